@@ -37,23 +37,23 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp, Message
 from suite.postgres import Postgres
 
-from chimes.app.serving import settle_garbage
 from chimes.config import Settings
-from chimes.doors.context import Doorway
-from chimes.doors.dashboard.door import dashboard_door
-from chimes.doors.server import build_app
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import InboxItem
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.notification import InboxItem
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.target_rules import check_target
-from chimes.service.access import AccessService
-from chimes.service.runs import RunService
-from chimes.service.schedules import ScheduleService
+from chimes.model.validation import check_target
+from chimes.runtime.serve import settle_garbage
+from chimes.services.access import AccessService
+from chimes.services.runs import RunService
+from chimes.services.schedules import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
+from chimes.web.context import Doorway
+from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.server import build_app
 
 PORT = 7100
 #: UX A.0: HTML, styles and scripts of the heaviest page.

@@ -35,9 +35,9 @@ from chimes.model.run import Origin, Run, RunStatus, claimed
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
-from chimes.store.sql.rows.parts import TargetTexts, micros
 from chimes.store.sql.rows.run import run_values
 from chimes.store.sql.rows.schedule import schedule_values
+from chimes.store.sql.rows.values import TargetTexts, micros
 from chimes.store.sql.tables import runs as runs_table
 from chimes.store.sql.tables import schedules as schedules_table
 from chimes.testing import SettableClock

@@ -10,23 +10,14 @@ from typing import Any
 
 from chimes.model.access import ApiKey, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Artifact, Delivery, DeliveryState, DeliveryVerdict, InboxItem
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.node import Node
+from chimes.model.notification import Artifact, Delivery, DeliveryState, DeliveryVerdict, InboxItem
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
-from chimes.model.run import (
-    Attempt,
-    AttemptEnd,
-    LogEntry,
-    Origin,
-    Run,
-    RunStatus,
-    Verdict,
-)
+from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus, Verdict
 from chimes.model.schedule import Schedule, planned
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
-from chimes.model.telling_times import Digest, Period, Quiet
 from chimes.store.port import Places
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every

@@ -15,13 +15,13 @@ T = TypeVar("T")
 #: Where tests start processes and wait for them; without fixtures that several tests share.
 SLOW = (
     "tests/system/",
-    "tests/app/",
+    "tests/sdk/",
     "tests/browser/",
     "tests/engine/test_crashes.py",
     "tests/engine/test_flow_crashes.py",
     "tests/store_contract/test_machine.py",
     "tests/store/test_pairs.py",
-    "tests/doors/test_store_outage.py",
+    "tests/web/test_store_outage.py",
     "tests/targets/test_python_task_process.py",
 )
 

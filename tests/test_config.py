@@ -17,7 +17,7 @@ from chimes.config import (
     resolve_store_url,
     store_location,
 )
-from chimes.config.fields import FIELDS
+from chimes.config.settings import FIELDS
 from chimes.errors import ConfigError
 from tests.tables import each_row
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.configuration import setting_rows
+from chimes.cli.config import setting_rows
 from chimes.config import load_settings
-from chimes.config.loading import LoadedSettings
+from chimes.config.loader import LoadedSettings
 from chimes.errors import ConfigError
 
 TOKEN = "Bearer canary-0123456789"

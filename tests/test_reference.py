@@ -10,24 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli import failure
+from chimes.cli import command as failure
 from chimes.config import Settings
-from chimes.config.fields import FIELDS
-from chimes.doors.api.inputs import (
-    FlowTargetIn,
-    HttpTargetIn,
-    PolicyIn,
-    ScheduleIn,
-    TaskTargetIn,
-)
-from chimes.doors.api.outputs import NodeOut
+from chimes.config.settings import FIELDS
 from chimes.model.access import Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.run import Reason, RunStatus
-from chimes.model.templates import TEMPLATES
+from chimes.services.templates import TEMPLATES
 from chimes.targets.flow.advance import FailReason, SkipReason
-from chimes.targets.http_callback.placeholders import run_facts
+from chimes.targets.http.request import run_facts
 from chimes.triggers import trigger_from_dict
+from chimes.web.api.responses import NodeOut
+from chimes.web.api.schemas import FlowTargetIn, HttpTargetIn, PolicyIn, ScheduleIn, TaskTargetIn
 from tests.builders import a_run
 
 ROOT = Path(__file__).parents[1]

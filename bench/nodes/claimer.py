@@ -19,10 +19,10 @@ from datetime import timedelta
 import uvloop
 from suite.chimes_tables import TASK, open_store
 
-from chimes.app.serving import settle_garbage
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.planning import plan
+from chimes.runtime.serve import settle_garbage
 from chimes.store.port import Places, Store
 from nodes.conversation import commands, say, until
 

@@ -26,8 +26,8 @@ from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Origin, Run
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
-from chimes.targets.http_callback import HttpCallback
-from chimes.targets.http_callback.request import build_request
+from chimes.targets.http import HttpCallback
+from chimes.targets.http.request import build_request
 
 ROW = "HTTP callbacks"
 CALLS, IN_FLIGHT = 3_000, 100

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from chimes.app.composition import build_store
 from chimes.clock import SystemClock
 from chimes.config import Settings, store_location
 from chimes.model.ids import RunId, ScheduleId
@@ -20,6 +19,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run
 from chimes.model.schedule import Schedule
 from chimes.model.target import TaskTarget
+from chimes.runtime.composition import build_store
 from chimes.store.port import Store
 from chimes.store.sql.tables import DUE
 from chimes.triggers import Cron, Every, Trigger

@@ -5,11 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from chimes.app.flows import AppFlow as Flow
-    from chimes.app.handles import RunHandle
-    from chimes.app.info import ScheduleInfo
-    from chimes.app.sdk import Chimes
-    from chimes.app.tasks import AppTask as Task
     from chimes.errors import (
         ChimesError,
         RunCanceled,
@@ -20,15 +15,13 @@ if TYPE_CHECKING:
     )
     from chimes.model.recipient import Recipient
     from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, MessageTarget
-    from chimes.targets.python_task import (
-        Cancel,
-        Context,
-        Reject,
-        Retry,
-        TaskError,
-        current_context,
-    )
+    from chimes.sdk.app import Chimes
+    from chimes.sdk.flows import AppFlow as Flow
+    from chimes.sdk.handles import RunHandle, ScheduleInfo
+    from chimes.sdk.tasks import AppTask as Task
+    from chimes.targets.python import Cancel, Context, Reject, Retry, TaskError, current_context
     from chimes.triggers import Calendar, Cron, Every, Once
+
 
 __all__ = [
     "ActionTarget",
@@ -63,11 +56,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = {
-    "chimes.app.flows:AppFlow": ("Flow",),
-    "chimes.app.handles": ("RunHandle",),
-    "chimes.app.info": ("ScheduleInfo",),
-    "chimes.app.sdk": ("Chimes",),
-    "chimes.app.tasks:AppTask": ("Task",),
+    "chimes.sdk.flows:AppFlow": ("Flow",),
+    "chimes.sdk.handles": ("RunHandle", "ScheduleInfo"),
+    "chimes.sdk.app": ("Chimes",),
+    "chimes.sdk.tasks:AppTask": ("Task",),
     "chimes.errors": (
         "ChimesError",
         "RunCanceled",
@@ -78,7 +70,7 @@ _HOMES = {
     ),
     "chimes.model.recipient": ("Recipient",),
     "chimes.model.target": ("ActionTarget", "AgentTarget", "HttpTarget", "MessageTarget"),
-    "chimes.targets.python_task": (
+    "chimes.targets.python": (
         "Cancel",
         "Context",
         "Reject",

@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from chimes.wording import Wording, say
+from chimes.i18n import Wording, say
 
 
 class ChimesError(Exception):
@@ -48,7 +48,7 @@ class ChimesError(Exception):
 
     @property
     def message(self) -> str:
-        """What to tell people; doors say it in the reader's language (`chimes.wording`)."""
+        """What to tell people; doors say it in the reader's language (`chimes.i18n`)."""
         found: str = self.args[0]
         return found
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from string import Formatter
 
-from chimes.wording import ENGLISH, LOCALE, Wording
+from chimes.i18n import ENGLISH, LOCALE, Wording
 
 #: A text that is longer is nobody's sentence.
 _LONGEST = 2000

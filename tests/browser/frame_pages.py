@@ -17,21 +17,21 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.clock import SystemClock
 from chimes.config import Settings
-from chimes.doors.context import Doorway
-from chimes.doors.dashboard import site
-from chimes.doors.dashboard.asking import Question
-from chimes.doors.dashboard.door import dashboard_door
-from chimes.doors.dashboard.flash import Undo
-from chimes.doors.dashboard.pages import Pages
-from chimes.doors.dashboard.templating import environment
-from chimes.doors.dashboard.visit import Visit
-from chimes.doors.server import build_app
 from chimes.errors import Conflict
-from chimes.service.access import AccessService
-from chimes.service.runs import RunService
-from chimes.service.schedules import ScheduleService
+from chimes.i18n import counted, say
+from chimes.services.access import AccessService
+from chimes.services.runs import RunService
+from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
-from chimes.wording import counted, say
+from chimes.web.context import Doorway
+from chimes.web.dashboard import site
+from chimes.web.dashboard.core.flash import Undo
+from chimes.web.dashboard.core.forms import Question
+from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.templates import environment
+from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.server import build_app
 
 TEMPLATES = Path(__file__).parent / "templates"
 HOSTILE = '<img src=x onerror=alert(1)>"></script><svg onload=alert(2)>'

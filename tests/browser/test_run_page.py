@@ -13,7 +13,7 @@ from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now
 from tests.browser.watching import accessible, fits
 from tests.builders import a_schedule
-from tests.dashboard.test_runs import HOSTILE, ended
+from tests.web.dashboard.test_runs import HOSTILE, ended
 
 __all__ = ["hand"]
 

@@ -18,13 +18,12 @@ from chimes.clock import SystemClock
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.target import TaskTarget
-from chimes.store.answers import Places, RunLog
-from chimes.store.port import Store
+from chimes.store.port import Places, RunLog, Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
 from tests.browser.watching import accessible, for_everybody
 from tests.builders import a_node, a_run, a_schedule, a_verdict
-from tests.dashboard.test_runs import HOSTILE, ended
+from tests.web.dashboard.test_runs import HOSTILE, ended
 
 T = TypeVar("T")
 SEEN = HOSTILE.replace("\u202e", "⟨U+202E⟩")

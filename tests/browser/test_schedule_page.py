@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 from playwright.sync_api import expect
 
-from chimes.model.code_mark import marked
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import marked
 from chimes.triggers import Cron
 from tests.browser.conftest import DESK, PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now

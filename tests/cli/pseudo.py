@@ -10,7 +10,7 @@ from babel.messages.catalog import Catalog
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from chimes.wording import LOCALE
+from chimes.i18n import LOCALE
 
 #: Shown under the name of a language that there is.
 LANGUAGE = "th"

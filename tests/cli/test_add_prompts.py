@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.service.rules import PRIORITY_LIMIT
+from chimes.services.validation import PRIORITY_LIMIT
 from tests.cli.conftest import Cli, Server
 
 

@@ -8,10 +8,18 @@ import click
 import pytest
 from rich.cells import cell_len
 
-from chimes.cli.display import Formatter, beginning, columns_of, padded, wrapped
-from chimes.cli.language import speaking
-from chimes.cli.output import Column, Output, pick
-from chimes.cli.shapes import schedule_details
+from chimes.cli.locale import speaking
+from chimes.cli.output import (
+    Column,
+    Formatter,
+    Output,
+    beginning,
+    columns_of,
+    padded,
+    pick,
+    schedule_details,
+    wrapped,
+)
 
 AT = "shop/tasks.py:12"
 THAI = "ที่อยู่ของผู้รับ"

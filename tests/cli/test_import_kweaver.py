@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from chimes.app.kweaver_import import Read, read, same_clock, schedule_of
-from chimes.doors.compat.kweaver.wire import schedule_out
+from chimes.cli.import_kweaver import Read, read, same_clock, schedule_of
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy
 from chimes.model.target import ActionTarget
-from chimes.store.sql.kweaver_table import ActionRow, ActionTable
+from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
+from chimes.web.compat.kweaver.translate import schedule_out
 from tests.forking import ran
 from tests.store.mariadb_rig import opened, sql
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.failure import NOT_FOUND
-from chimes.model.delivery import DeliveryState
+from chimes.cli.command import NOT_FOUND
 from chimes.model.ids import DeliveryId, InboxId, RunId
+from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.port import Item
 from chimes.store.sql import open_sqlite
@@ -98,7 +98,7 @@ def test_what_is_meant_has_to_be_said(cli: Cli, store: str, arguments: tuple[str
     assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
 
 
-# The message itself goes the way of all others: see tests/service/test_trials.py
+# The message itself goes the way of all others: see tests/services/test_trials.py
 def test_a_test_goes_to_whom_a_schedule_could_tell(cli: Cli, store: str) -> None:
     done = cli("deliveries", "test", "email:nobody", CHIMES_STORE=store)
     assert done.code != 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.cli.failure import NOT_FOUND, USAGE
+from chimes.cli.command import NOT_FOUND, USAGE
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget

@@ -18,15 +18,23 @@ from pathlib import Path
 import click
 import pytest
 
-from chimes import wording
-from chimes.cli.language import chosen_by_name, environment_as_given, said, speaking, spoken
-from chimes.cli.output import Column, Json, Output, countdown
+from chimes import i18n as wording
+from chimes.cli.locale import chosen_by_name, environment_as_given, said, speaking, spoken
+from chimes.cli.output import (
+    RUN_COLUMNS,
+    RUN_REASONS,
+    RUN_STATUSES,
+    Column,
+    Json,
+    Output,
+    countdown,
+    schedule_columns,
+    schedule_details,
+)
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
-from chimes.cli.shapes import RUN_COLUMNS, schedule_columns, schedule_details
-from chimes.cli.words import RUN_REASONS, RUN_STATUSES
+from chimes.i18n import say
 from chimes.model.run import Reason, RunStatus
-from chimes.wording import say
 from tests.cli import pseudo
 from tests.cli.conftest import Cli, environment
 from tests.cli.test_root import commands

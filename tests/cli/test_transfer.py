@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from chimes.cli.transfer import exported, imported
+from chimes.cli.store import exported, imported
 from chimes.errors import InvalidInput
 from chimes.model.access import Scope
 from chimes.model.audit import chained
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import RunId
-from chimes.model.kept_state import KeptState
 from chimes.model.target import AgentTarget
 from chimes.store.port import Item, RunLog
 from tests.builders import (

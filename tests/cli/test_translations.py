@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.schedules import ls
-from chimes.wording import Wording, say
+from chimes.i18n import Wording, say
 from tests.cli.conftest import Cli, Server
 from tests.cli.test_schedules import answered, on_terminal
 

@@ -14,9 +14,8 @@ import pytest
 from chimes import errors
 from chimes.client import AsyncClient, Client
 from chimes.client.client import checked_url
-from chimes.client.exchange import Exchange
-from chimes.client.steps import Call, NoAnswer, Reply, Steps, Wait
-from chimes.client.verbs import Verbs
+from chimes.client.operations import Verbs
+from chimes.client.transport import Call, Exchange, NoAnswer, Reply, Steps, Wait
 
 LOST = NoAnswer("gone")
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chimes.client import Client
-from chimes.client.following import Following
-from chimes.client.steps import Reply
+from chimes.client.client import Following
+from chimes.client.transport import Reply
 from chimes.errors import NotFound, RateLimited, Unreachable
 
 

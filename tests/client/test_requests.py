@@ -20,12 +20,12 @@ from chimes.client.requests import (
     trigger_json,
 )
 from chimes.client.values import cron_spec, schedule_info
-from chimes.doors.api.inputs_recipients import RecipientIn
-from chimes.doors.api.wire_recipients import recipients_from
 from chimes.errors import InvalidInput
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
+from chimes.web.api.schemas import RecipientIn
+from chimes.web.api.translate import recipients_from
 from tests.builders import ACTION, FULL_HOOK, ODD_JSON
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

@@ -6,16 +6,16 @@ import asyncio
 import sys
 from datetime import timedelta
 
-from chimes.delivery.fetching import Fetcher
-from chimes.delivery.inbox import Inbox
-from chimes.delivery.telegram import Telegram
 from chimes.engine import Engine, deliverer
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
+from chimes.notifications.attachments import Fetcher
+from chimes.notifications.inbox import Inbox
+from chimes.notifications.telegram import Telegram
 from chimes.store.sql import open_sqlite
 from chimes.targets.base import Call
-from tests.delivery.bot_api import TOKEN
 from tests.engine.crash_node import SETTINGS
+from tests.notifications.bot_api import TOKEN
 
 
 class Agent:

@@ -19,7 +19,7 @@ from chimes.engine import Engine
 from chimes.store.sql import open_sqlite
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowBuilder
-from chimes.targets.python_task import Context
+from chimes.targets.python import Context
 from tests.engine.flows import runners_for
 
 SETTINGS = Settings(

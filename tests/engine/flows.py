@@ -13,7 +13,7 @@ from chimes.model.run import Run
 from chimes.model.target import FlowTarget
 from chimes.targets.base import TargetRunner
 from chimes.targets.flow import FlowBuilder, FlowRunner
-from chimes.targets.python_task import PythonTask, Registry
+from chimes.targets.python import PythonTask, Registry
 from tests.builders import a_run
 from tests.engine.rig import Rig, eventually
 

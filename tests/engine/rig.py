@@ -11,16 +11,15 @@ from typing import Any, TypeVar, cast
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
-from chimes.delivery.base import Sender
 from chimes.engine import Engine
 from chimes.engine.events import Event, Events
-from chimes.engine.membership import Membership
+from chimes.engine.membership import Membership, StoreTime
 from chimes.engine.scheduler import Scheduler
-from chimes.engine.storetime import StoreTime
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery
 from chimes.model.run import AttemptEnd, Outcome, Run, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.notifications.base import Sender
 from chimes.store.port import Planner, Store
 from chimes.targets.base import Call, TargetRunner
 from chimes.triggers import Every

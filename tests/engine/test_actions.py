@@ -9,15 +9,15 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
+from chimes.engine.checkpoints import Forgetting, state_of
 from chimes.engine.events import RunEnded
-from chimes.engine.kept_states import Forgetting, state_of
 from chimes.errors import StoreUnavailable
-from chimes.model.action_run import kept_name
+from chimes.model.checkpoint import kept_name
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
-from chimes.targets.action import following
+from chimes.targets.action import runner as following
 from tests.builders import ACTION, a_run
 from tests.engine.rig import Faults, Recording, Rig, until
 from tests.targets.action_servers import (

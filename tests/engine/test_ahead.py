@@ -16,10 +16,10 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.events import RunEnded, SchedulesFired
-from chimes.engine.outlook import LAST_CALL
+from chimes.engine.prefetch import LAST_CALL
 from chimes.errors import StoreUnavailable
-from chimes.model.ahead import CLOSED
 from chimes.model.ids import ScheduleId, slot_run_id
+from chimes.model.planning import CLOSED
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, deleted, edited, paused, rescheduled
@@ -36,7 +36,7 @@ PLACES = 200
 @pytest.fixture
 async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     # As soon as they are seen: a busy machine has all the time until they are due.
-    monkeypatch.setattr("chimes.engine.outlook.AHEAD", timedelta(minutes=1))
+    monkeypatch.setattr("chimes.engine.prefetch.AHEAD", timedelta(minutes=1))
     kind = next(each for each in KINDS if each.name == "postgresql")
     home = Home(kind, tmp_path, SystemClock())
     # The database's own clock is asked, as on a node.

@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from chimes.engine.capacity import Capacity
-from chimes.engine.carriers import Carriers
-from chimes.engine.hold import Hold, Stop
+from chimes.engine.executor import Carriers
+from chimes.engine.in_flight import Hold, Stop
 from tests.builders import NOW, a_run
 
 

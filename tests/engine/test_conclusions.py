@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine import execution
+from chimes.engine import executor as execution
 from chimes.model.policy import Policy
 from chimes.model.run import Attempt, LogEntry, Outcome, Run, RunStatus, Verdict
 from chimes.store.memory import MemoryStore

@@ -14,22 +14,21 @@ from pathlib import Path
 
 import pytest
 
-from chimes.delivery.inbox import Inbox
 from chimes.engine import Engine
-from chimes.model.delivery import Delivery, DeliveryState
 from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Recipient
+from chimes.model.recipient import Channel, Digest, Period, Recipient
 from chimes.model.run import RunStatus
-from chimes.model.telling_times import Digest, Period
+from chimes.notifications.inbox import Inbox
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from tests.builders import ALICE
-from tests.delivery.bot_api import BotApi, bot_api
 from tests.engine.crash_node import SETTINGS
 from tests.engine.deliver_node import Agent, telegram
 from tests.engine.rig import Rig, eventually
 from tests.engine.test_digests import an_end, posted
+from tests.notifications.bot_api import BotApi, bot_api
 
 ROOT = Path(__file__).parents[2]
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")

@@ -14,10 +14,7 @@ from typing import Any
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.delivery import verdicts
-from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
-from chimes.delivery.inbox import Inbox
-from chimes.engine import admission
+from chimes.engine import deliverer as admission
 from chimes.engine import deliverer as module
 from chimes.engine.events import (
     DeliveryEnded,
@@ -29,12 +26,15 @@ from chimes.engine.events import (
 )
 from chimes.errors import StoreUnavailable
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
-from chimes.model.delivery import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.notification import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
+from chimes.notifications import outcomes as verdicts
+from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.inbox import Inbox
 from chimes.retelling import retold
 from chimes.triggers import Once
 from tests.builders import ALICE, a_delivery, an_item

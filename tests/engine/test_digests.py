@@ -11,18 +11,15 @@ from pathlib import Path
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.delivery.base import Letter, Refused, Result, Retry, Sent
-from chimes.delivery.digest_message import Gathered
-from chimes.delivery.inbox import Inbox
-from chimes.delivery.message import bare_message
-from chimes.delivery.verdicts import verdict_of
-from chimes.engine import deliverer, delivery_recorder, digests
-from chimes.engine.admission import Admission
-from chimes.engine.digests import gathered, left_behind
+from chimes.engine import deliverer
+from chimes.engine import deliverer as delivery_recorder
+from chimes.engine import deliverer as digests
+from chimes.engine.deliverer import Admission, Readers, gathered, left_behind
 from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderBroken
-from chimes.engine.readers import Readers
 from chimes.errors import InvalidInput
-from chimes.model.delivery import (
+from chimes.model.ids import RunId
+from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.notification import (
     LEFT_BEHIND,
     LONGEST_HOLD,
     Delivery,
@@ -31,12 +28,14 @@ from chimes.model.delivery import (
     digest_of,
     outbox,
 )
-from chimes.model.ids import RunId
-from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.telling_times import Digest, Period, Quiet
+from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.digest import Gathered
+from chimes.notifications.inbox import Inbox
+from chimes.notifications.message import bare_message
+from chimes.notifications.outcomes import verdict_of
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock

@@ -5,22 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from chimes.engine.events import RunEnded, ScheduleBroken, SchedulesFired
-from chimes.engine.lifecycle import After, AtOnce
+from chimes.engine.poller import After, AtOnce
 from chimes.engine.scheduler import BATCH
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import FireContext, Firing, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
-from chimes.model.schedule import (
-    Dependency,
-    Schedule,
-    deleted,
-    moved,
-    paused,
-    rescheduled,
-    resumed,
-)
+from chimes.model.schedule import Dependency, Schedule, deleted, moved, paused, rescheduled, resumed
 from chimes.triggers import Every
 from tests.builders import a_schedule
 from tests.engine.rig import FAR, Faults, Rig, eventually, until

@@ -8,17 +8,15 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine import kept_states
+from chimes.engine import checkpoints as kept_states
+from chimes.engine.checkpoints import Forgetting, state_of
 from chimes.engine.events import Events, RunEnded, RunRescued
-from chimes.engine.kept_states import Forgetting, state_of
-from chimes.engine.membership import Membership
-from chimes.engine.storetime import StoreTime
+from chimes.engine.membership import Membership, StoreTime
 from chimes.errors import StoreUnavailable
-from chimes.model.agent_run import heard_name, kept_name
-from chimes.model.defaults import RunDefaults
-from chimes.model.policy import Policy
+from chimes.model.checkpoint import heard_name, kept_name_agent_run
+from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Run, RunStatus
-from chimes.model.source import task_run
+from chimes.model.sync import task_run
 from chimes.model.target import AgentTarget, SyncTarget
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Places
@@ -145,19 +143,19 @@ async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -
     store = Away(SettableClock(NOW))
     forgetting = Forgetting(store)
     run = await an_agent_run(store)
-    for name in (kept_name(run.id), heard_name(run.id), "sync:shop#orders"):
+    for name in (kept_name_agent_run(run.id), heard_name(run.id), "sync:shop#orders"):
         await store.set_state(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)
     # Neither one that is tried again nor one of another kind.
     forgetting(RunRescued(run=run))
     forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
     await forgetting.once()
-    assert await store.read_state(kept_name(run.id)) is not None
+    assert await store.read_state(kept_name_agent_run(run.id)) is not None
     forgetting(RunEnded(run=ended, seconds=0.0))
     store.failures = 1
     with pytest.raises(StoreUnavailable):
         await forgetting.once()
     await forgetting.once()
-    assert await store.read_state(kept_name(run.id)) is None
+    assert await store.read_state(kept_name_agent_run(run.id)) is None
     assert await store.read_state(heard_name(run.id)) is None
     assert await store.read_state("sync:shop#orders") is not None

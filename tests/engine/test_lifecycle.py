@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from chimes.engine import lifecycle
+from chimes.engine import poller as lifecycle
 from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
-from chimes.engine.lifecycle import After, AtOnce, GoOn, Poller, Rest, Told, Until, Within
+from chimes.engine.poller import After, AtOnce, GoOn, Poller, Rest, Told, Until, Within
 from chimes.errors import StoreUnavailable
 from chimes.store.memory import MemoryStore
 from tests.engine.rig import until

@@ -10,11 +10,9 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.attempt_log import BY_KIND, USUAL, AttemptLog
-from chimes.engine.capacity import Capacity
-from chimes.engine.hold import Hold
-from chimes.engine.live_logs import BATCH, BATCH_CHARACTERS, LiveLogs
-from chimes.engine.pools import Pool
+from chimes.engine.capacity import Capacity, Pool
+from chimes.engine.in_flight import BY_KIND, USUAL, AttemptLog, Hold
+from chimes.engine.recorder import BATCH_CHARACTERS, BATCH_LIVE_LOGS, LiveLogs
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Outcome, RunStatus, Verdict
@@ -213,7 +211,7 @@ async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() 
     assert not put
     await logs.once()
     (verdict,) = put
-    assert len(verdict.logs) <= BATCH
+    assert len(verdict.logs) <= BATCH_LIVE_LOGS
     await store.finish(put)
     assert [entry.message for entry in await store.read_logs(run.id, limit=60_000)] == spoken
 

@@ -7,21 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chimes.engine import rejoining
-from chimes.engine.capacity import Capacity
-from chimes.engine.epochs import EpochWatch
+from chimes.engine import reconciler as rejoining
+from chimes.engine.capacity import Capacity, pools_of
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
-from chimes.engine.execution import Execution
-from chimes.engine.hands import Hands
-from chimes.engine.heartbeat import Heartbeat
-from chimes.engine.hold import Stop
+from chimes.engine.executor import Execution, Hands
+from chimes.engine.flow_steps import FlowSteps
+from chimes.engine.in_flight import Stop
 from chimes.engine.maintenance import LONGEST_REST, Maintenance
-from chimes.engine.membership import Membership, new_node_id
-from chimes.engine.oversight import Oversight
-from chimes.engine.pools import pools_of
-from chimes.engine.rejoining import Rejoining
-from chimes.engine.steps import FlowSteps
-from chimes.engine.storetime import StoreTime
+from chimes.engine.membership import EpochWatch, Heartbeat, Membership, StoreTime, new_node_id
+from chimes.engine.reconciler import Oversight, Rejoining
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine import oversight
+from chimes.engine import reconciler as oversight
 from chimes.engine.events import DutyFailed, DutyRecovered, RunEnded, VerdictFenced
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy

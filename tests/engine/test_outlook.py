@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine.outlook import (
+from chimes.engine.prefetch import (
     AHEAD,
     ASK_AGAIN,
     CAUTION,
@@ -18,8 +18,8 @@ from chimes.engine.outlook import (
     TO_SPARE,
     Outlook,
 )
-from chimes.model.ahead import CLOSED
 from chimes.model.ids import RunId
+from chimes.model.planning import CLOSED
 from chimes.store.port import Pressing
 from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND

@@ -8,9 +8,10 @@ from itertools import pairwise
 
 import pytest
 
-from chimes.engine import capacity, hands
-from chimes.engine.attempt_log import USUAL
+from chimes.engine import capacity
+from chimes.engine import executor as hands
 from chimes.engine.events import RunHandedOn, RunRetrying, TargetBroken, TargetStuck
+from chimes.engine.in_flight import USUAL
 from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from chimes.engine.storetime import RECENT, StoreTime
+from chimes.engine.membership import RECENT, StoreTime
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import NOW

@@ -27,6 +27,7 @@ from chimes.engine.events import (
     NodeLost,
     NodeResumed,
     PauseEnded,
+    Reports,
     RunDropped,
     RunEnded,
     RunHandedOn,
@@ -45,11 +46,10 @@ from chimes.engine.events import (
     VerdictFenced,
 )
 from chimes.engine.metrics import Metrics
-from chimes.engine.reports import Reports
 from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId
+from chimes.model.notification import DeliveryState
 from chimes.model.planning import Firing
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed

@@ -9,12 +9,11 @@ from typing import cast
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity
-from chimes.engine.hold import Hold
-from chimes.engine.storetime import StoreTime
-from chimes.engine.waiting_room import WaitingRoom
-from chimes.model.ahead import taken_ahead
+from chimes.engine.in_flight import Hold
+from chimes.engine.membership import StoreTime
+from chimes.engine.prefetch import WaitingRoom
 from chimes.model.ids import NodeId, RunId
-from chimes.model.planning import FireContext, OnTime, plan
+from chimes.model.planning import FireContext, OnTime, plan, taken_ahead
 from chimes.store.port import Pressing, Store
 from tests.builders import due_schedule
 

@@ -29,7 +29,7 @@ from typing import NoReturn
 
 import chimes
 from chimes import failpoints
-from chimes.doors.dashboard.door import _prepare as prepare_dashboard
+from chimes.web.dashboard.entry import _prepare as prepare_dashboard
 
 ROOT = Path(__file__).parents[2]
 #: What a command loads only when it needs it, besides the package itself.

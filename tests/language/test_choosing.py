@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.language.choosing import accepted, known, named, of_environment
+from chimes.language.languages import accepted, known, named, of_environment
 from tests.tables import each_row
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.language import Parsed, parse, read_trigger
-from chimes.language.parsing import LONGEST_TEXT
+from chimes.language.parser import LONGEST_TEXT
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.tables import each_row
 

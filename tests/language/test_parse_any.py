@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput, NeedsClarification
 from chimes.language import Parsed, describe, parse
-from chimes.language.parsing import LONGEST_TEXT
+from chimes.language.parser import LONGEST_TEXT
 from chimes.triggers import Once
 from tests.language.corpus import READ, ROWS, Row
 from tests.tables import each_row

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from chimes.errors import NeedsClarification
 from chimes.language import LANGUAGES, describe, parse
-from chimes.language.masks import numbers, read
-from chimes.language.rereading import reread
+from chimes.language.cron_sets import numbers, read
+from chimes.language.round_trip import reread
 from chimes.triggers import Cron, Every, Once, Trigger
 from tests.language.expressions import ANY, meaning, parsed
 from tests.language.golden import ROWS, Row

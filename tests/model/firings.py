@@ -5,10 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from chimes.model.ids import RunId
-from chimes.model.planning import (
-    FireContext,
-    Firing,
-)
+from chimes.model.planning import FireContext, Firing
 from chimes.model.run import RunStatus
 from tests.builders import MINUTE, NOW
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.action_rules import MAX_IDENTITIES, MAX_IDENTITIES_BYTES
 from chimes.model.target import ActionTarget
-from chimes.model.target_rules import check_target
+from chimes.model.validation import MAX_IDENTITIES, MAX_IDENTITIES_BYTES, check_target
 from tests.builders import ACTION
 from tests.tables import each_row
 

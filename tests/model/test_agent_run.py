@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from chimes.model.agent_run import (
+from chimes.model.checkpoint import (
     Handover,
     PipelineEnd,
     callback_address,
-    end_of,
+    end_of_agent_run,
     handover_from,
     heard_name,
-    kept_name,
+    kept_name_agent_run,
 )
 from chimes.model.ids import RunId
 
@@ -28,7 +28,7 @@ def test_what_is_not_ours_counts_as_nothing(text: str | None) -> None:
 
 def test_names_and_addresses() -> None:
     run = RunId("a/b ก")
-    assert kept_name(run) != heard_name(run)
+    assert kept_name_agent_run(run) != heard_name(run)
     assert callback_address("https://h.example/x/", run, "T") == (
         "https://h.example/x/api/v1/agent/callbacks/a%2Fb%20%E0%B8%81?token=T"
     )
@@ -49,4 +49,4 @@ def test_names_and_addresses() -> None:
     ],
 )
 def test_words_for_an_end(word: str, end: PipelineEnd | None) -> None:
-    assert end_of(word) is end
+    assert end_of_agent_run(word) is end

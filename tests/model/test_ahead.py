@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from chimes.model.ahead import (
+from chimes.model.ids import NodeId
+from chimes.model.planning import (
     CLOSED,
+    FireContext,
+    OnTime,
     can_be_taken_back,
     may_be_ahead,
     maybe_ahead,
+    plan,
     taken_ahead,
     taken_back,
 )
-from chimes.model.ids import NodeId
-from chimes.model.planning import FireContext, OnTime, plan
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Run, RunStatus, canceled, lost, released
 from chimes.model.schedule import Dependency, Schedule

@@ -10,7 +10,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
-from chimes.model.target_rules import MAX_ARGUMENT_BYTES, check_target
+from chimes.model.validation import MAX_ARGUMENT_BYTES, check_target
 from chimes.redaction import masked_arguments
 from tests.builders import FLOW, ODD_JSON, TARGET, TASK
 

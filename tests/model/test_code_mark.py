@@ -8,19 +8,20 @@ from typing import Any
 
 import pytest
 
-from chimes.model.code_mark import (
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Overlap, Policy
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import (
+    Dependency,
     attached,
     code_mark,
     definition_digest,
     found_at,
     is_detached,
     marked,
+    paused,
     unmarked,
 )
-from chimes.model.ids import ScheduleId
-from chimes.model.policy import Overlap, Policy
-from chimes.model.recipient import Channel, Recipient
-from chimes.model.schedule import Dependency, paused
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron

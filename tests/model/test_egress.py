@@ -10,8 +10,7 @@ import pytest
 
 from chimes.config import load_settings
 from chimes.errors import ConfigError
-from chimes.model.egress import EgressRules
-from chimes.model.http_url import parse_http_url
+from chimes.model.egress import EgressRules, parse_http_url
 from tests.tables import each_row
 
 NEVER = [

@@ -10,9 +10,8 @@ from datetime import datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.model.due_slots import ON_TIME_LIMIT
 from chimes.model.ids import RunId
-from chimes.model.planning import FireContext, new_rows, plan
+from chimes.model.planning import ON_TIME_LIMIT, FireContext, new_rows, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, at_slot

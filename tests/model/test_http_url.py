@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.model.http_url import HttpUrl, on_the_wire, parse_http_url
-from chimes.targets.http_callback.request import wire_url
+from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
+from chimes.targets.http.request import wire_url
 from tests.tables import each_row
 
 

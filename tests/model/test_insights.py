@@ -11,25 +11,32 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.model.attention import Cause, Sign, gravest, stopped_by_error
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.insights import (
+    BOUNDS,
     MOST_BUCKETS,
     NOBODY,
     QUARTER,
+    Cause,
+    Lags,
     Result,
+    Sign,
     Streak,
     Tally,
     Window,
+    bracket_of,
     first_node,
     glance_at,
+    gravest,
     is_failing,
+    joined,
+    lag_in,
     median_duration,
     quarter_of,
     result_of,
+    stopped_by_error,
     summed,
 )
-from chimes.model.lags import BOUNDS, Lags, bracket_of, joined, lag_in
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import paused, set_aside
 from chimes.triggers import Cron, Once

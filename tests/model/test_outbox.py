@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.delivery import (
+from chimes.model.ids import RunId
+from chimes.model.notification import (
     DIGEST_SLACK,
     LEFT_BEHIND,
     Delivery,
@@ -19,11 +20,9 @@ from chimes.model.delivery import (
     outbox,
     trial_delivery,
 )
-from chimes.model.ids import RunId
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.telling_times import Digest, Period, Quiet
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")

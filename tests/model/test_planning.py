@@ -8,12 +8,8 @@ from typing import Any
 
 import pytest
 
-from chimes.model.due_slots import ON_TIME_LIMIT
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import (
-    Firing,
-    plan,
-)
+from chimes.model.planning import ON_TIME_LIMIT, Firing, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, at_slot

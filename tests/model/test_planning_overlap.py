@@ -9,12 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import (
-    IN_THE_WAY,
-    FireContext,
-    plan,
-    stops_only_its_own,
-)
+from chimes.model.planning import IN_THE_WAY, FireContext, plan, stops_only_its_own
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chimes.model.planning import plan
 from chimes.model.run import Reason
-from chimes.model.source import task_policy
+from chimes.model.sync import task_policy
 from chimes.model.target import SyncTarget
 from chimes.triggers import Every
 from tests.builders import NOW, SECOND, due_schedule

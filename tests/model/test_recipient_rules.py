@@ -7,7 +7,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel, Occasion, Recipient
-from chimes.model.recipient_rules import MOST_RECIPIENTS, check_recipients
+from chimes.model.validation import MOST_RECIPIENTS, check_recipients
 from tests.tables import each_row
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from chimes.doors.api.inputs_recipients import RecipientIn
-from chimes.doors.api.wire_recipients import recipients_from, recipients_out
 from chimes.errors import InvalidInput
-from chimes.model.recipient_text import recipient_from_text, recipient_text
+from chimes.model.recipient import recipient_from_text, recipient_text
+from chimes.web.api.schemas import RecipientIn
+from chimes.web.api.translate import recipients_from, recipients_out
 
 
 @pytest.mark.parametrize(

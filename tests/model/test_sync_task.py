@@ -9,7 +9,7 @@ import pytest
 
 from chimes.model.ids import RunId
 from chimes.model.run import RunStatus
-from chimes.model.sync_task import (
+from chimes.model.sync import (
     TASK_RUN_STATUSES,
     TaskStatus,
     is_task,

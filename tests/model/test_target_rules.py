@@ -10,7 +10,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.target import HttpTarget
-from chimes.model.target_rules import check_http_target
+from chimes.model.validation import check_http_target
 
 SECRET = "whsec_" + base64.b64encode(b"k" * 24).decode()
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from chimes.language import LANGUAGES
-from chimes.language.parsing import parse
-from chimes.model.preset_texts import TEXTS
-from chimes.model.presets import PRESETS
-from chimes.model.templates import TEMPLATES, Offer, offers
+from chimes.language.parser import parse
+from chimes.services.templates import PRESETS, TEMPLATES, TEXTS, Offer, offers
 from chimes.triggers import trigger_from_dict
 from tests.tables import each_row
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.service.messages import MessageService
+from chimes.services.notifications import MessageService
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery
 from tests.builders import ALICE, BOB
-from tests.doors.rig import HTTP, Rig, definition, serving
+from tests.web.rig import HTTP, Rig, definition, serving
 
 PATH = "/api/v1/schedules"
 MOMENT = "2030-01-16T00:00:00Z"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Quota, Role
-from chimes.service.schedules import Limits
+from chimes.services.schedules import Limits
 from tests.builders import ALICE, SECOND
-from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 from tests.tables import each_row
+from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
 PATH = "/api/v1/schedules"
 

@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
-from chimes.doors.auth import _FAILURES as FAILED_LOGINS
-from chimes.doors.compat.eventnative.routes import eventnative_door
-from chimes.doors.compat.kweaver.routes import kweaver_door
-from chimes.doors.compat.softnix.routes import softnix_door
-from chimes.doors.description import describe_api
 from chimes.model.access import Role
-from chimes.model.delivery import DeliveryState
-from chimes.service.access import USERS
+from chimes.model.notification import DeliveryState
+from chimes.services.access import USERS
+from chimes.web.auth import _FAILURES as FAILED_LOGINS
+from chimes.web.compat.eventnative.routes import eventnative_door
+from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.openapi import describe_api
 from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
-from tests.doors.rig import CRON, HTTP, Rig, definition, serving
 from tests.tables import each_row
+from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
 SOFTNIX = "/schedules/"
 KWEAVER = "/knowledge-networks/{kn_id}/action-schedules"
@@ -110,7 +110,7 @@ TABLE: dict[tuple[str, str], tuple[int, ...]] = {
     ("post", "/api/v1/sources/reload"): (401, 403, 403, 403, 409, 403),
     # Without the token of the run, with a key or without one.
     ("post", "/api/v1/agent/callbacks/{run_id}"): (404,) * 6,
-    # There is no bot here; with one, see tests/doors/telegram.
+    # There is no bot here; with one, see tests/telegram.
     ("get", "/api/v1/telegram/links"): NO_BOT,
     ("post", "/api/v1/telegram/links"): NO_BOT,
     ("delete", "/api/v1/telegram/links/{chat_id}"): NO_BOT,

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from chimes.config import Settings
-from chimes.doors import limits
 from chimes.model.access import Role
-from tests.doors.rig import Rig, definition, serving
+from chimes.web import middleware as limits
+from tests.web.rig import Rig, definition, serving
 
 PATH = "/api/v1/schedules"
 JSON = {"Content-Type": "application/json"}

@@ -11,24 +11,23 @@ from typing import Any
 
 import pytest
 
-from chimes.doors.compat.catbird.routes import catbird_door
-from chimes.doors.compat.eventnative.routes import eventnative_door
-from chimes.doors.compat.ksana.routes import ksana_door
-from chimes.doors.compat.kweaver.routes import kweaver_door
-from chimes.doors.compat.softnix.routes import softnix_door
-from chimes.doors.description import describe_api
 from chimes.model.access import Actor, Role
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import ScheduleId, manual_run_id
 from chimes.model.listing import AuditQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.model.source import Collection, Source, Sources
-from chimes.model.sync_task import task_id
+from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
-from chimes.service.sources import Reloaded
-from chimes.service.users import UserService
+from chimes.services.nodes import Reloaded
+from chimes.services.users import UserService
+from chimes.web.compat.catbird.routes import catbird_door
+from chimes.web.compat.eventnative.routes import eventnative_door
+from chimes.web.compat.ksana.routes import ksana_door
+from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.openapi import describe_api
 from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_task
-from tests.doors.rig import CRON, HTTP, Rig, definition, serving
+from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
 DOORS = (ksana_door, catbird_door, eventnative_door, softnix_door, kweaver_door)
 FILE = Sources(
@@ -129,10 +128,10 @@ CASES: dict[tuple[str, str], Case] = {
 }
 #: Saves nothing; or is not somebody's verb; or has its own test with what it needs.
 WITHOUT = {
-    ("post", f"/in/v1{ACTIONS}"): "tests/doors/compat/kweaver",
-    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/doors/compat/kweaver",
-    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}/status"): "tests/doors/compat/kweaver",
-    ("delete", f"/in/v1{ACTIONS}/{{schedule_ids}}"): "tests/doors/compat/kweaver",
+    ("post", f"/in/v1{ACTIONS}"): "tests/web/compat/kweaver",
+    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/web/compat/kweaver",
+    ("put", f"/in/v1{ACTIONS}/{{schedule_id}}/status"): "tests/web/compat/kweaver",
+    ("delete", f"/in/v1{ACTIONS}/{{schedule_ids}}"): "tests/web/compat/kweaver",
     ("post", "/api/v1/preview"): "saves nothing",
     ("post", "/api/v1/explain"): "saves nothing",
     ("post", "/api/v1/parse"): "saves nothing",
@@ -140,10 +139,10 @@ WITHOUT = {
     ("patch", "/api/v1/inbox/{item_id}"): "marks what its reader has read",
     ("post", "/api/v1/inbox/read-all"): "marks what its reader has read",
     ("post", "/api/v1/agent/callbacks/{run_id}"): "a pipeline tells the end of a run",
-    ("post", "/api/v1/telegram/links"): "tests/doors/telegram",
-    ("post", "/api/v1/telegram/links/{chat_id}/confirm"): "tests/doors/telegram",
-    ("delete", "/api/v1/telegram/links/{chat_id}"): "tests/doors/telegram",
-    ("post", "/api/v1/telegram/test"): "tests/doors/telegram",
+    ("post", "/api/v1/telegram/links"): "tests/telegram",
+    ("post", "/api/v1/telegram/links/{chat_id}/confirm"): "tests/telegram",
+    ("delete", "/api/v1/telegram/links/{chat_id}"): "tests/telegram",
+    ("post", "/api/v1/telegram/test"): "tests/telegram",
 }
 #: The document has one name for an id, whatever it is the id of.
 NAMES = {

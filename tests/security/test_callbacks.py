@@ -22,7 +22,7 @@ from chimes.errors import InvalidInput
 from chimes.model.egress import EgressByMode, EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
-from chimes.model.target_rules import check_http_target
+from chimes.model.validation import check_http_target
 from tests.builders import NOW
 from tests.tables import each_row
 from tests.targets.sinks import (

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import asyncmy
 
 from chimes.store.sql import SqlStore, open_mariadb
-from chimes.store.sql.server_database import ServerDatabase
+from chimes.store.sql.database.server import ServerDatabase
 
 
 def name_of(url: str) -> str:

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, event, text
 
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import AuditQuery, DeliveryQuery, RunQuery, ScheduleQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
-from chimes.store.sql.database import Tx
+from chimes.store.sql.database.base import Tx
 from chimes.testing import SettableClock
 from tests.builders import ALICE, HOUR, MINUTE, NOW, a_schedule
 from tests.ended_runs import ended

@@ -18,7 +18,8 @@ from chimes.model.audit import AuditEntry, verify_chain
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
-from chimes.store.jsonfile import JsonFileStore, disk
+from chimes.store.jsonfile import JsonFileStore
+from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.store import AUDIT_ENTRIES, ENDED_RUNS, SLACK
 from chimes.store.port import Item, RunLog
 from chimes.testing import SettableClock

@@ -16,8 +16,9 @@ import pytest
 
 from chimes.errors import StoreLocked, StoreUnavailable
 from chimes.model.ids import ScheduleId
-from chimes.store.jsonfile import JsonFileStore, disk
-from chimes.store.jsonfile.commit import GroupCommit, StateLock
+from chimes.store.jsonfile import JsonFileStore
+from chimes.store.jsonfile import files as disk
+from chimes.store.jsonfile.store import GroupCommit, StateLock
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, a_node, a_run, a_schedule
 from tests.store.jsonfiles import document, dumped, opened

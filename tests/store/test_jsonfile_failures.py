@@ -20,7 +20,8 @@ from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.run import Run, lost
 from chimes.model.schedule import Schedule
-from chimes.store.jsonfile import JsonFileStore, disk
+from chimes.store.jsonfile import JsonFileStore
+from chimes.store.jsonfile import files as disk
 from chimes.store.port import Item
 from chimes.testing import SettableClock
 from tests.builders import (

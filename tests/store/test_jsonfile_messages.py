@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import InboxQuery
+from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.schedule import edited
 from chimes.model.target import AgentTarget
-from chimes.store.jsonfile import JsonFileStore, disk
-from chimes.store.jsonfile.filing import DELIVERED, ITEMS, SLACK
-from chimes.store.plain import to_text
+from chimes.store.json_values import to_text
+from chimes.store.jsonfile import JsonFileStore
+from chimes.store.jsonfile import files as disk
+from chimes.store.jsonfile.state import DELIVERED, ITEMS, SLACK
 from chimes.store.port import Item
 from tests.builders import (
     CHAT,

@@ -19,7 +19,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
-from chimes.store.sql.database import Tx, Work
+from chimes.store.sql.database.base import Tx, Work
 from chimes.triggers import Every
 from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, places
 from tests.store.key_races import (

@@ -17,11 +17,16 @@ from sqlalchemy.dialects import mysql
 from chimes.model.access import Owner, OwnerType
 from chimes.model.listing import InboxQuery, RunQuery
 from chimes.model.run import RunStatus
-from chimes.store.plain import EPOCH
-from chimes.store.sql import SqlStore, deliveries, inbox, message_tables, nodes, settling, windows
+from chimes.store.json_values import EPOCH
+from chimes.store.sql import SqlStore, nodes
+from chimes.store.sql import completion as settling
+from chimes.store.sql import notifications as deliveries
+from chimes.store.sql import notifications as inbox
+from chimes.store.sql import rollups as windows
+from chimes.store.sql import tables as message_tables
+from chimes.store.sql.database.mariadb import _LOOK
 from chimes.store.sql.dialects import mariadb
 from chimes.store.sql.listing import inbox_conditions, run_conditions
-from chimes.store.sql.mariadb_wakeups import _LOOK
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import WAITING, runs, schedules
 from tests.servers import MARIADB, shared

@@ -13,8 +13,9 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
-from chimes.store.sql import SqlStore, open_mariadb, server_database
-from chimes.store.sql.database import Tx
+from chimes.store.sql import SqlStore, open_mariadb
+from chimes.store.sql.database import server as server_database
+from chimes.store.sql.database.base import Tx
 from tests.builders import a_node, a_schedule, a_verdict, due_schedule, places
 from tests.servers import start_mariadb
 from tests.servers.server import PrivateServer

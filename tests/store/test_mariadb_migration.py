@@ -17,10 +17,11 @@ from chimes.errors import ConfigError, SchemaMismatch
 from chimes.failpoints import Injected
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
-from chimes.store.sql import SqlStore, mariadb_migration, open_mariadb, open_postgres
-from chimes.store.sql.mariadb_schema import STATEMENTS
-from chimes.store.sql.mariadb_server import GALERA, MariadbServer, check_version
+from chimes.store.sql import SqlStore, open_mariadb, open_postgres
+from chimes.store.sql.database import mariadb as mariadb_migration
+from chimes.store.sql.database.mariadb import GALERA, MariadbServer, check_version
 from chimes.store.sql.migrations import HEAD, REVISIONS, SERVER_VERSIONS
+from chimes.store.sql.migrations.mariadb import STATEMENTS
 from chimes.store.sql.tables import metadata
 from tests.builders import INBOX, SYNC, a_run, a_schedule, a_task
 from tests.servers import MARIADB, shared, start_mariadb
@@ -202,9 +203,9 @@ def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     known = {each: statements for each, statements in STATEMENTS.items() if each <= release}
     revisions = tuple(each for each in REVISIONS if each <= release)
     with monkeypatch.context() as patched:
-        patched.setattr("chimes.store.sql.mariadb_migration.STATEMENTS", known)
+        patched.setattr("chimes.store.sql.database.mariadb.STATEMENTS", known)
         for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
-            patched.setattr(f"chimes.store.sql.server_schema.{name}", value)
+            patched.setattr(f"chimes.store.sql.database.server.{name}", value)
         yield
 
 
@@ -268,7 +269,7 @@ def test_servers_that_are_refused(version: str, why: str) -> None:
 async def test_a_server_that_is_too_old_is_refused_at_open(
     mariadb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chimes.store.sql.mariadb_server.OLDEST_SERVER", (99, 0))
+    monkeypatch.setattr("chimes.store.sql.database.mariadb.OLDEST_SERVER", (99, 0))
     with pytest.raises(SchemaMismatch, match=r"needs 10\.6"):
         await open_mariadb(mariadb_url).open()
     assert await sql(mariadb_url, "SHOW TABLES") == []

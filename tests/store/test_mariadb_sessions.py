@@ -13,9 +13,10 @@ import pytest
 
 from chimes.errors import StoreUnavailable
 from chimes.store.sql import SqlStore, open_mariadb
-from chimes.store.sql.database import Tx
-from chimes.store.sql.mariadb_errors import error_number, trouble_of
-from chimes.store.sql.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECONDS, Trouble
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.mariadb import trouble_of
+from chimes.store.sql.database.server import IDLE_SECONDS, LOCK_SECONDS, STATEMENT_SECONDS, Trouble
+from chimes.store.sql.dialects.mariadb import error_number
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import connect, database_of, name_of, opened, rows_of, sql

@@ -12,16 +12,16 @@ from datetime import UTC, datetime, timedelta
 import asyncmy.errors
 import pytest
 
-from chimes.doors.compat.kweaver.wire import Account, with_expression, written_by
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import deleted, paused, planned
 from chimes.model.target import ActionTarget
-from chimes.model.templates import TEMPLATES
-from chimes.store.plain import EPOCH
+from chimes.services.templates import TEMPLATES
+from chimes.store.json_values import EPOCH
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every
+from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 from tests.builders import a_node, a_schedule, places
 from tests.store.mariadb_rig import opened, sql
 

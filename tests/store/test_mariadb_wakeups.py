@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from chimes.store.sql import SqlStore, mariadb_wakeups
-from chimes.store.sql.mariadb_wakeups import LOOK_SECONDS
+from chimes.store.sql import SqlStore
+from chimes.store.sql.database import mariadb as mariadb_wakeups
+from chimes.store.sql.database.mariadb import LOOK_SECONDS
 from tests.builders import a_schedule
 from tests.servers import MARIADB, shared
 from tests.store.mariadb_rig import name_of, opened, sql

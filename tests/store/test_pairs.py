@@ -15,8 +15,10 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.store.port import Fired
-from chimes.store.sql import SqlStore, mariadb_server, postgres_server
-from chimes.store.sql.server import LOCK_SECONDS
+from chimes.store.sql import SqlStore
+from chimes.store.sql.database import mariadb as mariadb_server
+from chimes.store.sql.database import postgres as postgres_server
+from chimes.store.sql.database.server import LOCK_SECONDS
 from chimes.triggers import Every
 from tests.builders import SYNC, a_schedule, a_task, an_entry
 from tests.servers.redis_places import empty_place

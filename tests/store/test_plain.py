@@ -20,7 +20,7 @@ from chimes.store.codec.records import (
 )
 from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
-from chimes.store.plain import Reader, moment, to_micros, to_text
+from chimes.store.json_values import Reader, moment, to_micros, to_text
 from tests.builders import (
     FLOW,
     NOW,

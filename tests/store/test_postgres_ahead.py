@@ -13,10 +13,9 @@ from typing import Any
 import asyncpg
 import pytest
 
-from chimes.model.ahead import CLOSED
 from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import plan
+from chimes.model.planning import CLOSED, plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, edited, paused, resumed
 from chimes.store.port import Fired, Places

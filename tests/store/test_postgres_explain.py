@@ -12,21 +12,17 @@ import pytest
 from sqlalchemy import Select, select
 from sqlalchemy.dialects.postgresql import asyncpg as driver
 
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.store.sql import (
-    SqlStore,
-    ahead,
-    attention,
-    deliveries,
-    message_tables,
-    nodes,
-    open_postgres,
-    settling,
-)
-from chimes.store.sql.database import Tx
+from chimes.store.sql import SqlStore, nodes, open_postgres
+from chimes.store.sql import completion as settling
+from chimes.store.sql import insights as attention
+from chimes.store.sql import notifications as deliveries
+from chimes.store.sql import prefetch as ahead
+from chimes.store.sql import tables as message_tables
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects import postgres_statements as postgres
 from chimes.store.sql.dialects.postgres import PostgresDialect
 from chimes.store.sql.listing import (

@@ -24,10 +24,11 @@ from chimes.model.planning import FireContext, Firing, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import Places
-from chimes.store.sql import SqlStore, open_postgres, postgres_server
-from chimes.store.sql.database import Tx
-from chimes.store.sql.postgres_server import normalized
-from chimes.store.sql.server_database import ServerDatabase
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.store.sql.database import postgres as postgres_server
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.database.postgres import normalized
+from chimes.store.sql.database.server import ServerDatabase
 from chimes.triggers import Every
 from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry
 from tests.engine.rig import eventually
@@ -368,7 +369,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
     own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("chimes.store.sql.postgres_server.POOL_SECONDS", 0.5)
+    monkeypatch.setattr("chimes.store.sql.database.postgres.POOL_SECONDS", 0.5)
     store = await opened(own_server.new_database())
     await store.join(NODE, timedelta(minutes=5))
     with _Heart(store) as heart:

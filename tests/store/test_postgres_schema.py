@@ -167,7 +167,7 @@ def of_release(release: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     revisions = tuple(each for each in migrations.REVISIONS if each <= release)
     with monkeypatch.context() as patched:
         for name, value in (("REVISIONS", revisions), ("HEAD", release), ("OLDEST", release)):
-            patched.setattr(f"chimes.store.sql.server_schema.{name}", value)
+            patched.setattr(f"chimes.store.sql.database.server.{name}", value)
         yield
 
 

@@ -16,7 +16,7 @@ from chimes.model.planning import FireContext, Firing, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, paused
 from chimes.model.target import FlowTarget, TaskTarget
-from chimes.model.templates import TEMPLATES
+from chimes.services.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once
 from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, places

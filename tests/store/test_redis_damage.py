@@ -15,7 +15,7 @@ from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import deleted
-from chimes.model.sync_task import task_id
+from chimes.model.sync import task_id
 from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock

@@ -14,9 +14,9 @@ import redis
 
 from chimes.errors import Conflict, QuotaExceeded
 from chimes.model.access import Quota
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion, Recipient

@@ -9,8 +9,7 @@ import pytest
 
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.store.redis.run_rows import RunRows
-from chimes.store.redis.schedule_rows import SHOWN, ScheduleRows, all_fields
+from chimes.store.redis.rows import SHOWN_SCHEDULE_ROWS, RunRows, ScheduleRows, all_fields
 from tests.builders import a_run, a_schedule
 
 MIB = 1024 * 1024
@@ -30,7 +29,7 @@ def _runs(count: int, size: int) -> object:
 def _record(schedule: Schedule) -> list[str]:
     words = all_fields(schedule)
     fields = dict(zip(words[::2], words[1::2], strict=True))
-    return [fields.get(name, "1") for name in SHOWN]
+    return [fields.get(name, "1") for name in SHOWN_SCHEDULE_ROWS]
 
 
 def _schedules(count: int, size: int) -> object:

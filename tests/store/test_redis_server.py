@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 
 from chimes.errors import ConfigError, StoreLost, StoreUnavailable, StoreUnsafe
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
+from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.store.epoch import regress
 from chimes.store.redis import RedisStore, open_redis
-from chimes.store.redis.address import Address, address_of
-from chimes.store.redis.durability import Durability, judged
+from chimes.store.redis.connection import Address, address_of
+from chimes.store.redis.server import Durability, judged
 from tests.builders import (
     INBOX,
     LEASE,

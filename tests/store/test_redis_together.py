@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chimes.store.redis.together import Together
+from chimes.store.redis.base import Together
 
 
 class Server:

@@ -18,8 +18,10 @@ from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, S
 from chimes.model.planning import AnyFiring, FireContext, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, deleted
-from chimes.store.redis import RedisStore, connections, firing
-from chimes.store.redis.schedule_rows import Revision, ScheduleRows
+from chimes.store.redis import RedisStore
+from chimes.store.redis import connection as connections
+from chimes.store.redis import due_schedules as firing
+from chimes.store.redis.rows import Revision, ScheduleRows
 from chimes.store.redis.wire import Wire
 from chimes.testing import SettableClock
 from tests.builders import (

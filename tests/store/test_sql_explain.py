@@ -11,28 +11,17 @@ from sqlalchemy import Select, bindparam, select, text
 from sqlalchemy.dialects import sqlite as sqlalchemy_sqlite
 
 from chimes.clock import SystemClock
-from chimes.model.delivery import DeliveryState
-from chimes.model.listing import (
-    DeliveryQuery,
-    InboxQuery,
-    RunQuery,
-    ScheduleQuery,
-    ScheduleSort,
-)
+from chimes.model.listing import DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
-from chimes.store.sql import (
-    SqlStore,
-    attention,
-    deliveries,
-    inbox,
-    message_tables,
-    nodes,
-    open_sqlite,
-    settling,
-    store,
-    windows,
-)
-from chimes.store.sql.database import Tx
+from chimes.store.sql import SqlStore, nodes, open_sqlite, store
+from chimes.store.sql import completion as settling
+from chimes.store.sql import insights as attention
+from chimes.store.sql import notifications as deliveries
+from chimes.store.sql import notifications as inbox
+from chimes.store.sql import rollups as windows
+from chimes.store.sql import tables as message_tables
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects import sqlite
 from chimes.store.sql.listing import (
     RUN_SORTS,
@@ -43,7 +32,7 @@ from chimes.store.sql.listing import (
     run_conditions,
     schedule_conditions,
 )
-from chimes.store.sql.rows.messages import delivery_of, item_of
+from chimes.store.sql.rows.notifications import delivery_of, item_of
 from chimes.store.sql.rows.run import run_of
 from chimes.store.sql.rows.schedule import schedule_of
 from chimes.store.sql.runs import ENDED_BEFORE

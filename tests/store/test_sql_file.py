@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.store.sql import open_sqlite, sqlite_file
-from chimes.store.sql.database import Tx
+from chimes.store.sql import open_sqlite
+from chimes.store.sql.database import sqlite as sqlite_file
+from chimes.store.sql.database.base import Tx
 from tests.builders import a_schedule
 
 

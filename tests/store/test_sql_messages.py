@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.delivery import Delivery, DeliveryState
+from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd

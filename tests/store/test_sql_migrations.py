@@ -14,8 +14,8 @@ from sqlalchemy import Connection, create_engine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.model.access import ApiKey, Scope
-from chimes.model.delivery import Delivery, InboxItem
-from chimes.model.kept_state import KeptState
+from chimes.model.checkpoint import KeptState
+from chimes.model.notification import Delivery, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.store.port import Item
@@ -175,7 +175,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(
         raise RuntimeError("no further")
 
     with monkeypatch.context() as patch:
-        patch.setattr("chimes.store.sql.sqlite_migration.upgrade", upgrade)
+        patch.setattr("chimes.store.sql.database.sqlite.upgrade", upgrade)
         with pytest.raises(RuntimeError, match="no further"):
             await open_sqlite(path).open()
     connection = sqlite3.connect(path)

@@ -15,15 +15,15 @@ import pytest
 from sqlalchemy import Connection, Engine, create_engine, event, update
 from sqlalchemy.ext.asyncio import create_async_engine
 
-from chimes.app.raw_asyncpg import with_raw
-from chimes.model.delivery import DeliveryState
+from chimes.model.notification import DeliveryState
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import Reason, Run, RunStatus, Verdict
+from chimes.sdk.transactions import with_raw
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
-from chimes.store.sql.database import Tx
-from chimes.store.sql.joining import complete_run_in
-from chimes.store.sql.message_tables import deliveries, inbox
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.joined_transaction import complete_run_in
+from chimes.store.sql.tables import deliveries, inbox
 from chimes.testing import SettableClock
 from chimes.triggers import Every
 from tests.builders import (

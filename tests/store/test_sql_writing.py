@@ -18,7 +18,7 @@ from chimes.model.planning import plan
 from chimes.model.run import RunStatus, Verdict
 from chimes.model.schedule import Schedule
 from chimes.store.sql import SqlStore, open_sqlite
-from chimes.store.sql.database import Tx
+from chimes.store.sql.database.base import Tx
 from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,

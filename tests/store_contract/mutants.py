@@ -12,9 +12,9 @@ from datetime import datetime, timedelta
 from chimes.clock import Clock
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery, DeliveryVerdict, outbox
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.node import Beat, NodeFacts
+from chimes.model.notification import Delivery, DeliveryVerdict, outbox
 from chimes.model.planning import Firing
 from chimes.model.run import LogEntry, Run, RunStatus, Verdict, lost
 from chimes.model.schedule import Schedule

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from chimes.model.access import Scope
-from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import NodeId
-from chimes.model.kept_state import KeptState
 from chimes.model.listing import DeliveryQuery, RunQuery
+from chimes.model.notification import Delivery, InboxItem
 from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel

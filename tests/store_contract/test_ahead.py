@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from chimes.model.ahead import CLOSED, CROWD
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import FireContext, Firing, manual_run, plan
+from chimes.model.planning import CLOSED, CROWD, FireContext, Firing, manual_run, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, given_back
 from chimes.model.schedule import (

@@ -8,7 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.delivery import (
+from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
+from chimes.model.notification import (
     MOST_ATTEMPTS,
     Delivery,
     DeliveryState,
@@ -16,8 +18,6 @@ from chimes.model.delivery import (
     delivery_reopened,
     delivery_settled,
 )
-from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
-from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.recipient import Channel, Occasion
 from chimes.store.port import Store
 from chimes.testing import SettableClock

@@ -15,9 +15,8 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, canceled
 from chimes.model.schedule import Schedule, deleted, recorded
-from chimes.service.audit import verified_chain
-from chimes.store.edits import ScheduleEdit
-from chimes.store.port import Store
+from chimes.services.audit import verified_chain
+from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock
 from tests.builders import a_run, a_schedule, a_verdict, an_entry, due_schedule
 from tests.store_contract.scenes import all_runs, contents, running_slot

@@ -10,13 +10,12 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.service.putting_off import plan_without_prompts
-from chimes.service.schedules import ScheduleService
+from chimes.services.schedules import ScheduleService, plan_without_prompts
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
 from tests.builders import HOUR, a_schedule
-from tests.service.conftest import any_target
+from tests.services.conftest import any_target
 
 OTHER = Cron("30 12 * * *", timezone="UTC")
 ME = Actor()

@@ -18,14 +18,15 @@ from chimes.model.insights import (
     MOST_SCHEDULES,
     QUARTER,
     LagBucket,
+    Lags,
     RunFilter,
     ScheduleCounts,
     Tally,
     Window,
+    bracket_of,
     quarter_of,
     result_of,
 )
-from chimes.model.lags import Lags, bracket_of
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.attention import Attention, Attentions, Cause, Sign
+from chimes.model.insights import Attention, Attentions, Cause, Sign
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, paused, set_aside

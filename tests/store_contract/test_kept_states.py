@@ -8,8 +8,8 @@ from collections import Counter
 
 import pytest
 
+from chimes.model.checkpoint import LONGEST_STATE, KeptState
 from chimes.model.ids import RunId
-from chimes.model.kept_state import LONGEST_STATE, KeptState
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run
 from chimes.store.port import Store

@@ -14,8 +14,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.node import Beat, NodeFacts, NodeMark, NodeState
 from chimes.model.run import lost
 from chimes.store.codec.node import facts_from_text, facts_to_text
-from chimes.store.node_control import MARKS_KEPT
-from chimes.store.port import Store
+from chimes.store.port import MARKS_KEPT, Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run

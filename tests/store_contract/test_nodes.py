@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId
 from chimes.model.node import Beat
-from chimes.model.policy import OnLost, Policy
+from chimes.model.policy import OnLost, Policy, RunDefaults
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, lost, marked_started
 from chimes.model.schedule import recorded
 from chimes.store.port import Store

@@ -10,14 +10,13 @@ from datetime import time
 
 import pytest
 
-from chimes.model.delivery import Delivery, DeliveryState, outbox
 from chimes.model.ids import DeliveryId, RunId
+from chimes.model.notification import Delivery, DeliveryState, outbox
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import deleted, edited, passed
-from chimes.model.telling_times import Digest, Period, Quiet
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (

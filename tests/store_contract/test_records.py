@@ -12,9 +12,9 @@ import pytest
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.model.access import ApiKey, Role, Scope, revoked
 from chimes.model.audit import AuditEntry, chained, verify_chain
-from chimes.model.delivery import DeliveryState
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, Counts
+from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus

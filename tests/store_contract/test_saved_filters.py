@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from chimes.model.access import Actor
-from chimes.service.saved_filters import ListName, SavedFilters
+from chimes.services.preferences import ListName, SavedFilters
 from chimes.store.port import Store
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from chimes.store.messages import Taken
-from chimes.store.port import Store
+from chimes.store.port import Store, Taken
 from chimes.testing import SettableClock
 from tests.builders import HOUR, MINUTE, SECOND
 from tests.store_contract.stores import Home

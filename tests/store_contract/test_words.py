@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from chimes.i18n import say
 from chimes.model.run import AttemptEnd, Outcome, judged
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from chimes.wording import say
 from tests.builders import MINUTE, a_delivery, a_sending, an_attempt
 from tests.store_contract.scenes import all_deliveries, running_slot
 from tests.store_contract.test_deliveries import claimed

@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.delivery.bot_api import TOKEN, bot_api
-from tests.delivery.smtp_server import smtp_server
+from tests.notifications.bot_api import TOKEN, bot_api
+from tests.notifications.smtp_server import smtp_server
 from tests.system.node import Node, wait_until
 from tests.targets.sinks import OK, Sink, answer, serving
 

@@ -14,9 +14,9 @@ from chimes.model.egress import Egress
 from chimes.model.policy import Policy
 from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig, ActionRunner
-from chimes.targets.action.config import checked_config
+from chimes.targets.action.service import checked_config
 from chimes.targets.base import Call
-from chimes.targets.http_callback.resolver import Lookup, system_lookup
+from chimes.targets.http.connection import Lookup, system_lookup
 from tests.builders import NOW, a_run
 from tests.targets.agent_servers import Kept
 from tests.targets.sinks import OPEN, Handler, Logged, Received, answer, read_request, serving

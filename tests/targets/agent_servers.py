@@ -13,8 +13,8 @@ from typing import Any
 
 from chimes.model.policy import Policy
 from chimes.model.target import AgentTarget
-from chimes.targets.agent_prompt import AgentConfig, AgentPrompt
-from chimes.targets.agent_prompt.config import checked_config
+from chimes.targets.agent import AgentConfig, AgentPrompt
+from chimes.targets.agent.service import checked_config
 from chimes.targets.base import Call
 from tests.builders import NOW, a_run
 from tests.targets.sinks import Handler, Logged, Received, Sink, answer, read_request, serving

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from chimes.targets.python_task import (
+from chimes.targets.python import (
     Cancel,
     Context,
     Registry,
@@ -26,7 +26,7 @@ from chimes.targets.python_task import (
     TaskError,
     current_context,
 )
-from chimes.targets.python_task.wire import LOG_LIMITS
+from chimes.targets.python.wire import LOG_LIMITS
 
 registry = Registry()
 PATH = f"{__name__}:registry"

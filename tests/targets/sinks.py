@@ -14,7 +14,7 @@ from chimes.model.egress import Egress, EgressRules
 from chimes.model.policy import Policy
 from chimes.model.target import HttpTarget
 from chimes.targets.base import Call
-from chimes.targets.http_callback import HttpCallback
+from chimes.targets.http import HttpCallback
 from tests.builders import NOW, a_run
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

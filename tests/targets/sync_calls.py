@@ -11,7 +11,7 @@ from typing import Any
 
 from chimes.model.egress import EgressRules
 from chimes.model.run import Outcome
-from chimes.model.source import Collection, Source, Sources, task_policy, task_run
+from chimes.model.sync import Collection, Source, Sources, task_policy, task_run
 from chimes.model.target import SyncTarget
 from chimes.targets.base import Call
 from chimes.targets.sync.runner import SyncRunner

@@ -15,7 +15,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import Outcome
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
-from chimes.targets.python_task import PythonTask, Registry, Task
+from chimes.targets.python import PythonTask, Registry, Task
 from tests.builders import NOW, a_run
 
 

@@ -13,15 +13,15 @@ import pytest
 
 from chimes.errors import ConfigError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.action_run import ExecutionEnd, end_of, execution_kept, kept_text
+from chimes.model.checkpoint import ExecutionEnd, end_of, execution_kept, kept_text
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
-from chimes.targets.action import ActionConfig, following
-from chimes.targets.action.config import checked_config
-from chimes.targets.base import NotHere
-from chimes.targets.http_callback.response import READ_LIMIT
-from chimes.targets.not_configured import NO_ACTION_SERVICE, NotConfigured
+from chimes.targets.action import ActionConfig
+from chimes.targets.action import runner as following
+from chimes.targets.action.service import checked_config
+from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured, NotHere
+from chimes.targets.http.response import READ_LIMIT
 from tests.targets.action_servers import (
     COMPLETED,
     PENDING,

@@ -12,9 +12,8 @@ import pytest
 
 from chimes.errors import ConfigError
 from chimes.model.run import AttemptEnd
-from chimes.targets.agent_prompt import AgentConfig, chat
-from chimes.targets.agent_prompt.answer import KEEP_LIMIT
-from chimes.targets.agent_prompt.config import checked_config
+from chimes.targets.agent import AgentConfig, chat
+from chimes.targets.agent.service import KEEP_LIMIT, checked_config
 from tests.targets.agent_servers import (
     API_KEY,
     STREAM,

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Owner, OwnerType
-from chimes.model.agent_run import Handover, handover_from
+from chimes.model.checkpoint import Handover, handover_from
 from chimes.model.run import AttemptEnd
-from chimes.targets.agent_prompt import AgentPrompt, pipeline
-from chimes.targets.agent_prompt.answer import KEEP_LIMIT, MOST_ARTIFACTS
+from chimes.targets.agent import AgentPrompt, pipeline
+from chimes.targets.agent.service import KEEP_LIMIT, MOST_ARTIFACTS
 from tests.targets.agent_servers import (
     API_KEY,
     Kept,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chimes.targets.agent_prompt.sse import EventReader, EventTooLong
+from chimes.targets.agent.chat import EventReader, EventTooLong
 
 LINES = (
     ": a comment",

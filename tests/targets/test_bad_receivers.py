@@ -399,7 +399,7 @@ async def test_a_second_address_is_tried_when_the_first_refuses() -> None:
 
 # R3.44: idle connections are kept, but not without limit
 async def test_idle_connections_are_capped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chimes.targets.http_callback.connector.MAX_IDLE", 3)
+    monkeypatch.setattr("chimes.targets.http.connection.MAX_IDLE", 3)
 
     def here(host: str) -> Sequence[str]:
         return ["127.0.0.1"]

@@ -11,7 +11,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.policy import Backoff, OnLost
 from chimes.targets.flow import FlowBuilder, FlowRunner, RunIf
-from chimes.targets.python_task import Context, Isolation
+from chimes.targets.python import Context, Isolation
 from tests.tables import each_row
 
 

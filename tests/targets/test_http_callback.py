@@ -12,7 +12,7 @@ from standardwebhooks import Webhook
 
 from chimes.clock import SystemClock
 from chimes.model.run import AttemptEnd
-from chimes.targets.http_callback.signing import signatures
+from chimes.targets.http.request import signatures
 from tests.builders import NOW
 from tests.targets.sinks import OK, Logged, a_call, a_sink, answer, calling, until
 

@@ -7,16 +7,21 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.payload import payload_name, payload_of, same_but_payload
 from chimes.model.run import AttemptEnd
-from chimes.model.target import HttpTarget, MessageTarget
-from chimes.model.target_rules import MAX_MESSAGE_BYTES, check_target
+from chimes.model.target import (
+    HttpTarget,
+    MessageTarget,
+    payload_name,
+    payload_of,
+    same_but_payload,
+)
+from chimes.model.validation import MAX_MESSAGE_BYTES, check_target
 from chimes.store.codec.schedule import target_from_plain, target_to_plain
-from chimes.store.jsonfile.job import target_keys
+from chimes.store.jsonfile.jobs import target_keys
 from chimes.targets.base import Call
 from chimes.targets.message import MessageRunner
 from tests.builders import NOW, a_run
-from tests.doors.rig import serving
+from tests.web.rig import serving
 
 REMINDER = {
     "name": "Stand-up",
@@ -78,7 +83,7 @@ async def test_by_the_api_it_goes_to_the_inbox_unless_told_otherwise() -> None:
 
 
 async def test_options_of_the_command_line_and_the_sdk_make_one() -> None:
-    from chimes.cli.targets import target_from_options
+    from chimes.cli.schedules import target_from_options
     from chimes.client.requests import target_json
 
     options = dict.fromkeys(

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chimes.targets.http_callback.placeholders import MARKER, fill_body, fill_header, fill_url
+from chimes.targets.http.request import MARKER, fill_body, fill_header, fill_url
 from tests.tables import each_row
 
 FACTS = {

@@ -15,9 +15,9 @@ import pytest
 from pydantic import BaseModel
 
 from chimes.errors import InvalidInput
-from chimes.targets.python_task import Context, Task, check, dump
-from chimes.targets.python_task.arguments import bind, parameters_of
-from chimes.targets.python_task.context import facts_of
+from chimes.targets.python import Context, Task, check, dump
+from chimes.targets.python.arguments import bind, parameters_of
+from chimes.targets.python.context import facts_of
 from tests.builders import NOW, a_run
 from tests.tables import each_row
 

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.attempt_log import BY_KIND
 from chimes.engine.events import TargetStuck
+from chimes.engine.in_flight import BY_KIND
 from chimes.model.ids import RunId
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
-from chimes.targets.python_task import PythonTask
-from chimes.targets.python_task.wire import LOG_LIMITS
+from chimes.targets.python import PythonTask
+from chimes.targets.python.wire import LOG_LIMITS
 from tests.builders import a_run
 from tests.engine.rig import Rig, eventually
 from tests.targets import python_tasks

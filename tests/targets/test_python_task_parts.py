@@ -16,14 +16,13 @@ import pytest
 from chimes.errors import ConfigError
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.targets.processes.channel import LogLine
-from chimes.targets.processes.lines import RunLog
-from chimes.targets.processes.reading import LineReader, Messages, Output
-from chimes.targets.processes.spawning import watch_exit
-from chimes.targets.python_task import TaskError, importing
-from chimes.targets.python_task.context import facts_of
-from chimes.targets.python_task.importing import path_of, registry_at
-from chimes.targets.python_task.wire import LOG_LIMITS, Answer, Request, message_of
+from chimes.targets.process.channel import LogLine, RunLog
+from chimes.targets.process.child import LineReader, Messages, Output, watch_exit
+from chimes.targets.python import TaskError
+from chimes.targets.python import loader as importing
+from chimes.targets.python.context import facts_of
+from chimes.targets.python.loader import path_of, registry_at
+from chimes.targets.python.wire import LOG_LIMITS, Answer, Request, message_of
 from tests.builders import NOW, a_run
 
 # Reading
@@ -139,7 +138,7 @@ def test_what_is_no_message(line: bytes) -> None:
 def script(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "jobs.py"
     path.write_text(
-        "from chimes.targets.python_task import Registry\n"
+        "from chimes.targets.python import Registry\n"
         "class App:\n"
         "    def __init__(self):\n"
         "        self.registry = Registry()\n"

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from chimes.targets.python_task.printing import overhearing
+from chimes.targets.python.call import overhearing
 from tests.targets.task_calls import a_registry, carry_out, running
 
 

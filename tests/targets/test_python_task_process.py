@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from chimes.model.run import AttemptEnd
-from chimes.targets.processes import child as process
-from chimes.targets.python_task import PythonTask, Registry, Task
-from chimes.targets.python_task.importing import path_of, registry_at
-from chimes.targets.python_task.wire import LOG_LIMITS
+from chimes.targets.process import child as process
+from chimes.targets.python import PythonTask, Registry, Task
+from chimes.targets.python.loader import path_of, registry_at
+from chimes.targets.python.wire import LOG_LIMITS
 from tests.targets.python_tasks import PATH, registry
 from tests.targets.task_calls import a_call, alive, carry_out, running, until
 

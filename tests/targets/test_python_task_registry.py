@@ -10,7 +10,7 @@ import pytest
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.targets.python_task import Isolation, PythonTask, Registry, Task
+from chimes.targets.python import Isolation, PythonTask, Registry, Task
 from tests.tables import each_row
 
 

@@ -20,7 +20,7 @@ from pydantic import BeforeValidator
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Attempt, AttemptEnd, Verdict
 from chimes.targets.base import Call
-from chimes.targets.python_task import (
+from chimes.targets.python import (
     Cancel,
     Context,
     PythonTask,
@@ -30,9 +30,9 @@ from chimes.targets.python_task import (
     Task,
     TaskError,
     current_context,
-    threads,
 )
-from chimes.targets.python_task.wire import LOG_LIMITS
+from chimes.targets.python import runner as threads
+from chimes.targets.python.wire import LOG_LIMITS
 from tests.builders import NOW
 from tests.targets import python_tasks
 from tests.targets.task_calls import Carried, a_call, a_registry, carry_out, running, until

@@ -9,9 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel
 
-from chimes.targets.python_task.context import Context
-from chimes.targets.python_task.registry import Task
-from chimes.targets.python_task.schema import LONGEST_SCHEMA, schema_of
+from chimes.targets.python.context import Context
+from chimes.targets.python.registry import LONGEST_SCHEMA, Task, schema_of
 
 
 class Colour(StrEnum):

@@ -17,9 +17,8 @@ from aiohttp import web
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
-from chimes.targets.sync.appending import appending, write_all
-from chimes.targets.sync.failures import DriverFailure
-from chimes.targets.sync.http_paging import higher
+from chimes.targets.sync.http_driver import appending, higher, write_all
+from chimes.targets.sync.worker_link import DriverFailure
 from tests.targets.sync_calls import Carried, Kept, a_runner, carry_out
 from tests.targets.task_calls import until
 

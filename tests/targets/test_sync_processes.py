@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from chimes.model.run import AttemptEnd
-from chimes.targets.sync.folders import private_folder, remove_leftovers
+from chimes.targets.sync.runner import private_folder, remove_leftovers
 from chimes.targets.sync.wire import LOG_LIMITS
 from tests.targets.sync_calls import MODULE, Kept, a_call, a_runner, carry_out
 from tests.targets.task_calls import alive, until
@@ -93,7 +93,7 @@ async def test_cancel_stops_the_whole_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stubborn: bool
 ) -> None:
     monkeypatch.setattr("chimes.targets.sync.runner.GRACE", 0.3)
-    monkeypatch.setattr("chimes.targets.processes.child.GRACE", 0.3)
+    monkeypatch.setattr("chimes.targets.process.child.GRACE", 0.3)
     lines: list[str] = []
     runner = a_runner("python", waiting(tmp_path, stubborn=stubborn), tmp_path)
     call = a_call(lambda level, message: lines.append(message), Kept())

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chimes.errors import InvalidTrigger
 from chimes.triggers import Cron, Every, Once
-from chimes.triggers.calendar import Calendar, Window
+from chimes.triggers.calendars import Calendar, Window
 from tests.tables import each_row
 
 DAY = timedelta(days=1)

@@ -20,7 +20,7 @@ from chimes.triggers import (
     parse_zone,
     zone_names,
 )
-from chimes.triggers.tzif import Transitions, _rule_day
+from chimes.triggers.zones import Transitions, _rule_day
 from tests.tables import each_row
 
 SECOND = timedelta(seconds=1)

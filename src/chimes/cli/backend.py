@@ -6,19 +6,40 @@ of them it talks to.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
-from typing import Protocol
-from urllib.parse import quote, urlencode, urlsplit
+from itertools import islice
+from typing import TYPE_CHECKING, Protocol
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
-from chimes.cli.failure import UNREACHABLE, Failure, from_problem
-from chimes.cli.language import spoken
-from chimes.cli.output import Json, tell
+from chimes.cli.command import (
+    NOT_FOUND,
+    OK,
+    RUN_FAILED,
+    TIMED_OUT,
+    UNREACHABLE,
+    USAGE,
+    Failure,
+    from_problem,
+)
+from chimes.cli.locale import spoken
+from chimes.cli.output import RUN_STATUSES, Json, tell
+from chimes.clock import SystemClock
+from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError
-from chimes.wording import say
+from chimes.i18n import say
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Scope
+
 
 API = "/api/v1"
 _CONNECT_TIMEOUT = 3.0
@@ -198,8 +219,6 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
         return server
     server.close()
     if url is None:
-        from chimes.cli.local import local_backend
-
         local = local_backend(create=create)
         if local is not None:
             tell(
@@ -229,3 +248,298 @@ def _unreachable(url: str, why: str) -> Failure:
         UNREACHABLE,
         hint=say("start one with `chimes serve`, or set CHIMES_URL"),
     )
+
+
+# @@ The native API on the local store, in this process: no server, the same answers.
+
+
+def local_backend(*, create: bool) -> LocalBackend | None:
+    """For the store that is configured here, or that lies where it would be by default."""
+    loaded = load_settings()
+    location = store_location(loaded.settings)
+    if location.server:
+        return LocalBackend(loaded, masked_store_url(location.server))
+    if location.path is None:
+        return None
+    there = location.path / "jobs.json" if location.kind == "json" else location.path
+    told = loaded.origins["store"] != "default"
+    return LocalBackend(loaded, location.url) if there.exists() or told or create else None
+
+
+class LocalBackend:
+    """Whoever can write the store's files may do everything: an admin with a key of the moment."""
+
+    live = False
+
+    def __init__(self, loaded: LoadedSettings, location: str) -> None:
+        self.location = location
+        self._settings = loaded.settings
+        self._token = secrets.token_urlsafe(32)
+        self._runner = asyncio.Runner()
+        self._stack = contextlib.AsyncExitStack()
+        self._app: ASGIApp | None = None
+
+    def request(self, method: str, path: str, body: object = None) -> Answer:
+        return self._runner.run(self._request(method, path, body))
+
+    def close(self) -> None:
+        self._runner.run(self._stack.aclose())
+        self._runner.close()
+
+    async def _request(self, method: str, path: str, body: object) -> Answer:
+        if self._app is None:
+            self._app = await self._open()
+        data = b"" if body is None else json.dumps(body).encode()
+        raw, _, query = path.partition("?")
+        host = f"127.0.0.1:{self._settings.port}"
+        headers = [
+            ("host", host),
+            ("x-api-key", self._token),
+            ("accept", "application/json"),
+            ("x-language", spoken()),
+            ("accept-language", spoken()),
+        ]
+        if body is not None:
+            headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
+        scope: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": unquote(raw),
+            "raw_path": raw.encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in headers],
+            "client": ("127.0.0.1", 0),
+            "server": ("127.0.0.1", self._settings.port),
+        }
+        return await _call(self._app, scope, data)
+
+    async def _open(self) -> ASGIApp:
+        from prometheus_client import CollectorRegistry
+
+        from chimes import __version__
+        from chimes.clock import SystemClock
+        from chimes.runtime import open_local
+        from chimes.services.access import AccessService
+        from chimes.web.context import Doorway
+        from chimes.web.server import build_app
+
+        clock = SystemClock()
+        services = await self._stack.enter_async_context(open_local(self._settings, clock))
+        return build_app(
+            Doorway(
+                schedules=services.schedules,
+                runs=services.runs,
+                access=AccessService(services.store, clock, fixed=[self._token]),
+                store=services.store,
+                settings=replace(self._settings, allowed_hosts=(), requests_per_second=math.inf),
+                clock=clock,
+                metrics=CollectorRegistry(),
+                version=__version__,
+                port=self._settings.port,
+                not_ready=lambda: "",
+            )
+        )
+
+
+async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Answer:
+    sent: list[Message] = []
+    waiting: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
+
+    async def receive() -> Message:
+        if waiting:
+            return waiting.pop()
+        await asyncio.Event().wait()
+        raise AssertionError("never set")
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    status = next(each["status"] for each in sent if each["type"] == "http.response.start")
+    parts = [each.get("body", b"") for each in sent if each["type"] == "http.response.body"]
+    return Answer(status, b"".join(parts))
+
+
+# @@ From what a person types to one object: an id, the beginning of one, or a name.
+
+#: How many rows are looked through for a prefix or a name.
+_MOST = 5000
+_SHORTEST_PREFIX = 3
+
+
+def find_schedule(backend: Backend, reference: str) -> Json:
+    found = _exact(backend, "schedules", reference)
+    if found is not None:
+        return found
+    rows = list(islice(pages(backend, "/schedules"), _MOST))
+    named = [row for row in rows if str(row.get("name", "")) == reference]
+    folded = reference.casefold()
+    alike = named or [
+        row for row in rows if _slug(str(row.get("name", ""))) == folded or _begins(row, reference)
+    ]
+    words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
+    missing = say("There is no schedule {reference!r}", reference=reference)
+    return _only(alike, reference, words, missing, say("see `chimes ls`"))
+
+
+def find_run(backend: Backend, reference: str) -> Json:
+    missing = say("There is no run {reference!r}", reference=reference)
+    return _by_id(backend, "runs", reference, missing, say("see `chimes runs`"))
+
+
+def find_delivery(backend: Backend, reference: str) -> Json:
+    missing = say("There is no delivery {reference!r}", reference=reference)
+    return _by_id(backend, "deliveries", reference, missing, say("see `chimes deliveries`"))
+
+
+def find_node(backend: Backend, reference: str) -> Json:
+    """By its id or the beginning of it, such as the name of its host."""
+    missing = say("There is no node {reference!r}", reference=reference)
+    rows = items_of(get(backend, "/nodes"))
+    alike = [row for row in rows if row["id"] == reference] or [
+        row for row in rows if _begins(row, reference)
+    ]
+    return _only(
+        alike, reference, [str(row["id"]) for row in rows], missing, say("see `chimes nodes`")
+    )
+
+
+def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:
+    missing = say("There is no message {reference!r}", reference=reference)
+    return _by_id(backend, "inbox", reference, missing, say("see `chimes inbox`"), owner=owner)
+
+
+def _by_id(
+    backend: Backend, kind: str, reference: str, missing: str, see: str, **query: object
+) -> Json:
+    found = _exact(backend, kind, reference)
+    if found is not None:
+        return found
+    rows = list(islice(pages(backend, f"/{kind}", None, **query), _MOST))
+    alike = [row for row in rows if _begins(row, reference)]
+    return _only(alike, reference, [str(row["id"]) for row in rows], missing, see)
+
+
+def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
+    # "." and ".." would be read as steps within the path.
+    if not reference.strip("."):
+        return None
+    answer = backend.request("GET", API + path_of(kind, reference))
+    return None if answer.status in (404, 422) else answer.json()
+
+
+def _begins(row: Json, reference: str) -> bool:
+    return len(reference) >= _SHORTEST_PREFIX and str(row["id"]).startswith(reference)
+
+
+def _slug(name: str) -> str:
+    return "-".join(name.casefold().split())
+
+
+def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, see: str) -> Json:
+    """The one row; `missing` and `see` are said where there is none."""
+    if len(rows) == 1:
+        return rows[0]
+    if rows:
+        some = ", ".join(str(row["id"]) for row in rows[:5])
+        raise Failure(
+            say(
+                "{reference!r} is the beginning or name of several: {ids}",
+                reference=reference,
+                ids=some,
+            ),
+            USAGE,
+        )
+    from chimes.triggers.json_values import nearest
+
+    hint = nearest(reference, [word for word in words if word])
+    raise Failure(missing, NOT_FOUND, hint=hint or see)
+
+
+# @@ Waiting for a run, and following its log, by asking again.
+
+#: Soon at first, for runs that end at once, then with patience.
+_PAUSES = (0.05, 0.1, 0.2, 0.4)
+_LONGEST_PAUSE = 1.0
+#: How long a server may be away while we wait for something.
+_RESTART = 60.0
+_ENDED = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
+
+
+def ended(run: Json) -> bool:
+    return run.get("status") in _ENDED
+
+
+def exit_code_of(run: Json) -> int:
+    return OK if run.get("status") == "succeeded" else RUN_FAILED
+
+
+def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
+    """The run once it has ended; a Failure with 124 when that takes too long."""
+    from chimes.triggers import parse_duration
+
+    clock = SystemClock()
+    until = clock.monotonic() + parse_duration(timeout, field="--timeout").total_seconds()
+    for pause in _pauses():
+        run = _asked(backend, path_of("runs", run_id))
+        if ended(run):
+            return run
+        if clock.monotonic() + pause > until:
+            raise Failure(
+                say(
+                    "The run {id} is still {status} after {timeout}",
+                    id=run_id,
+                    status=RUN_STATUSES.get(str(run.get("status")), run.get("status")),
+                    timeout=timeout,
+                ),
+                TIMED_OUT,
+                hint=say("it goes on; see `chimes logs {id} -f`", id=run_id),
+            )
+        time.sleep(pause)
+    raise AssertionError("pauses never end")
+
+
+def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
+    """The entries of a run's log; with `follow`, until the run has ended."""
+    last = 0
+    for pause in _pauses():
+        # Asked before the log: what is written after an end that we saw is not missed.
+        run = _asked(backend, path_of("runs", run_id)) if follow else {}
+        more = True
+        while more:
+            page = _asked(backend, path_of("runs", run_id, "logs"), after=last or None)
+            for entry in items_of(page):
+                last = max(last, _number(entry))
+                yield entry
+            more = page.get("next_after") is not None
+        if not follow or ended(run):
+            return
+        time.sleep(pause)
+
+
+def _asked(backend: Backend, path: str, **query: object) -> Json:
+    """The answer, also of a server that is just being restarted."""
+    clock = SystemClock()
+    until = clock.monotonic() + _RESTART
+    while True:
+        try:
+            return get(backend, path, **query)
+        except Failure as failure:
+            if failure.code != UNREACHABLE or clock.monotonic() > until:
+                raise
+        time.sleep(_LONGEST_PAUSE / 4)
+
+
+def _number(entry: Json) -> int:
+    number = entry.get("number")
+    return number if isinstance(number, int) else 0
+
+
+def _pauses() -> Iterator[float]:
+    yield from _PAUSES
+    while True:
+        yield _LONGEST_PAUSE

@@ -1,25 +1,38 @@
-"""`store import-kweaver`: an existing table of action schedules, with nothing lost (R0.37)."""
+"""`store import-kweaver`: imports an existing table of action schedules."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from chimes.cli.failure import CONFLICT, INVALID, USAGE, Failure
-from chimes.cli.lazy import Command
+from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, Failure
 from chimes.cli.options import form_options
 from chimes.cli.output import Column, Json, Output, pick, tell
 from chimes.cli.store import opened_store, store_options
 from chimes.config import Settings, StoreLocation, store_location
-from chimes.wording import counted, joined, say
+from chimes.errors import InvalidInput
+from chimes.i18n import counted, joined, say
+from chimes.model.access import Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.schedule import Schedule, at_slot, planned
+from chimes.model.target import ActionTarget
+from chimes.model.validation import check_target
+from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
+from chimes.triggers import Cron
+from chimes.triggers.moment import LAST_MICROSECOND
+from chimes.web.compat.kweaver import translate as facts
+from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 
 if TYPE_CHECKING:
-    from chimes.app.kweaver_import import Read
     from chimes.store.port import Item
+
 
 _SHOWN = 5
 
@@ -102,7 +115,7 @@ def import_kweaver(
 
 
 async def _import(asked: _Asked, settings: Settings, output: Output) -> None:
-    from chimes.store.sql.kweaver_table import read_table, set_aside
+    from chimes.store.sql.database.kweaver_table import read_table, set_aside
 
     into = store_location(settings)
     if asked.take_over:
@@ -122,11 +135,10 @@ async def _import(asked: _Asked, settings: Settings, output: Output) -> None:
 
 
 async def _read(asked: _Asked, settings: Settings, table: str) -> Read:
-    from chimes.app.kweaver_import import read
-    from chimes.app.tasks import owner_of
-    from chimes.service.targets import action_policy
-    from chimes.store.sql.kweaver_table import read_table
-    from chimes.triggers.zone import parse_zone
+    from chimes.sdk.tasks import owner_of
+    from chimes.services.validation import action_policy
+    from chimes.store.sql.database.kweaver_table import read_table
+    from chimes.triggers.zones import parse_zone
 
     owner, zone = owner_of(asked.owner), parse_zone(asked.timezone)
     policy = replace(action_policy(settings), misfire_grace=settings.misfire_grace)
@@ -137,7 +149,7 @@ async def _read(asked: _Asked, settings: Settings, table: str) -> Read:
 
 
 async def _taken_over(asked: _Asked, settings: Settings, into: StoreLocation, aside: str) -> int:
-    from chimes.store.sql.kweaver_table import put_back, show_view
+    from chimes.store.sql.database.kweaver_table import put_back, show_view
 
     try:
         new = await _load(into, await _read(asked, settings, aside))
@@ -149,7 +161,7 @@ async def _taken_over(asked: _Asked, settings: Settings, into: StoreLocation, as
 
 
 async def _load(into: StoreLocation, found: Read) -> int:
-    from chimes.cli.transfer import load_all
+    from chimes.cli.store import load_all
 
     async with opened_store(into) as store:
         _, new = await load_all(store, _each(found))
@@ -157,7 +169,7 @@ async def _load(into: StoreLocation, found: Read) -> int:
 
 
 def _check_take_over(asked: _Asked, into: StoreLocation) -> None:
-    from chimes.store.sql.kweaver_table import TABLE, same_database
+    from chimes.store.sql.database.kweaver_table import TABLE, same_database
 
     if into.kind != "mariadb" or not same_database(asked.source, into.url):
         raise Failure(
@@ -211,7 +223,6 @@ async def _each(found: Read) -> AsyncIterator[Item]:
 
 def _check(asked: _Asked, found: Read) -> None:
     """Nothing is imported where something would be lost or done twice."""
-    from chimes.app.kweaver_import import same_clock
 
     if found.refused and not (asked.skip_unreadable or asked.dry_run):
         reasons = [say("{id}: {why}", id=each.id, why=each.why) for each in found.refused[:_SHOWN]]
@@ -249,3 +260,173 @@ def _check(asked: _Asked, found: Read) -> None:
                 " or have them computed anew with --new-times"
             ),
         )
+
+
+# @@ Rows of `t_action_schedule` become schedules (R0.37): pure. All that a row says is kept but
+# its lock, and a next time that its cron does not have.
+#
+# Where a row cannot be a schedule, because its cron never comes, its JSON is none or a time is
+# beyond all calendars, it is refused with the reason; what it takes to import the others is for
+# the caller to decide.
+
+#: A lock that is older than this belongs to nobody any more (R0.21).
+STALE: Final = timedelta(minutes=5)
+STALE_MS: Final = STALE // timedelta(milliseconds=1)
+_MINUTE = 60_000
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    id: str
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Read:
+    """What a table holds."""
+
+    schedules: tuple[Schedule, ...]
+    refused: tuple[Refused, ...]
+    #: Rows that a worker of the other system holds at this moment.
+    held: tuple[str, ...]
+    #: Rows that name a time which their cron does not have in this zone; it is computed anew.
+    off_grid: tuple[str, ...]
+    #: Those of them whose time may well be one of their cron, but in another zone.
+    elsewhere: tuple[str, ...] = ()
+
+
+def read(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> Read:
+    now = moment(table.read_at, "now") or _EPOCH
+    schedules: list[Schedule] = []
+    refused: list[Refused] = []
+    off_grid: list[ActionRow] = []
+    for row in table.rows:
+        try:
+            schedule, on_grid = schedule_of(
+                row, timezone=timezone, owner=owner, policy=policy, now=now
+            )
+        except InvalidInput as error:
+            refused.append(Refused(id=row.id, why=error.message))
+            continue
+        schedules.append(schedule)
+        if not on_grid:
+            off_grid.append(row)
+    return Read(
+        schedules=tuple(schedules),
+        refused=tuple(refused),
+        held=tuple(row.id for row in table.rows if _held(row, table.read_at)),
+        off_grid=tuple(row.id for row in off_grid),
+        # Cron knows whole minutes: any other time was never computed from it.
+        elsewhere=tuple(row.id for row in off_grid if row.next_run_time % _MINUTE == 0),
+    )
+
+
+def schedule_of(
+    row: ActionRow, *, timezone: str, owner: Owner, policy: Policy, now: datetime
+) -> tuple[Schedule, bool]:
+    """The schedule, and whether its next time is one that the cron has."""
+    target = ActionTarget(
+        action_type_id=row.action_type_id,
+        kn_id=row.kn_id,
+        branch=row.branch or facts.MAIN,
+        identities=_identities(row.identities),
+        params=_params(row.params),
+        account_id=row.creator,
+        account_type=row.creator_type,
+    )
+    check_target(target)
+    if row.status not in facts.STATUSES:
+        raise InvalidInput(
+            say("its status is {status!r}, neither active nor inactive", status=row.status)
+        )
+    trigger = facts.cron(row.cron_expression, timezone)
+    if trigger.next_after(now) is None:
+        raise InvalidInput(
+            say("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
+        )
+    created = moment(row.create_time, "f_create_time") or now
+    schedule = Schedule(
+        id=ScheduleId(row.id),
+        namespace=facts.NAMESPACE,
+        name=row.name,
+        owner=owner,
+        trigger=trigger,
+        target=target,
+        policy=policy,
+        enabled=row.status == facts.ACTIVE,
+        last_run_at=moment(row.last_run_time, "f_last_run_time"),
+        created_at=created,
+        created_by=row.creator,
+        updated_at=moment(row.update_time, "f_update_time") or created,
+        updated_by=row.updater or row.creator,
+    )
+    schedule = written_by(with_expression(schedule, row.cron_expression), _updater(row))
+    next_run_at = moment(row.next_run_time, "f_next_run_time")
+    if not schedule.enabled:
+        return schedule, True
+    return _with_next_time(schedule, trigger, next_run_at, now)
+
+
+def _updater(row: ActionRow) -> Account:
+    if row.updater:
+        return Account(row.updater, row.updater_type)
+    return Account(row.creator, row.creator_type)
+
+
+def _with_next_time(
+    schedule: Schedule, trigger: Cron, stored: datetime | None, now: datetime
+) -> tuple[Schedule, bool]:
+    """A time that is due already stays: what it owes is for the misfire policy to say (C1)."""
+    if stored is None:
+        return planned(schedule, now), True
+    on_grid = trigger.next_after(stored - timedelta(microseconds=1)) == stored
+    if on_grid:
+        return at_slot(schedule, stored), True
+    return planned(schedule, min(stored, now)), False
+
+
+def same_clock(found: Read) -> bool:
+    """False: most times are none of their crons, so the zone is not the one they were made in."""
+    active = sum(each.enabled for each in found.schedules)
+    return not found.elsewhere or 2 * len(found.elsewhere) < active
+
+
+def moment(milliseconds: int, column: str) -> datetime | None:
+    """None: there is no such time yet. InvalidInput for one that no schedule can have (S23)."""
+    if milliseconds > LAST_MICROSECOND // 1000:
+        raise InvalidInput(
+            say(
+                "its {column} is {milliseconds} milliseconds, which is beyond the year 9998",
+                column=column,
+                milliseconds=milliseconds,
+            )
+        )
+    return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds > 0 else None
+
+
+def _held(row: ActionRow, now: int) -> bool:
+    """In plain numbers: a lock may have any."""
+    return bool(row.lock_holder) and row.lock_time > 0 and now - row.lock_time < STALE_MS
+
+
+def _identities(text: str) -> tuple[Mapping[str, object], ...]:
+    found = _json(text, "[]")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise InvalidInput(say("its identities are not a JSON array of objects"))
+    return tuple(found)
+
+
+def _params(text: str) -> Mapping[str, object]:
+    found = _json(text, "{}")
+    if not isinstance(found, dict):
+        raise InvalidInput(say("its dynamic_params are not a JSON object"))
+    return found
+
+
+def _json(text: str, empty: str) -> object:
+    try:
+        found: object = json.loads(text.strip() or empty)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(say("it holds JSON that cannot be read: {error}", error=error)) from None
+    return json.loads(empty) if found is None else found

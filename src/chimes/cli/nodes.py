@@ -7,15 +7,13 @@ from collections.abc import Callable
 
 import click
 
-from chimes.cli.backend import Backend, delete, get, items_of, path_of, post
-from chimes.cli.failure import FAILED, TIMED_OUT, Failure
-from chimes.cli.finding import find_node
-from chimes.cli.lazy import Command, Lazy, LazyGroup
+from chimes.cli.backend import Backend, delete, find_node, get, items_of, path_of, post
+from chimes.cli.command import FAILED, TIMED_OUT, Command, Failure, Lazy, LazyGroup
 from chimes.cli.options import client_options, output_options, yes_option
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
 from chimes.clock import SystemClock
+from chimes.i18n import Wording, say
 from chimes.redaction import escaped
-from chimes.wording import Wording, say
 
 COMMANDS = {
     "resume": Lazy("chimes.cli.nodes", "resume", "Let a drained node go on."),

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from chimes.cli.failure import Failure
-from chimes.cli.language import said
+from chimes.cli.command import Failure
+from chimes.cli.locale import said
 from chimes.cli.output import Form, InZone, Output
-from chimes.wording import say
+from chimes.i18n import say
 
 if TYPE_CHECKING:
     from chimes.cli.backend import Backend
+
 
 R = TypeVar("R")
 Wrapped = Callable[..., R]

@@ -4,18 +4,122 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Literal
+from itertools import pairwise
+from typing import Final, Literal
 
 import click
 
-from chimes.cli.display import columns_of, padded
-from chimes.cli.language import said
+from chimes.cli.locale import said, spoken
+from chimes.i18n import ENGLISH, Wording, say
+from chimes.model.recipient import recipient_text
 from chimes.redaction import escaped
-from chimes.wording import Wording, say
+
+# @@ How much room text takes on a terminal, where not every character is one column wide.
+
+#: A line may end behind each of these: Chinese puts no spaces between words.
+_IDEOGRAPHS = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
+#: What must not begin a line, with the character that it follows.
+_CLOSING = "，。、；：？！）》」』"
+_UNIT = re.compile(rf"\s+|[{_IDEOGRAPHS}][{_CLOSING}]*|[^\s{_IDEOGRAPHS}]+[{_CLOSING}]*")
+
+
+def columns_of(text: str) -> int:
+    """How many columns the text takes; marks above and below a letter take none."""
+    if text.isascii():
+        return len(text)
+    return sum(map(_columns, text))
+
+
+def _columns(character: str) -> int:
+    from unicodedata import category, east_asian_width
+
+    if category(character) in ("Mn", "Me", "Cf"):
+        return 0
+    return 2 if east_asian_width(character) in "WF" else 1
+
+
+def padded(text: str, columns: int) -> str:
+    return text + " " * (columns - columns_of(text))
+
+
+def beginning(text: str, columns: int) -> str:
+    """As much of it as fits, never a letter without its marks."""
+    taken = 0
+    for place, character in enumerate(text):
+        taken += _columns(character)
+        if taken > columns:
+            return text[:place]
+    return text
+
+
+def wrapped(text: str, columns: int) -> list[str]:
+    """One paragraph as lines that fit."""
+    lines = [""]
+    for unit in _units(text, columns):
+        if columns_of(lines[-1] + unit.rstrip()) > columns:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("")
+        lines[-1] += unit if lines[-1] else unit.lstrip()
+    return [line.rstrip() for line in lines]
+
+
+def _units(text: str, columns: int) -> Iterator[str]:
+    """What stays together, unless it is longer than a line: Thai puts spaces between phrases."""
+    for unit in _UNIT.findall(" ".join(text.split())):
+        rest = unit
+        while columns_of(rest) > columns:
+            first = beginning(rest, columns) or rest[0]
+            yield first
+            rest = rest[len(first) :]
+        yield rest
+
+
+class Formatter(click.HelpFormatter):
+    """Help by columns rather than by characters. English is as click has it."""
+
+    def write_text(self, text: str) -> None:
+        if spoken() == ENGLISH:
+            super().write_text(text)
+            return
+        lines = _paragraphs(text, self.width - self.current_indent)
+        indent = " " * self.current_indent
+        self.write("".join(f"{indent}{line}".rstrip() + "\n" for line in lines))
+
+    def write_dl(
+        self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
+    ) -> None:
+        if spoken() == ENGLISH:
+            super().write_dl(rows, col_max, col_spacing)
+            return
+        listed = list(rows)
+        first_column = min(max(columns_of(term) for term, _ in listed), col_max) + col_spacing
+        room = max(self.width - first_column - self.current_indent, 10)
+        indent = " " * self.current_indent
+        for term, text in listed:
+            lines = wrapped(text, room)
+            if columns_of(term) > first_column - col_spacing:
+                self.write(f"{indent}{term}\n")
+                term = ""
+            for begin, line in zip([term, *[""] * len(lines)], lines, strict=False):
+                self.write(f"{indent}{padded(begin, first_column)}{line}".rstrip() + "\n")
+
+
+def _paragraphs(text: str, columns: int) -> Iterator[str]:
+    """As click: a block that begins with a backspace is left as it is."""
+    blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
+    for block, following in pairwise([*blocks, ""]):
+        if block.lstrip().startswith("\b"):
+            yield from block.partition("\b")[2].strip("\n").splitlines()
+        else:
+            yield from wrapped(block, columns)
+        if following:
+            yield ""
+
 
 Json = dict[str, object]
 Form = Literal["table", "tsv", "json", "ndjson", "ids"]
@@ -258,3 +362,200 @@ def inner(item: Mapping[str, object], name: str) -> Mapping[str, object]:
     """The object under a key, or an empty one."""
     found = item.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+# @@ Words of the API that people have words of their own for; pipes and programs get the API's.
+
+Words = Mapping[str, Wording]
+
+RUN_STATUSES: Final[Words] = {
+    "queued": say("queued"),
+    "running": say("running"),
+    "succeeded": say("succeeded"),
+    "failed": say("failed"),
+    "timeout": say("timeout"),
+    "canceled": say("canceled"),
+    "skipped": say("skipped"),
+    "missed": say("missed"),
+    "unknown": say("unknown"),
+}
+RUN_ORIGINS: Final[Words] = {
+    "schedule": say("schedule"),
+    "manual": say("manual"),
+    "backfill": say("backfill"),
+    "child": say("child"),
+}
+#: Why a run is in its state. Targets have codes of their own, which are shown as they are.
+RUN_REASONS: Final[Words] = {
+    "overlap": say("the run before it was still under way"),
+    "dependency": say("what it depends on has not succeeded"),
+    "misfire": say("its time had passed"),
+    "skipped_by_hand": say("skipped by hand"),
+    "paused": say("its schedule was paused"),
+    "catch_up": say("a slot made up for"),
+    "canceled_by_hand": say("canceled by hand"),
+    "replaced_by_newer_run": say("a newer run took its place"),
+    "schedule_deleted": say("its schedule was deleted"),
+    "crash_limit": say("its nodes crashed too often"),
+    "lost_after_start": say("its node was lost after it had begun"),
+    "unreadable_row": say("what is stored of it cannot be read"),
+    "flow_ended": say("its flow ended without it"),
+    "condition": say("its condition was not met"),
+    "upstream_failed": say("a step before it failed"),
+    "upstream_skipped": say("a step before it was skipped"),
+    "condition_error": say("its condition cannot be worked out"),
+    "invalid_map": say("what it is to be mapped over is no list"),
+    "step_failed": say("one of its steps failed"),
+}
+SCHEDULE_STATES: Final[Words] = {
+    "active": say("active"),
+    "paused": say("paused"),
+    "done": say("done"),
+}
+DELIVERY_STATES: Final[Words] = {
+    "pending": say("pending"),
+    "delivered": say("delivered"),
+    "dead": say("dead"),
+}
+CHAT_STATES: Final[Words] = {"linked": say("linked"), "waiting": say("waiting")}
+CHANGES: Final[Words] = {
+    "created": say("created"),
+    "kept": say("kept"),
+    "unchanged": say("unchanged"),
+    "updated": say("updated"),
+    "deleted": say("deleted"),
+    "new": say("new"),
+    "exists": say("exists"),
+}
+
+
+# @@ Which columns schedules and runs are shown with.
+
+
+def schedule_columns(now: datetime) -> list[Column]:
+    return [
+        Column(say("id"), pick("id"), shortest=8),
+        Column(say("name"), pick("name"), widest=40, narrowest=12),
+        Column(say("state"), state_of, words=SCHEDULE_STATES, rank=3),
+        Column(say("next"), pick("next_run_at"), time=True, rank=1),
+        Column(say("in"), lambda item: _left(item, now), rank=4),
+        Column(say("last"), pick("last_status"), words=RUN_STATUSES, rank=5),
+        Column(say("when"), pick("words"), rank=2, widest=70, narrowest=12),
+    ]
+
+
+def piped_schedule_columns() -> list[Column]:
+    """The same without the countdown, which is stale as soon as it is written down."""
+    return [
+        Column(say("id"), pick("id")),
+        Column(say("name"), pick("name")),
+        Column(say("state"), state_of, words=SCHEDULE_STATES),
+        Column(say("next"), pick("next_run_at"), time=True),
+        Column(say("last"), pick("last_status"), words=RUN_STATUSES),
+        Column(say("when"), pick("words")),
+    ]
+
+
+def schedule_details(now: datetime) -> list[Column]:
+    return [
+        Column(say("ID"), pick("id")),
+        Column(say("Name"), pick("name")),
+        Column(say("State"), state_of, words=SCHEDULE_STATES),
+        Column(say("When"), pick("words")),
+        Column(say("Zone"), pick("timezone")),
+        Column(say("Next"), pick("next_run_at"), time=True),
+        Column(say("In"), lambda item: _left(item, now)),
+        Column(say("Target"), target_of),
+        Column(say("Policy"), _policy),
+        Column(say("Tells"), _told),
+        Column(say("Labels"), lambda item: item.get("labels") or None),
+        Column(say("Priority"), lambda item: item.get("priority") or None),
+        Column(say("Last run"), pick("last_run_at"), time=True),
+        Column(say("Last status"), pick("last_status"), words=RUN_STATUSES),
+        Column(say("Last error"), pick("last_error")),
+        Column(say("Declared in code"), _declared),
+        Column(say("Version"), pick("version")),
+        Column(say("Created"), pick("created_at"), time=True),
+    ]
+
+
+def _declared(item: Json) -> object:
+    found = item.get("declared")
+    if not isinstance(found, dict):
+        return None
+    if found.get("detached"):
+        return say("{at}, edited since: the code no longer overwrites it", at=found.get("at"))
+    return found.get("at")
+
+
+RUN_COLUMNS = [
+    Column(say("id"), pick("id")),
+    Column(say("status"), pick("status"), words=RUN_STATUSES),
+    Column(say("schedule"), lambda item: _whose(item), rank=2),
+    Column(say("planned"), pick("planned_at"), time=True, rank=1),
+    Column(say("took"), lambda item: _took(item), rank=3),
+    Column(say("attempt"), pick("attempt"), rank=4),
+    Column(say("origin"), pick("origin"), words=RUN_ORIGINS, rank=6),
+    Column(say("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, widest=60),
+]
+
+
+def _whose(item: Json) -> object:
+    """A step by its own name; a run without a schedule by what it does."""
+    named = item.get("step") or item.get("schedule_name") or item.get("schedule_id")
+    return named or target_of(item)
+
+
+def _why(item: Json) -> object:
+    return item.get("error") or item.get("reason")
+
+
+def state_of(item: Json) -> str:
+    if not item.get("enabled", True):
+        return "paused"
+    return "active" if item.get("next_run_at") else "done"
+
+
+def target_of(item: Json) -> str:
+    target = inner(item, "target")
+    kind = target.get("kind")
+    if kind in ("task", "flow"):
+        given = target.get("args") or target.get("input")
+        shown = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
+        return f"{kind} {target.get('name', '')}{shown}"
+    if kind == "sync":
+        return f"{kind} {target.get('source', '')}/{target.get('collection', '')}"
+    if kind == "agent":
+        return f"{kind} {target.get('prompt', '')}"
+    if kind == "message":
+        return f"{kind} {target.get('text', '')}"
+    if kind == "action":
+        return f"{kind} {target.get('kn_id', '')}/{target.get('action_type_id', '')}"
+    return f"{target.get('method', '')} {target.get('url', '')}".strip()
+
+
+def _told(item: Json) -> str | None:
+    """Who is told how runs end, as `--notify` takes it."""
+    given = item.get("delivery")
+    found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    return ", ".join(recipient_text(each) for each in found) or None
+
+
+def _policy(item: Json) -> str:
+    shown = ("misfire", "overlap", "max_retries", "retry_backoff", "timeout")
+    policy = inner(item, "policy")
+    return ", ".join(f"{name} {policy[name]}" for name in shown if policy.get(name) is not None)
+
+
+def _left(item: Json, now: datetime) -> str:
+    at = item.get("next_run_at")
+    return countdown(parsed(at), now) if isinstance(at, str) else ""
+
+
+def _took(item: Json) -> str:
+    taken = item.get("duration_ms")
+    if not isinstance(taken, int | float):
+        return ""
+    if taken < 10_000:
+        return say("{milliseconds:.0f} ms", milliseconds=taken)
+    return say("{seconds:.1f} s", seconds=taken / 1000)

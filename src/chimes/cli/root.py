@@ -10,60 +10,61 @@ from collections.abc import Sequence
 import click
 
 from chimes import __version__
-from chimes.cli.failure import (
+from chimes.cli.command import (
     FAILED,
     INTERRUPTED,
     OK,
     TIMED_OUT,
     USAGE,
     Failure,
+    Lazy,
+    LazyGroup,
     from_error,
 )
-from chimes.cli.language import said, speaking, spoken
-from chimes.cli.lazy import Lazy, LazyGroup
+from chimes.cli.locale import said, speaking, spoken
 from chimes.errors import ChimesError
+from chimes.i18n import reworded, say
 from chimes.redaction import Redactor, escaped
-from chimes.wording import reworded, say
 
 #: The three most useful first; then by duty.
 COMMANDS = {
     "serve": Lazy("chimes.cli.serve", "serve", "Start the server."),
-    "add": Lazy("chimes.cli.add", "add", "Create a schedule."),
+    "add": Lazy("chimes.cli.schedules", "add", "Create a schedule."),
     "next": Lazy("chimes.cli.time", "next_fires", "Show when an expression fires; no server."),
     "explain": Lazy("chimes.cli.time", "explain", "Say in words what an expression means."),
     "ls": Lazy("chimes.cli.schedules", "ls", "List schedules."),
     "show": Lazy("chimes.cli.schedules", "show", "Show one schedule."),
-    "pause": Lazy("chimes.cli.control", "pause", "Pause schedules."),
-    "resume": Lazy("chimes.cli.control", "resume", "Resume paused schedules."),
-    "run": Lazy("chimes.cli.control", "run_now", "Run a schedule now."),
-    "skip": Lazy("chimes.cli.control", "skip", "Skip the next run of a schedule."),
-    "move": Lazy("chimes.cli.control", "move", "Move the next run of a schedule."),
-    "backfill": Lazy("chimes.cli.control", "backfill", "Run slots that have passed."),
+    "pause": Lazy("chimes.cli.schedules", "pause", "Pause schedules."),
+    "resume": Lazy("chimes.cli.schedules", "resume", "Resume paused schedules."),
+    "run": Lazy("chimes.cli.schedules", "run_now", "Run a schedule now."),
+    "skip": Lazy("chimes.cli.schedules", "skip", "Skip the next run of a schedule."),
+    "move": Lazy("chimes.cli.schedules", "move", "Move the next run of a schedule."),
+    "backfill": Lazy("chimes.cli.schedules", "backfill", "Run slots that have passed."),
     "rm": Lazy("chimes.cli.schedules", "rm", "Delete schedules."),
     "runs": Lazy("chimes.cli.runs", "runs", "List runs."),
     "logs": Lazy("chimes.cli.runs", "logs", "Show the log of a run."),
     "cancel": Lazy("chimes.cli.runs", "cancel", "Cancel a run."),
     "retry": Lazy("chimes.cli.runs", "retry", "Run a run that has ended once more."),
-    "reply": Lazy("chimes.cli.remarks", "reply", "Answer an agent that has answered."),
-    "known": Lazy("chimes.cli.remarks", "known", "Mark the failure of a schedule as known."),
-    "inbox": Lazy("chimes.cli.messages", "inbox", "Read what schedules delivered."),
-    "deliveries": Lazy("chimes.cli.messages", "deliveries", "List what was told to whom."),
-    "worker": Lazy("chimes.cli.worker", "worker", "Carry out an application's tasks."),
-    "apply": Lazy("chimes.cli.apply", "apply", "Put the sources of chimes.yaml into force."),
+    "reply": Lazy("chimes.cli.runs", "reply", "Answer an agent that has answered."),
+    "known": Lazy("chimes.cli.runs", "known", "Mark the failure of a schedule as known."),
+    "inbox": Lazy("chimes.cli.notifications", "inbox", "Read what schedules delivered."),
+    "deliveries": Lazy("chimes.cli.notifications", "deliveries", "List what was told to whom."),
+    "worker": Lazy("chimes.cli.serve", "worker", "Carry out an application's tasks."),
+    "apply": Lazy("chimes.cli.config", "apply", "Put the sources of chimes.yaml into force."),
     "nodes": Lazy("chimes.cli.nodes", "nodes", "List the nodes that share the store."),
     "drain": Lazy("chimes.cli.nodes", "drain", "Let a node take nothing new."),
     "node": Lazy("chimes.cli.nodes", "node", "Resume and forget nodes."),
-    "templates": Lazy("chimes.cli.templates", "templates", "List ready-made times; no server."),
+    "templates": Lazy("chimes.cli.time", "templates", "List ready-made times; no server."),
     "upcoming": Lazy("chimes.cli.schedules", "upcoming", "Show what comes next."),
     "store": Lazy("chimes.cli.store", "store", "Migrate, export, import and copy the store."),
-    "key": Lazy("chimes.cli.keys", "key", "Create, list and revoke API keys."),
-    "user": Lazy("chimes.cli.users", "user", "Let people sign in at the dashboard."),
-    "audit": Lazy("chimes.cli.audit", "audit", "Show who did what, and verify the trail."),
-    "telegram": Lazy("chimes.cli.telegram", "telegram", "Link chats to you, and try one out."),
-    "config": Lazy("chimes.cli.configuration", "config", "Show the configuration."),
-    "demo": Lazy("chimes.cli.demo", "demo", "Remove the example schedules."),
+    "key": Lazy("chimes.cli.access", "key", "Create, list and revoke API keys."),
+    "user": Lazy("chimes.cli.access", "user", "Let people sign in at the dashboard."),
+    "audit": Lazy("chimes.cli.access", "audit", "Show who did what, and verify the trail."),
+    "telegram": Lazy("chimes.cli.notifications", "telegram", "Link chats to you, and try one out."),
+    "config": Lazy("chimes.cli.config", "config", "Show the configuration."),
+    "demo": Lazy("chimes.cli.serve", "demo", "Remove the example schedules."),
     "doctor": Lazy("chimes.cli.doctor", "doctor", "Check that everything is in order."),
-    "version": Lazy("chimes.cli.version", "version", "Show the version."),
+    "version": Lazy("chimes.cli.serve", "version", "Show the version."),
 }
 
 

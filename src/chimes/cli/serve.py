@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 
 import click
 
-from chimes.cli.language import environment_as_given, spoken
-from chimes.cli.lazy import Command
-from chimes.cli.output import tell
-from chimes.wording import say
+from chimes import __version__
+from chimes.cli.command import Command, Lazy, LazyGroup
+from chimes.cli.locale import environment_as_given, spoken
+from chimes.cli.options import form_options
+from chimes.cli.output import Output, echo, tell
+from chimes.cli.store import opened_store, store_options
+from chimes.config import Settings, StoreLocation, load_settings, store_location
+from chimes.errors import ConfigError
+from chimes.i18n import counted, say
 
 
 @click.command("serve", cls=Command)
@@ -51,13 +58,104 @@ def start(
     loaded = load_settings(flags=flags, config_file=file)
     app = None
     if loaded.settings.app:
-        from chimes.app import load_app
+        from chimes.runtime import load_app
 
         app = load_app(loaded.settings.app)
         loaded = app.load(flags=flags, config_file=file)
     for warning in loaded.warnings:
         tell(say("Warning: {warning}", warning=warning))
-    from chimes.app import serve as run_server
+    from chimes.runtime import serve as run_server
 
     with environment_as_given():
         return run_server(loaded, app, queues=queues or None, language=spoken(), demo=demo)
+
+
+# @@ `worker`: carry out an application's tasks, without a server.
+
+
+@click.command("worker", cls=Command)
+@click.option("--app", metavar="MODULE:NAME", help="The application; CHIMES_APP unless told.")
+@click.option("--store", metavar="URL", help="sqlite:///path, postgresql://…, redis://…, …")
+@click.option("--allow-volatile", flag_value="true", help="Use a Redis that may lose data, too.")
+@click.option("--queue", "queues", multiple=True, metavar="NAME", help="Only tasks of this queue.")
+@click.option("--workers", metavar="NUMBER", help="Runs carried out at once; 100 unless told.")
+@click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning, error.")
+@click.option("--log-format", metavar="FORM", help="json, text or auto.")
+def worker(file: Path | None, queues: tuple[str, ...], **flags: str | None) -> int:
+    """Start a worker: fires what is due and carries it out, without an API. Ctrl-C drains it.
+
+    As many as you like may run on one store. HTTP callbacks belong to the queue `default`.
+
+    \b
+    Examples:
+      chimes worker --app shop.tasks:app --store postgresql://localhost/shop
+      chimes worker --app shop.tasks:app --queue mail --queue reports --workers 20
+    """
+    if not load_settings(flags=flags, config_file=file).settings.app:
+        raise ConfigError(
+            say("app: which application? Say --app module:name, or set CHIMES_APP"), key="app"
+        )
+    return start(file, {**flags, "roles": "scheduler,worker"}, queues=queues)
+
+
+# @@ `demo remove`: what `serve --demo` and the button on Today have loaded goes again.
+
+COMMANDS = {"remove": Lazy("chimes.cli.serve", "remove", "Remove the example schedules.")}
+
+
+@click.group("demo", cls=LazyGroup, lazy=COMMANDS)
+def demo() -> None:
+    """The example schedules of `chimes serve --demo`."""
+
+
+@click.command("remove", cls=Command)
+@store_options
+def remove(settings: Settings) -> None:
+    """Remove the example schedules and their made-up history; all that is yours stays.
+
+    \b
+    Examples:
+      chimes demo remove
+      chimes demo remove --store postgresql://chimes@db.example.org/chimes
+    """
+    asyncio.run(_remove(store_location(settings)))
+
+
+async def _remove(location: StoreLocation) -> None:
+    from chimes.model.access import Actor
+    from chimes.services.demo import DemoService
+
+    async with opened_store(location) as store:
+        removed = await DemoService(store).remove(Actor(door="cli"))
+    if not removed.schedules:
+        tell(say("There are no example schedules here."))
+        return
+    tell(
+        counted(
+            "{count} example schedule was removed, with its made-up history.",
+            "{count} example schedules were removed, with their made-up history.",
+            removed.schedules,
+        )
+    )
+
+
+# @@ `version`.
+
+
+@click.command("version", cls=Command)
+@form_options
+def version(output: Output) -> None:
+    """Show the version.
+
+    \b
+    Examples:
+      chimes version
+      chimes version --json
+    """
+    number = ".".join(str(part) for part in sys.version_info[:3])
+    if output.form in ("json", "ndjson"):
+        output.one({"version": __version__, "python": number}, [])
+    else:
+        echo(say("chimes {version} (Python {number})", version=__version__, number=number))

@@ -4,30 +4,55 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 
 import click
 
-from chimes.cli.failure import CONFLICT, FAILED, NOT_FOUND, USAGE, Failure
-from chimes.cli.lazy import Command, Lazy, LazyGroup
+from chimes import __version__
+from chimes.cli.command import CONFLICT, FAILED, NOT_FOUND, USAGE, Command, Failure, Lazy, LazyGroup
 from chimes.cli.options import Wrapped, form_options, yes_option
-from chimes.cli.output import Column, Json, Output, pick, tell
-from chimes.config import (
-    Settings,
-    StoreLocation,
-    load_settings,
-    masked_store_url,
-    store_location,
+from chimes.cli.output import CHANGES, Column, Json, Output, pick, tell
+from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
+from chimes.errors import ChimesError, InvalidInput
+from chimes.i18n import counted, say
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import KeptState
+from chimes.model.ids import RunId
+from chimes.model.notification import Delivery, InboxItem
+from chimes.model.run import Run
+from chimes.model.schedule import Schedule
+from chimes.store.codec.notifications import (
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
 )
-from chimes.wording import counted, say
+from chimes.store.codec.records import (
+    audit_from_plain,
+    audit_to_plain,
+    kept_state_from_plain,
+    kept_state_to_plain,
+    key_from_plain,
+    key_to_plain,
+)
+from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
+from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
+from chimes.store.json_values import Plain, Reader
+from chimes.store.port import Item, RunLog, Store
 
 if TYPE_CHECKING:
+    from chimes.config import Settings
+    from chimes.sdk.app import Chimes
+    from chimes.sdk.declarations import Backfilled
     from chimes.store.port import Item, Store
+
 
 R = TypeVar("R")
 
@@ -42,7 +67,7 @@ COMMANDS = {
         "chimes.cli.import_kweaver", "import_kweaver", "Import a table of action schedules."
     ),
     "backfill-schedules": Lazy(
-        "chimes.cli.backfill_schedules",
+        "chimes.cli.store",
         "backfill_schedules",
         "Move an application's schedules from memory into the store.",
     ),
@@ -125,8 +150,8 @@ def init(settings: Settings, output: Output, force: bool) -> None:
 
 
 async def _init_anew(location: StoreLocation) -> None:
-    from chimes.app import build_store
     from chimes.clock import SystemClock
+    from chimes.runtime import build_store
     from chimes.store.port import Renewable
 
     store = build_store(location, SystemClock())
@@ -143,8 +168,8 @@ async def _init_anew(location: StoreLocation) -> None:
 
 
 async def _migrate(location: StoreLocation) -> None:
-    from chimes.app import build_store
     from chimes.clock import SystemClock
+    from chimes.runtime import build_store
     from chimes.store.port import Migrating
 
     store = build_store(location, SystemClock())
@@ -211,7 +236,6 @@ def export(settings: Settings, file: Path | None) -> None:
 
 
 async def _export(location: StoreLocation, file: Path | None) -> int:
-    from chimes.cli.transfer import exported
 
     count = -1
     async with opened_store(location) as opened:
@@ -245,7 +269,6 @@ def import_(settings: Settings, file: Path) -> None:
 
 
 async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
-    from chimes.cli.transfer import imported, load_all
 
     with _read(file) as stream:
         # Read to its end first: a broken line must not leave half an import behind.
@@ -295,7 +318,6 @@ def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], ta
 
 
 async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
-    from chimes.cli.transfer import load_all
 
     async with opened_store(source) as old, opened_store(into) as new:
         return await load_all(new, old.dump())
@@ -319,8 +341,8 @@ def _named(location: StoreLocation) -> str:
 
 @contextlib.asynccontextmanager
 async def opened_store(location: StoreLocation) -> AsyncIterator[Store]:
-    from chimes.app import build_store
     from chimes.clock import SystemClock
+    from chimes.runtime import build_store
 
     opened = build_store(location, SystemClock())
     await opened.open()
@@ -364,3 +386,191 @@ def _read(file: Path) -> Iterator[TextIO]:
         raise Failure(
             say("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
         ) from None
+
+
+# @@ `store backfill-schedules`: what an application times in memory, into the store (R2.7).
+
+COLUMNS = (
+    Column(say("Name"), pick("name")),
+    Column(say("Result"), pick("result"), words=CHANGES),
+    Column(say("When"), pick("cron_spec")),
+    Column(say("Next run"), pick("next_run_at"), time=True),
+)
+
+
+@click.command("backfill-schedules", cls=Command)
+@click.option("--app", metavar="MODULE:NAME", help="The application; CHIMES_APP unless told.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this schedule: a canary.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written.")
+@click.option("--store", metavar="URL", help="As for serve.")
+@click.option("--data-dir", metavar="DIR", help="As for serve.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
+@yes_option
+@form_options
+@click.pass_context
+def backfill_schedules(
+    ctx: click.Context,
+    /,
+    *,
+    output: Output,
+    ask: Callable[..., bool],
+    file: Path | None,
+    only: tuple[str, ...],
+    dry_run: bool,
+    **flags: str | None,
+) -> None:
+    """Write the schedules that an application times in memory into the store. One whose name is
+    there already stays as it is.
+
+    \b
+    Examples:
+      chimes store backfill-schedules --app shop.tasks:app --dry-run
+      chimes store backfill-schedules --app shop.tasks:app --only nightly
+      chimes store backfill-schedules --app shop.tasks:app --yes
+    """
+    from chimes.runtime import load_app
+
+    path = load_settings(flags=flags, config_file=file).settings.app
+    if not path:
+        raise Failure(say("Which application? Say --app module:name, or set CHIMES_APP"), USAGE)
+    app = load_app(path)
+    settings = app.load(flags=flags, config_file=file).settings
+    names = only or None
+    planned = asyncio.run(_backfilled(app, settings, names, confirm=False))
+    new = sum(each.created for each in planned)
+    if dry_run or not new:
+        output.rows([_row(each, done=False) for each in planned], COLUMNS)
+        tell(say("{new} of {all} schedules would be written.", new=new, all=len(planned)))
+        return
+    if not ask(say("Write {new} of {all} schedules?", new=new, all=len(planned)), careful=True):
+        tell(say("Nothing was written; --yes goes on without asking."))
+        ctx.exit(FAILED)
+    done = asyncio.run(_backfilled(app, settings, names, confirm=True))
+    output.rows([_row(each, done=True) for each in done], COLUMNS)
+    new = sum(each.created for each in done)
+    tell(say("{new} of {all} schedules were written.", new=new, all=len(done)))
+
+
+async def _backfilled(
+    app: Chimes, settings: Settings, only: tuple[str, ...] | None, *, confirm: bool
+) -> list[Backfilled]:
+    await app.open(settings)
+    try:
+        return await app.backfill_schedules(confirm=confirm, only=only)
+    finally:
+        await app.close()
+
+
+def _row(each: Backfilled, *, done: bool) -> Json:
+    from chimes.sdk.handles import info_of
+
+    info = info_of(each.schedule)
+    new = "created" if done else "new"
+    return {
+        "id": info.id,
+        "name": each.name,
+        "result": new if each.created else "exists",
+        "cron_spec": info.cron_spec,
+        "next_run_at": info.next_run_at.isoformat() if info.next_run_at else None,
+    }
+
+
+# @@ A store as JSON Lines: a first line that says what follows, then one line per item.
+
+FORMAT: Final = 1
+_BATCH = 500
+_LONGEST_LINE = 64 * 1024 * 1024
+
+
+def to_plain(item: Item) -> tuple[str, Plain]:
+    match item:
+        case Schedule():
+            return "schedule", schedule_to_plain(item)
+        case Run():
+            return "run", run_to_plain(item)
+        case RunLog():
+            entries = [log_to_plain(entry) for entry in item.entries]
+            return "log", {"run_id": item.run_id, "entries": entries}
+        case AuditEntry():
+            return "audit", audit_to_plain(item)
+        case ApiKey():
+            return "key", key_to_plain(item)
+        case KeptState():
+            return "state", kept_state_to_plain(item)
+        case Delivery():
+            return "delivery", delivery_to_plain(item)
+        case InboxItem():
+            return "inbox", inbox_to_plain(item)
+
+
+def _log(data: object) -> RunLog:
+    read = Reader(data)
+    entries = tuple(log_from_plain(entry) for entry in read.items("entries"))
+    return RunLog(run_id=RunId(read.text("run_id")), entries=entries)
+
+
+_READERS: dict[str, Callable[[object], Item]] = {
+    "schedule": schedule_from_plain,
+    "run": run_from_plain,
+    "log": _log,
+    "audit": audit_from_plain,
+    "key": key_from_plain,
+    "state": kept_state_from_plain,
+    "delivery": delivery_from_plain,
+    "inbox": inbox_from_plain,
+}
+
+
+async def exported(items: AsyncIterator[Item]) -> AsyncIterator[str]:
+    yield json.dumps({"chimes_export": FORMAT, "version": __version__})
+    async for item in items:
+        kind, plain = to_plain(item)
+        yield json.dumps({"kind": kind, "value": plain}, ensure_ascii=False, separators=(",", ":"))
+
+
+def imported(lines: Iterable[str]) -> Iterator[Item]:
+    """The items of an export; InvalidInput names the line that is wrong."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            if len(line) > _LONGEST_LINE:
+                raise InvalidInput(say("it is too long"))
+            data = json.loads(line)
+            if number == 1:
+                _check_head(data)
+                continue
+            read = Reader(data)
+            kind = read.text("kind")
+            if kind not in _READERS:
+                raise InvalidInput(say("unknown kind {kind!r}", kind=kind))
+            yield read.read("value", _READERS[kind])
+        except (ValueError, KeyError, TypeError, RecursionError, ChimesError) as error:
+            why = error.message if isinstance(error, ChimesError) else str(error)
+            raise InvalidInput(
+                say("line {number}: {reason}", number=number, reason=why), code="bad_export"
+            ) from None
+
+
+def _check_head(data: object) -> None:
+    if not isinstance(data, dict) or "chimes_export" not in data:
+        raise InvalidInput(say("this is not an export of Chimes"))
+    if data["chimes_export"] != FORMAT:
+        raise InvalidInput(
+            say(
+                "this export has format {found}, known is {known}",
+                found=data["chimes_export"],
+                known=FORMAT,
+            )
+        )
+
+
+async def load_all(store: Store, items: AsyncIterator[Item]) -> tuple[int, int]:
+    """How many items there were, and how many of them were new."""
+    seen = new = 0
+    batch: list[Item] = []
+    async for item in items:
+        batch.append(item)
+        if len(batch) == _BATCH:
+            seen, new, batch = seen + len(batch), new + await store.load(batch), []
+    return seen + len(batch), new + (await store.load(batch) if batch else 0)

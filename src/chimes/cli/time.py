@@ -7,22 +7,16 @@ from datetime import datetime
 
 import click
 
-from chimes.cli.failure import INVALID, Failure
-from chimes.cli.language import spoken
-from chimes.cli.lazy import Command
-from chimes.cli.options import Whole, named_zone
+from chimes.cli.command import INVALID, Command, Failure
+from chimes.cli.locale import spoken
+from chimes.cli.options import Whole, form_options, named_zone
 from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
 from chimes.clock import SystemClock
-from chimes.language import (
-    describe,
-    note_in_words,
-    remark,
-    short_weekday,
-    warnings_in_words,
-)
-from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment
+from chimes.i18n import say
+from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
+from chimes.services.templates import templates_shown
+from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
 from chimes.triggers.expression import trigger_from_text
-from chimes.wording import say
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 
@@ -168,3 +162,47 @@ def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Col
     if people:
         return [local, Column(say("in"), pick("in"), rank=2), *others, utc]
     return [utc, local, *others, Column(say("note"), pick("words"))]
+
+
+# @@ `templates`: ready-made times and schedules, without a server (R2.36, R1.41).
+
+
+@click.command("templates", cls=Command)
+@click.option("--tz", "zone", metavar="ZONE", help="The zone that the times are in.")
+@form_options
+def templates(output: Output, zone: str | None) -> None:
+    """List ready-made times and schedules to start from.
+
+    \b
+    Examples:
+      chimes templates
+      chimes templates --tz Asia/Bangkok --lang th --json
+      chimes add "0 9 * * *" --http https://example.com/daily
+    """
+    named = parse_zone(zone or default_zone()).name
+    rows: list[Json] = templates_shown(named, spoken(), SystemClock().now())
+    columns = [
+        Column(say("name"), pick("name")),
+        Column(say("expression"), _expression),
+        Column(say("next"), _next, time=True, rank=1),
+        Column(say("what"), _kind, rank=3),
+        Column(say("description"), pick("description"), rank=2),
+    ]
+    output.rows(rows, columns)
+
+
+def _expression(row: Json) -> object:
+    """As `chimes add` takes it."""
+    trigger = row["trigger"]
+    every = trigger.get("every") if isinstance(trigger, dict) else None
+    return row["cron_spec"] or " ".join(("every", str(every)))
+
+
+def _next(row: Json) -> object:
+    fires = row["next_fires"]
+    return fires[0] if isinstance(fires, list) else ""
+
+
+def _kind(row: Json) -> object:
+    target = row["target"]
+    return target["kind"] if isinstance(target, dict) else ""

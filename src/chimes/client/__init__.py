@@ -7,8 +7,7 @@ with Client("http://127.0.0.1:7100") as chimes:
     print(chimes.enqueue("greet", {"name": "Ada"}).result(timeout=30))
 """
 
-from chimes.client.client import AsyncClient, Client
-from chimes.client.handles import AsyncRunHandle, RunHandle
+from chimes.client.client import AsyncClient, AsyncRunHandle, Client, RunHandle
 from chimes.client.values import LogLine, NodeInfo, RunInfo, ScheduleInfo
 
 __all__ = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import json
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
@@ -15,15 +16,178 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from chimes.client.following import Following
-from chimes.client.handles import AsyncRunHandle, RunHandle
-from chimes.client.steps import Call, NoAnswer, Reply, Steps, Wait
-from chimes.client.values import LogLine
-from chimes.client.verbs import Verbs
+from chimes.client.operations import Verbs
+from chimes.client.requests import Duration, path_of
+from chimes.client.transport import (
+    Call,
+    NoAnswer,
+    Reply,
+    Steps,
+    Wait,
+    asked_to_wait,
+    error_of,
+    object_of,
+    pauses,
+)
+from chimes.client.values import LogLine, RunInfo, log_line
 from chimes.clock import SystemClock
-from chimes.errors import ConfigError
-from chimes.language.choosing import named
-from chimes.wording import say
+from chimes.errors import ConfigError, Conflict, Unreachable
+from chimes.i18n import say
+from chimes.language.languages import named
+
+# @@ Following the log of a run: the events as they come, again after a lost connection.
+#
+# Where a follower is stands in `Following`, which never touches a socket, so that the blocking
+# and the asynchronous client drive one and the same code.
+
+#: Come back later: the store is away, or too many follow.
+_LATER = frozenset({429, 503})
+
+
+class Following:
+    def __init__(self, run_id: str, *, after: int, patience: float) -> None:
+        """`patience`: seconds to wait over the tries to come back, counted anew after each that
+        brought something."""
+        self._run_id = run_id
+        self._after = after
+        self._patience = patience
+        self._left = patience
+        self._pauses = pauses()
+        self._event: list[str] = []
+        self._ended = False
+
+    def ended(self) -> bool:
+        """The run has ended and all of its log was read."""
+        return self._ended
+
+    @property
+    def call(self) -> Call:
+        self._event = []
+        return Call(
+            method="GET",
+            path=path_of("runs", self._run_id, "logs"),
+            query={"after": str(self._after), "follow": "true"},
+            headers={"Accept": "text/event-stream"},
+        )
+
+    def line(self, text: str) -> Iterator[LogLine]:
+        """One line of the stream; entries come out at the end of an event."""
+        if text:
+            self._event.append(text)
+            return
+        event, self._event = self._event, []
+        data = "\n".join(_values(event, "data"))
+        if _values(event, "event") == ["end"]:
+            self._ended = True
+        elif data:
+            found = json.loads(data)
+            if isinstance(found, dict):
+                entry = log_line(found)
+                self._after = entry.number
+                self._left, self._pauses = self._patience, pauses()
+                yield entry
+
+    def refused(self, reply: Reply) -> float:
+        """How many seconds to wait; raises where waiting does not help."""
+        error = error_of(reply.status, object_of(reply), reply.headers)
+        if reply.status not in _LATER:
+            raise error
+        return self._wait(error, asked_to_wait(reply.headers))
+
+    def broken(self, reason: str) -> float:
+        """The connection is lost, or the server wants somebody else to be asked."""
+        return self._wait(Unreachable(reason), 0.0)
+
+    def _wait(self, error: Exception, least: float) -> float:
+        pause = max(next(self._pauses), least)
+        if pause > self._left:
+            raise error
+        self._left -= pause
+        return pause
+
+
+def _values(event: list[str], name: str) -> list[str]:
+    prefix = f"{name}:"
+    return [
+        line.removeprefix(prefix).removeprefix(" ") for line in event if line.startswith(prefix)
+    ]
+
+
+# @@ One run on a server, to wait for and to ask about.
+
+
+class RunHandle:
+    """One run on a server."""
+
+    __slots__ = ("_client", "id")
+
+    def __init__(self, run_id: str, client: Client) -> None:
+        self.id = run_id
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"RunHandle({self.id!r})"
+
+    def run(self) -> RunInfo:
+        return self._client.run(self.id)
+
+    def status(self) -> str:
+        return self.run().status
+
+    def result(self, timeout: Duration | None = None) -> object:
+        """What the task returned, once it has ended; see `Client.result`."""
+        return self._client.result(self.id, timeout)
+
+    def logs(self) -> list[LogLine]:
+        return self._client.logs(self.id)
+
+    def follow_logs(self, *, after: int = 0) -> Iterator[LogLine]:
+        """Its lines as they are written; see `Client.follow_logs`."""
+        return self._client.follow_logs(self.id, after=after)
+
+    def cancel(self) -> bool:
+        """Ask it to stop: True if it was still waiting or running."""
+        try:
+            self._client.cancel(self.id)
+        except Conflict:
+            return False
+        return True
+
+
+class AsyncRunHandle:
+    """One run on a server, for `await`."""
+
+    __slots__ = ("_client", "id")
+
+    def __init__(self, run_id: str, client: AsyncClient) -> None:
+        self.id = run_id
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"AsyncRunHandle({self.id!r})"
+
+    async def run(self) -> RunInfo:
+        return await self._client.run(self.id)
+
+    async def status(self) -> str:
+        return (await self.run()).status
+
+    async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
+        return await self._client.result(self.id, timeout)
+
+    async def logs(self) -> list[LogLine]:
+        return await self._client.logs(self.id)
+
+    def follow_logs(self, *, after: int = 0) -> AsyncIterator[LogLine]:
+        return self._client.follow_logs(self.id, after=after)
+
+    async def cancel(self) -> bool:
+        try:
+            await self._client.cancel(self.id)
+        except Conflict:
+            return False
+        return True
+
 
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"

@@ -8,7 +8,8 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import LATE_AFTER, Recipient
+from chimes.i18n import say
+from chimes.model.recipient import LATE_AFTER, WEEKDAYS, Recipient
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -18,10 +19,8 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
-from chimes.model.telling_times import WEEKDAYS
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
 from chimes.triggers.expression import trigger_from_text
-from chimes.wording import say
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float

@@ -11,8 +11,8 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.errors import Unreachable
+from chimes.i18n import say
 from chimes.triggers import format_duration_go, parse_duration, parse_moment
-from chimes.wording import say
 
 Json = Mapping[str, object]
 T = TypeVar("T")

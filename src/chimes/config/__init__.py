@@ -1,6 +1,6 @@
 """Settings: every knob, where it is read from, and where the store is."""
 
-from chimes.config.loading import FILE_NAME, LoadedSettings, load_settings
+from chimes.config.loader import FILE_NAME, LoadedSettings, load_settings
 from chimes.config.location import (
     StoreLocation,
     masked_store_url,

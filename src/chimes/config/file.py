@@ -10,11 +10,11 @@ from pathlib import Path
 
 import yaml
 
-from chimes.config.fields import FIELDS, SPELLINGS
 from chimes.config.location import store_secrets
+from chimes.config.settings import FIELDS, SPELLINGS
 from chimes.errors import ConfigError
-from chimes.triggers.reading import nearest
-from chimes.wording import say
+from chimes.i18n import say
+from chimes.triggers.json_values import nearest
 
 LARGEST = 1024 * 1024
 DEEPEST = 32

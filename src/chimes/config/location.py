@@ -11,8 +11,8 @@ from urllib.parse import unquote
 
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
+from chimes.i18n import say
 from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
-from chimes.wording import say
 
 StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb", "redis"]
 

@@ -7,25 +7,23 @@ is (R1.11). It is sent at least once: who dies after sending has it sent again b
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from chimes.clock import Clock
 from chimes.config import Settings
-from chimes.delivery.base import Letter, Progress, Result, Retry, Sender, Sent
-from chimes.delivery.digest_message import Gathered, digest_message
-from chimes.delivery.message import Message, bare_message, message_of
-from chimes.delivery.trial_message import trial_message
-from chimes.delivery.verdicts import taken_along, verdict_of
-from chimes.delivery.words import USUAL
-from chimes.engine.admission import OVERDUE, Admission
-from chimes.engine.delivery_recorder import DeliveryRecorder
-from chimes.engine.digests import gathered, runs_of, settle_others
 from chimes.engine.events import (
+    DeliveryEnded,
+    DeliveryFenced,
+    DeliveryRetrying,
     Event,
     Listener,
     RunEnded,
@@ -33,17 +31,499 @@ from chimes.engine.events import (
     SchedulesFired,
     SenderBroken,
 )
-from chimes.engine.held_back import HeldBack
-from chimes.engine.lifecycle import AtOnce, Rest, Told
-from chimes.engine.readers import Readers
-from chimes.engine.storetime import StoreTime
+from chimes.engine.membership import StoreTime
+from chimes.engine.poller import AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
-from chimes.model.delivery import LONGEST_HOLD, Delivery
-from chimes.model.recipient import Channel, Occasion
+from chimes.i18n import say
+from chimes.model.access import Owner, OwnerType
+from chimes.model.ids import DeliveryId, RunId, ScheduleId
+from chimes.model.listing import DeliveryQuery, RunQuery
+from chimes.model.notification import (
+    LEFT_BEHIND,
+    LONGEST_HOLD,
+    MOST_ATTEMPTS,
+    Delivery,
+    DeliveryState,
+    DeliveryVerdict,
+    belongs_to,
+    digest_for,
+    digest_of,
+)
+from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import Run
+from chimes.notifications.base import Letter, Progress, Refused, Result, Retry, Sender, Sent
+from chimes.notifications.digest import Gathered, digest_message
+from chimes.notifications.message import USUAL, Message, bare_message, message_of, trial_message
+from chimes.notifications.outcomes import taken_along, verdict_of
+from chimes.services.preferences import Preferences, PreferenceService
+from chimes.services.validation import LINKED_CHAT
 from chimes.store.port import Store
-from chimes.wording import say
+from chimes.triggers import Cron, Once
+
+# @@ What digests take along, and what they leave behind (ADR 32).
+
+#: Told of, and settled in one transaction with their digest; the others are only settled.
+MOST_GATHERED = 10_000
+#: What no digest took along in so many of its periods, and two days, is given up.
+MOST_PERIODS = 3
+_SPARE = timedelta(days=2)
+_PAGE = 500
+
+
+async def gathered(store: Store, digest: Delivery) -> Gathered:
+    """Nothing is changed: they are settled when the digest has been sent. How long that may take
+    is for the caller to say."""
+    found: list[Delivery] = []
+    async with aclosing(_members(store, digest)) as pages:
+        async for members in pages:
+            found += members
+            if len(found) > MOST_GATHERED:
+                break
+    return Gathered(members=tuple(found[:MOST_GATHERED]), more=len(found) > MOST_GATHERED)
+
+
+async def settle_others(store: Store, digest: Delivery, told: Gathered) -> None:
+    """Those of a digest that was sent for which it had no room: it has said that there are more.
+    What is not reached goes with the next one."""
+    known = {each.id for each in told.members}
+    async for members in _members(store, digest):
+        others = [each for each in members if each.id not in known]
+        verdicts = taken_along(others, digest)
+        if verdicts:
+            accepted = {each.id for each in await store.finish_deliveries(verdicts)}
+            await settle_missed(
+                store, [each for each in verdicts if each.delivery_id not in accepted]
+            )
+
+
+async def settle_missed(store: Store, missed: Sequence[DeliveryVerdict]) -> None:
+    """Those of a digest that was sent which somebody has taken in hand meanwhile, only to find out
+    that they wait for it: nobody else tells them, so the fence is no matter."""
+    for start in range(0, len(missed), _PAGE):
+        some = {each.delivery_id: each for each in missed[start : start + _PAGE]}
+        query = DeliveryQuery(ids=tuple(some), states=(DeliveryState.PENDING,), limit=None)
+        found = (await store.list_deliveries(query)).items
+        if found:
+            await store.finish_deliveries(
+                [replace(some[each.id], fence=each.fence) for each in found]
+            )
+
+
+async def _members(store: Store, digest: Delivery) -> AsyncGenerator[list[Delivery], None]:
+    """All that it is to take along, by pages."""
+    query = DeliveryQuery(
+        owner=digest.owner,
+        channel=digest.recipient.channel,
+        states=(DeliveryState.PENDING,),
+        limit=_PAGE,
+    )
+    while True:
+        page = await store.list_deliveries(query)
+        yield [each for each in page.items if belongs_to(each, digest)]
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+async def runs_of(store: Store, ids: set[RunId]) -> dict[RunId, Run]:
+    if not ids:
+        return {}
+    page = await store.list_runs(RunQuery(ids=tuple(sorted(ids)), limit=None))
+    return {run.id: run for run in page.items}
+
+
+async def left_behind(store: Store, member: Delivery, now: datetime) -> Result:
+    """About one that was to be part of a digest and is still there: it waits for that digest if it
+    is still to come; if not, for the next one, which is seen to be there."""
+    known = (await store.list_deliveries(DeliveryQuery(ids=(digest_for(member),)))).items
+    if known and known[0].state is DeliveryState.PENDING:
+        return _waits(LEFT_BEHIND)
+    digest = member.recipient.digest
+    assert digest is not None
+    if now - member.created_at > MOST_PERIODS * digest.length + _SPARE:
+        return Refused(error=say("no digest could be delivered that has it"), code="digest")
+    following = await store.add_delivery(digest_of(member, now))
+    wait = max(following.available_at - now, timedelta()) + LEFT_BEHIND
+    return replace(_waits(wait), digest=following.id)
+
+
+def _waits(wait: timedelta) -> Retry:
+    error = say("waits for the next digest")
+    return Retry(error=error, code="digest", after=wait, holds_back=True)
+
+
+# @@ What became of deliveries, on its way into the store in small batches; kept through outages,
+# because the fence makes a late one harmless and dropping it would send a message again.
+
+BATCH = 100
+#: In one transaction, with those that go along; a single one that brings more goes alone.
+MOST_VERDICTS = 2_000
+
+
+class _Waiting(NamedTuple):
+    verdict: DeliveryVerdict
+    delivery: Delivery
+    seconds: float
+    along: tuple[DeliveryVerdict, ...]
+
+
+class DeliveryRecorder:
+    name = "delivery recorder"
+
+    def __init__(
+        self, store: Store, tell: Listener, settled: Callable[[Delivery], None] = lambda _: None
+    ) -> None:
+        """`settled` gets each delivery as it is now."""
+        self._store = store
+        self._tell = tell
+        self._settled = settled
+        self._pending: dict[tuple[DeliveryId, int], _Waiting] = {}
+        self._arrived = asyncio.Event()
+
+    def put(
+        self,
+        verdict: DeliveryVerdict,
+        delivery: Delivery,
+        seconds: float,
+        along: tuple[DeliveryVerdict, ...] = (),
+    ) -> None:
+        """`along`: those that are settled with it, in the same transaction."""
+        key = (verdict.delivery_id, verdict.fence)
+        self._pending[key] = _Waiting(verdict, delivery, seconds, along)
+        self._arrived.set()
+
+    @property
+    def waiting(self) -> int:
+        return len(self._pending)
+
+    async def once(self) -> Rest:
+        # The store answers by id, so a batch holds no two attempts of one delivery.
+        batch: dict[DeliveryId, _Waiting] = {}
+        verdicts = 0
+        for each in islice(self._pending.values(), BATCH):
+            verdicts += 1 + len(each.along)
+            if batch and verdicts > MOST_VERDICTS:
+                break
+            batch[each.delivery.id] = each
+        if batch:
+            await self._write(list(batch.values()))
+        if self._pending:
+            return AtOnce()
+        self._arrived.clear()
+        return Told(event=self._arrived)
+
+    async def _write(self, batch: list[_Waiting]) -> None:
+        try:
+            verdicts = [one for each in batch for one in (each.verdict, *each.along)]
+            accepted = await self._store.finish_deliveries(verdicts)
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if len(batch) == 1:
+                # It cannot be written at all: when its hold is over it is tried again.
+                self._drop(batch[0])
+                raise
+            await self._write_singly(batch)
+            return
+        now = {each.id: each for each in accepted}
+        for each in batch:
+            self._drop(each)
+            self._settle(each, now.get(each.delivery.id))
+        for each in batch:
+            if each.verdict.sent and each.delivery.id in now:
+                # Accepted may be the word of whoever has taken it in hand, in the same batch.
+                missed = [one for one in each.along if not _is_over(now.get(one.delivery_id))]
+                await settle_missed(self._store, missed)
+
+    async def _write_singly(self, batch: list[_Waiting]) -> None:
+        """One that cannot be written must not hold up the others."""
+        failed: Exception | None = None
+        for each in batch:
+            try:
+                await self._write([each])
+            except StoreUnavailable:
+                raise
+            except Exception as error:
+                failed = error
+        if failed is not None:
+            raise failed
+
+    def _drop(self, each: _Waiting) -> None:
+        del self._pending[each.verdict.delivery_id, each.verdict.fence]
+
+    def _settle(self, each: _Waiting, now: Delivery | None) -> None:
+        if now is None:
+            self._tell(DeliveryFenced(delivery=each.delivery))
+        elif now.state is DeliveryState.PENDING:
+            self._settled(now)
+            self._tell(DeliveryRetrying(delivery=now, seconds=each.seconds))
+        else:
+            self._tell(DeliveryEnded(delivery=now, seconds=each.seconds))
+
+
+def _is_over(delivery: Delivery | None) -> bool:
+    return delivery is not None and delivery.state is not DeliveryState.PENDING
+
+
+# @@ Who will read a message: in which language, by which clock, and whether it may be sent there.
+
+
+class Readers:
+    """One object serves one batch, and asks for each reader once."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._preferences = PreferenceService(store)
+        self._settings = settings
+        self._owners: dict[Owner, Preferences] = {}
+        self._chats: dict[str, Mapping[str, object]] = {}
+        self._zones: dict[ScheduleId, str] = {}
+
+    async def of(self, delivery: Delivery) -> tuple[str, str]:
+        """Language and zone: the recipient's own, else the chat's, else the owner's; for want of
+        any other the zone is the schedule's."""
+        recipient, owner = delivery.recipient, delivery.owner
+        chat: Mapping[str, object] = {}
+        if recipient.channel is Channel.TELEGRAM:
+            chat = await self._chat(recipient.to)
+        if owner not in self._owners:
+            self._owners[owner] = await self._preferences.of(owner)
+        liked = self._owners[owner]
+        language = recipient.language or _text(chat, "language") or liked.language or USUAL
+        zone = _text(chat, "timezone") or liked.timezone
+        if not zone and recipient.digest is not None:
+            zone = recipient.digest.zone
+        return language, zone or await self._zone(delivery.schedule_id, self._usual_zone(owner))
+
+    async def refusal(self, delivery: Delivery) -> Refused | None:
+        """Whether nothing may go there, whoever saved it when: what is allowed may have changed
+        since (S05)."""
+        recipient = delivery.recipient
+        match recipient.channel:
+            case Channel.TELEGRAM:
+                return await self._refused_chat(recipient.to, delivery.owner)
+            case Channel.EMAIL:
+                return _refused_address(recipient.to, self._settings.smtp_allowed)
+            case _:
+                return None
+
+    async def _refused_chat(self, to: str, owner: Owner) -> Refused | None:
+        """What a chat made goes to it as long as it is allowed to make it; what a user made, as
+        long as the chat is the user's. What the system's own keys made goes where they said."""
+        if owner == Owner(type=OwnerType.CHAT, id=to):
+            if to in self._settings.telegram_allowed_chats:
+                return None
+            error = say(
+                "chat {chat} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS", chat=to
+            )
+            return Refused(error=error, code="not_allowed")
+        if owner.type is not OwnerType.USER:
+            return None
+        chat = await self._chat(to)
+        linked, left = _text(chat, "owner"), _text(chat, "left")
+        if (linked and linked != str(owner)) or (not linked and left == str(owner)):
+            error = say(
+                "chat {chat} is not linked to {owner} any more: link it again", chat=to, owner=owner
+            )
+            return Refused(error=error, code="not_linked")
+        return None
+
+    def _usual_zone(self, owner: Owner) -> str:
+        in_chat = owner.type is OwnerType.CHAT
+        settings = self._settings
+        return settings.softnix_default_timezone if in_chat else settings.default_timezone
+
+    async def _zone(self, schedule_id: ScheduleId | None, usual: str) -> str:
+        if schedule_id is None:
+            return usual
+        if schedule_id not in self._zones:
+            schedule = await self._store.get_schedule(schedule_id)
+            trigger = None if schedule is None else schedule.trigger
+            # The others go by no wall clock.
+            self._zones[schedule_id] = (
+                trigger.with_default_zone(usual).zone if isinstance(trigger, Cron | Once) else usual
+            )
+        return self._zones[schedule_id]
+
+    async def _chat(self, chat: str) -> Mapping[str, object]:
+        if chat not in self._chats:
+            kept = await self._store.read_state(LINKED_CHAT + chat)
+            self._chats[chat] = {} if kept is None else _read(kept.value)
+        return self._chats[chat]
+
+
+def _refused_address(to: str, allowed: tuple[str, ...]) -> Refused | None:
+    domain = to.rpartition("@")[2].lower()
+    if not allowed or domain in {each.lower().removeprefix("@") for each in allowed}:
+        return None
+    error = say("nothing may be sent to addresses of {domain}: CHIMES_SMTP_ALLOWED", domain=domain)
+    return Refused(error=error, code="not_allowed")
+
+
+def _read(text: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(found: Mapping[str, object], name: str) -> str:
+    value = found.get(name)
+    return value if isinstance(value, str) else ""
+
+
+# @@ Whether what a node has taken from the outbox is sent at all, and by it.
+
+#: What no node can send is given up after that; nodes may be away for a while, one by one.
+OVERDUE = timedelta(hours=1)
+#: Seconds between two words to the others that a channel which is not everywhere is here.
+SAY_EVERY = 600.0
+#: That one owner's runs may send.
+EMAILS_AN_HOUR = 100
+SETTING_OF = {
+    Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
+    Channel.EMAIL: say("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
+}
+#: The kept state of a channel: when a node that has it last said so.
+SENT_HERE = "sends:"
+
+
+class Admission:
+    def __init__(
+        self, store: Store, senders: Collection[Channel], *, time: StoreTime, clock: Clock
+    ) -> None:
+        """`senders`: the channels that this node has."""
+        self._store = store
+        self._senders = senders
+        self._time = time
+        self._clock = clock
+        self._say_from = -math.inf
+
+    async def answer(self, delivery: Delivery, readers: Readers) -> Result | None:
+        """What is to be said of the delivery without sending it; None: it is to be sent.
+
+        One whose senders all died is not sent for ever."""
+        if delivery.attempts > MOST_ATTEMPTS:
+            return Refused(
+                error=say(
+                    "begun {times} times, and no sender lived to say what became of it",
+                    times=MOST_ATTEMPTS,
+                ),
+                code="lost",
+            )
+        recipient = delivery.recipient
+        if recipient.collects(delivery.occasion):
+            return await left_behind(self._store, delivery, await self._time.ask())
+        if (waiting := await self._quiet(delivery)) is not None:
+            return waiting
+        channel = recipient.channel
+        if channel not in self._senders:
+            return await self._not_here(channel)
+        refusal = await readers.refusal(delivery)
+        if refusal is not None or channel is not Channel.EMAIL:
+            return refusal
+        return await self._too_many(delivery)
+
+    async def _quiet(self, delivery: Delivery) -> Retry | None:
+        """What came before the quiet hours, and could not be sent until then."""
+        if delivery.recipient.quiet is None:
+            return None
+        now = await self._time.ask()
+        until = delivery.recipient.quiet_until(now, delivery.occasion)
+        if until is None:
+            return None
+        error = say("waits for the end of the quiet hours")
+        return Retry(error=error, code="quiet", after=until - now, holds_back=True)
+
+    async def _too_many(self, delivery: Delivery) -> Retry | None:
+        """Nobody's schedules make a mail relay of us."""
+        taken = await self._store.take_tokens(
+            f"email:{delivery.owner}", rate=EMAILS_AN_HOUR / 3600, burst=EMAILS_AN_HOUR
+        )
+        if taken.granted:
+            return None
+        return Retry(
+            error=say(
+                "more than {most} e-mails an hour: it waits for its turn",
+                most=EMAILS_AN_HOUR,
+            ),
+            code="rate_limited",
+            after=taken.wait,
+            holds_back=True,
+        )
+
+    async def _not_here(self, channel: Channel) -> Result:
+        if await self._is_elsewhere(channel):
+            error = say("waits for a node that can send by {channel}", channel=channel.value)
+            return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
+        setting = SETTING_OF.get(channel, channel.value)
+        return Refused(
+            error=say(
+                "no node can send by {channel}: set {setting}",
+                channel=channel.value,
+                setting=setting,
+            ),
+            code="not_configured",
+        )
+
+    async def say_what_is_here(self) -> None:
+        """So that nobody who has it not gives up what waits for us: a channel may be slow."""
+        now = self._clock.monotonic()
+        rare = [channel for channel in SETTING_OF if channel in self._senders]
+        if not rare or now < self._say_from:
+            return
+        at = (await self._time.ask()).isoformat()
+        for channel in rare:
+            await self._store.set_state(SENT_HERE + channel.value, at)
+        self._say_from = now + SAY_EVERY
+
+    async def _is_elsewhere(self, channel: Channel) -> bool:
+        said = await self._store.read_state(SENT_HERE + channel.value)
+        if said is None:
+            return False
+        return await self._time.ask() - datetime.fromisoformat(said.value) < OVERDUE
+
+
+# @@ Those who asked this node to come back later: nothing is sent to them before (F75).
+
+#: More than these are not kept in mind; each is asked itself then.
+MOST = 10_000
+
+
+class HeldBack:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._until: dict[tuple[Channel, str], float] = {}
+
+    def note(self, recipient: Recipient, result: Result) -> None:
+        if not isinstance(result, Retry) or not result.holds_back or result.after is None:
+            return
+        now = self._clock.monotonic()
+        if len(self._until) >= MOST:
+            self._until = {key: until for key, until in self._until.items() if until > now}
+        if len(self._until) < MOST:
+            until = now + result.after.total_seconds()
+            key = (recipient.channel, recipient.to)
+            self._until[key] = max(until, self._until.get(key, until))
+
+    def answer(self, recipient: Recipient) -> Retry | None:
+        """What the recipient would say now, if that is known."""
+        key = (recipient.channel, recipient.to)
+        left = self._until.get(key, 0.0) - self._clock.monotonic()
+        if key not in self._until:
+            return None
+        if left <= 0:
+            del self._until[key]
+            return None
+        return Retry(
+            error=say("held back: the other side has asked to be left alone for a while"),
+            code="rate_limited",
+            after=timedelta(seconds=left),
+            holds_back=True,
+        )
+
 
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from types import MappingProxyType
 
+from prometheus_client.process_collector import ProcessCollector
+
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
-from chimes.delivery.base import Sender
-from chimes.engine.at_work import AtWork
-from chimes.engine.capacity import Capacity
+from chimes.engine.capacity import Capacity, Pool, pools_of
 from chimes.engine.deliverer import Deliverer
-from chimes.engine.epochs import EpochWatch
 from chimes.engine.events import (
     DrainEnded,
     DrainStarted,
@@ -25,31 +24,73 @@ from chimes.engine.events import (
     NodeDraining,
     NodeResumed,
 )
-from chimes.engine.execution import Execution
-from chimes.engine.hands import Hands
-from chimes.engine.heartbeat import Heartbeat
-from chimes.engine.hold import Stop
-from chimes.engine.lifecycle import Duty, Poller
-from chimes.engine.log_retention import LogRetention
-from chimes.engine.maintenance import Maintenance
-from chimes.engine.membership import Membership
-from chimes.engine.oversight import SPACING, Oversight
-from chimes.engine.pools import Pool, pools_of
-from chimes.engine.rejoining import Rejoining
+from chimes.engine.executor import Execution, Hands
+from chimes.engine.flow_steps import FlowSteps
+from chimes.engine.in_flight import Stop
+from chimes.engine.maintenance import LogRetention, Maintenance
+from chimes.engine.membership import AtWork, EpochWatch, Heartbeat, Membership, StoreTime
+from chimes.engine.poller import Duty, Poller
+from chimes.engine.reconciler import SPACING, Oversight, Rejoining
 from chimes.engine.scheduler import Scheduler
-from chimes.engine.steps import FlowSteps
-from chimes.engine.storetime import StoreTime
-from chimes.engine.vitals import Vitals
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
-from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
+from chimes.model.node import NodeFacts
 from chimes.model.planning import plan
-from chimes.service.putting_off import plan_without_prompts
+from chimes.model.policy import RunDefaults
+from chimes.notifications.base import Sender
+from chimes.services.schedules import plan_without_prompts
 from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
+
+# @@ What a node tells of itself with its heartbeat.
+
+_MEMORY = "process_resident_memory_bytes"
+
+
+class Vitals:
+    """Called by the thread of the heartbeat only: whatever it reads of others is one number."""
+
+    def __init__(
+        self,
+        hands: Hands,
+        membership: Membership,
+        clock: Clock,
+        queues: tuple[str, ...],
+        sending: Callable[[], int],
+    ) -> None:
+        self._hands = hands
+        self._membership = membership
+        self._clock = clock
+        self._queues = queues
+        self._sending = sending
+        self._process = ProcessCollector(registry=None)
+        self._last = clock.monotonic(), 0
+
+    def __call__(self) -> NodeFacts:
+        return NodeFacts(
+            running=self._hands.count,
+            sending=self._sending(),
+            claims_per_minute=self._rate(),
+            memory=self._memory(),
+            queues=self._queues,
+            draining=self._membership.draining,
+        )
+
+    def _rate(self) -> float:
+        now, taken = self._clock.monotonic(), self._hands.taken
+        (then, before), self._last = self._last, (now, taken)
+        return round((taken - before) * 60 / (now - then), 2) if now > then else 0.0
+
+    def _memory(self) -> int | None:
+        """Where there is no /proc, nobody knows."""
+        for family in self._process.collect():
+            if family.name == _MEMORY:
+                return int(family.samples[0].value)
+        return None
+
 
 DEFAULT_WORKERS = 100
 #: How long the store may take for the last writes of a drain.

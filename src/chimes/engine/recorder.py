@@ -13,13 +13,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from chimes.engine.lifecycle import AtOnce, Rest, Told
+from chimes.clock import Clock
+from chimes.engine.in_flight import AttemptLog, Hold
+from chimes.engine.poller import After, AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
+from chimes.i18n import say
 from chimes.model.ids import RunId
-from chimes.model.run import Run, RunStatus, Verdict
+from chimes.model.run import LogEntry, Run, RunStatus, Verdict
 from chimes.store.port import Store
-from chimes.wording import say
 
 BATCH = 500
 
@@ -105,3 +107,190 @@ def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
         ),
         reason="unstorable_result",
     )
+
+
+# @@ Log lines on their way into the store while their attempts go on, so that they can be read
+# before the end (R4.9). Attempts that end soon are left alone: their lines go with the verdict.
+#
+# No line is lost and none stands there twice: a verdict waits for the answer to what was sent
+# before it, and where an answer was lost the store is asked which lines it has.
+
+#: Seconds between two passes: together with the write a line is readable within one (R4.9).
+PERIOD = 0.3
+#: Seconds that an attempt goes on before its lines are worth a write of their own.
+YOUNG = 0.3
+#: Of one attempt in one write.
+BATCH_LIVE_LOGS = 1000
+BATCH_CHARACTERS = 256 * 1024
+#: Writes at the same time.
+AT_ONCE = 16
+_PAGE = 1000
+Key = tuple[RunId, int]
+
+
+class LiveLogs:
+    name = "logs"
+
+    def __init__(self, store: Store, clock: Clock, put: Callable[[Verdict], None]) -> None:
+        """`put` takes a verdict whose lines are settled."""
+        self._store = store
+        self._clock = clock
+        self._put = put
+        self._watched: dict[Key, Hold] = {}
+        #: Attempts that are over and wait for the answer about their lines; None: let go without
+        #: a verdict.
+        self._over: dict[Key, Verdict | None] = {}
+        self._stirred = asyncio.Event()
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    @property
+    def waiting(self) -> int:
+        """Verdicts that wait here."""
+        return sum(verdict is not None for verdict in self._over.values()) if self._over else 0
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether lines of attempts that are over are still to be sent or asked for."""
+        return bool(self._over)
+
+    def watch(self, hold: Hold) -> None:
+        """From its first line on."""
+        self._watched[_key_live_logs(hold)] = hold
+        self._stirred.set()
+
+    def ended(self, hold: Hold, verdict: Verdict) -> None:
+        """The verdict goes on its way, at once unless there is a doubt about its lines, or more of
+        them than belong into one write."""
+        log = hold.log
+        if log is None:
+            self._put(verdict)
+        elif log.settled and (log.closed or not _crowded(log)):
+            self._watched.pop(_key_live_logs(hold), None)
+            self._put(verdict)
+        else:
+            self._over[_key_live_logs(hold)] = verdict
+            self._stirred.set()
+
+    def let_go(self, hold: Hold) -> None:
+        """There is no verdict that could carry its last lines: they are sent once more."""
+        if hold.log is None or (hold.log.settled and not hold.log.pending):
+            self._watched.pop(_key_live_logs(hold), None)
+        else:
+            self._over[_key_live_logs(hold)] = None
+            self._stirred.set()
+
+    async def once(self) -> Rest:
+        due = [hold for hold in self._watched.values() if self._due(hold)]
+        for hold in due:
+            # Before anything else runs: whoever ends meanwhile waits for what is sent now.
+            assert hold.log is not None
+            hold.log.sending = True
+        failures = await asyncio.gather(*(self._bring(hold) for hold in due))
+        failed = next((each for each in failures if each is not None), None)
+        if failed is not None:
+            raise failed
+        if any(self._due(hold) and _crowded(hold.log) for hold in self._watched.values()):
+            return AtOnce()
+        if self._watched:
+            return After(PERIOD)
+        self._stirred.clear()
+        return Told(event=self._stirred)
+
+    def _due(self, hold: Hold) -> bool:
+        if _key_live_logs(hold) in self._over:
+            return True
+        log = hold.log
+        # One that ends its run itself takes its lines along.
+        if log is None or log.closed or not log.pending or hold.completing:
+            return False
+        return self._clock.monotonic() - hold.began >= YOUNG
+
+    async def _bring(self, hold: Hold) -> Exception | None:
+        """What there is of one attempt; what went wrong with it must not hold up the others."""
+        log = hold.log
+        assert log is not None
+        try:
+            async with self._places:
+                if log.in_doubt:
+                    await self._resolve(hold, log)
+                # The last lines of one that has ended go with its verdict; of one that was let
+                # go nothing else carries them.
+                while not log.closed:
+                    if self._over.get(_key_live_logs(hold)) is not None and not _crowded(log):
+                        break
+                    await self._send(hold, log)
+                    if _key_live_logs(hold) not in self._over or not log.pending:
+                        break
+        except StoreUnavailable as error:
+            return error
+        except Exception as error:
+            # Something about the lines themselves; who writes the verdict knows what to do.
+            log.lost()
+            log.closed = True
+            return error
+        finally:
+            log.sending = False
+            self._settle(hold, log)
+        return None
+
+    async def _resolve(self, hold: Hold, log: AttemptLog) -> None:
+        """Only this attempt adds to the log while it owns the run, so they come next or not at
+        all. They are known by their times: a store may have mended a text."""
+        wanted = [entry.at for entry in log.pending[: log.in_doubt]]
+        after = (log.base or 0) + log.written
+        found = await self._store.read_logs(hold.run.id, after=after, limit=len(wanted))
+        if [entry.at for entry in found] == wanted:
+            log.arrived()
+        else:
+            log.lost()
+
+    async def _send(self, hold: Hold, log: AttemptLog) -> None:
+        batch = _batch(log.pending)
+        if not batch:
+            return
+        if log.base is None:
+            log.base = await self._lines_before(hold)
+        log.sent(batch)
+        if await self._store.append_logs(hold.run.id, hold.run.fence, batch):
+            log.arrived()
+        else:
+            log.lost()
+            log.closed = True
+
+    async def _lines_before(self, hold: Hold) -> int:
+        last = 0
+        # Nobody had it before the first fence, so nobody can have said anything.
+        while hold.run.fence > 1:
+            page = await self._store.read_logs(hold.run.id, after=last, limit=_PAGE)
+            if not page:
+                break
+            last = page[-1].number
+        return last
+
+    def _settle(self, hold: Hold, log: AttemptLog) -> None:
+        key = _key_live_logs(hold)
+        if key not in self._over or (log.in_doubt and self._over[key] is not None):
+            return
+        verdict = self._over.pop(key)
+        del self._watched[key]
+        if verdict is not None:
+            self._put(replace(verdict, logs=tuple(log.pending)))
+
+
+def _batch(pending: Sequence[LogEntry]) -> list[LogEntry]:
+    taken: list[LogEntry] = []
+    characters = 0
+    for entry in pending[:BATCH_LIVE_LOGS]:
+        characters += len(entry.message)
+        if taken and characters > BATCH_CHARACTERS:
+            break
+        taken.append(entry)
+    return taken
+
+
+def _crowded(log: AttemptLog | None) -> bool:
+    return log is not None and len(_batch(log.pending)) < len(log.pending)
+
+
+def _key_live_logs(hold: Hold) -> Key:
+    return hold.run.id, hold.run.fence

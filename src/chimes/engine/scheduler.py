@@ -3,25 +3,55 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity, Reserved
-from chimes.engine.dispatch_cap import DispatchCap
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
-from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, Rest, Until, Within
-from chimes.engine.membership import Membership
-from chimes.engine.outlook import LAST_CALL
-from chimes.engine.storetime import StoreTime
+from chimes.engine.executor import Hands
+from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.poller import After, AtOnce, Rest, Until, Within
+from chimes.engine.prefetch import LAST_CALL
 from chimes.failpoints import hit
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import AnyFiring, FireContext, OnTime, plan
 from chimes.model.schedule import Schedule
-from chimes.service.putting_off import is_put_off
+from chimes.services.schedules import is_put_off
 from chimes.store.port import Places, Planner, Store
+
+# @@ How many schedules a node fires in a tick (R1.38, C13).
+
+
+class DispatchCap:
+    """In any stretch of time as long as a tick at most `most`, wherever it begins; 0: no cap."""
+
+    def __init__(self, clock: Clock, *, most: int, tick: float) -> None:
+        self._clock = clock
+        self._most = most
+        self._tick = tick
+        self._fired: deque[tuple[float, int]] = deque()
+
+    def room(self, batch: int) -> int:
+        """How many of a batch may be fired now."""
+        if not self._most:
+            return batch
+        since = self._clock.monotonic() - self._tick
+        while self._fired and self._fired[0][0] <= since:
+            self._fired.popleft()
+        return max(0, min(batch, self._most - sum(count for _, count in self._fired)))
+
+    def fired(self, count: int) -> None:
+        if self._most and count:
+            self._fired.append((self._clock.monotonic(), count))
+
+    def wait(self) -> float:
+        """Seconds until there is room again, where there is none."""
+        oldest = self._fired[0][0] if self._fired else self._clock.monotonic()
+        return max(0.0, oldest + self._tick - self._clock.monotonic())
+
 
 #: Schedules in one transaction: more would let the first of a crowd wait for the last.
 BATCH = 200

@@ -7,10 +7,9 @@ import asyncio
 from datetime import timedelta
 
 from chimes.engine.capacity import Capacity
-from chimes.engine.hands import Hands
-from chimes.engine.lifecycle import After, AtOnce, GoOn, Rest, Told, Until, Within
-from chimes.engine.membership import Membership
-from chimes.engine.storetime import StoreTime
+from chimes.engine.executor import Hands
+from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.poller import After, AtOnce, GoOn, Rest, Told, Until, Within
 from chimes.failpoints import hit
 from chimes.store.port import Places, Store
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chimes.language.choosing import LANGUAGES
+from chimes.language.languages import LANGUAGES
 
 if TYPE_CHECKING:
-    from chimes.language.describing import (
+    from chimes.language.description import (
         describe,
         note_in_words,
         remark,
         short_weekday,
         warnings_in_words,
     )
-    from chimes.language.parsing import Parsed, Told, parse, read_trigger
+    from chimes.language.parser import Parsed, Told, parse, read_trigger
+
 
 __all__ = [
     "LANGUAGES",
@@ -34,11 +35,11 @@ def __getattr__(name: str) -> object:
     """Loaded when it is asked for: each command chooses its language, and most of them neither
     read nor describe a trigger."""
     if name in ("Parsed", "Told", "parse", "read_trigger"):
-        from chimes.language import parsing
+        from chimes.language import parser as parsing
 
         return getattr(parsing, name)
     if name in __all__:
-        from chimes.language import describing
+        from chimes.language import description as describing
 
         return getattr(describing, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

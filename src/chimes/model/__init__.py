@@ -1,1 +1,1 @@
-"""Frozen values and the pure rules over them. Nothing in here does I/O or reads a clock."""
+"""Frozen values and pure rules. Nothing here does I/O or reads a clock."""

@@ -6,19 +6,92 @@ days of any zone are sums of quarters.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 
 from chimes.errors import InvalidInput
+from chimes.i18n import say
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.lags import NO_LAGS, Lags
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.wording import say
+from chimes.model.schedule import Schedule, runs_left
+
+# @@ How late runs began, as counts in brackets that grow by a fifth each, from a millisecond to a
+# month. A quantile read from them is within 10 % of the exact one (9.1 % at worst); less than a
+# millisecond reads as none.
+
+_MICROSECOND = timedelta(microseconds=1)
+_GROWTH = 1.2
+_SHORTEST, _LONGEST = 1_000, 31 * 86_400 * 1_000_000
+
+
+def _bounds() -> tuple[int, ...]:
+    found = [_SHORTEST]
+    while found[-1] < _LONGEST:
+        found.append(int(found[-1] * _GROWTH))
+    return tuple(found)
+
+
+#: Where brackets begin, in microseconds. Stores keep numbers of brackets: never change these.
+BOUNDS = _bounds()
+
+
+def bracket_of(lag: timedelta) -> int:
+    """How many of the bounds it has reached."""
+    return bracket_of_micros(lag // _MICROSECOND)
+
+
+def bracket_of_micros(lag: int) -> int:
+    return bisect_right(BOUNDS, lag)
+
+
+def lag_in(bracket: int) -> timedelta:
+    """What a lag of this bracket is taken for: as far from its lowest as from its highest, in
+    proportion."""
+    if bracket <= 0:
+        return timedelta(0)
+    if bracket >= len(BOUNDS):
+        return BOUNDS[-1] * _MICROSECOND
+    low, high = BOUNDS[bracket - 1], BOUNDS[bracket]
+    return (2 * low * high // (low + high)) * _MICROSECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Lags:
+    #: By bracket; those that are not there have none.
+    counts: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    def quantile(self, share: float) -> timedelta | None:
+        """The lag that this share of the runs did not exceed; None: there were none."""
+        if not 0 < share <= 1:
+            raise InvalidInput(say("a share lies above 0 and not above 1"), field="share")
+        left = share * self.total
+        for bracket in sorted(self.counts):
+            left -= self.counts[bracket]
+            if left <= 1e-9:
+                return lag_in(bracket)
+        return None
+
+
+NO_LAGS = Lags()
+
+
+def joined(several: Iterable[Lags]) -> Lags:
+    counts: dict[int, int] = {}
+    for lags in several:
+        for bracket, number in lags.counts.items():
+            counts[bracket] = counts.get(bracket, 0) + number
+    return Lags(counts)
+
 
 QUARTER = timedelta(minutes=15)
-_MICROSECOND = timedelta(microseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Who began a run of which nobody knows that any more.
@@ -311,3 +384,105 @@ class ErrorGroups:
     #: How many failures were looked at, and whether there are older ones in the window.
     failures: int = 0
     more: bool = False
+
+
+# @@ Which schedules somebody should look at, and why.
+
+#: Who pauses a schedule whose receiver wants no more calls.
+ENGINE = "chimes"
+#: How far back missed and late slots are looked for.
+MISSED_WITHIN, LATE_WITHIN = timedelta(hours=24), timedelta(hours=1)
+
+
+class Cause(StrEnum):
+    """Why somebody should look at a schedule, the gravest first."""
+
+    #: It could not be planned, or its receiver wants no more calls: nothing happens any more.
+    STOPPED = "stopped"
+    #: A secret or token is not accepted, by its receiver or by who is told of its results.
+    REFUSED = "refused"
+    FAILING = "failing"
+    MISSED = "missed"
+    LATE = "late"
+    #: Its end has passed, and nobody has ended it.
+    PAUSE_OVER = "pause_over"
+    #: A change of the clocks is near, and moves or repeats one of its fires.
+    CLOCK_CHANGE = "clock_change"
+
+
+_GRAVITY = {cause: place for place, cause in enumerate(Cause)}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sign:
+    """That a schedule needs attention."""
+
+    schedule_id: ScheduleId
+    cause: Cause
+    #: When it was last seen.
+    at: datetime
+    #: How often: runs, slots; for FAILING in a row, as far as a glance goes.
+    count: int = 1
+    #: The longest, of LATE.
+    lag: timedelta | None = None
+    #: The newest run that shows it.
+    run_id: RunId | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attention:
+    """A schedule with the gravest of its signs."""
+
+    schedule: Schedule
+    sign: Sign
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attentions:
+    #: Schedules in all.
+    total: int = 0
+    items: tuple[Attention, ...] = ()
+
+
+def gravest(signs: Iterable[Sign]) -> list[Sign]:
+    """One for each schedule, the gravest; then the newest first."""
+    best: dict[ScheduleId, Sign] = {}
+    for sign in signs:
+        known = best.get(sign.schedule_id)
+        if known is None or _GRAVITY[sign.cause] < _GRAVITY[known.cause]:
+            best[sign.schedule_id] = sign
+    return sorted(
+        best.values(),
+        key=lambda sign: (_GRAVITY[sign.cause], -(sign.at - _EPOCH), sign.schedule_id),
+    )
+
+
+def joined_attention(found: Attentions, more: Iterable[Attention]) -> Attentions:
+    """With signs that the store does not look for. A schedule is there once, with its gravest."""
+    known = {each.schedule.id: each for each in found.items}
+    new = 0
+    for each in more:
+        before = known.get(each.schedule.id)
+        new += before is None
+        if before is None or _GRAVITY[each.sign.cause] < _GRAVITY[before.sign.cause]:
+            known[each.schedule.id] = each
+    order = gravest(each.sign for each in known.values())
+    items = tuple(known[sign.schedule_id] for sign in order)
+    return Attentions(total=found.total + new, items=items)
+
+
+def stopped_by_error(schedule: Schedule) -> bool:
+    """Nothing will come of it any more, and nobody wanted that: it was set aside because it could
+    not be planned, or paused because its receiver is gone."""
+    if not schedule.enabled:
+        by_receiver = schedule.updated_by == ENGINE and schedule.pause_until is None
+        return by_receiver and bool(schedule.pause_note)
+    if schedule.next_run_at is not None or not schedule.last_error:
+        return False
+    if schedule.last_status is not RunStatus.FAILED or not runs_left(schedule):
+        return False
+    try:
+        return schedule.trigger.next_after(schedule.last_slot or schedule.created_at) is not None
+    except Exception:
+        # What cannot be planned is what was set aside.
+        return True

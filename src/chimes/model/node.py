@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from chimes.model.defaults import RunDefaults
 from chimes.model.ids import NodeId, RunId
-from chimes.model.sync_policy import is_pair_key
+from chimes.model.policy import RunDefaults
+from chimes.model.sync import is_pair_key
 
 
 class NodeState(StrEnum):

@@ -5,17 +5,116 @@ Pure: the store calls `plan` inside its transaction and writes down what it says
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import ClassVar
 
 from chimes.model.change import maker, replace
-from chimes.model.due_slots import Late, above_purge_mark, late_slots, on_time_slots
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
-from chimes.model.policy import UNLIMITED, Overlap
+from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
 from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_left
+
+# @@ Which slots of a schedule are due now, and which of them are late (C1).
+
+#: On-time slots that one pass turns into runs for one schedule; the rest follow in the next pass.
+ON_TIME_LIMIT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    run: tuple[datetime, ...] = ()
+    missed_from: datetime | None = None
+    missed_until: datetime | None = None
+    missed_count: int = 0
+    #: The limit of one pass is reached and late slots are left: nothing behind them goes first.
+    more: bool = False
+
+
+def above_purge_mark(schedule: Schedule) -> Schedule:
+    """A cursor that was set back below the mark would make slots anew whose rows are forgotten."""
+    mark, slot = schedule.purged_until, schedule.next_slot
+    if mark is None or slot is None or slot > mark:
+        return schedule
+    return at_slot(schedule, schedule.trigger.next_after(mark))
+
+
+def late_slots(schedule: Schedule, now: datetime) -> tuple[Late, datetime | None]:
+    """The slots beyond the grace, by policy, and the first slot that is not among them."""
+    head = schedule.next_slot
+    assert head is not None
+    assert schedule.next_run_at is not None
+    policy = schedule.policy
+    bound = now - policy.misfire_grace
+    if schedule.next_run_at >= bound:
+        return Late(), head
+    if policy.misfire is Misfire.ALL:
+        chosen: list[datetime] = []
+        for slot in _slots(schedule, head):
+            due = schedule.next_run_at if slot == head else due_time(schedule, slot)
+            assert due is not None
+            if due >= bound:
+                return Late(run=tuple(chosen)), slot
+            if len(chosen) >= policy.catch_up_limit or not runs_left(schedule, len(chosen)):
+                return Late(run=tuple(chosen), more=True), slot
+            chosen.append(slot)
+        return Late(run=tuple(chosen)), None
+    trigger = schedule.trigger
+    last = _last_late(schedule, head, bound)
+    following, second = trigger.next_after(last), trigger.next_after(head)
+    # The head is counted by itself: rescheduled by hand, it may lie beside the trigger's slots.
+    behind = 0
+    if second is not None and second <= last:
+        behind = trigger.count_between(second, last)
+    if policy.misfire is Misfire.SKIP:
+        return Late(missed_from=head, missed_until=last, missed_count=behind + 1), following
+    if not behind:
+        return Late(run=(head,)), following
+    return Late((head,), second, last, behind), following
+
+
+def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
+    """The newest slot whose due time lies before `bound`: by stepping back, so that a gap of a
+    month costs no more than a gap of a minute (F46)."""
+    slot = schedule.trigger.previous_before(bound)
+    while slot is not None and slot > head:
+        due = due_time(schedule, slot)
+        assert due is not None
+        if due < bound:
+            return slot
+        slot = schedule.trigger.previous_before(slot)
+    return head
+
+
+def on_time_slots(
+    schedule: Schedule, first: datetime | None, now: datetime, *, fired: int
+) -> tuple[list[datetime], datetime | None]:
+    """The slots that are due within the grace, and the first one after them."""
+    chosen: list[datetime] = []
+    for slot in _slots(schedule, first):
+        # Slots behind one that was moved may be late by themselves: the next pass judges them.
+        if chosen == [schedule.next_slot] and _head_moved(schedule):
+            return chosen, slot
+        due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
+        assert due is not None
+        full = len(chosen) >= ON_TIME_LIMIT or not runs_left(schedule, fired + len(chosen))
+        if due > now or full:
+            return chosen, slot
+        chosen.append(slot)
+    return chosen, None
+
+
+def _head_moved(schedule: Schedule) -> bool:
+    return schedule.next_run_at != due_time(schedule, schedule.next_slot)
+
+
+def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
+    slot = first
+    while slot is not None:
+        yield slot
+        slot = schedule.trigger.next_after(slot)
+
 
 #: In the result of a run that was skipped for an overlap: the run of its schedule that stood in
 #: its way.
@@ -373,3 +472,69 @@ def concurrency_key(schedule: Schedule) -> str:
 
 def ended_at_once(run: Run, status: RunStatus, reason: str, now: datetime) -> Run:
     return replace(run, status=status, reason=reason, finished_at=now)
+
+
+# @@ Runs that are taken ahead of their time (PERFORMANCE: lateness of a crowd).
+#
+# A node may claim the run of a slot shortly before it is due, and begin at the very moment. Until
+# the slot is closed, a change of the schedule takes the run back as if it had never been made.
+
+#: So many schedules have to come due together for it to pay to take them ahead of their time.
+CROWD = 50
+#: So long before its time a slot counts as begun: changes come too late for it.
+CLOSED = timedelta(milliseconds=100)
+
+_MICROSECOND = timedelta(microseconds=1)
+#: Longer than anybody looks ahead.
+_LONG_BEFORE = timedelta(days=1)
+
+
+def may_be_ahead(schedule: Schedule, offers: Collection[str], now: datetime) -> bool:
+    """Whether it is worth asking what its next slot, which is not due, comes to. One slot ahead at
+    most, at the very moment it stands for: then `last_slot` tells whether there is one."""
+    return (
+        schedule.next_slot is not None
+        and schedule.next_slot == schedule.next_run_at
+        and (schedule.last_slot is None or schedule.last_slot <= now)
+        and schedule.policy.concurrency_key is None
+        and schedule.depends_on is None
+        and schedule.target.needs in offers
+    )
+
+
+def taken_ahead(firing: OnTime, now: datetime) -> OnTime:
+    """What a plan for its due time comes to at `now`.
+
+    A slot that is taken back is fired again, under the same run id. So that nobody takes the one
+    for the other, each claim ahead has a fence that no other claim of that slot has: it tells the
+    moment of the claim."""
+    due = firing.before.next_run_at
+    assert due is not None
+    return replace(firing, now=now, fence=2 + (now - due + _LONG_BEFORE) // _MICROSECOND)
+
+
+def maybe_ahead(schedule: Schedule, now: datetime) -> bool:
+    """Whether there may be a run that can still be taken back."""
+    return schedule.last_slot is not None and schedule.last_slot > now + CLOSED
+
+
+def can_be_taken_back(run: Run, now: datetime) -> bool:
+    """Nothing begins before its time, so it has not begun; and it is not closed."""
+    return (
+        run.origin is Origin.SCHEDULE
+        and run.slot is not None
+        and not run.status.terminal
+        and run.planned_at > now + CLOSED
+    )
+
+
+def taken_back(schedule: Schedule, run: Run, last_slot: datetime | None) -> Schedule:
+    """The schedule without that run of it; `last_slot` is the newest slot before that has a row.
+    `last_enqueued_at` stays: something was put into the queue then."""
+    return replace(
+        schedule,
+        next_slot=run.slot,
+        next_run_at=run.planned_at,
+        last_slot=max(filter(None, (last_slot, schedule.purged_until)), default=None),
+        fired_count=schedule.fired_count - 1,
+    )

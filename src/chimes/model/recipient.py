@@ -2,14 +2,264 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
+from typing import assert_never
 
+from chimes.errors import InvalidInput
+from chimes.i18n import say
 from chimes.model.change import replace
-from chimes.model.occasion import ASKED_FOR as ASKED_FOR
-from chimes.model.occasion import Occasion as Occasion
-from chimes.model.telling_times import Digest, Quiet
+from chimes.triggers import parse_zone
+from chimes.triggers.zones import UTC_NAME, Zone
+
+# @@ A recipient as one word of a command line: `telegram:42:on=failure+late:digest=daily@08:00`.
+#
+# To and from what the API takes; the language, keys and zones of its own are left out.
+
+_CLOCK = r"[0-9]{1,2}:[0-9]{2}"
+_WORDS = r"[a-z]+(?:[+,][a-z]+)*"
+_OPTION = (
+    rf"on={_WORDS}|late=[0-9a-zA-Z.]+|quiet={_CLOCK}-{_CLOCK}|urgent={_WORDS}"
+    rf"|digest=[a-z]+(?:@[a-z]+)?(?:@{_CLOCK})?"
+)
+_OPTIONS = re.compile(rf"(?::(?:{_OPTION}))+$")
+_EACH = re.compile(rf":({_OPTION})(?=:(?:{_OPTION})|$)")
+
+Plain = dict[str, object]
+
+
+def recipient_from_text(text: str) -> Plain:
+    """Whether channel and options are ones that there are is for others to say; InvalidInput if
+    one would be lost."""
+    found: Plain = {}
+    options: dict[str, str] = {}
+    if written := _OPTIONS.search(text):
+        text = text[: written.start()]
+        options = _options(written[0])
+    channel, _, to = text.partition(":")
+    found |= {"channel": channel, "to": to}
+    urgent = _split(options.get("urgent", ""))
+    if "on" in options:
+        found["on"] = _split(options["on"])
+    if "late" in options:
+        found["late_after"] = options["late"]
+    if "quiet" in options:
+        start, _, end = options["quiet"].partition("-")
+        found["quiet"] = _urgent({"from": start, "to": end}, urgent)
+    if "digest" in options:
+        every, *rest = options["digest"].split("@")
+        digest: Plain = {"every": every}
+        for each in rest:
+            digest["at" if ":" in each else "on"] = each
+        found["digest"] = _urgent(digest, urgent)
+    return found
+
+
+def recipient_text(recipient: Mapping[str, object]) -> str:
+    parts = [str(recipient.get("channel", ""))]
+    if recipient.get("to"):
+        parts.append(str(recipient["to"]))
+    on = _listed(recipient.get("on"))
+    if on and on != ["always"]:
+        parts.append(f"on={'+'.join(on)}")
+    late = recipient.get("late_after")
+    if late and late != "PT1M":
+        parts.append(f"late={late}")
+    quiet, digest = recipient.get("quiet"), recipient.get("digest")
+    urgent: list[str] = []
+    if isinstance(quiet, Mapping):
+        parts.append(f"quiet={quiet['from']}-{quiet['to']}")
+        urgent += _listed(quiet.get("except"))
+    if isinstance(digest, str):
+        parts.append(f"digest={digest}")
+    elif isinstance(digest, Mapping):
+        day = f"@{digest['on']}" if digest["every"] == "weekly" and digest.get("on") else ""
+        at = f"@{digest['at']}" if digest.get("at") else ""
+        parts.append(f"digest={digest['every']}{day}{at}")
+        urgent += _listed(digest.get("except"))
+    if urgent:
+        parts.append(f"urgent={'+'.join(dict.fromkeys(urgent))}")
+    return ":".join(parts)
+
+
+def _options(text: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in _EACH.finditer(text):
+        name, _, value = each[1].partition("=")
+        if name in found:
+            raise InvalidInput(
+                say("`{name}=` stands there twice", name=name), field=name, code="twice"
+            )
+        found[name] = value
+    if "urgent" in found and not found.keys() & {"quiet", "digest"}:
+        raise InvalidInput(
+            say("`urgent=` goes with `quiet=` or `digest=`: all is told at once without them"),
+            field="urgent",
+            code="not_empty",
+        )
+    return found
+
+
+def _urgent(times: Plain, urgent: list[str]) -> Plain:
+    return times | {"except": urgent} if urgent else times
+
+
+def _split(text: str) -> list[str]:
+    return [each for each in re.split(r"[+,]", text) if each]
+
+
+def _listed(value: object) -> list[str]:
+    return [str(each) for each in value] if isinstance(value, list | tuple) else []
+
+
+# @@ Why somebody is told of a run.
+
+
+class Occasion(StrEnum):
+    SUCCESS = "success"
+    #: Also a slot that was missed, and a run of which nobody knows how it ended.
+    FAILURE = "failure"
+    #: The first success after a failure.
+    RECOVERY = "recovery"
+    #: It began later than `late_after` behind its time, or was missed; told when it ends.
+    LATE = "late"
+    #: Every end but a slot that was skipped on purpose.
+    ALWAYS = "always"
+    #: Why a message is there that collects others; nobody asks for it by name.
+    DIGEST = "digest"
+    #: Why a message is there that somebody has asked for to see it arrive; likewise.
+    TEST = "test"
+
+
+#: Those that a recipient can ask for.
+ASKED_FOR = (
+    Occasion.SUCCESS,
+    Occasion.FAILURE,
+    Occasion.RECOVERY,
+    Occasion.LATE,
+    Occasion.ALWAYS,
+)
+
+
+# @@ When people want to hear of runs: quiet hours and digests, by the wall clock of a zone
+# (pure).
+
+#: As programs name them, from 0 on.
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_EPOCH = date(1970, 1, 1)
+_DAY = timedelta(days=1)
+
+
+class Period(StrEnum):
+    HOUR = "hourly"
+    DAY = "daily"
+    WEEK = "weekly"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Quiet:
+    """From `start` to `end` by the wall clock of the zone, over midnight if need be."""
+
+    start: time
+    end: time
+    #: Empty until it is saved.
+    zone: str = ""
+    #: Told all the same.
+    but: tuple[Occasion, ...] = ()
+
+    def until(self, moment: datetime) -> datetime | None:
+        """When it is over, if it is quiet at that moment."""
+        found = self.around(moment)
+        return None if found is None else found[1]
+
+    def around(self, moment: datetime) -> tuple[datetime, datetime] | None:
+        """From when until when it is quiet, if it is at that moment."""
+        zone = _zone(self.zone)
+        today = _local_day(zone, moment)
+        over_midnight = _DAY if self.end <= self.start else timedelta()
+        for day in (today - _DAY, today):
+            start = _instant(zone, day, self.start)
+            end = _instant(zone, day + over_midnight, self.end)
+            if start <= moment < end:
+                return start, end
+        return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Digest:
+    """One message for each period instead of one for each run."""
+
+    every: Period
+    #: By the wall clock of the zone; of an hourly one only the minute counts.
+    at: time = time(8)
+    #: Of a weekly one: 0 is Monday.
+    weekday: int = 0
+    #: Empty until it is saved.
+    zone: str = ""
+    #: Told by themselves, at once.
+    but: tuple[Occasion, ...] = ()
+
+    def end_after(self, moment: datetime) -> datetime:
+        """The end of the period that the moment lies in; it begins with the end before it."""
+        zone = _zone(self.zone)
+        match self.every:
+            case Period.HOUR:
+                return _hour_after(zone, moment, self.at.minute)
+            case Period.DAY | Period.WEEK:
+                ends = (_instant(zone, day, self.at) for day in self._days(zone, moment))
+                return next(end for end in ends if end > moment)
+            case _:
+                assert_never(self.every)
+
+    @property
+    def length(self) -> timedelta:
+        """About so long."""
+        match self.every:
+            case Period.HOUR:
+                return timedelta(hours=1)
+            case Period.DAY:
+                return _DAY
+            case Period.WEEK:
+                return 7 * _DAY
+            case _:
+                assert_never(self.every)
+
+    def _days(self, zone: Zone, moment: datetime) -> Iterator[date]:
+        day = _local_day(zone, moment) - _DAY
+        while True:
+            if self.every is Period.DAY or day.weekday() == self.weekday:
+                yield day
+            day += _DAY
+
+
+def _zone(name: str) -> Zone:
+    """UTC if there is none of that name (any more): the run that is told of ends all the same."""
+    try:
+        return parse_zone(name or UTC_NAME)
+    except InvalidInput:
+        return parse_zone(UTC_NAME)
+
+
+def _local_day(zone: Zone, moment: datetime) -> date:
+    second = int(moment.timestamp())
+    return _EPOCH + timedelta(days=(second + zone.offset_at(second)) // 86400)
+
+
+def _instant(zone: Zone, day: date, at: time) -> datetime:
+    """The first of two; the end of the gap where the clock jumps over it."""
+    wall = (day - _EPOCH).days * 86400 + at.hour * 3600 + at.minute * 60
+    second, _ = zone.from_local(wall)
+    return datetime.fromtimestamp(second, UTC)
+
+
+def _hour_after(zone: Zone, moment: datetime, minute: int) -> datetime:
+    second = int(moment.timestamp())
+    shift = zone.offset_at(second) - minute * 60
+    return datetime.fromtimestamp(((second + shift) // 3600 + 1) * 3600 - shift, UTC)
+
 
 #: A run that begins later than this is late, unless a recipient says otherwise.
 LATE_AFTER = timedelta(minutes=1)

@@ -8,13 +8,34 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+from chimes.i18n import say
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import maker, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.policy import LONGEST_RETRY, OnLost, Policy
-from chimes.model.reasons import Reason as Reason
 from chimes.model.target import Target
-from chimes.wording import say
+
+# @@ Why a run is in its state.
+
+
+class Reason:
+    """Stable codes that say why a run is in its state; wording is the catalogue's business."""
+
+    OVERLAP = "overlap"
+    DEPENDENCY = "dependency"
+    MISFIRE = "misfire"
+    SKIPPED_BY_HAND = "skipped_by_hand"
+    PAUSED = "paused"
+    CATCH_UP = "catch_up"
+    CANCELED_BY_HAND = "canceled_by_hand"
+    REPLACED = "replaced_by_newer_run"
+    SCHEDULE_DELETED = "schedule_deleted"
+    CRASH_LIMIT = "crash_limit"
+    LOST_AFTER_START = "lost_after_start"
+    UNREADABLE = "unreadable_row"
+    #: A step whose flow has ended without it.
+    FLOW_ENDED = "flow_ended"
+
 
 CRASH_LIMIT = 3
 

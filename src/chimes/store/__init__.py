@@ -1,1 +1,1 @@
-"""The store port, and the adapters behind it."""
+"""Storage port and its adapters."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from chimes.wording import say
+from chimes.i18n import say
 
 #: So far two servers' clocks may be apart before a quick fail-over looks like two of them at once;
 #: whoever is really left behind looks again later than that.

@@ -15,32 +15,308 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
+from chimes.errors import Conflict, NotFound
+from chimes.i18n import say
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId, NodeId, RunId, ScheduleId
-from chimes.model.kept_state import KeptState
+from chimes.model.checkpoint import KeptState
+from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
+from chimes.model.insights import (
+    EVERY_RUN,
+    Attentions,
+    ErrorGroups,
+    LagBucket,
+    Result,
+    RunFilter,
+    ScheduleCounts,
+    Tally,
+    Window,
+)
 from chimes.model.listing import (
     AuditQuery,
     Counts,
+    DeliveryQuery,
+    InboxQuery,
     Page,
     RunQuery,
     ScheduleQuery,
 )
-from chimes.model.node import Beat, Node, NodeFacts
+from chimes.model.node import Beat, Node, NodeFacts, NodeMark
+from chimes.model.notification import Delivery, DeliveryVerdict, InboxItem
 from chimes.model.planning import AnyFiring, FireContext
+from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, Verdict
 from chimes.model.schedule import Schedule
-from chimes.store.answers import Finished as Finished
-from chimes.store.answers import Fired as Fired
-from chimes.store.answers import Item as Item
-from chimes.store.answers import Places as Places
-from chimes.store.answers import Remembered as Remembered
-from chimes.store.answers import RunLog as RunLog
-from chimes.store.answers import StoreStatus as StoreStatus
-from chimes.store.edits import ScheduleEdits
-from chimes.store.insights import Insights
-from chimes.store.messages import Messages
-from chimes.store.node_control import NodeControl
+
+# @@ What the verbs of a store are given and answer with.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """A node's offer to carry runs out at once."""
+
+    node_id: NodeId
+    #: What its runners can carry out: `http`, `task:NAME`, `flow:NAME` (`target.needs`).
+    offers: frozenset[str]
+    free: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fired:
+    #: Runs that were inserted already claimed for the node that offered places.
+    claimed: tuple[Run, ...] = ()
+    #: Every other row that was inserted: waiting, missed, skipped.
+    others: tuple[Run, ...] = ()
+    #: Schedules that could not be planned and were set aside, with the error in last_error.
+    broken: tuple[Schedule, ...] = ()
+    #: True if due schedules may be left: call again.
+    more: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Finished:
+    """What became of a batch of verdicts."""
+
+    #: The runs as they are now, in the order of the accepted verdicts.
+    accepted: tuple[Run, ...] = ()
+    #: Ownership was lost before the verdict came (fenced): the worker's word does not count.
+    refused: tuple[RunId, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Remembered:
+    """The first request under an idempotency key. `status` 0: it is still under way."""
+
+    fingerprint: str
+    status: int = 0
+    body: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoreStatus:
+    kind: str
+    #: Where the data is, without any password.
+    location: str
+    schema: str
+    #: Why the store is not in full order, e.g. a corrupt file was set aside; empty when it is.
+    degraded: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLog:
+    """The whole log of a run, for export."""
+
+    run_id: RunId
+    entries: tuple[LogEntry, ...]
+
+
+#: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
+Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
+
+
+# @@ The part of the store port that counts: what the dashboard shows without loading rows.
+#
+# Answers are of the moment, and exact but for what the values say: lags are kept in brackets
+# (`model/lags.py`), `MADE_BEFORE` leaves out what was made long before its time, and what
+# retention has forgotten is not counted any more.
+
+
+class Insights(Protocol):
+    async def schedule_counts(
+        self, query: ScheduleQuery, *, failing: bool = True
+    ) -> ScheduleCounts:
+        """Of the schedules that the query matches on all its pages. `failing`: count those too,
+        which takes longer than all the rest."""
+
+    async def count_runs(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
+    ) -> tuple[Tally, ...]:
+        """Runs planned in the window by status, one tally for each bucket, empty ones too; without
+        a step the window is one bucket. Of one schedule: without those of `MADE_BEFORE`."""
+
+    async def run_lags(
+        self,
+        window: Window,
+        owner: Owner | None = None,
+        *,
+        step: timedelta | None = None,
+        by_node: bool = False,
+    ) -> tuple[LagBucket, ...]:
+        """Of the runs planned in the window (`lag_of`), one for each bucket, empty ones too. By
+        node: one for each node that began any in a bucket, by name; only of all owners
+        (InvalidInput)."""
+
+    async def newest_results(
+        self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
+    ) -> dict[ScheduleId, tuple[Result, ...]]:
+        """Of each schedule its newest runs (created_at, id), newest first, all in one question;
+        those without any are not there. `owner`: only runs of that owner. InvalidInput for more
+        than `MOST_SCHEDULES`, `MOST_OF_ONE`, or `MOST_RESULTS` in all."""
+
+    async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
+        """Those that a node has in hand and that have begun, the longest first (started_at, id)."""
+
+    async def needing_attention(
+        self, owner: Owner | None = None, *, late: timedelta, limit: int
+    ) -> Attentions:
+        """Schedules with a reason to look at them (`Cause`), the gravest and newest first, at most
+        `MOST_SCHEDULES`:
+
+        STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: slots that were
+        found to be in the last 24 hours. LATE: enabled, and a slot of the last hour that began more
+        than `late` after it was planned, or one of any age that waits for a node, or to be fired,
+        for longer. PAUSE_OVER: paused, although `pause_until` has passed."""
+
+    async def error_groups(
+        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+    ) -> ErrorGroups:
+        """Runs planned in the window that ended badly (`BAD`), by the first `ERROR_ROOM` characters
+        of what they say; of the newest `MOST_ERRORS` (created_at, id), and without those of
+        `MADE_BEFORE`."""
+
+    async def roll_up(self, *, limit: int) -> int:
+        """Count up to `limit` ended runs into the sums from which windows are answered; how many.
+        To be called again while it was as many. A store that needs no sums answers 0. Whether and
+        when it is called changes no answer, only what it costs."""
+
+
+# @@ The part of the store port that is about messages: deliveries, the inbox, and the limits that
+# nodes share.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Taken:
+    """What came of asking for tokens."""
+
+    #: None, or as many as were asked for.
+    granted: int
+    #: Whole tokens that are left.
+    remaining: int
+    #: When as many as were asked for will be there; zero if they were granted.
+    wait: timedelta
+
+
+class Messages(Protocol):
+    # --- deliveries and inbox -----------------------------------------------------------------
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        """One that no run has written; one whose id exists is answered with the existing one, and
+        `audit` is not appended. Wakes."""
+
+    async def claim_deliveries(
+        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+    ) -> tuple[Delivery, ...]:
+        """Hand out up to `limit` pending deliveries with available_at <= now, oldest available_at
+        first, then id; each comes back `delivery_begun`. Those of other channels only if they have
+        been available for more than `overdue`: nobody who can send them has come. Two callers
+        never get the same one before `hold` is over."""
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        """`delivery_settled`, each only under its current fence, with the inbox items they bring;
+        those that were accepted, as they are now."""
+
+    async def retry_delivery(
+        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
+    ) -> Delivery | None:
+        """`delivery_reopened`; None: no such delivery. Wakes."""
+
+    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]: ...
+
+    async def next_delivery(self) -> datetime | None:
+        """The earliest available_at of what is pending; cheap, from an index."""
+
+    async def add_inbox(self, item: InboxItem) -> InboxItem:
+        """One whose id exists is answered with the existing one."""
+
+    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]: ...
+
+    async def count_unread(self, query: InboxQuery) -> int:
+        """How many unread ones the query matches on all its pages."""
+
+    async def change_inbox(
+        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+    ) -> InboxItem:
+        """As change_schedule; NotFound if there is none."""
+
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        """Those of these, at most a thousand, that there are, starred or not; how many."""
+
+    async def prune_messages(self, *, before: datetime, limit: int) -> int:
+        """Forget deliveries that finished before `before`, and then inbox items created before it
+        that are not starred, each the oldest first (their time, id); how many. Buckets of tokens
+        that are full by now may go with them."""
+
+    # --- shared limits ------------------------------------------------------------------------
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+        """A bucket that all nodes share, by the store's clock: `rate` tokens come in a second, at
+        most `burst` lie in it, and it begins full. All of `count` or none. It may be forgotten
+        when it is full, and need not survive a crash."""
+
+
+# @@ What operators do to nodes, and what the store tells about nodes and about itself.
+
+#: Marks that are older than this are forgotten when the next node comes.
+MARKS_KEPT = timedelta(days=31)
+
+
+class NodeControl(Protocol):
+    async def drain_node(
+        self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
+    ) -> Node:
+        """Ask a node to take nothing new, or to go on; it hears so with its next heartbeat. The
+        node as it is now. Raises NotFound, or Conflict if its lease is over. One that was asked
+        already stays as it is; `audit` is appended all the same."""
+
+    async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
+        """Take a node off the list whose lease is over; runs that it still holds count as lost
+        now. The node as it was. Raises NotFound, or Conflict while its lease is alive."""
+
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+        """Who came and went since then, at most the newest `limit`, oldest first. A store of one
+        process remembers as long as that process lives, the others `MARKS_KEPT`."""
+
+    async def count_prunable(self, before: datetime, *, most: int) -> int:
+        """How many runs `prune_runs` would forget; counts no further than `most`."""
+
+    async def size(self) -> int | None:
+        """Bytes that all this takes where it is kept, as nearly as the store can tell cheaply;
+        None: it cannot."""
+
+
+def no_node(node_id: NodeId) -> NotFound:
+    return NotFound(say("There is no node {id!r}", id=node_id))
+
+
+def node_gone(node_id: NodeId) -> Conflict:
+    return Conflict(say("The node {id!r} is gone: its lease is over", id=node_id), code="node_gone")
+
+
+def node_alive(node_id: NodeId) -> Conflict:
+    return Conflict(
+        say("The node {id!r} is alive; only one whose lease is over can be forgotten", id=node_id),
+        code="node_alive",
+    )
+
+
+# @@ Changes of several schedules that belong together.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScheduleEdit:
+    """What `change_schedule` is told, but for quotas."""
+
+    schedule_id: ScheduleId
+    change: Callable[[Schedule, datetime], Schedule]
+    audit: AuditEntry | None = None
+    runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None
+
+
+class ScheduleEdits(Protocol):
+    async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+        """`change_schedule` for each of them, in ONE transaction: all of it happens or nothing
+        does (C16). No id may be there twice. The audit entries follow each other as given.
+        NotFound if one is not there or deleted; whatever a change raises is raised."""
+
 
 Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.

@@ -2,13 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import datetime
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol, TypeVar
 
+from chimes.errors import InvalidInput
+from chimes.i18n import say
+from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery, InboxItem
-from chimes.model.ids import ScheduleId
+from chimes.model.change import maker
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.insights import (
+    BAD,
+    ERROR_ROOM,
+    FAILING,
+    LATE_WITHIN,
+    MADE_BEFORE,
+    MISSED_WITHIN,
+    MOST_ERRORS,
+    MOST_OF_ONE,
+    MOST_RESULTS,
+    MOST_SCHEDULES,
+    Cause,
+    ErrorGroup,
+    ErrorGroups,
+    LagBucket,
+    Lags,
+    Result,
+    RunFilter,
+    ScheduleCounts,
+    Sign,
+    Tally,
+    Window,
+    bracket_of,
+    first_node,
+    is_failing,
+    lag_of,
+    stopped_by_error,
+    streak_of,
+    within,
+)
 from chimes.model.listing import (
     AuditQuery,
     DeliveryQuery,
@@ -20,9 +54,10 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
-from chimes.model.run import Run
+from chimes.model.notification import Delivery, InboxItem
+from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.plain import to_micros
+from chimes.store.json_values import to_micros
 
 
 def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
@@ -231,3 +266,269 @@ def _beyond(position: Position, after: Position, descending: bool) -> bool:
     assert isinstance(value, int)
     assert isinstance(last, int)
     return value < last if descending else value > last
+
+
+# @@ Counting in Python, for stores that hold their rows in memory; the reference for the others.
+
+HOUR = timedelta(hours=1)
+_make_tally = maker(Tally)
+
+
+def counted_schedules(
+    matching: Sequence[Schedule], failing: int | None, now: datetime
+) -> ScheduleCounts:
+    return ScheduleCounts(
+        total=len(matching),
+        enabled=sum(each.enabled for each in matching),
+        due_soon=sum(
+            each.enabled and each.next_run_at is not None and each.next_run_at <= now + HOUR
+            for each in matching
+        ),
+        failing=failing,
+    )
+
+
+def may_be_failing(schedule: Schedule) -> bool:
+    """Whether its runs have to be looked at to know."""
+    return schedule.last_status not in (None, RunStatus.SUCCEEDED)
+
+
+def in_window(run: Run, window: Window, filter_: RunFilter) -> bool:
+    made = filter_.schedule_id is None or run.created_at >= window.since - MADE_BEFORE
+    return made and within(run, filter_, window)
+
+
+def place_of(moment: datetime, window: Window, step: timedelta | None) -> int:
+    """The number of the bucket in which it lies."""
+    return 0 if step is None else (moment - window.since) // step
+
+
+def tallied(
+    found: Iterable[tuple[int, RunStatus, int]], window: Window, step: timedelta | None
+) -> tuple[Tally, ...]:
+    """`found`: number of the bucket, how it stands, how many."""
+    numbers: dict[int, dict[RunStatus, int]] = {}
+    for place, status, number in found:
+        if number:
+            counts = numbers.setdefault(place, {})
+            counts[status] = counts.get(status, 0) + number
+    return tuple(
+        [_make_tally(at, numbers.get(place, {})) for place, at in enumerate(window.starts(step))]
+    )
+
+
+def lag_buckets(
+    found: Iterable[tuple[int, NodeId | None, int, int]],
+    window: Window,
+    step: timedelta | None,
+    *,
+    by_node: bool,
+) -> tuple[LagBucket, ...]:
+    """`found`: number of the bucket, by whom begun (None: anybody), bracket, how many. By node,
+    buckets without any are left out."""
+    starts = window.starts(step)
+    numbers: dict[tuple[int, NodeId | None], dict[int, int]] = {}
+    if not by_node:
+        numbers = {(place, None): {} for place in range(len(starts))}
+    for place, node, bracket, number in found:
+        if number:
+            counts = numbers.setdefault((place, node), {})
+            counts[bracket] = counts.get(bracket, 0) + number
+    return tuple(
+        LagBucket(at=starts[place], node=node, lags=Lags(counts))
+        for (place, node), counts in sorted(numbers.items(), key=_by_place_and_node)
+    )
+
+
+def _by_place_and_node(item: tuple[tuple[int, NodeId | None], object]) -> tuple[int, str]:
+    (place, node), _ = item
+    return place, node or ""
+
+
+def begun(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
+    """By whom, and the bracket of its lag."""
+    lag = lag_of(run)
+    if lag is None:
+        return None
+    return (first_node(run) if by_node else None), bracket_of(lag)
+
+
+def check_by_node(owner: Owner | None, *, by_node: bool) -> None:
+    if by_node and owner is not None:
+        raise InvalidInput(say("lags by node are those of all owners"), field="by_node")
+
+
+def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[ScheduleId]:
+    """Each of them once."""
+    ids = list(dict.fromkeys(schedule_ids))
+    if len(ids) > MOST_SCHEDULES or each > MOST_OF_ONE or len(ids) * each > MOST_RESULTS:
+        raise InvalidInput(
+            say(
+                "{each} results of {number} schedules are too many to ask for at once",
+                each=each,
+                number=len(ids),
+            )
+        )
+    return ids
+
+
+def newest_first(run: Run | Result) -> tuple[datetime, str]:
+    """To be sorted by in reverse."""
+    return run.created_at, run.run_id if isinstance(run, Result) else run.id
+
+
+# --- attention ----------------------------------------------------------------------------------
+class Seen(NamedTuple):
+    """A run that is a sign of something."""
+
+    schedule_id: ScheduleId
+    run_id: RunId
+    planned_at: datetime
+    number: int = 1
+    lag: timedelta | None = None
+
+
+def signs_of(cause: Cause, seen: Iterable[Seen]) -> list[Sign]:
+    found: dict[ScheduleId, list[Seen]] = {}
+    for each in seen:
+        found.setdefault(each.schedule_id, []).append(each)
+    signs = []
+    for schedule_id, runs in found.items():
+        newest = max(runs, key=lambda run: (run.planned_at, run.run_id))
+        lags = [run.lag for run in runs if run.lag is not None]
+        sign = Sign(
+            schedule_id=schedule_id,
+            cause=cause,
+            at=newest.planned_at,
+            count=sum(run.number for run in runs),
+            lag=max(lags, default=None),
+            run_id=newest.run_id,
+        )
+        signs.append(sign)
+    return signs
+
+
+def missed_in(runs: Iterable[Run], now: datetime) -> list[Seen]:
+    return [
+        Seen(run.schedule_id, run.id, run.planned_at, max(1, run.missed_count))
+        for run in runs
+        if run.status is RunStatus.MISSED
+        and run.schedule_id is not None
+        and run.created_at >= now - MISSED_WITHIN
+    ]
+
+
+def late_in(runs: Iterable[Run], now: datetime, late: timedelta) -> list[Seen]:
+    found = []
+    for run in runs:
+        lag = _late_by(run, now)
+        if run.schedule_id is not None and lag is not None and lag > late:
+            found.append(Seen(run.schedule_id, run.id, run.planned_at, lag=lag))
+    return found
+
+
+def _late_by(run: Run, now: datetime) -> timedelta | None:
+    if run.origin is not Origin.SCHEDULE:
+        return None
+    if run.started_at is None:
+        return now - run.planned_at if run.claimable else None
+    return lag_of(run) if now - LATE_WITHIN <= run.planned_at <= now else None
+
+
+def overdue_signs(
+    due: Mapping[ScheduleId, datetime], known: Iterable[Sign], now: datetime
+) -> list[Sign]:
+    """Of schedules that should have been fired long ago, as far as no run of theirs is late."""
+    told = {sign.schedule_id for sign in known}
+    return [
+        Sign(schedule_id=schedule_id, cause=Cause.LATE, at=at, lag=now - at)
+        for schedule_id, at in due.items()
+        if schedule_id not in told
+    ]
+
+
+def own_signs(schedules: Iterable[Schedule], now: datetime) -> list[Sign]:
+    """What a schedule says of itself."""
+    signs = []
+    for each in schedules:
+        if stopped_by_error(each):
+            signs.append(Sign(schedule_id=each.id, cause=Cause.STOPPED, at=each.updated_at))
+        elif not each.enabled and each.pause_until is not None and each.pause_until <= now:
+            signs.append(Sign(schedule_id=each.id, cause=Cause.PAUSE_OVER, at=each.pause_until))
+    return signs
+
+
+def failing_sign(schedule: Schedule, results: Sequence[Result]) -> Sign | None:
+    """By the newest results of it."""
+    if not schedule.enabled or not is_failing(results):
+        return None
+    return Sign(
+        schedule_id=schedule.id,
+        cause=Cause.FAILING,
+        at=next(result.planned_at for result in results if result.status in BAD),
+        count=FAILING,
+    )
+
+
+def counted_in_a_row(sign: Sign, results: Sequence[tuple[RunId, RunStatus]]) -> Sign:
+    """FAILING with how many failures in a row the results show, newest first, and the newest."""
+    streak = streak_of(status for _, status in results)
+    if sign.cause is not Cause.FAILING or streak is None or streak.good:
+        return sign
+    newest = next(run_id for run_id, status in results if status in BAD)
+    return replace(sign, count=max(FAILING, streak.count), run_id=newest)
+
+
+def ends_of(results: Iterable[Result]) -> list[tuple[RunId, RunStatus]]:
+    return [(result.run_id, result.status) for result in results]
+
+
+# --- errors -------------------------------------------------------------------------------------
+class Failure(NamedTuple):
+    run_id: RunId
+    created_at: datetime
+    planned_at: datetime
+    #: Its first `ERROR_ROOM` characters.
+    error: str
+
+
+def failures_in(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
+    return [
+        Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_ROOM])
+        for run in runs
+        if run.status in BAD
+        and run.created_at >= window.since - MADE_BEFORE
+        and within(run, filter_, window)
+    ]
+
+
+def grouped(failures: Iterable[Failure], limit: int) -> ErrorGroups:
+    """More of them than `MOST_ERRORS` say that there are more."""
+    newest = sorted(failures, key=lambda each: (each.created_at, each.run_id), reverse=True)
+    found: dict[str, list[Failure]] = {}
+    for each in newest[:MOST_ERRORS]:
+        found.setdefault(each.error, []).append(each)
+    groups = [
+        ErrorGroup(
+            error=error,
+            count=len(same),
+            first=min(each.planned_at for each in same),
+            last=max(each.planned_at for each in same),
+            example=same[0].run_id,
+        )
+        for error, same in found.items()
+    ]
+    return ErrorGroups(
+        groups=tuple(_by_weight(groups)[:limit]),
+        failures=min(len(newest), MOST_ERRORS),
+        more=len(newest) > MOST_ERRORS,
+    )
+
+
+def _by_weight(groups: Iterable[ErrorGroup]) -> list[ErrorGroup]:
+    by_text = sorted(groups, key=lambda group: group.error)
+    return sorted(by_text, key=lambda group: (group.count, group.last), reverse=True)
+
+
+def of_owner(owner: Owner | None, row: Run | Schedule) -> bool:
+    return owner in (None, row.owner)

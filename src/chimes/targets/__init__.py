@@ -1,1 +1,1 @@
-"""How runs are carried out: one module per kind of target. Targets never see the store."""
+"""Executors of runs, one folder per kind of target. Targets never see the store."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from chimes.model.run import LogEntry, Outcome, Run
+from chimes.i18n import Wording, say
+from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
 
 
 class Steps(Protocol):
@@ -101,3 +102,40 @@ class TargetRunner(Protocol):
         """One attempt, within `call.run.policy.timeout` as a total deadline. Never raises for
         what the other side does; being cancelled (asyncio) means: stop now. NotHere before any
         effect: the run is given back, and this node leaves its kind to others for a while."""
+
+
+# @@ Runs of a kind that no node is set up for: they fail and say what is missing, instead of
+# waiting for ever.
+
+NO_PIPELINE = say(
+    "no node has a pipeline for prompts: set CHIMES_AGENT_PIPELINE (openai or runs) and "
+    "CHIMES_AGENT_URL"
+)
+NO_ACTION_SERVICE = say("no node knows an action service: set CHIMES_ACTION_URL (action_url)")
+
+
+class NotConfigured:
+    resumable = False
+    places = None
+
+    def __init__(
+        self, kind: str, code: str, missing: Wording, elsewhere: Callable[[], Awaitable[bool]]
+    ) -> None:
+        """`elsewhere`: whether another node is set up for it."""
+        self.kind = kind
+        self.offers = frozenset({kind})
+        self._code = code
+        self._missing = missing
+        self._elsewhere = elsewhere
+
+    async def open(self) -> None:
+        pass
+
+    async def close(self) -> None:
+        pass
+
+    async def execute(self, call: Call) -> Outcome:
+        if await self._elsewhere():
+            raise NotHere
+        call.log("error", self._missing)
+        return Outcome(end=AttemptEnd.FAILED, error=self._missing, code=self._code)

@@ -1,7 +1,7 @@
 """When next? The one place that computes fire times (TIME.md)."""
 
-from chimes.triggers.base import Fire
-from chimes.triggers.calendar import Calendar, Window
+from chimes.triggers.base import Fire, Note
+from chimes.triggers.calendars import Calendar, Window
 from chimes.triggers.cron import Cron, Dialect, Dst
 from chimes.triggers.decode import (
     NEVER_FIRES,
@@ -13,9 +13,8 @@ from chimes.triggers.decode import (
 from chimes.triggers.duration import format_duration_go, format_duration_iso, parse_duration
 from chimes.triggers.every import Every
 from chimes.triggers.moment import format_moment, parse_moment
-from chimes.triggers.notes import Note
 from chimes.triggers.once import Once
-from chimes.triggers.zone import Zone, parse_zone, zone_names
+from chimes.triggers.zones import Zone, parse_zone, zone_names
 
 __all__ = [
     "NEVER_FIRES",

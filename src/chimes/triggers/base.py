@@ -10,10 +10,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta, timezone
-from typing import ClassVar, NamedTuple, Protocol, Self
+from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from chimes.errors import InvalidTrigger
-from chimes.triggers.calendar import Calendar, calendar_from
+from chimes.i18n import say
+from chimes.triggers.calendars import Calendar, calendar_from
 from chimes.triggers.moment import (
     EPOCH,
     LAST_MICROSECOND,
@@ -24,9 +25,23 @@ from chimes.triggers.moment import (
     parse_moment,
     to_microseconds,
 )
-from chimes.triggers.notes import Note
-from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
-from chimes.wording import say
+from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
+
+# @@ What a preview can say about a fire; stable codes, worded elsewhere.
+#
+# - moved_by_gap: its time was skipped by a clock change; it fires at the change; -
+# repeated_hour_first, repeated_hour_second: its time happens twice, and it fires both times; -
+# repeated_hour_once: its time happens twice, and it fires the first time only; -
+# moved_by_calendar: its day was excluded; it fires on another.
+
+Note = Literal[
+    "moved_by_gap",
+    "repeated_hour_first",
+    "repeated_hour_second",
+    "repeated_hour_once",
+    "moved_by_calendar",
+]
+
 
 MOST_CALENDARS = 16
 MOST_RUNS = 2**53

@@ -11,7 +11,7 @@ from chimes.triggers.cron import Cron
 from chimes.triggers.decode import Trigger
 from chimes.triggers.every import Every
 from chimes.triggers.once import Once
-from chimes.triggers.zone import UTC_NAME, parse_zone
+from chimes.triggers.zones import UTC_NAME, parse_zone
 
 _TICK = timedelta(microseconds=1)
 #: Fires around a change that are looked at for the one it concerns.

@@ -8,23 +8,16 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
+from chimes.i18n import say
 from chimes.triggers.base import TriggerBase, bound
-from chimes.triggers.calendar import Calendar
+from chimes.triggers.calendars import Calendar, OpenDays, bands
 from chimes.triggers.cron_fields import EVERY, LONGEST_EXPRESSION, CronFields, parse_fields
-from chimes.triggers.cron_search import (
-    CronSearch,
-    WallTimes,
-    WallUnion,
-    clock_change_flags,
-)
+from chimes.triggers.cron_search import CronSearch, WallTimes, WallUnion, clock_change_flags
 from chimes.triggers.duration import shown
-from chimes.triggers.every import interval
-from chimes.triggers.exclusions import OpenDays, bands
-from chimes.triggers.interval import IntervalSearch
+from chimes.triggers.every import IntervalSearch, interval
+from chimes.triggers.json_values import nearest
 from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
-from chimes.triggers.reading import nearest
-from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
-from chimes.wording import say
+from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 
 Dialect = Literal["auto", "unix", "seconds", "quartz"]
 Dst = Literal["chimes", "vixie", "robfig"]

@@ -20,10 +20,9 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Protocol
 
-from chimes.triggers.cron_days import DaySet
-from chimes.triggers.cron_fields import CronFields
-from chimes.triggers.notes import Note
-from chimes.triggers.zone import FOREVER, NEAR_LIMIT, Segment, Zone
+from chimes.triggers.base import Note
+from chimes.triggers.cron_fields import CronFields, DaySet
+from chimes.triggers.zones import FOREVER, NEAR_LIMIT, Segment, Zone
 
 # T14. Leap days on a given weekday are up to 40 years apart.
 SEARCH_YEARS = 60

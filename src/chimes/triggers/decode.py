@@ -6,12 +6,12 @@ from collections.abc import Callable
 from datetime import datetime
 
 from chimes.errors import InvalidTrigger
+from chimes.i18n import say
 from chimes.triggers.cron import Cron
 from chimes.triggers.duration import shown
 from chimes.triggers.every import Every
+from chimes.triggers.json_values import nearest, only_keys
 from chimes.triggers.once import Once
-from chimes.triggers.reading import nearest, only_keys
-from chimes.wording import say
 
 Trigger = Cron | Every | Once
 

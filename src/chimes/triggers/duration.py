@@ -9,7 +9,7 @@ import re
 from datetime import timedelta
 
 from chimes.errors import InvalidTrigger
-from chimes.wording import say
+from chimes.i18n import say
 
 _LONGEST_TEXT = 64
 _LONGEST = 1000 * 366 * 86400 * 10**9

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from chimes.errors import InvalidTrigger
+from chimes.i18n import say
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger
 from chimes.triggers.duration import shown
-from chimes.wording import say
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)

@@ -10,9 +10,9 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
+from chimes.i18n import say
 from chimes.triggers.duration import shown
-from chimes.triggers.zone import Zone, parse_zone
-from chimes.wording import say
+from chimes.triggers.zones import Zone, parse_zone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FIRST_YEAR = 1970

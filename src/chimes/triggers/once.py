@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import ClassVar, Literal, Self
 
-from chimes.triggers.base import TriggerBase
-from chimes.triggers.calendar import Calendar
-from chimes.triggers.exclusions import bands
+from chimes.triggers.base import Note, TriggerBase
+from chimes.triggers.calendars import Calendar, bands
 from chimes.triggers.moment import (
     checked_year,
     format_moment,
@@ -18,8 +17,7 @@ from chimes.triggers.moment import (
     to_microseconds,
     zones_differ,
 )
-from chimes.triggers.notes import Note
-from chimes.triggers.zone import UTC_NAME, Zone, parse_zone
+from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 
 _DAY = 86_400_000_000
 

@@ -9,9 +9,9 @@ from functools import partial
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from chimes.model.delivery import Delivery, DeliveryState, InboxItem
 from chimes.model.ids import InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery
+from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Channel
 from tests.builders import SECOND, a_sending, a_verdict, an_entry, an_item
 from tests.store_contract.machine.draws import INTERVALS, amount, index

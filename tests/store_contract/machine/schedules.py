@@ -28,7 +28,7 @@ from chimes.model.schedule import (
     resumed,
 )
 from chimes.model.target import Target
-from chimes.store.edits import ScheduleEdit
+from chimes.store.port import ScheduleEdit
 from chimes.triggers import Every, Once
 from tests.builders import NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets

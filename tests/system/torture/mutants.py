@@ -11,8 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-import chimes.store.sql.finishing as finishing
-from chimes.engine.hands import Hands
+import chimes.store.sql.completion as finishing
+from chimes.engine.executor import Hands
 from chimes.engine.membership import Membership
 from chimes.engine.scheduler import Scheduler
 from chimes.failpoints import hit

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import KeyId, RunId
-from chimes.model.kept_state import KeptState
 from chimes.store.codec.schedule import owner_from_plain, owner_to_plain
-from chimes.store.plain import Plain, Reader, maybe_text, to_text
+from chimes.store.json_values import Plain, Reader, maybe_text, to_text
 
 
 def audit_to_plain(entry: AuditEntry) -> Plain:

@@ -12,7 +12,7 @@ from chimes.store.codec.schedule import (
     target_from_plain,
     target_to_plain,
 )
-from chimes.store.plain import Plain, Reader, maybe_text, to_text, without_empty
+from chimes.store.json_values import Plain, Reader, maybe_text, to_text, without_empty
 
 
 def attempt_to_plain(attempt: Attempt) -> Plain:

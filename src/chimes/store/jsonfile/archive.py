@@ -9,19 +9,28 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from pathlib import Path
 
 from chimes.errors import InvalidInput
+from chimes.i18n import say
 from chimes.model.audit import AuditEntry
+from chimes.model.ids import DeliveryId, InboxId
+from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run
+from chimes.store.codec.notifications import (
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
+)
 from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
-from chimes.store.jsonfile import disk
-from chimes.store.jsonfile.encoding import encode_line
+from chimes.store.json_values import Reader
+from chimes.store.jsonfile import files as disk
+from chimes.store.jsonfile.document import encode_line
 from chimes.store.jsonfile.state import Mark, age
-from chimes.store.plain import Reader
 
 #: An archive is written anew when this many of its rows, and at least half of them, are forgotten.
 REWRITE_FROM = 1000
@@ -158,3 +167,78 @@ class AuditArchive:
 
         self._archive.read(one)
         return found
+
+
+# @@ Messages that have left the file for `messages-<yyyymm>.jsonl`: deliveries that were
+# delivered, and inbox items, whose text does not change any more.
+#
+# jobs.json goes on saying which of them there are, and of an item what its owner made of it:
+# read, starred, archived, snoozed. So whatever is forgotten needs no word here, and a line that
+# nobody refers to is only waste, which goes when there is much of it.
+
+
+class MessageArchive:
+    def __init__(self, directory: Path) -> None:
+        self._archive = Archive(directory, "messages")
+        #: Lines that nobody refers to, after they were last thrown away.
+        self._waste = 0
+
+    @property
+    def unreadable(self) -> int:
+        return self._archive.unreadable
+
+    def append(self, deliveries: Iterable[Delivery], items: Iterable[InboxItem]) -> None:
+        self._archive.append(
+            [
+                *(
+                    (each.created_at, encode_line({"delivery": delivery_to_plain(each)}))
+                    for each in deliveries
+                ),
+                *(
+                    (item.created_at, encode_line({"inbox": inbox_to_plain(item)}))
+                    for item in items
+                ),
+            ]
+        )
+
+    def read(self) -> tuple[dict[DeliveryId, Delivery], dict[InboxId, InboxItem]]:
+        deliveries: dict[DeliveryId, Delivery] = {}
+        items: dict[InboxId, InboxItem] = {}
+
+        def one(data: object) -> None:
+            row = _row(data)
+            if isinstance(row, Delivery):
+                deliveries[row.id] = row
+            else:
+                items[row.id] = row
+
+        self._archive.read(one)
+        return deliveries, items
+
+    def tidy(self, deliveries: Collection[DeliveryId], items: Collection[InboxId]) -> None:
+        """Once jobs.json refers to these only."""
+        used = len(deliveries) + len(items)
+        waste = sum(self._archive.rows.values()) - used
+        much = waste >= self._waste + REWRITE_FROM and waste >= used
+        if not much and (used or not waste):
+            return
+
+        def keep(data: object) -> bool:
+            row = _row(data)
+            return row.id in (deliveries if isinstance(row, Delivery) else items)
+
+        with contextlib.suppress(OSError):  # tried again with the next
+            for path in list(self._archive.rows):
+                self._archive.rewrite(path, keep)
+                if not self._archive.rows[path]:
+                    del self._archive.rows[path]
+        self._waste = sum(self._archive.rows.values()) - used
+
+
+def _row(data: object) -> Delivery | InboxItem:
+    read = Reader(data)
+    if read.has("delivery"):
+        return read.read("delivery", delivery_from_plain)
+    if read.has("inbox"):
+        return read.read("inbox", inbox_from_plain)
+    raise InvalidInput(say("it is neither a delivery nor an inbox item"))

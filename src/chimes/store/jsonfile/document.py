@@ -5,32 +5,40 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TypeVar
 
 from chimes.errors import InvalidInput, told
+from chimes.i18n import joined, say
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.delivery import Delivery, InboxItem
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import DeliveryId, RunId, ScheduleId, new_schedule_id
-from chimes.model.kept_state import KeptState
+from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
-from chimes.store.codec.messages import delivery_from_plain, inbox_from_plain
+from chimes.store.codec.notifications import (
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
+)
 from chimes.store.codec.records import (
     audit_from_plain,
+    audit_to_plain,
     kept_state_from_plain,
+    kept_state_to_plain,
     key_from_plain,
+    key_to_plain,
 )
-from chimes.store.codec.run import log_from_plain, run_from_plain
-from chimes.store.codec.schedule import schedule_from_plain
-from chimes.store.jsonfile.job import DETAILS
-from chimes.store.jsonfile.reading import LoadedJob, read_job
-from chimes.store.jsonfile.state import Mark, Requests
-from chimes.store.plain import Plain, Reader, moment
+from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
+from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
+from chimes.store.json_values import Plain, Reader, moment, to_text
+from chimes.store.jsonfile.jobs import DETAILS, NO_EXTRAS, LoadedJob, job_to_plain, read_job
+from chimes.store.jsonfile.state import Generation, Mark, Requests, marks_to_plain
 from chimes.store.port import Remembered
-from chimes.wording import joined, say
 
 VERSION = 1
 TOP_KEYS = frozenset({"version", "updated_at", "jobs", DETAILS})
@@ -147,3 +155,173 @@ def _request_from_plain(
     request = (read.text("scope"), read.text("key")), (answer, read.time("until"))
     read.done()
     return request
+
+
+# @@ Generations to the bytes of the file.
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Encoder:
+    """Keeps the text of every row that has not changed, so that a write costs what changed."""
+
+    def __init__(self, contents: Contents) -> None:
+        self._jobs = {job.schedule.id: job for job in contents.jobs}
+        self._extras = contents.extras
+        self._rows: dict[str, dict[object, tuple[object, bytes]]] = {}
+
+    def encode(self, generation: Generation, now: datetime) -> bytes:
+        present = {k: s for k, s in generation.schedules.items() if s.deleted_at is None}
+        deleted = {k: s for k, s in generation.schedules.items() if s.deleted_at is not None}
+        absent = {
+            run.schedule_id
+            for run in generation.runs.values()
+            if not run.status.terminal and run.schedule_id not in generation.schedules
+        }
+        pruned = generation.pruned_until
+        sections = [
+            ("runs", self._section("runs", generation.runs, run_to_plain), b"[]"),
+            ("logs", self._logs(generation), b"{}"),
+            (
+                "audit",
+                self._section("audit", {e.number: e for e in generation.audit}, audit_to_plain),
+                b"[]",
+            ),
+            ("keys", self._section("keys", generation.keys, key_to_plain), b"[]"),
+            ("states", self._section("states", generation.states, kept_state_to_plain), b"[]"),
+            (
+                "deliveries",
+                self._section("deliveries", generation.deliveries, delivery_to_plain),
+                b"[]",
+            ),
+            ("inbox", self._section("inbox", generation.inbox, inbox_to_plain), b"[]"),
+            ("filed_deliveries", [_dump(each) for each in generation.filed_deliveries], b"[]"),
+            (
+                "filed_inbox",
+                self._section("filed_inbox", generation.filed_items, marks_to_plain),
+                b"[]",
+            ),
+            ("requests", self._requests(generation.requests), b"[]"),
+            ("deleted", self._section("deleted", deleted, schedule_to_plain), b"[]"),
+            ("absent", [_dump(each) for each in sorted(filter(None, absent))], b"[]"),
+            (
+                "pruned_until",
+                [_dump(to_text(pruned[0])), _dump(pruned[1])] if pruned else [],
+                b"[]",
+            ),
+        ]
+        parts = [
+            b'{\n  "version": %d,\n  "updated_at": %s,\n' % (VERSION, _dump(to_text(now))),
+            *(b"  %s: %s,\n" % (_dump(name), _dump(self._extras[name])) for name in self._extras),
+            b'  "jobs": ',
+            *_block(self._section("jobs", present, self._job, dump=_dump_job), b"[]", b"    "),
+        ]
+        start = b',\n  "%s": {' % DETAILS.encode()
+        for name, rows, ends in sections:
+            if rows:
+                parts += [start, b"\n    %s: " % _dump(name), *_block(rows, ends, b"      ")]
+                start = b","
+        parts.append(b"\n  }\n}\n" if start == b"," else b"\n}\n")
+        return b"".join(parts)
+
+    def _job(self, schedule: Schedule) -> Plain:
+        loaded = self._jobs.get(schedule.id)
+        if loaded is None:
+            return job_to_plain(schedule)
+        read = loaded.schedule
+        untouched = schedule.trigger == read.trigger and schedule.target == read.target
+        if loaded.broken is not None and untouched:
+            return loaded.broken
+        return job_to_plain(schedule, NO_EXTRAS if loaded.broken is not None else loaded.extras)
+
+    def _section(
+        self,
+        name: str,
+        values: Mapping[K, V],
+        to_plain: Callable[[V], Plain],
+        *,
+        dump: Callable[[object], bytes] | None = None,
+    ) -> list[bytes]:
+        before = self._rows.get(name, {})
+        rows: dict[object, tuple[object, bytes]] = {}
+        for key, value in values.items():
+            row = before.get(key)
+            if row is None or row[0] is not value:
+                row = (value, (dump or _dump)(to_plain(value)))
+            rows[key] = row
+        self._rows[name] = rows
+        return [row[1] for row in rows.values()]
+
+    def forget_logs(self) -> None:
+        """After a write that failed: logs are told apart by their length, and what was undone may
+        come again in other words."""
+        self._rows.pop("logs", None)
+
+    def _logs(self, generation: Generation) -> list[bytes]:
+        before = self._rows.get("logs", {})
+        rows: dict[object, tuple[object, bytes]] = {}
+        for run_id, logs in generation.logs.items():
+            row = before.get(run_id)
+            if row is None or row[0] != logs.length:
+                lines = [log_to_plain(entry) for entry in logs.entries()]
+                row = (logs.length, b"%s: %s" % (_dump(run_id), _dump(lines)))
+            rows[run_id] = row
+        self._rows["logs"] = rows
+        return [row[1] for row in rows.values()]
+
+    def _requests(self, requests: Requests) -> list[bytes]:
+        def plain(kept: tuple[Remembered, datetime]) -> Plain:
+            answer, until = kept
+            return {
+                "until": to_text(until),
+                "fingerprint": answer.fingerprint,
+                "status": answer.status,
+                "body": answer.body,
+                "headers": [list(header) for header in answer.headers],
+            }
+
+        rows = self._section("requests", requests, plain)
+        names = (_dump({"scope": scope, "key": key}) for scope, key in requests)
+        return [b"%s,%s" % (name[:-1], row[1:]) for name, row in zip(names, rows, strict=True)]
+
+
+def encode_line(value: object) -> bytes:
+    return _dump(value) + b"\n"
+
+
+_readable = json.JSONEncoder(ensure_ascii=False)
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def _dump(value: object, encoder: json.JSONEncoder = _compact) -> bytes:
+    try:
+        return encoder.encode(value).encode()
+    except UnicodeEncodeError:  # half a surrogate pair has no UTF-8, only an escape
+        return json.dumps(value).encode()
+
+
+def _dump_job(job: object) -> bytes:
+    """A line for each key that a person may want to edit; the part of Chimes is one line. By hand,
+    because json indents ten times slower than it writes."""
+    assert isinstance(job, dict)
+    lines = []
+    for name, value in job.items():
+        if name in ("http", "schedule") and isinstance(value, dict) and value:
+            inner = b",".join(
+                b"\n        %s: %s" % (_dump(key), _dump(each, _readable))
+                for key, each in value.items()
+            )
+            lines.append(b"      %s: {%s\n      }" % (_dump(name), inner))
+        else:
+            encoder = _compact if name == DETAILS else _readable
+            lines.append(b"      %s: %s" % (_dump(name), _dump(value, encoder)))
+    return b"{\n%s\n    }" % b",\n".join(lines)
+
+
+def _block(rows: Iterable[bytes], ends: bytes, indent: bytes) -> list[bytes]:
+    """One row to a line, in pieces: a file of megabytes is put together once."""
+    joined = (b",\n" + indent).join(rows)
+    if not joined:
+        return [ends]
+    return [ends[:1], b"\n", indent, joined, b"\n", indent[2:], ends[1:]]

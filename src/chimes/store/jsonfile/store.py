@@ -9,36 +9,182 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from types import TracebackType
 
 from chimes.clock import Clock
 from chimes.errors import StoreUnavailable, told
+from chimes.i18n import counted, joined, say
 from chimes.model.audit import AuditEntry
 from chimes.model.run import Reason, canceled
-from chimes.store.jsonfile import disk
-from chimes.store.jsonfile.archive import AuditArchive, RunArchive
-from chimes.store.jsonfile.commit import GroupCommit, StateLock
-from chimes.store.jsonfile.document import Contents
-from chimes.store.jsonfile.encoding import Encoder
-from chimes.store.jsonfile.filing import marked, surplus_deliveries, surplus_items
-from chimes.store.jsonfile.generations import Generations
-from chimes.store.jsonfile.lock import DirectoryLock
-from chimes.store.jsonfile.messages import MessageArchive
-from chimes.store.jsonfile.pace import Pace
-from chimes.store.jsonfile.state import FileState, Generation, age
+from chimes.store.jsonfile import files as disk
+from chimes.store.jsonfile.archive import AuditArchive, MessageArchive, RunArchive
+from chimes.store.jsonfile.document import Contents, Encoder
+from chimes.store.jsonfile.files import DirectoryLock, Generations
+from chimes.store.jsonfile.state import (
+    FileState,
+    Generation,
+    age,
+    marked,
+    surplus_deliveries,
+    surplus_items,
+)
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
-from chimes.wording import counted, joined, say
+
+# @@ Group commit: changes that arrive while a write is under way share the next one.
+#
+# Every caller waits for the write that holds its change. When a write fails, the state goes back
+# to the last generation on the disk, and everybody whose change was not in it is told; so what
+# callers were promised and what is on the disk never differ.
+
+Batch = Future[None]
+
+
+class StateLock:
+    """The lock over the state. It remembers, for each thread, after which roll-back the thread
+    last held it: a change that was made before one and reports itself after it is lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._seen = threading.local()
+        self.rollbacks = 0
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        self._seen.rollbacks = self.rollbacks
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    @property
+    def seen(self) -> int:
+        return int(getattr(self._seen, "rollbacks", self.rollbacks))
+
+
+class GroupCommit:
+    """`write` is called in a thread of its own, without the lock. It calls what it is handed under
+    the lock, at the moment that its picture of the state is taken. `undo` is called under the
+    lock."""
+
+    def __init__(
+        self,
+        lock: StateLock,
+        write: Callable[[Callable[[], None]], None],
+        undo: Callable[[Exception], None],
+    ) -> None:
+        self._lock = lock
+        self._write = write
+        self._undo = undo
+        self._waiting: Batch | None = None
+        self._begun: Batch | None = None
+        self._busy = False
+        self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(
+            max_workers=1, thread_name_prefix="chimes-jsonfile"
+        )
+
+    def join(self) -> Batch:
+        """The batch of the caller, who has just left the lock."""
+        seen = self._lock.seen
+        with self._lock:
+            if self._executor is None:
+                raise StoreUnavailable(say("the store is closed"))
+            if seen != self._lock.rollbacks:
+                raise StoreUnavailable(say("the change was lost with a write that failed"))
+            if self._waiting is None:
+                self._waiting = Batch()
+                # A caller that gives up must not take the others' answer away.
+                self._waiting.set_running_or_notify_cancel()
+            batch = self._waiting
+            if not self._busy:
+                self._busy = True
+                self._executor.submit(self._drain)
+        return batch
+
+    def _begin(self) -> None:
+        self._begun, self._waiting = self._waiting, None
+
+    def close(self) -> None:
+        with self._lock:
+            executor, self._executor = self._executor, None
+        if executor is not None:
+            executor.shutdown(wait=True)
+
+    def _drain(self) -> None:
+        while True:
+            with self._lock:
+                if self._waiting is None:
+                    self._busy = False
+                    return
+            try:
+                self._write(self._begin)
+            except Exception as error:
+                self._fail(error)
+            else:
+                assert self._begun is not None
+                self._begun.set_result(None)
+                self._begun = None
+
+    def _fail(self, error: Exception) -> None:
+        with self._lock:
+            failed = [batch for batch in (self._begun, self._waiting) if batch is not None]
+            self._begun = self._waiting = None
+            self._undo(error)
+            self._lock.rollbacks += 1
+        reason = say("the file cannot be written: {error}", error=told(error))
+        for batch in failed:
+            batch.set_exception(StoreUnavailable(reason))
+
+
+# @@ Says so when a JSON file is the wrong store for what it is asked to do (F37).
+
+PER_SECOND = 20
+WINDOW = 10.0
+#: Seconds before it is said again.
+REPEAT = 600.0
+
+_log = logging.getLogger("chimes.store")
+
+
+class Pace:
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._since = clock.monotonic()
+        self._commits = 0
+        self._said_at: float | None = None
+
+    def count(self) -> None:
+        self._commits += 1
+        now = self._clock.monotonic()
+        elapsed = now - self._since
+        if elapsed < WINDOW:
+            return
+        rate = self._commits / elapsed
+        self._since, self._commits = now, 0
+        if rate > PER_SECOND and (self._said_at is None or now - self._said_at >= REPEAT):
+            self._said_at = now
+            _log.warning(
+                "%.0f changes a second, each of which writes the whole of jobs.json: above %d a "
+                "second the SQLite store is the better choice",
+                rate,
+                PER_SECOND,
+            )
+
 
 #: Ended runs and audit entries that stay in the file, and how many more may gather before those
 #: beyond are archived: an archive costs a sync of its own.
 ENDED_RUNS, AUDIT_ENTRIES = 500, 1000
 SLACK = 100
 MOST_ROWS = 5000
-
-_log = logging.getLogger("chimes.store")
 
 
 class JsonFileStore(MemoryStore):

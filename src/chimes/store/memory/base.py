@@ -9,8 +9,8 @@ from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry, paused_by_receiver
-from chimes.model.delivery import outbox
 from chimes.model.ids import RunId
+from chimes.model.notification import outbox
 from chimes.model.run import Run, Verdict, abandoned, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
 from chimes.store.memory.state import State

@@ -6,26 +6,31 @@ from collections.abc import Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
-from chimes.model.attention import Attention, Attentions, Cause, Sign, gravest
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
     EVERY_RUN,
     GLANCE_RESULTS,
     MOST_SCHEDULES,
+    Attention,
+    Attentions,
+    Cause,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
+    Sign,
     Tally,
     Window,
+    gravest,
     is_failing,
     result_of,
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.counting import (
+from chimes.store.memory.base import MemoryBase
+from chimes.store.selection import (
     begun,
     check_by_node,
     check_newest,
@@ -38,6 +43,7 @@ from chimes.store.counting import (
     in_window,
     lag_buckets,
     late_in,
+    matches_schedule,
     may_be_failing,
     missed_in,
     newest_first,
@@ -48,8 +54,6 @@ from chimes.store.counting import (
     signs_of,
     tallied,
 )
-from chimes.store.memory.base import MemoryBase
-from chimes.store.selection import matches_schedule
 
 
 class MemoryInsights(MemoryBase):

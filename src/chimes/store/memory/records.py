@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from chimes.errors import AlreadyExists, NotFound
+from chimes.i18n import say
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node, NodeFacts
+from chimes.model.node import Beat, Node, NodeFacts, NodeMark
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Remembered
+from chimes.store.port import Remembered, no_node, node_alive, node_gone
 from chimes.store.selection import matches_audit
-from chimes.wording import say
 
 
 class MemoryRecords(MemoryBase):
@@ -165,3 +165,61 @@ class MemoryRecords(MemoryBase):
 
 def _age(run: Run) -> tuple[datetime, str]:
     return (run.created_at, run.id)
+
+
+# @@ Nodes as operators see them, and what the store tells about itself.
+
+
+class MemoryNodeControl(MemoryBase):
+    async def drain_node(
+        self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
+    ) -> Node:
+        with self._lock:
+            node = self._node(node_id)
+            if not self._state.alive(node_id, self._clock.now()):
+                raise node_gone(node_id)
+            asked = replace(node, drain=drain)
+            self._state.nodes[node_id] = asked
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return asked
+
+    async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
+        with self._lock:
+            node = self._node(node_id)
+            now = self._clock.now()
+            if self._state.alive(node_id, now):
+                raise node_alive(node_id)
+            del self._state.nodes[node_id]
+            self._lose(self._state.held_by(node_id), now)
+            self._state.mark_node(node, node.lease_until, joined=False)
+            self._audit(audit)
+        await self._commit()
+        self.wake()
+        return node
+
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+        with self._lock:
+            found = [mark for mark in self._state.node_marks if mark.at >= since]
+        found.sort(key=lambda mark: (mark.at, mark.node_id, mark.joined))
+        return tuple(found[-limit:])
+
+    async def count_prunable(self, before: datetime, *, most: int) -> int:
+        with self._lock:
+            found = sum(
+                run.finished_at is not None
+                and run.finished_at < before
+                and not self._state.spared(run)
+                for run in self._state.runs.values()
+            )
+        return min(found, most)
+
+    async def size(self) -> int | None:
+        return None
+
+    def _node(self, node_id: NodeId) -> Node:
+        node = self._state.nodes.get(node_id)
+        if node is None:
+            raise no_node(node_id)
+        return node

@@ -7,8 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.kept_state import KeptState
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import (
     LogEntry,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
+from chimes.i18n import say
 from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -20,11 +21,9 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_aside
-from chimes.store.edits import ScheduleEdit
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Fired, Places, Planner, ScheduleChange
+from chimes.store.port import Fired, Places, Planner, ScheduleChange, ScheduleEdit
 from chimes.store.selection import by_zone, matches_schedule, select_schedules
-from chimes.wording import say
 
 
 class MemorySchedules(MemoryBase):

@@ -10,15 +10,14 @@ from typing import TypeVar
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chained
-from chimes.model.delivery import Delivery, DeliveryState, InboxItem
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
-from chimes.model.kept_state import KeptState
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeMark
+from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
 from chimes.model.schedule import Schedule
-from chimes.store.node_control import MARKS_KEPT
-from chimes.store.port import Item, Remembered, RunLog
+from chimes.store.port import MARKS_KEPT, Item, Remembered, RunLog
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")

@@ -9,15 +9,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
+from chimes.i18n import say
 from chimes.model.listing import Counts
 from chimes.store.memory.insights import MemoryInsights
-from chimes.store.memory.messages import MemoryMessages
-from chimes.store.memory.node_control import MemoryNodeControl
-from chimes.store.memory.records import MemoryRecords
+from chimes.store.memory.notifications import MemoryMessages
+from chimes.store.memory.records import MemoryNodeControl, MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
 from chimes.store.memory.schedules import MemorySchedules
 from chimes.store.port import Item, StoreStatus
-from chimes.wording import say
 
 
 class MemoryStore(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from chimes.clock import Clock
-from chimes.store.redis.address import address_of
+from chimes.store.redis.connection import address_of
 from chimes.store.redis.store import RedisStore
 
 __all__ = ["RedisStore", "open_redis"]

@@ -6,26 +6,25 @@ import asyncio
 import logging
 import os
 import random
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import TypeVar
+from typing import Generic, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreBusy, StoreLost
+from chimes.i18n import say
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import audit_to_plain
-from chimes.store.redis.connections import Connections
-from chimes.store.redis.run_rows import RunRows
-from chimes.store.redis.schedule_rows import Revision, ScheduleRows
+from chimes.store.redis.connection import Connections
+from chimes.store.redis.rows import Revision, RunRows, ScheduleRows
 from chimes.store.redis.scripts import READING, URGENT, WRITING
-from chimes.store.redis.together import Together
 from chimes.store.redis.wire import (
     Wire,
     encoded,
@@ -38,7 +37,78 @@ from chimes.store.redis.wire import (
     unpacked,
 )
 from chimes.store.wakeup import Wakeup
-from chimes.wording import say
+
+# @@ Calls that come while another of their kind is under way go together in the next one.
+#
+# A trip to the server costs the same for one as for many. Nobody waits for company: the first
+# goes at once, and those who come meanwhile would have waited for the server anyway.
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Together(Generic[Asked, Answer]):
+    """`call` answers many at once, in their order."""
+
+    def __init__(
+        self, call: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer]]], *, most: int
+    ) -> None:
+        self._call = call
+        self._most = most
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[Asked, Answer]]
+        self._loops = WeakKeyDictionary()
+
+    async def __call__(self, asked: Asked) -> Answer:
+        loop = asyncio.get_running_loop()
+        line = self._loops.setdefault(loop, _Line())
+        if line.under_way:
+            future: asyncio.Future[Answer] = loop.create_future()
+            line.waiting.append((asked, future))
+            return await future
+        line.under_way = True
+        try:
+            (answer,) = await self._call([asked])
+        finally:
+            if line.waiting:
+                # In a task of its own: whoever asked first may go, or be canceled.
+                line.task = loop.create_task(self._go_on(line), name="chimes redis batch")
+            else:
+                line.under_way = False
+        return answer
+
+    async def _go_on(self, line: _Line[Asked, Answer]) -> None:
+        while line.waiting:
+            together = [line.waiting.popleft() for _ in range(min(self._most, len(line.waiting)))]
+            wanted = [(asked, future) for asked, future in together if not future.done()]
+            if not wanted:
+                continue
+            try:
+                answers = await self._call([asked for asked, _ in wanted])
+            except asyncio.CancelledError:
+                for _, future in [*wanted, *line.waiting]:
+                    future.cancel()
+                line.waiting.clear()
+                line.under_way = False
+                raise
+            except Exception as error:
+                for _, future in wanted:
+                    if not future.done():
+                        future.set_exception(error)
+            else:
+                for (_, future), answer in zip(wanted, answers, strict=True):
+                    if not future.done():
+                        future.set_result(answer)
+        line.under_way = False
+
+
+class _Line(Generic[Asked, Answer]):
+    """Those of one event loop."""
+
+    def __init__(self) -> None:
+        self.under_way = False
+        self.waiting: deque[tuple[Asked, asyncio.Future[Answer]]] = deque()
+        self.task: asyncio.Task[None] | None = None
+
 
 T = TypeVar("T")
 

@@ -8,38 +8,39 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
-from chimes.model.attention import (
-    LATE_WITHIN,
-    MISSED_WITHIN,
-    Attention,
-    Attentions,
-    Cause,
-    Sign,
-    gravest,
-)
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     BAD,
+    BOUNDS,
     EVERY_RUN,
     FAILING,
     GLANCE_RESULTS,
+    LATE_WITHIN,
     MADE_BEFORE,
+    MISSED_WITHIN,
     MOST_ERRORS,
     MOST_SCHEDULES,
+    Attention,
+    Attentions,
+    Cause,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
+    Sign,
     Tally,
     Window,
+    gravest,
     within,
 )
-from chimes.model.lags import BOUNDS
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.counting import (
+from chimes.store.json_values import MICROSECOND
+from chimes.store.redis.listing import MOST, RedisListing, Walk
+from chimes.store.redis.wire import Wire, flag, maybe_moment, micros, moment, rows, text, texts
+from chimes.store.selection import (
     Failure,
     check_by_node,
     check_newest,
@@ -56,18 +57,6 @@ from chimes.store.counting import (
     own_signs,
     signs_of,
     tallied,
-)
-from chimes.store.plain import MICROSECOND
-from chimes.store.redis.listing import MOST, RedisListing, Walk
-from chimes.store.redis.wire import (
-    Wire,
-    flag,
-    maybe_moment,
-    micros,
-    moment,
-    rows,
-    text,
-    texts,
 )
 
 #: Runs that one script counts; some milliseconds.

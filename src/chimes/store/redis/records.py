@@ -9,24 +9,28 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
+from chimes.i18n import say
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node, NodeFacts, offers_in, told_by
+from chimes.model.node import Beat, Node, NodeFacts, NodeMark, offers_in, told_by
 from chimes.model.run import Run, lost, unreadable
-from chimes.store.codec.defaults import defaults_from_plain, defaults_to_plain
-from chimes.store.codec.node import facts_from_text, facts_to_text
+from chimes.store.codec.node import (
+    defaults_from_plain,
+    defaults_to_plain,
+    facts_from_text,
+    facts_to_text,
+)
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
-from chimes.store.node_control import MARKS_KEPT
-from chimes.store.plain import MICROSECOND
-from chimes.store.port import Remembered
+from chimes.store.json_values import MICROSECOND
+from chimes.store.port import MARKS_KEPT, Remembered, no_node, node_alive, node_gone
 from chimes.store.redis.base import Conflicted, RedisBase, Trail
-from chimes.store.redis.damage import is_damaged
-from chimes.store.redis.settling import Settling
+from chimes.store.redis.completion import Settling
+from chimes.store.redis.rows import is_damaged
+from chimes.store.redis.server import memory_of
 from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
 from chimes.store.selection import matches_audit
-from chimes.wording import say
 
 #: Entries of the audit that are looked through at a time.
 CHUNK = 200
@@ -275,3 +279,66 @@ def _node(fields: list[str]) -> Node:
         drain=drain == "1",
         facts=facts_from_text(facts),
     )
+
+
+# @@ Nodes as operators see them, and what the store tells about itself.
+
+
+class RedisNodeControl(RedisRecords):
+    async def drain_node(
+        self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
+    ) -> Node:
+        async def attempt() -> Node:
+            node, now = await self._node(node_id)
+            if node.lease_until <= now:
+                raise node_gone(node_id)
+            await self._commit(
+                [["alive", node_id]],
+                [["drain_node", node_id, "1" if drain else ""]],
+                [audit] if audit else (),
+                wakes=True,
+            )
+            return replace(node, drain=drain)
+
+        return await self._until_agreed(attempt, audit)
+
+    async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
+        async def attempt() -> Node:
+            node, now = await self._node(node_id)
+            if node.lease_until > now:
+                raise node_alive(node_id)
+            _, (_, held) = await self._ask("held", node_id)
+            settling, _ = await self._lost([RunId(each) for each in texts(held)], {node_id})
+            await self._commit(
+                [*settling.expected, ["gone", node_id]],
+                [*settling.ops, ["drop_node", node_id]],
+                [audit] if audit else (),
+                wakes=True,
+            )
+            return node
+
+        return await self._until_agreed(attempt, audit)
+
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+        _, (answer,) = await self._ask("node_marks", micros(since), str(limit))
+        found = [_mark(each) for each in texts(answer)]
+        return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
+
+    async def count_prunable(self, before: datetime, *, most: int) -> int:
+        _, (answer,) = await self._ask("prunable", micros(before), str(most))
+        return int(text(answer))
+
+    async def size(self) -> int | None:
+        """Of the whole server, which may have other things to keep."""
+        return await memory_of(self._connections)
+
+    async def _node(self, node_id: NodeId) -> tuple[Node, datetime]:
+        found = [node for node in await self.nodes() if node.id == node_id]
+        if not found:
+            raise no_node(node_id)
+        return found[0], await self._now()
+
+
+def _mark(row: str) -> NodeMark:
+    at, node_id, joined, version = json.loads(row)
+    return NodeMark(at=moment(at), node_id=NodeId(node_id), version=version, joined=joined == "1")

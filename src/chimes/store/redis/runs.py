@@ -8,8 +8,8 @@ from datetime import datetime
 
 from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.kept_state import KeptState
 from chimes.model.run import (
     LogEntry,
     Reason,
@@ -22,16 +22,8 @@ from chimes.model.run import (
 )
 from chimes.store.port import Places
 from chimes.store.redis.base import Trail
-from chimes.store.redis.finishing import RedisFinishing
-from chimes.store.redis.message_rows import posted
-from chimes.store.redis.run_rows import (
-    log_entry,
-    log_rows,
-    new_fields,
-    rest_of,
-    task_row,
-)
-from chimes.store.redis.settling import Settling
+from chimes.store.redis.completion import RedisFinishing, Settling
+from chimes.store.redis.rows import log_entry, log_rows, new_fields, posted, rest_of, task_row
 from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
 
 

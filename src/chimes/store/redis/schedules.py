@@ -6,22 +6,18 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.i18n import say
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
-from chimes.store.edits import ScheduleEdit
-from chimes.store.port import ScheduleChange
+from chimes.store.port import ScheduleChange, ScheduleEdit
 from chimes.store.redis.base import Conflicted
-from chimes.store.redis.damage import damage_of
-from chimes.store.redis.firing import RedisFiring
-from chimes.store.redis.message_rows import posted
-from chimes.store.redis.run_rows import new_fields, task_row
-from chimes.store.redis.schedule_rows import all_fields
-from chimes.store.redis.settling import Settling
+from chimes.store.redis.completion import Settling
+from chimes.store.redis.due_schedules import RedisFiring
+from chimes.store.redis.rows import all_fields, damage_of, new_fields, posted, task_row
 from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text
-from chimes.wording import say
 
 
 class RedisSchedules(RedisFiring):

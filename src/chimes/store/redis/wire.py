@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Generic, TypeVar
 
 from chimes.errors import StoreError
-from chimes.store.plain import EPOCH, MICROSECOND
-from chimes.wording import say
+from chimes.i18n import say
+from chimes.store.json_values import EPOCH, MICROSECOND
 
 #: What a script takes and gives: texts, and lists of such.
 Wire = str | Sequence["Wire"]
@@ -73,3 +75,36 @@ def flag(value: bool) -> str:
 
 def flat(fields: Iterable[tuple[str, str]]) -> list[str]:
     return [part for field in fields for part in field]
+
+
+# @@ Values that were decoded already, by the text they were decoded from.
+
+T = TypeVar("T")
+
+#: How much is remembered: entries, and characters of their texts. A value takes about as much
+#: memory again as its text.
+MOST = 8192
+MOST_CHARACTERS = 8 * 1024 * 1024
+#: A text above this is decoded each time: it would drive out hundreds of others.
+LARGEST = 32 * 1024
+
+
+class Seen(Generic[T]):
+    """The latest of them, as far as there is room. The values have to be frozen."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, T] = OrderedDict()
+        self._characters = 0
+
+    def get(self, text: str) -> T | None:
+        return self._values.get(text)
+
+    def keep(self, text: str, value: T) -> None:
+        if len(text) > LARGEST:
+            return
+        if text not in self._values:
+            self._characters += len(text)
+        self._values[text] = value
+        while len(self._values) > MOST or self._characters > MOST_CHARACTERS:
+            dropped, _ = self._values.popitem(last=False)
+            self._characters -= len(dropped)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from chimes.clock import Clock
 from chimes.errors import ConfigError
+from chimes.i18n import say
 from chimes.store.sql.store import SqlStore
-from chimes.wording import say
 
 __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 
@@ -16,7 +16,7 @@ __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
     """A store in this file, shared by the processes of one host; `open()` it before use."""
     # Each of them brings its dialect and its driver; a node needs one.
-    from chimes.store.sql.sqlite_database import SqliteDatabase
+    from chimes.store.sql.database.sqlite import SqliteDatabase
 
     return SqlStore(SqliteDatabase(Path(path), clock))
 
@@ -25,8 +25,8 @@ def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
     """A store on a PostgreSQL server, shared by all nodes; `open()` it before use. The server's
     own clock decides, unless a test gives one."""
     _need("asyncpg", extra="postgres")
-    from chimes.store.sql.postgres_server import PostgresServer
-    from chimes.store.sql.server_database import ServerDatabase
+    from chimes.store.sql.database.postgres import PostgresServer
+    from chimes.store.sql.database.server import ServerDatabase
 
     return SqlStore(ServerDatabase(PostgresServer(url), clock))
 
@@ -34,8 +34,8 @@ def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
 def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
     """The same on a MariaDB server, 10.6 or newer."""
     _need("asyncmy", extra="mysql")
-    from chimes.store.sql.mariadb_server import MariadbServer
-    from chimes.store.sql.server_database import ServerDatabase
+    from chimes.store.sql.database.mariadb import MariadbServer
+    from chimes.store.sql.database.server import ServerDatabase
 
     return SqlStore(ServerDatabase(MariadbServer(url), clock))
 

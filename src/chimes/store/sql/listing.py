@@ -31,11 +31,10 @@ from chimes.model.listing import (
     ScheduleSort,
 )
 from chimes.model.run import RunStatus
-from chimes.store.sql.database import Tx
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.message_tables import deliveries, inbox
-from chimes.store.sql.rows.parts import encode, micros
-from chimes.store.sql.tables import PRESENT, SYNC, TROUBLED, runs, schedules
+from chimes.store.sql.rows.values import encode, micros
+from chimes.store.sql.tables import PRESENT, SYNC, TROUBLED, deliveries, inbox, runs, schedules
 
 T = TypeVar("T")
 Condition = ColumnElement[bool]

@@ -9,23 +9,30 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from chimes.errors import AlreadyExists, NotFound
+from chimes.i18n import say
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.ids import KeyId
+from chimes.model.checkpoint import KeptState
+from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.store.port import Remembered
-from chimes.store.sql.base import SqlBase, append_audit
-from chimes.store.sql.database import Tx
-from chimes.store.sql.rows.parts import micros
+from chimes.model.run import accepts
+from chimes.store.json_values import MICROSECOND
+from chimes.store.port import Remembered, Taken
+from chimes.store.sql.base import SqlBase, append_audit, load_run
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.base import Asked
 from chimes.store.sql.rows.records import (
     audit_of,
+    kept_of,
+    kept_values,
     key_of,
     key_values,
     request_of,
     request_values,
 )
-from chimes.store.sql.tables import api_keys, audit, requests
-from chimes.wording import say
+from chimes.store.sql.rows.values import Value, micros
+from chimes.store.sql.tables import api_keys, audit, buckets, kept_states, requests
+from chimes.store.token_bucket import answered
 
 _KEY = select(api_keys).where(api_keys.c.id == bindparam("key_id"))
 _WRITE_KEY = update(api_keys).where(api_keys.c.id == bindparam("this_id"))
@@ -133,3 +140,90 @@ class SqlRecords(SqlBase):
     async def forget_request(self, scope: str, key: str) -> None:
         given = {"of_scope": _short(scope), "of_key": key}
         await self._database.write(lambda tx: tx.run(_FORGET, given))
+
+
+# @@ What targets keep from one run to the next.
+
+_THIS = kept_states.c.name == bindparam("this_name")
+_STATE = select(kept_states).where(_THIS)
+_CHANGE = update(kept_states).where(_THIS)
+_FORGET_STATES = delete(kept_states).where(_THIS)
+
+
+class SqlStates(SqlBase):
+    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+        def work(tx: Tx) -> bool:
+            run = load_run(tx, run_id)
+            if run is None or not accepts(run, fence):
+                return False
+            values = kept_values(
+                KeptState(name=name, value=value, changed_at=tx.now(), run_id=run_id)
+            )
+            if tx.run(_CHANGE, {"this_name": name, **values}) == 0:
+                _add(tx, values)
+            return True
+
+        return await self._database.write(work)
+
+    async def read_state(self, name: str) -> KeptState | None:
+        row = await self._database.look(lambda tx: tx.first(_STATE, {"this_name": name}))
+        return None if row is None else kept_of(row)
+
+    async def set_state(
+        self, name: str, value: str | None, audit: AuditEntry | None = None
+    ) -> KeptState | None:
+        def work(tx: Tx) -> KeptState | None:
+            this = {"this_name": name}
+            before = tx.first(tx.held(_STATE, kept_states.c.name), this)
+            if value is not None:
+                values = kept_values(KeptState(name=name, value=value, changed_at=tx.now()))
+                # By what was found: a row that came meanwhile is what was there before.
+                if before is None:
+                    _add(tx, values)
+                else:
+                    tx.run(_CHANGE, {**this, **values})
+            elif before is not None:
+                tx.run(_FORGET_STATES, this)
+            if audit is not None:
+                append_audit(tx, audit)
+            return None if before is None else kept_of(before)
+
+        return await self._database.write(work)
+
+
+def _add(tx: Tx, values: dict[str, Value]) -> None:
+    """Of two that are the first the second waits here, and is then tried again as a whole."""
+    tx.run(insert(kept_states), values)
+
+
+# @@ Buckets of tokens that all nodes share, by the database's clock: one statement each.
+
+_FULL = delete(buckets).where(buckets.c.full_at < bindparam("now"))
+_NAME_ROOM = 255
+#: Longer than that nothing is kept, however slowly it fills.
+_LONGEST = timedelta(days=366)
+
+
+class SqlTokens(SqlBase):
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+        granted = count if count <= burst else 0
+        asked = Asked(
+            name=name if len(name) <= _NAME_ROOM else hashlib.sha256(name.encode()).hexdigest(),
+            rate=rate,
+            burst=burst,
+            wanted=count,
+            first_granted=granted,
+            first_tokens=float(burst - granted),
+            fills_in=min(burst / rate, _LONGEST.total_seconds())
+            * timedelta(seconds=1)
+            // MICROSECOND,
+        )
+        tokens, granted = await self._database.write(
+            lambda tx: tx.dialect.take_tokens(tx.connection, tx.set_clock(), asked)
+        )
+        return answered(tokens, granted=granted, rate=rate, count=count)
+
+
+def forget_full(tx: Tx) -> None:
+    """They begin full anyway."""
+    tx.run(_FULL, {"now": micros(tx.now())})

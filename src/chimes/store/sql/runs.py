@@ -14,29 +14,31 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import LogEntry, Run, abandoned, accepts, cancel_asked
-from chimes.store.sql.ahead import make_way
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
     append_audit,
     append_logs,
+    hold_places,
+    hold_runs,
+    hold_schedules,
     insert_runs,
     load_run,
     load_runs,
+    or_busy,
+    write_runs,
 )
-from chimes.store.sql.database import Tx
+from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
-from chimes.store.sql.fire_batches import forget_batches
+from chimes.store.sql.due_schedules import forget_batches
 from chimes.store.sql.listing import RUN_SORTS, page_of, run_conditions
-from chimes.store.sql.locking import hold_places, hold_runs, hold_schedules, or_busy
-from chimes.store.sql.outbox import post_inserted
-from chimes.store.sql.rolling import note_forgotten, note_inserted
-from chimes.store.sql.rows.mending import readable_run
-from chimes.store.sql.rows.parts import maybe_moment, micros
+from chimes.store.sql.prefetch import make_way
+from chimes.store.sql.rollups import note_forgotten, note_inserted
+from chimes.store.sql.rows.corrupt import readable_run
 from chimes.store.sql.rows.run import log_of
-from chimes.store.sql.settling import Settling
+from chimes.store.sql.rows.values import maybe_moment, micros
 from chimes.store.sql.tables import ENDED, run_logs, runs, schedules
-from chimes.store.sql.without_schedules import write_runs
 
 _flow = runs.alias("flow")
 _OPEN_PARENT = select(_flow.c.id).where(

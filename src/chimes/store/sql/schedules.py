@@ -9,38 +9,39 @@ from typing import Any
 from sqlalchemy import case, func, select, text
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
+from chimes.i18n import say
 from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
-from chimes.store.edits import ScheduleEdit
-from chimes.store.port import ScheduleChange
+from chimes.store.port import ScheduleChange, ScheduleEdit
 from chimes.store.selection import by_zone
-from chimes.store.sql.ahead import without_ahead
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
     append_audit,
     append_audits,
+    hold_keys,
+    hold_owner,
+    hold_places,
     insert_runs,
+    is_own_key,
     load_schedule,
     load_schedule_and_damage,
     load_schedules_and_damage,
     write_schedule,
 )
-from chimes.store.sql.database import Tx
+from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Rows
 from chimes.store.sql.listing import SCHEDULE_SORTS, page_of, schedule_conditions
-from chimes.store.sql.locking import hold_keys, hold_owner, hold_places, is_own_key
-from chimes.store.sql.outbox import post_inserted
-from chimes.store.sql.rows.mending import readable_run, readable_schedule
-from chimes.store.sql.rows.parts import maybe_moment, zone_in
+from chimes.store.sql.prefetch import without_ahead
+from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
 from chimes.store.sql.rows.schedule import schedule_values
-from chimes.store.sql.settling import Settling
+from chimes.store.sql.rows.values import maybe_moment, zone_in
 from chimes.store.sql.tables import WAITING, runs, schedules
-from chimes.wording import say
 
 #: As in `counts_against`.
 _ACTIVE = case(

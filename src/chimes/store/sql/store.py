@@ -8,32 +8,27 @@ from datetime import datetime
 
 from sqlalchemy import case, func, insert, select, text, update
 
-from chimes.model.delivery import DeliveryState
 from chimes.model.listing import Counts
+from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
-from chimes.store.sql.ahead import SqlAhead
-from chimes.store.sql.database import Tx
-from chimes.store.sql.deliveries import SqlDeliveries
+from chimes.store.sql.claims import SqlWork
+from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.firing import SqlFiring
-from chimes.store.sql.inbox import SqlInbox
+from chimes.store.sql.due_schedules import SqlFiring
+from chimes.store.sql.export import SqlMoving
 from chimes.store.sql.insights import SqlInsights
-from chimes.store.sql.message_tables import deliveries
 from chimes.store.sql.migrations import HEAD
-from chimes.store.sql.moving import SqlMoving
-from chimes.store.sql.node_control import SqlNodeControl
-from chimes.store.sql.nodes import SqlNodes
-from chimes.store.sql.records import SqlRecords
-from chimes.store.sql.rows.parts import micros, moment_of
+from chimes.store.sql.nodes import SqlNodeControl, SqlNodes
+from chimes.store.sql.notifications import SqlDeliveries, SqlInbox
+from chimes.store.sql.prefetch import SqlAhead
+from chimes.store.sql.records import SqlRecords, SqlStates, SqlTokens
+from chimes.store.sql.rollups import status_statements
+from chimes.store.sql.rows.values import micros, moment_of
 from chimes.store.sql.runs import SqlRuns
 from chimes.store.sql.schedules import SqlSchedules
-from chimes.store.sql.states import SqlStates
-from chimes.store.sql.tables import DUE, schedules, store_facts
-from chimes.store.sql.tokens import SqlTokens
-from chimes.store.sql.windows import status_statements
-from chimes.store.sql.work import SqlWork
+from chimes.store.sql.tables import DUE, deliveries, schedules, store_facts
 
 
 class SqlStore(

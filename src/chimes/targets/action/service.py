@@ -4,21 +4,484 @@ deadline, nothing followed."""
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from functools import lru_cache
+from urllib.parse import quote
 
 import aiohttp
 
-from chimes.model.egress import Egress
-from chimes.targets.action.config import ActionConfig
-from chimes.targets.action.reaching import AlsoTo
-from chimes.targets.action.trouble import Trouble, too_slow
-from chimes.targets.http_callback.connector import GuardedConnector
-from chimes.targets.http_callback.exchange import Exchange
-from chimes.targets.http_callback.request import Request
-from chimes.targets.http_callback.resolver import EgressDenied, Lookup, system_lookup
-from chimes.targets.http_callback.response import READ_LIMIT, Reply
-from chimes.targets.http_callback.verdicts import failure_of
-from chimes.wording import say
+from chimes.errors import ConfigError, InvalidInput
+from chimes.i18n import say
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.checkpoint import LONGEST_EXECUTION_ID, end_of
+from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, parse_http_url
+from chimes.model.run import AttemptEnd, Origin, Outcome, Run
+from chimes.model.target import ActionTarget
+from chimes.model.validation import check_header_name
+from chimes.redaction import Redactor, masked_tail
+from chimes.targets.http.connection import (
+    EgressDenied,
+    Exchange,
+    GuardedConnector,
+    Lookup,
+    system_lookup,
+)
+from chimes.targets.http.request import Request, header_safe, wire_url
+from chimes.targets.http.response import READ_LIMIT, Reply, wait_asked
+from chimes.targets.http.runner import failure_of
+from chimes.triggers import format_moment
+
+# @@ Where requests to the action service may go: where callbacks may, and to the service itself.
+#
+# The operator has named its server, so it may be private (RELIABILITY 9); everything else about
+# egress holds as for callbacks: no metadata address, no port of this node, no other server.
+
+
+class AlsoTo:
+    def __init__(self, egress: Egress, place: HttpUrl) -> None:
+        self._egress = egress
+        self._line = f"{place.bracketed_host.removesuffix('.')}:{place.port}"
+
+    def now(self) -> EgressRules:
+        return _widened(self._egress.now(), self._line)
+
+    def literal_verdict(self, url: HttpUrl) -> Denial | None:
+        return self.now().literal_verdict(url)
+
+    def judge_host(self, host: str, port: int) -> Denial | None:
+        return self.now().judge_host(host, port)
+
+    def judge(
+        self, address: Address, port: int, *, host: str, same_machine: bool = False
+    ) -> Denial | None:
+        return self.now().judge(address, port, host=host, same_machine=same_machine)
+
+
+@lru_cache(maxsize=16)
+def _widened(rules: EgressRules, line: str) -> EgressRules:
+    """One object for as long as the rules are the same: connections are judged again when it is
+    another one."""
+    return replace(rules, allow=(*rules.allow, line))
+
+
+# @@ Where actions are executed.
+
+#: What may stand in braces in the address.
+PLACEHOLDERS = frozenset({"kn_id", "branch"})
+
+# Shorter words occur anywhere.
+_SHORTEST_SECRET = 8
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ActionConfig:
+    """As the operator has set it: the address may be private (RELIABILITY 9)."""
+
+    #: In front of `/action-types/{id}/execute`; without a slash at its end.
+    url: str
+    #: Sent with every request.
+    headers: tuple[tuple[str, str], ...] = ()
+    #: Of one request.
+    timeout: timedelta = timedelta(seconds=30)
+
+    @property
+    def place(self) -> HttpUrl:
+        """Which server it is; the path does not count."""
+        return parse_http_url(self.url)
+
+    @property
+    def names_network(self) -> bool:
+        return "{kn_id}" in self.url
+
+    @property
+    def names_branch(self) -> bool:
+        return "{branch}" in self.url
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Also the parts of `Bearer <token>`: the service may repeat the token alone."""
+        words = {each for _, value in self.headers for each in value.split()}
+        long = {each for each in words if len(each) >= _SHORTEST_SECRET}
+        return tuple(sorted({value for _, value in self.headers} | long))
+
+    def base_for(self, target: ActionTarget) -> str:
+        filled = {"{kn_id}": target.kn_id, "{branch}": target.branch}
+        return _BRACES.sub(lambda found: quote(filled[found[0]], safe=""), self.url)
+
+
+def checked_config(config: ActionConfig) -> ActionConfig:
+    """ConfigError names the setting that is wrong."""
+    url = config.url.rstrip("/")
+    try:
+        found = parse_http_url(url)
+        if "?" in found.tail:
+            raise InvalidInput(say("the address must not have a query (?...)"))
+        for name in _BRACES.findall(found.tail):
+            if name not in PLACEHOLDERS:
+                raise InvalidInput(say("only kn_id and branch can stand in braces"))
+    except InvalidInput as error:
+        raise ConfigError(
+            say(
+                "action_url: expected an address such as "
+                "http://127.0.0.1:13018/knowledge-networks/{{kn_id}}: {why}",
+                why=error.message,
+            ),
+            key="action_url",
+        ) from None
+    for name, _ in config.headers:
+        try:
+            check_header_name(name)
+        except InvalidInput as error:
+            raise ConfigError(
+                say("action_headers: {why}", why=error.message), key="action_headers"
+            ) from None
+    return replace(config, url=url)
+
+
+# @@ What the action service says, as data: little is kept, whatever it sends.
+
+LONGEST_TEXT = 1000
+LONGEST_STATUS = 50
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+#: What the service calls them, by our names.
+_COUNTS = {"total": "total_count", "success": "success_count", "failed": "failed_count"}
+_MOST_COUNTED = 10**12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Said:
+    """An answer about an execution; empty where it does not say."""
+
+    execution_id: str = ""
+    status: str = ""
+    message: str = ""
+    counts: Mapping[str, int] | None = None
+    #: Why an object failed, of the first that says so; otherwise why the whole did.
+    why: str = ""
+
+
+def said_in(reply: Reply) -> Said | None:
+    """None: it is not a JSON object."""
+    found = document_in(reply)
+    if found is None:
+        return None
+    return Said(
+        execution_id=_id(found.get("execution_id") or found.get("id")),
+        status=short(found.get("status"), LONGEST_STATUS),
+        message=short(found.get("message"), LONGEST_TEXT),
+        counts=_counts(found),
+        why=_why(found),
+    )
+
+
+def document_in(reply: Reply) -> Mapping[str, object] | None:
+    try:
+        found = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def refusal_in(reply: Reply) -> str:
+    """What a refusal says for people: the service's own shape, or another usual one."""
+    found = document_in(reply)
+    if found is None:
+        page = reply.body.lstrip().startswith("<")
+        return "" if page else short(reply.body, LONGEST_TEXT)
+    for name in ("description", "message", "detail", "error", "title", "error_code"):
+        text = short(found.get(name), LONGEST_TEXT)
+        if text:
+            details = short(found.get("error_details"), LONGEST_TEXT)
+            return f"{text}: {details}" if details and details != text else text
+    return ""
+
+
+def short(given: object, most: int) -> str:
+    """In one line, as text that every store takes."""
+    if given is None or given == "":
+        return ""
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    text = _CONTROL.sub(" ", text).strip().encode(errors="replace").decode()
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _id(given: object) -> str:
+    """Empty: there is none that could be asked for."""
+    if isinstance(given, int) and not isinstance(given, bool):
+        given = str(given)
+    if not isinstance(given, str) or len(given) > LONGEST_EXECUTION_ID:
+        return ""
+    if given in (".", ".."):
+        # In a path they mean another one.
+        return ""
+    return given if given == short(given, LONGEST_EXECUTION_ID) else ""
+
+
+def _counts(found: Mapping[str, object]) -> Mapping[str, int] | None:
+    counts = {
+        ours: value
+        for ours, theirs in _COUNTS.items()
+        if isinstance(value := found.get(theirs), int)
+        and not isinstance(value, bool)
+        and 0 <= value <= _MOST_COUNTED
+    }
+    return counts or None
+
+
+def _why(found: Mapping[str, object]) -> str:
+    results = found.get("results")
+    for each in results if isinstance(results, list) else ():
+        if isinstance(each, Mapping) and each.get("error_message"):
+            return short(each["error_message"], LONGEST_TEXT)
+    return short(found.get("error_message") or found.get("error"), LONGEST_TEXT)
+
+
+class Record:
+    """Grows while an attempt is under way, so that a broken one can be told of, too."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self._redactor = redactor
+        self.execution_id = ""
+        self.status = ""
+        self.message = ""
+        self.why = ""
+        #: The message that came with the end; that of the acceptance is no reason for anything.
+        self.last_words = ""
+        self.counts: Mapping[str, int] | None = None
+        #: Of the answer to `execute`; None: there was none in this attempt.
+        self.http_status: int | None = None
+        #: Whether the service took the action over, in this attempt or an earlier one.
+        self.accepted = False
+        #: Whether the service was able to say how it ended.
+        self.followed = False
+
+    def add(self, said: Said) -> None:
+        self.status = said.status or self.status
+        self.message = said.message or self.message
+        self.why = said.why or self.why
+        if end_of(said.status) is not None:
+            self.last_words = said.message
+        self.counts = said.counts or self.counts
+
+    def result(self) -> dict[str, object]:
+        found: dict[str, object] = {
+            "execution_id": self.execution_id,
+            "status": self.status,
+            "message": self._redactor.text(self.message),
+            "accepted": self.accepted,
+            "followed": self.followed,
+        }
+        if self.counts is not None:
+            found["counts"] = dict(self.counts)
+        if self.http_status is not None:
+            found["http_status"] = self.http_status
+        return found
+
+
+# @@ The requests that the action service gets; pure.
+
+EOL = "\r\n"
+#: Objects of an execution that are asked for where all of them are too many to be read.
+FEW_RESULTS = 20
+#: The service takes it for granted where nothing is said.
+MAIN = "main"
+
+
+def execute_request(config: ActionConfig, run: Run, target: ActionTarget, agent: str) -> Request:
+    path = f"/action-types/{_part(target.action_type_id)}/execute"
+    return _request(
+        config,
+        run,
+        target,
+        agent,
+        method="POST",
+        path=path,
+        body=execute_body(config, run, target),
+        # The same for all attempts: whoever honours it executes once (R0.24, C14).
+        headers={"Idempotency-Key": header_safe(run.id)},
+    )
+
+
+def status_request(
+    config: ActionConfig, run: Run, target: ActionTarget, agent: str, execution_id: str
+) -> Request:
+    path = f"/action-executions/{_part(execution_id)}"
+    return _request(config, run, target, agent, method="GET", path=path)
+
+
+def summary_request(
+    config: ActionConfig, run: Run, target: ActionTarget, agent: str, execution_id: str
+) -> Request:
+    """The same facts, with few of the objects."""
+    path = f"/action-logs/{_part(execution_id)}?results_limit={FEW_RESULTS}"
+    return _request(config, run, target, agent, method="GET", path=path)
+
+
+def cancel_request(
+    config: ActionConfig,
+    run: Run,
+    target: ActionTarget,
+    agent: str,
+    execution_id: str,
+    reason: str,
+) -> Request:
+    path = f"/action-logs/{_part(execution_id)}/cancel"
+    body: dict[str, object] = {"reason": reason}
+    return _request(config, run, target, agent, method="POST", path=path, body=body)
+
+
+def execute_body(config: ActionConfig, run: Run, target: ActionTarget) -> dict[str, object]:
+    """The objects under both names (C23). Network and branch are named here where the address
+    does not name them."""
+    identities = [dict(each) for each in target.identities]
+    by_hand = run.origin is Origin.MANUAL
+    body: dict[str, object] = {
+        "trigger_type": "manual" if by_hand else "scheduled",
+        "unique_identities": identities,
+        "_instance_identities": identities,
+        "dynamic_params": dict(target.params),
+    }
+    if not config.names_network:
+        body["kn_id"] = target.kn_id
+    return body
+
+
+def account_headers(run: Run, target: ActionTarget) -> dict[str, str]:
+    """Of whoever made the schedule; where nobody is named, of its owner."""
+    if target.account_id:
+        found = {"X-Account-Id": target.account_id}
+        return found | ({"X-Account-Type": target.account_type} if target.account_type else {})
+    if run.owner == SYSTEM_OWNER:
+        return {}
+    return {"X-Account-Id": run.owner.id, "X-Account-Type": run.owner.type.value}
+
+
+def _part(text: str) -> str:
+    return quote(text, safe="")
+
+
+def _request(
+    config: ActionConfig,
+    run: Run,
+    target: ActionTarget,
+    agent: str,
+    *,
+    method: str,
+    path: str,
+    body: Mapping[str, object] | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Request:
+    if target.branch != MAIN and not config.names_branch:
+        path += f"{'&' if '?' in path else '?'}branch={_part(target.branch)}"
+    destination = parse_http_url(config.base_for(target))
+    tail = destination.tail.rstrip("/") + path
+    url = wire_url(destination, tail)
+    data = b"" if body is None else json.dumps(body, ensure_ascii=False).encode()
+    sent: dict[str, str] = {
+        "Host": str(url.host_port_subcomponent),
+        "User-Agent": agent,
+        "Accept": "application/json",
+        "Accept-Encoding": "gzip, deflate",
+        **dict(config.headers),
+        **account_headers(run, target),
+        **(headers or {}),
+        "X-Chimes-Attempt": str(run.attempt),
+        "X-Chimes-Fence": str(run.fence),
+        "X-Chimes-Slot": format_moment(run.slot or run.planned_at),
+    }
+    if run.schedule_id:
+        sent["X-Chimes-Schedule-Id"] = run.schedule_id
+    if body is not None:
+        sent |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
+    lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *_lines(sent), "", ""]
+    shown = destination.origin + masked_tail(tail)
+    return Request(method, url, EOL.join(lines).encode(), data, True, shown, config.secrets)
+
+
+def _lines(headers: Mapping[str, str]) -> list[str]:
+    """Each name once, whatever its case; the last one counts."""
+    once = {name.lower(): (name, value) for name, value in headers.items()}
+    return [f"{name}: {header_safe(value)}" for name, value in once.values()]
+
+
+# @@ Why an attempt came to nothing, and whether another one may do better (R3.48, C14).
+
+
+class Trouble(Exception):
+    """Ends an attempt without success."""
+
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        *,
+        end: AttemptEnd = AttemptEnd.FAILED,
+        retryable: bool = False,
+        retry_after: timedelta | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.end = end
+        self.retryable = retryable
+        self.retry_after = retry_after
+
+
+def not_accepted(reply: Reply, now: datetime) -> Trouble:
+    """An answer to `execute` that is neither 200 nor 202; `now` is the store's time."""
+    status = reply.status
+    if 300 <= status <= 399:
+        return Trouble(
+            "redirect",
+            say(
+                "the action service answered HTTP {status}: redirects are not followed",
+                status=status,
+            ),
+        )
+    detail = refusal_in(reply)
+    if detail:
+        text = say(
+            "the action service answered HTTP {status}: {detail}", status=status, detail=detail
+        )
+    else:
+        text = say("the action service answered HTTP {status}", status=status)
+    retryable = status in (408, 429) or status >= 500
+    return Trouble(
+        f"http_{status}",
+        text,
+        retryable=retryable,
+        retry_after=wait_asked(reply.retry_after, now) if status in (429, 503) else None,
+    )
+
+
+def too_slow(seconds: float) -> Trouble:
+    """Of a single request."""
+    return Trouble(
+        "timeout",
+        say("the action service did not answer within {seconds:g} s", seconds=seconds),
+        end=AttemptEnd.TIMEOUT,
+        retryable=True,
+    )
+
+
+def outcome_of(trouble: Trouble, result: dict[str, object], redactor: Redactor) -> Outcome:
+    clean = redactor.text(trouble.text)
+    return Outcome(
+        end=trouble.end,
+        retryable=trouble.retryable,
+        result=result,
+        # As it was said, unless something had to be hidden: only then can it be told otherwise.
+        error=trouble.text if clean == trouble.text else clean,
+        code=trouble.code,
+        retry_after=trouble.retry_after,
+    )
 
 
 class ActionService:

@@ -13,6 +13,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 
+from chimes.i18n import Wording, counted, say
 from chimes.model.change import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import ended_at_once
@@ -28,7 +29,6 @@ from chimes.targets.flow.definition import (
     RunIf,
     Step,
 )
-from chimes.wording import Wording, counted, say
 
 #: Rows that are added together.
 BATCH = 500

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from chimes.i18n import say
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import FlowTarget
 from chimes.targets.base import Call
 from chimes.targets.flow.advance import Elements, advance, ids_of
 from chimes.targets.flow.definition import Flow
-from chimes.wording import say
 
 
 class FlowRunner:

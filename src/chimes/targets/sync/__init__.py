@@ -1,1 +1,1 @@
-"""Sync tasks: one collection of a source, each in a process of its own (R4.2, R4.9)."""
+"""Sync tasks: one collection of a source, each in its own process."""

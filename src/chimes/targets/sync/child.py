@@ -6,19 +6,18 @@ python -m chimes.targets.sync.child SOCKET LIFELINE PARENT
 from __future__ import annotations
 
 import io
+import logging
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from chimes.errors import ConfigError
-from chimes.targets.processes.channel import Channel
-from chimes.targets.processes.descent import kill_descendants
-from chimes.targets.processes.lifeline import adopt_orphans, die_with, no_core_file
-from chimes.targets.processes.traces import described, trace_of
-from chimes.targets.sync.failures import DriverFailure
-from chimes.targets.sync.tether import Tether
+from chimes.targets.process.channel import Channel
+from chimes.targets.process.sanitize import described, trace_of
+from chimes.targets.process.tree import adopt_orphans, die_with, kill_descendants, no_core_file
 from chimes.targets.sync.wire import LOG_LIMITS, Answer, Request
+from chimes.targets.sync.worker_link import DriverFailure, Tether
 
 _OWN_FOLDER = str(Path(__file__).parent)
 
@@ -78,8 +77,6 @@ def _prepare(request: Request, tether: Tether) -> None:
             stream.reconfigure(line_buffering=True, errors="backslashreplace")
     import logging
 
-    from chimes.targets.sync.records import LineHandler
-
     logging.basicConfig(
         level=logging.INFO, format="%(name)s: %(message)s", handlers=[LineHandler(tether.log)]
     )
@@ -87,3 +84,26 @@ def _prepare(request: Request, tether: Tether) -> None:
 
 if __name__ == "__main__":
     main(sys.argv[1:])
+
+
+# @@ Log records of the operator's own code as lines of its task's log.
+
+
+class LineHandler(logging.Handler):
+    def __init__(self, line: Callable[[str, str], None]) -> None:
+        super().__init__()
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self._line(_level_of(record.levelno), self.format(record))
+        except Exception:
+            self.handleError(record)
+
+
+def _level_of(number: int) -> str:
+    if number >= logging.ERROR:
+        return "error"
+    if number >= logging.WARNING:
+        return "warning"
+    return "info" if number >= logging.INFO else "debug"

@@ -3,43 +3,376 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, field
 from datetime import timedelta
+from io import FileIO
+from pathlib import Path
+from typing import Protocol, TypeGuard
 from urllib.parse import quote
 
 import aiohttp
 from yarl import URL
 
 from chimes.clock import SystemClock
+from chimes.i18n import joined, say
 from chimes.model.egress import EgressRules
 from chimes.redaction import masked_url
-from chimes.targets.http_callback.connector import GuardedConnector
-from chimes.targets.http_callback.resolver import EgressDenied
-from chimes.targets.http_callback.response import wait_asked
-from chimes.targets.sync.egress_wire import rules_from_plain
-from chimes.targets.sync.failures import DriverFailure
-from chimes.targets.sync.http_config import HttpJsonConfig, read_http_json
-from chimes.targets.sync.http_paging import (
-    Page,
-    Position,
-    first_page,
-    higher,
-    page_after,
-    records_in,
-    value_at,
-)
-from chimes.targets.sync.http_sinks import Sink, sink_for
-from chimes.targets.sync.sections import Section
-from chimes.targets.sync.tether import Tether
-from chimes.targets.sync.wire import Request
+from chimes.targets.http.connection import EgressDenied, GuardedConnector
+from chimes.targets.http.response import wait_asked
+from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json
+from chimes.targets.sync.wire import Request, rules_from_plain
+from chimes.targets.sync.worker_link import DriverFailure, Tether
 from chimes.triggers.duration import format_duration_go
-from chimes.wording import joined, say
+
+# @@ Which page comes next, and where in a body things stand; pure.
+
+Record = Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Position:
+    """A page: parameters besides those of the URL, or another URL altogether."""
+
+    params: Mapping[str, str] = field(default_factory=dict)
+    link: str = ""
+    #: Page number or offset.
+    number: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Page:
+    records: Sequence[Record]
+    body: object
+    #: Of the Link header with rel=next; empty if there is none.
+    link: str = ""
+
+
+def first_page(pagination: Pagination) -> Position:
+    match pagination.style:
+        case "page":
+            return _numbered(pagination, pagination.start)
+        case "offset":
+            return _numbered(pagination, 0)
+        case _:
+            return Position()
+
+
+def page_after(pagination: Pagination, at: Position, page: Page) -> Position | None:
+    """None: that was the last one."""
+    match pagination.style:
+        case "page" | "offset":
+            count = len(page.records)
+            if count == 0 or count < pagination.size:
+                return None
+            return _numbered(pagination, at.number + (1 if pagination.style == "page" else count))
+        case "next":
+            return _told(pagination, value_at(page.body, pagination.path))
+        case "link":
+            return Position(link=page.link) if page.link else None
+        case _:
+            return None
+
+
+def _numbered(pagination: Pagination, number: int) -> Position:
+    params = {pagination.parameter: str(number)}
+    if pagination.size_parameter and pagination.size:
+        params[pagination.size_parameter] = str(pagination.size)
+    return Position(params=params, number=number)
+
+
+def _told(pagination: Pagination, found: object) -> Position | None:
+    if found is None or found is False or found == "":
+        return None
+    if not isinstance(found, str | int):
+        where = ".".join(pagination.path)
+        raise DriverFailure("bad_answer", say("{where}: expected a link or a token", where=where))
+    if pagination.parameter:
+        return Position(params={pagination.parameter: str(found)})
+    return Position(link=str(found))
+
+
+def value_at(value: object, path: Sequence[str]) -> object:
+    """What stands at `a.b.c`; None if there is nothing."""
+    for step in path:
+        if not isinstance(value, Mapping):
+            return None
+        value = value.get(step)
+    return value
+
+
+def records_in(body: object, path: Sequence[str]) -> Sequence[Record]:
+    where = ".".join(path)
+    found = value_at(body, path)
+    if not isinstance(found, list):
+        raise DriverFailure(
+            "bad_answer",
+            say("expected a list of records at {path} of the answer", path=where)
+            if where
+            else say("expected a list of records as the body of the answer"),
+        )
+    for each in found:
+        if not isinstance(each, dict):
+            raise DriverFailure(
+                "bad_answer",
+                say("expected objects in the list at {path} of the answer", path=where)
+                if where
+                else say("expected objects in the list as the body of the answer"),
+            )
+    return found
+
+
+def higher(one: object, other: object) -> object:
+    """The later of two values of a cursor's field; None is before everything."""
+    if one is None or other is None:
+        return one if other is None else other
+    if isinstance(one, str) and isinstance(other, str):
+        return max(one, other)
+    if _is_number(one) and _is_number(other):
+        return max(one, other)
+    raise DriverFailure(
+        "bad_cursor", say("the cursor's field is neither always text nor always a number")
+    )
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+# @@ Appending to files that others append to as well. Only whole lines stay, whatever happens.
+
+_PIECE = 64 * 1024
+
+
+@contextlib.contextmanager
+def appending(path: Path) -> Iterator[FileIO]:
+    """Nobody else of ours writes meanwhile. With an exception all of it is taken back; what a
+    process was killed over is taken back by the next one, as far as it is not whole."""
+    # Unbuffered, so that nothing is written after the lock is gone.
+    with FileIO(path, "a+") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        _mend(stream)
+        before = os.fstat(stream.fileno()).st_size
+        try:
+            yield stream
+        except BaseException:
+            os.ftruncate(stream.fileno(), before)
+            raise
+
+
+def write_all(stream: FileIO, data: bytes) -> None:
+    """A raw write may take a part of it."""
+    left = memoryview(data)
+    while left:
+        left = left[stream.write(left) or 0 :]
+
+
+def _mend(stream: FileIO) -> None:
+    """A last line without an end is a torn one, unless it can be read."""
+    descriptor = stream.fileno()
+    size = os.fstat(descriptor).st_size
+    tail = b""
+    while len(tail) < size and b"\n" not in tail:
+        start = max(0, size - len(tail) - _PIECE)
+        tail = os.pread(descriptor, size - len(tail) - start, start) + tail
+    torn = tail.rpartition(b"\n")[2]
+    if not torn:
+        return
+    try:
+        json.loads(torn)
+    except ValueError:
+        os.ftruncate(descriptor, size - len(torn))
+    else:
+        write_all(stream, b"\n")
+
+
+# @@ Where pulled records go. Nothing is there before `commit`. A process that is killed during it
+# leaves nothing in a database, and whole lines in a file, which the next run writes again.
+
+#: More fields than this are a mistake in `records`.
+MOST_COLUMNS = 500
+_LARGEST_INTEGER = 2**63
+#: Seconds that others may take to write what they have pulled; the time of the task ends it too.
+PATIENCE = 600.0
+_PIECE_HTTP_SINKS = 1024 * 1024
+
+
+class Sink(Protocol):
+    def add(self, records: Sequence[Record]) -> None: ...
+
+    def commit(self) -> None: ...
+
+    def close(self) -> None:
+        """Without a commit: as if nothing had been added."""
+
+
+def sink_for(output: Output, request: Request) -> Sink:
+    """Raises DriverFailure if there can be none."""
+    path = Path(request.directory, request.filled(output.path))
+    draft = Path(request.private, "records.jsonl")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if output.format == "jsonl":
+            return JsonLines(path, Draft(draft))
+        return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
+    except (OSError, sqlite3.Error) as error:
+        raise DriverFailure(
+            "no_output", say("output {path}: {error}", path=path, error=str(error))
+        ) from None
+
+
+class Draft:
+    """Records until all of them are there: in a file, as they may be more than the memory holds."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("w+b")
+
+    def add(self, records: Iterable[Record]) -> None:
+        for record in records:
+            text = json.dumps(record, ensure_ascii=False)
+            self._file.write(text.encode(errors="replace") + b"\n")
+
+    def pieces(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while piece := self._file.read(_PIECE_HTTP_SINKS):
+            yield piece
+
+    def records(self) -> Iterator[Record]:
+        self._file.seek(0)
+        for line in self._file:
+            yield json.loads(line)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class JsonLines:
+    def __init__(self, path: Path, draft: Draft) -> None:
+        self._path = path
+        self._draft = draft
+        # Found out now, not after an hour of pulling.
+        path.open("ab").close()
+
+    def add(self, records: Sequence[Record]) -> None:
+        self._draft.add(records)
+
+    def commit(self) -> None:
+        # Several collections may share the file.
+        with appending(self._path) as stream:
+            for piece in self._draft.pieces():
+                write_all(stream, piece)
+            os.fsync(stream.fileno())
+
+    def close(self) -> None:
+        self._draft.close()
+
+
+class Sqlite:
+    """A table with a column for each field; what is no plain value is JSON in it. With a key a
+    record that is there already is replaced, so that pulling it again changes nothing. Several
+    collections may share the file, so it is locked only while all records are written at once."""
+
+    def __init__(self, path: Path, table: str, key: tuple[str, ...], draft: Draft) -> None:
+        self._table = _quoted(table)
+        self._key = key
+        self._draft = draft
+        self._database = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None)
+        # Found out now, not after an hour of pulling.
+        self._database.execute("BEGIN IMMEDIATE")
+        self._database.execute("ROLLBACK")
+        #: As they are compared there, by what they are called.
+        self._columns: dict[str, str] = {}
+        #: Of the records, as they are compared.
+        self._fields: set[str] = set()
+
+    def add(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self._check(record)
+        self._draft.add(records)
+
+    def commit(self) -> None:
+        self._database.execute("BEGIN IMMEDIATE")
+        self._columns = {
+            str(row[1]).casefold(): str(row[1])
+            for row in self._database.execute(f"PRAGMA table_info({self._table})")
+        }
+        for record in self._draft.records():
+            self._add(record)
+        self._database.execute("COMMIT")
+
+    def close(self) -> None:
+        self._database.close()
+        self._draft.close()
+
+    def _check(self, record: Record) -> None:
+        for name in self._key:
+            if record.get(name) is None:
+                raise DriverFailure(
+                    "bad_answer", say("a record has no {field!r}, which is its key", field=name)
+                )
+        folded = {name.casefold() for name in record}
+        if len(folded) < len(record):
+            raise DriverFailure("bad_answer", say("a record has fields that differ in case only"))
+        self._fields |= folded
+        if len(self._fields) > MOST_COLUMNS:
+            raise _too_many_fields()
+
+    def _add(self, record: Record) -> None:
+        if not record:
+            return
+        self._make_room(record)
+        columns = [_quoted(self._columns[name.casefold()]) for name in record]
+        marks = ", ".join("?" for _ in columns)
+        statement = f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
+        if self._key:
+            key = ", ".join(_quoted(name) for name in self._key)
+            changes = ", ".join(f"{each} = excluded.{each}" for each in columns)
+            statement += f" ON CONFLICT ({key}) DO UPDATE SET {changes}"
+        self._database.execute(statement, [_value(each) for each in record.values()])
+
+    def _make_room(self, record: Iterable[str]) -> None:
+        """A table and columns for all fields of a record."""
+        names = list(record)
+        if not self._columns:
+            key = f", PRIMARY KEY ({', '.join(map(_quoted, self._key))})" if self._key else ""
+            self._database.execute(
+                f"CREATE TABLE {self._table} ({', '.join(map(_quoted, names))}{key})"
+            )
+            self._columns = {name.casefold(): name for name in names}
+        for name in names:
+            if name.casefold() not in self._columns:
+                if len(self._columns) >= MOST_COLUMNS:
+                    raise _too_many_fields()
+                self._database.execute(f"ALTER TABLE {self._table} ADD COLUMN {_quoted(name)}")
+                self._columns[name.casefold()] = name
+
+
+def _too_many_fields() -> DriverFailure:
+    return DriverFailure("bad_answer", say("over {most} different fields", most=MOST_COLUMNS))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""').replace("\0", "") + '"'
+
+
+def _value(value: object) -> str | int | float | None:
+    if value is None or isinstance(value, float):
+        return value
+    if isinstance(value, int) and -_LARGEST_INTEGER <= value < _LARGEST_INTEGER:
+        return value
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    return json.dumps(value)
+
 
 FIRST_WAIT, LONGEST_WAIT = timedelta(seconds=1), timedelta(minutes=1)
 LONGEST_ASKED = timedelta(hours=1)
-_PIECE = 64 * 1024
 
 
 def synchronise(request: Request, tether: Tether) -> Mapping[str, object]:

@@ -8,12 +8,10 @@ import signal
 from collections.abc import Awaitable, Callable
 from types import FrameType, ModuleType
 
-from chimes.targets.sync.configs import read_python
-from chimes.targets.sync.failures import DriverFailure, Stopped
-from chimes.targets.sync.sections import Section
-from chimes.targets.sync.tether import Tether
+from chimes.i18n import say
+from chimes.targets.sync.config import Section, read_python
 from chimes.targets.sync.wire import Request
-from chimes.wording import say
+from chimes.targets.sync.worker_link import DriverFailure, Stopped, Tether
 
 Function = Callable[[str, str, dict[str, object], object], object]
 
@@ -47,7 +45,7 @@ def function_at(path: str) -> Function:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            from chimes.triggers.reading import nearest
+            from chimes.triggers.json_values import nearest
 
             hint = nearest(part, _public(found))
             missing = say("{place} has no {name!r}", place=module_name, name=attribute)

@@ -3,33 +3,226 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import shutil
 import sys
-from collections.abc import Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
+from chimes.i18n import say
+from chimes.model.checkpoint import LONGEST_STATE
 from chimes.model.egress import EgressRules
-from chimes.model.kept_state import LONGEST_STATE
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.model.source import Source, Sources
+from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
-from chimes.targets.base import Call, NotHere
-from chimes.targets.processes.channel import LogLine
-from chimes.targets.processes.child import GRACE, Child, surely
-from chimes.targets.processes.lines import RunLog
-from chimes.targets.processes.traces import ERROR_LIMIT, process_ended
-from chimes.targets.sync.egress_wire import rules_to_plain
-from chimes.targets.sync.folders import private_folder, remove_leftovers
-from chimes.targets.sync.keeping import Keeper
-from chimes.targets.sync.reading import secrets_in
-from chimes.targets.sync.watching import Watch, beat_of
-from chimes.targets.sync.wire import LOG_LIMITS, Answer, Beat, Kept, Request, message_of
+from chimes.targets.base import Call, NotHere, State
+from chimes.targets.process.channel import LogLine, RunLog
+from chimes.targets.process.child import GRACE, Child, surely
+from chimes.targets.process.sanitize import ERROR_LIMIT, process_ended
+from chimes.targets.process.tree import descendants
+from chimes.targets.sync.config import secrets_in
+from chimes.targets.sync.wire import (
+    LOG_LIMITS,
+    Answer,
+    Beat,
+    Kept,
+    Request,
+    message_of,
+    rules_to_plain,
+)
 from chimes.triggers.duration import format_duration_go
-from chimes.triggers.reading import nearest
-from chimes.wording import say
+from chimes.triggers.json_values import nearest
+
+# @@ A directory for each attempt, which only this user can read, and which does not stay.
+
+if sys.platform != "win32":  # where no task is carried out
+    import fcntl
+
+_PREFIX = "chimes-sync-"
+
+
+@contextlib.contextmanager
+def private_folder() -> Iterator[Path]:
+    """Locked while it is in use: the lock of a process that was killed is gone with it. Its number
+    would not do, as containers that share a directory each count for themselves."""
+    folder, lock = _locked_folder()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_leftovers() -> None:
+    """Of processes of this user that are gone."""
+    if sys.platform == "win32":
+        return
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if folder.is_symlink() or folder.stat().st_uid != os.geteuid():
+                continue
+            lock = _lock(folder)
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _locked_folder() -> tuple[Path, int]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        # Somebody who clears up may have come between the two.
+        with contextlib.suppress(BlockingIOError, FileNotFoundError):
+            lock = _lock(folder)
+            if folder.exists():
+                return folder, lock
+            os.close(lock)
+
+
+def _lock(folder: Path) -> int:
+    """Raises BlockingIOError if somebody has it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+# @@ Keeps the state that a task sends, in order, while the task goes on.
+
+
+class Keeper:
+    """Of states that come faster than the store takes them only the newest is written."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._newest: str | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._error: Exception | None = None
+        #: Resolved when the run turns out to belong to somebody else.
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def put(self, value: str) -> None:
+        self._newest = value
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+
+    async def finished(self) -> None:
+        """Everything is in the store, or the run is lost. Raises what the store has raised."""
+        if self._writing is not None:
+            await self._writing
+        if self._error is not None:
+            raise self._error
+
+    async def settled(self, within: float) -> None:
+        """The same for a task that has not ended well: what it kept before counts, but nobody
+        waits long for it. Nothing is written after this."""
+        if self._writing is not None:
+            await asyncio.wait((self._writing,), timeout=within)
+            self._writing.cancel()
+
+    async def _write(self) -> None:
+        while self._newest is not None and not self.lost.done():
+            value, self._newest = self._newest, None
+            try:
+                kept = await self._state.keep(value)
+            except Exception as error:
+                self._error = error
+                return
+            if not kept:
+                self.lost.set_result(None)
+
+
+# @@ Whether processes are alive, as the kernel sees them (Linux; elsewhere nothing is known).
+
+#: Stopped by a signal, or by a debugger.
+_STOPPED = ("T", "t")
+
+
+def any_stopped(pid: int) -> bool:
+    """Whether the process, or one that it has started, stands still because it was stopped: then
+    what they do together cannot go on either."""
+    return any(state_of(each) in _STOPPED for each in (pid, *descendants(pid)))
+
+
+def state_of(pid: int) -> str:
+    """R, S, D, T, …; empty where that is not known."""
+    fields = _stat(pid)
+    return fields[0] if fields else ""
+
+
+def processor_time(pid: int) -> int | None:
+    """How long it has been at work so far, in ticks; None where that is not known."""
+    fields = _stat(pid)
+    return int(fields[11]) + int(fields[12]) if len(fields) > 12 else None
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    # The name stands in brackets and may hold anything.
+    return text.rpartition(")")[2].split()
+
+
+# @@ Finds a task that shows no sign of life (R4.9: what was started must end).
+
+#: Between two looks, as a share of the time after which a task has stalled.
+SHARE = 6
+LONGEST_BEAT = 10.0
+
+
+def beat_of(stall_after: float) -> float:
+    """Seconds between two signs of life."""
+    return min(stall_after / SHARE, LONGEST_BEAT)
+
+
+class Watch:
+    """Signs of life are what a process sends by itself and, where `by_work` is true, the time that
+    the processor spends on it: a function that holds the interpreter cannot send anything."""
+
+    def __init__(self, pid: int, stall_after: float, clock: Clock, *, by_work: bool) -> None:
+        self._pid = pid
+        self._stall_after = stall_after
+        self._clock = clock
+        self._by_work = by_work
+        self._work: int | None = None
+        self._last = clock.monotonic()
+
+    def heard(self) -> None:
+        self._last = self._clock.monotonic()
+
+    async def stalled(self) -> None:
+        """Returns when there was none for too long."""
+        pause = beat_of(self._stall_after)
+        looked = self._clock.monotonic()
+        while True:
+            await asyncio.sleep(pause)
+            now = self._clock.monotonic()
+            if now - looked > 2 * pause + 1:
+                # It was us who stood still: what it sent meanwhile is yet to be read.
+                self._last = now
+            looked = now
+            if self._at_work():
+                self._last = now
+            if now - self._last >= self._stall_after:
+                return
+
+    def _at_work(self) -> bool:
+        if not self._by_work:
+            return False
+        before, self._work = self._work, processor_time(self._pid)
+        return before != self._work
+
 
 MODULE = "chimes.targets.sync.child"
 #: How long the store may take for what a task that has not ended well kept last.

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
-from chimes.targets.processes.channel import LogLine, json_line
-from chimes.targets.processes.limits import LogLimits
+from chimes.model.egress import EgressRules
+from chimes.targets.process.channel import LogLimits, LogLine, json_line
 
 #: How much of what a task says is kept.
 LOG_LIMITS = LogLimits(lines=10_000, bytes=4 * 1024 * 1024)
@@ -125,4 +126,29 @@ def message_of(line: bytes) -> LogLine | Beat | Kept | Answer:
         error=str(fields["error"]),
         trace=str(fields["trace"]),
         result=result,
+    )
+
+
+# @@ Rules of egress on their way to the process that has to keep them.
+
+
+def rules_to_plain(rules: EgressRules) -> dict[str, object]:
+    return {
+        "open_mode": rules.open_mode,
+        "allow_private": rules.allow_private,
+        "allow": list(rules.allow),
+        "only": list(rules.only),
+        "allow_metadata": rules.allow_metadata,
+        "own_ports": [list(each) for each in sorted(rules.own_ports)],
+    }
+
+
+def rules_from_plain(fields: Mapping[str, Any]) -> EgressRules:
+    return EgressRules(
+        open_mode=fields["open_mode"],
+        allow_private=fields["allow_private"],
+        allow=tuple(fields["allow"]),
+        only=tuple(fields["only"]),
+        allow_metadata=fields["allow_metadata"],
+        own_ports=frozenset((host, port) for host, port in fields["own_ports"]),
     )

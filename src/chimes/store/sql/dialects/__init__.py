@@ -1,1 +1,1 @@
-"""What differs between the databases: one module each."""
+"""SQL that differs between databases, one module per database."""

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 """MariaDB. Rows are locked one by one under READ COMMITTED, which has no gap locks; the store's
 clock is the server's.
 
@@ -33,14 +32,23 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
-from chimes.store.plain import MICROSECOND
-from chimes.store.sql.dialects.base import Asked, Dialect, Rows
-from chimes.store.sql.dialects.counting import MariadbCounting
-from chimes.store.sql.mariadb_errors import error_number
-from chimes.store.sql.message_tables import PENDING, deliveries
-from chimes.store.sql.rows.parts import Value
-from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
-from chimes.store.tokens import APART
+from chimes.store.json_values import MICROSECOND
+from chimes.store.sql.dialects.base import Asked, Dialect, MariadbCounting, Rows
+from chimes.store.sql.rows.values import Value
+from chimes.store.sql.tables import (
+    ACTIVE,
+    BLOCKED,
+    CLAIMABLE,
+    DUE,
+    PENDING,
+    deliveries,
+    runs,
+    schedules,
+)
+from chimes.store.token_bucket import APART
+
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
+
 
 _ABOVE_ALL = 2**63 - 1
 _LOCK_WAIT = 1205
@@ -383,3 +391,14 @@ def _type(column: Column[Any]) -> str:
 def _integer(value: object) -> int | None:
     assert value is None or isinstance(value, int)
     return value
+
+
+def error_number(error: BaseException) -> int | None:
+    if not is_driver_error(error) or not error.args:
+        return None
+    number = error.args[0]
+    return number if isinstance(number, int) else 0
+
+
+def is_driver_error(error: BaseException) -> bool:
+    return type(error).__module__.startswith("asyncmy")

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 """PostgreSQL. Transactions run side by side at READ COMMITTED, so rows that are read to be changed
 are locked; a list goes as one array, so that a statement's text, and with it its plan, does not
 depend on how long the list is."""
@@ -38,9 +37,9 @@ from chimes.store.sql.dialects.base import (
     Batch,
     Dialect,
     PlainFiring,
+    PostgresCounting,
     Rows,
 )
-from chimes.store.sql.dialects.counting import PostgresCounting
 from chimes.store.sql.dialects.postgres_statements import (
     ADMITTED,
     BLOCKED_KEYS,
@@ -64,9 +63,11 @@ from chimes.store.sql.dialects.postgres_statements import (
     TAKE_TOKENS,
     UNCONFIRMED,
 )
-from chimes.store.sql.message_tables import deliveries
-from chimes.store.sql.rows.parts import Value, moment_of
-from chimes.store.sql.tables import runs, schedules
+from chimes.store.sql.rows.values import Value, moment_of
+from chimes.store.sql.tables import deliveries, runs, schedules
+
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
+
 
 _LOCK_NOT_AVAILABLE = "55P03"
 

@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 """The hot statements on PostgreSQL, each with why it is shaped so."""
 
 from __future__ import annotations
@@ -9,13 +8,23 @@ from typing import Any
 
 from sqlalchemy import Column
 
-from chimes.model.ahead import CLOSED
+from chimes.model.planning import CLOSED
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql.dialects.base import PLAIN_VERDICT
-from chimes.store.sql.message_tables import PENDING, deliveries
-from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
-from chimes.store.tokens import APART
+from chimes.store.sql.tables import (
+    ACTIVE,
+    BLOCKED,
+    CLAIMABLE,
+    DUE,
+    PENDING,
+    deliveries,
+    runs,
+    schedules,
+)
+from chimes.store.token_bucket import APART
+
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
 
 def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:

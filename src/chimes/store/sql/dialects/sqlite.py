@@ -1,4 +1,3 @@
-# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 """SQLite. One writer at a time (BEGIN IMMEDIATE) makes reading and then writing atomic, so rows
 need no locks of their own, and the store's clock is that of the host."""
 
@@ -26,13 +25,22 @@ from sqlalchemy import (
 from sqlalchemy.dialects.sqlite import insert
 
 from chimes.clock import Clock
-from chimes.store.plain import MICROSECOND
-from chimes.store.sql.dialects.base import Asked, Dialect, Rows
-from chimes.store.sql.dialects.counting import SqliteCounting
-from chimes.store.sql.message_tables import PENDING, deliveries
-from chimes.store.sql.rows.parts import Value
-from chimes.store.sql.tables import ACTIVE, BLOCKED, CLAIMABLE, DUE, runs, schedules
-from chimes.store.tokens import APART
+from chimes.store.json_values import MICROSECOND
+from chimes.store.sql.dialects.base import Asked, Dialect, Rows, SqliteCounting
+from chimes.store.sql.rows.values import Value
+from chimes.store.sql.tables import (
+    ACTIVE,
+    BLOCKED,
+    CLAIMABLE,
+    DUE,
+    PENDING,
+    deliveries,
+    runs,
+    schedules,
+)
+from chimes.store.token_bucket import APART
+
+# ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
 
 def _names(columns: Iterable[Column[Any]], prefix: str = "") -> str:

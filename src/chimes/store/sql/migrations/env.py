@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from alembic import context
 
-from chimes.store.sql.message_tables import metadata
 from chimes.store.sql.migrations import CONNECTION, VERSIONS
+from chimes.store.sql.tables import metadata
 
 context.configure(
     connection=context.config.attributes[CONNECTION],

@@ -1,1 +1,1 @@
-"""Model values as rows of `tables` and back."""
+"""Model values as table rows and back."""

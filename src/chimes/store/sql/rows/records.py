@@ -9,13 +9,17 @@ from sqlalchemy import Row
 
 from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import KeptState
 from chimes.model.ids import KeyId, NodeId, RunId
-from chimes.model.kept_state import KeptState
 from chimes.model.node import Node, NodeMark, offers_in, told_by
-from chimes.store.codec.defaults import defaults_from_plain, defaults_to_plain
-from chimes.store.codec.node import facts_from_text, facts_to_text
+from chimes.store.codec.node import (
+    defaults_from_plain,
+    defaults_to_plain,
+    facts_from_text,
+    facts_to_text,
+)
 from chimes.store.port import Remembered
-from chimes.store.sql.rows.parts import (
+from chimes.store.sql.rows.values import (
     Value,
     clean,
     decode_object,

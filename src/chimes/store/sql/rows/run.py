@@ -13,8 +13,8 @@ from chimes.model.change import maker
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
-from chimes.store.plain import to_text
-from chimes.store.sql.rows.parts import (
+from chimes.store.json_values import to_text
+from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,
     Value,

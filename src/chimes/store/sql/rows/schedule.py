@@ -10,8 +10,8 @@ from chimes.model.change import maker
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Dependency, Schedule, Summary
 from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
-from chimes.store.plain import MICROSECOND
-from chimes.store.sql.rows.parts import (
+from chimes.store.json_values import MICROSECOND
+from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,
     Value,

@@ -1,1 +1,1 @@
-"""One module per revision."""
+"""Schema revisions, one module each."""

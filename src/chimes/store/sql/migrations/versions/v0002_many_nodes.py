@@ -20,7 +20,7 @@ from chimes.store.sql.migrations.versions.v0001_first import (
     WORD,
     word,
 )
-from chimes.store.sql.migrations.views_0002 import POSTGRES, SQLITE
+from chimes.store.sql.migrations.views import POSTGRES, SQLITE
 
 revision = "0002"
 down_revision = "0001"

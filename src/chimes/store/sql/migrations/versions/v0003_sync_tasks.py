@@ -7,13 +7,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from chimes.store.sql.migrations.steps import create_index, create_table, dialect, execute
-from chimes.store.sql.migrations.versions.v0001_first import (
-    CONCURRENCY_KEY,
-    IDENTITY,
-    MOMENT,
-    TEXT,
-)
-from chimes.store.sql.migrations.views_0003 import POSTGRES
+from chimes.store.sql.migrations.versions.v0001_first import CONCURRENCY_KEY, IDENTITY, MOMENT, TEXT
+from chimes.store.sql.migrations.views import POSTGRES_VIEWS_0003
 
 revision = "0003"
 down_revision = "0002"
@@ -29,5 +24,5 @@ def upgrade() -> None:
     )
     create_index("runs_by_source", "runs", ["needs", "created_at", "id"], where="kind = 'sync'")
     if dialect() == "postgresql":
-        for statement in POSTGRES:
+        for statement in POSTGRES_VIEWS_0003:
             execute(statement)

@@ -1,1 +1,0 @@
-"""Handing results over: what a message says, and the channels that carry it."""

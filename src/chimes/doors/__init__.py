@@ -1,1 +1,0 @@
-"""Ways in: each door translates between its own words and the services."""

@@ -1,1 +1,0 @@
-"""The native door: /api/v1."""

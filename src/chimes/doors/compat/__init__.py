@@ -1,1 +1,0 @@
-"""Doors that speak the API of an older system. They translate and do nothing else."""

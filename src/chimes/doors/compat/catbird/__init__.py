@@ -1,1 +1,0 @@
-"""Catbird: one read-only list (R2.18)."""

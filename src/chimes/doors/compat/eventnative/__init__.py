@@ -1,1 +1,0 @@
-"""EventNative: tasks that synchronise collections of sources (R4.13–R4.18)."""

@@ -1,1 +1,0 @@
-"""The KWeaver door: scheduled actions of knowledge networks (R0.25–R0.31)."""

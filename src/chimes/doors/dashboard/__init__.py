@@ -1,1 +1,0 @@
-"""The dashboard: pages in /ui, made by the server. See door.py."""

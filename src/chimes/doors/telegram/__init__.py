@@ -1,1 +1,0 @@
-"""The Telegram door: schedules by chat."""

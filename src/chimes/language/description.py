@@ -1,0 +1,332 @@
+"""Trigger to words, in any language that has a module of its own; it is loaded when asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+from importlib import import_module
+from typing import Literal, Protocol, cast
+
+from chimes.i18n import Wording, counted, in_language, say
+from chimes.language.cron_sets import ALL_DATES, body_of, day_rule, interval_of, numbers, read
+from chimes.language.forms import Days, Times, days_of, shown_dates, times_of
+from chimes.language.languages import LANGUAGES, named
+from chimes.triggers import Calendar, Cron, Dst, Every, Note, Once, Trigger, Window, parse_duration
+from chimes.triggers.calendars import OnExcluded
+from chimes.triggers.cron_fields import DESCRIPTORS, DayFields
+
+# @@ A trigger as a sentence: its order is the same in every language, its words are the
+# language's.
+#
+# A language is a module that offers what `Language` lists.
+
+
+class Limits(Protocol):
+    """The words of one language for what bounds the fires."""
+
+    def since(self, moment: datetime, zone: str | None) -> str:
+        """The first moment; the zone is None where the sentence has named it already."""
+
+    def until(self, moment: datetime, zone: str | None) -> str: ...
+
+    def at_most(self, count: int) -> str: ...
+
+    def holidays(self, country: str) -> str: ...
+
+    def windows(self, windows: Sequence[Window]) -> str: ...
+
+    def dates(self, shown: Sequence[str], more: int) -> str:
+        """Single dates, and how many more there are that are not shown."""
+
+    def excepting(self, days: str, then: OnExcluded) -> str:
+        """Not on those days, which are in words already; and what happens instead."""
+
+
+class Language(Limits, Protocol):
+    """The words of one language. Moments are worded as their own clock shows them."""
+
+    #: Between the clauses of a sentence.
+    BETWEEN: str
+    #: Sunday first.
+    SHORT_WEEKDAYS: Sequence[str]
+
+    def on_days(self, days: Days, times: Times, zone: str) -> str:
+        """At times of some days; the zone is named."""
+
+    def once(self, moment: datetime, zone: str) -> str: ...
+
+    def every(self, step: timedelta, anchor: datetime | None) -> str:
+        """An interval; the anchor is in UTC."""
+
+    def delayed(self, jitter: timedelta) -> str:
+        """Goes on from `every`: each run up to this much later."""
+
+    def clock_changes(self, rules: Dst) -> str: ...
+
+
+def sentence(language: Language, trigger: Trigger) -> str:
+    """What the trigger does, exactly; the zone is always named where one applies."""
+    if isinstance(trigger, Once):
+        words = language.once(trigger.local(trigger.instant), trigger.zone)
+    elif isinstance(trigger, Cron) and interval_of(trigger) is None:
+        reading = read(trigger)
+        words = language.on_days(days_of(reading.days), times_of(reading), trigger.zone)
+    else:
+        return language.BETWEEN.join(
+            [_interval(language, trigger), *_limits(language, trigger, trigger.zone)]
+        )
+    return language.BETWEEN.join([words, *_limits(language, trigger, None)])
+
+
+def _interval(language: Language, trigger: Cron | Every) -> str:
+    if isinstance(trigger, Cron):
+        return language.every(parse_duration(interval_of(trigger) or ""), trigger.anchor)
+    words = language.every(trigger.every, trigger.anchor)
+    return words + language.delayed(trigger.jitter) if trigger.jitter else words
+
+
+def _limits(language: Language, trigger: Trigger, zone: str | None) -> list[str]:
+    found: list[str] = []
+    if isinstance(trigger, Cron) and trigger.dst != "chimes":
+        found.append(language.clock_changes(trigger.dst))
+    if trigger.start_at is not None:
+        found.append(language.since(trigger.local(trigger.start_at), zone))
+    if trigger.end_at is not None:
+        found.append(language.until(trigger.local(trigger.end_at), zone))
+    if trigger.max_runs is not None:
+        found.append(language.at_most(trigger.max_runs))
+    return [*found, *(_excluded(language, each) for each in trigger.exclude)]
+
+
+def _excluded(words: Limits, calendar: Calendar) -> str:
+    if calendar.holidays is not None:
+        days = words.holidays(calendar.holidays)
+    elif calendar.weekly:
+        days = words.windows(calendar.weekly)
+    else:
+        days = words.dates(*shown_dates(calendar))
+    return words.excepting(days, calendar.on_excluded)
+
+
+# @@ What is easily meant otherwise: found here, worded by `remarks`.
+
+CautionCode = Literal[
+    "either_day",
+    "both_days",
+    "uneven_step",
+    "uneven_months",
+    "every_minute",
+    "often",
+    "short_months",
+    "leap_years",
+]
+Unit = Literal["second", "minute", "hour", "day", "month"]
+
+#: More fires a day than one a minute are worth a word.
+_OFTEN = 1440
+# February counts as short here even in leap years: in the others it has no 29th.
+_LONGEST = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_STEP = re.compile(r"(?:\*|[0-9]+)/([0-9]+)")
+_SIZES: dict[Unit, tuple[int, int]] = {
+    "second": (0, 60),
+    "minute": (0, 60),
+    "hour": (0, 24),
+    "day": (1, 31),
+    "month": (1, 12),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Caution:
+    code: CautionCode
+    #: uneven_step: the field, its step, and the gap at the seam; where that depends on the month,
+    #: uneven_months: days and their step.
+    unit: Unit = "minute"
+    step: int = 0
+    gap: int = 0
+    #: every_minute, often: fires a day. short_months: the first day that some months lack.
+    count: int = 0
+
+
+def cautions(trigger: Trigger) -> tuple[Caution, ...]:
+    if not isinstance(trigger, Cron) or interval_of(trigger) is not None:
+        return ()
+    reading = read(trigger)
+    found = [*_days(reading.days), *_uneven_cautions(trigger)]
+    if reading.fires_a_day > _OFTEN:
+        found.append(Caution(code="often", count=reading.fires_a_day))
+    elif len(reading.minutes) == 60 and len(reading.hours) < 24:
+        found.append(Caution(code="every_minute", count=reading.fires_a_day))
+    return tuple(found)
+
+
+def _days(days: DayFields) -> list[Caution]:
+    rule = day_rule(days)
+    found = []
+    if rule.by_date and rule.by_weekday:
+        found.append(Caution(code="both_days" if rule.both else "either_day"))
+    special = days.last or days.nearest or days.last_nearest or days.last_working
+    dates = numbers(days.days & ALL_DATES, 1)
+    alone = rule.by_date is not None and (rule.by_weekday is None or rule.both)
+    if alone and dates and not special:
+        lacking = [month for month in numbers(days.months) if _LONGEST[month - 1] < dates[0]]
+        if dates[0] == 29 and numbers(days.months) == (2,):
+            found.append(Caution(code="leap_years"))
+        elif lacking:
+            found.append(Caution(code="short_months", count=dates[0]))
+    return found
+
+
+def _uneven_cautions(trigger: Cron) -> list[Caution]:
+    body = body_of(trigger)
+    parts = DESCRIPTORS.get(body.lower(), body).split(" ")
+    if len(parts) == 5:
+        parts = ["0", *parts]
+    units: tuple[Unit, ...] = ("second", "minute", "hour", "day", "month")
+    found = []
+    for unit, text in zip(units, parts, strict=False):
+        step = _STEP.fullmatch(text)
+        if step and (caution := _seam(unit, text, int(step[1]))):
+            found.append(caution)
+    return found
+
+
+def _seam(unit: Unit, text: str, step: int) -> Caution | None:
+    low, size = _SIZES[unit]
+    first = low if text.startswith("*") else int(text.partition("/")[0])
+    count = (low + size - 1 - first) // step + 1
+    if step == 1 or count == 1:
+        return None
+    if unit == "day":
+        return Caution(code="uneven_months", unit=unit, step=step)
+    gap = low + size + first - low - (first + (count - 1) * step)
+    return None if gap == step else Caution(code="uneven_step", unit=unit, step=step, gap=gap)
+
+
+# @@ Notes and cautions in words; the catalogues have them in every language.
+
+_NOTES: Mapping[Note, Wording] = {
+    "moved_by_gap": say("its time is skipped when the clocks go forward; it runs at the change"),
+    "repeated_hour_first": say("this hour comes twice when the clocks go back; first time"),
+    "repeated_hour_second": say("this hour comes twice when the clocks go back; second time"),
+    "repeated_hour_once": say(
+        "this hour comes twice when the clocks go back; it runs the first time only"
+    ),
+    "moved_by_calendar": say("its day is excluded; it runs on another one"),
+}
+
+
+def of_note(note: Note) -> Wording:
+    """What is special about one fire."""
+    return _NOTES[note]
+
+
+def of_caution(caution: Caution) -> Wording:
+    """What the author of a trigger may not have meant."""
+    match caution.code:
+        case "either_day":
+            return say(
+                "A day counts if its date or its weekday matches, not only if both do; "
+                "start one of the two fields with * to ask for both"
+            )
+        case "both_days":
+            return say("A day counts only if both its date and its weekday match")
+        case "uneven_step":
+            return _uneven(caution)
+        case "uneven_months":
+            return say(
+                "The step of {step} days starts anew with each month, "
+                "so the gap at its end is another",
+                step=caution.step,
+            )
+        case "every_minute":
+            return say(
+                "Runs in every minute of these hours, {count} times a day; "
+                "put 0 into the minute field for once an hour",
+                count=caution.count,
+            )
+        case "often":
+            return say("Runs {count} times a day", count=caution.count)
+        case "leap_years":
+            return say("Runs in leap years only")
+        case "short_months":
+            return say("Does not run in months without a day {count}", count=caution.count)
+
+
+def _uneven(caution: Caution) -> Wording:
+    match caution.unit:
+        case "second":
+            return counted(
+                "The step of {step} seconds starts anew with each minute; "
+                "the gap there is {count} second",
+                "The step of {step} seconds starts anew with each minute; "
+                "the gap there is {count} seconds",
+                caution.gap,
+                step=caution.step,
+            )
+        case "minute":
+            return counted(
+                "The step of {step} minutes starts anew with each hour; "
+                "the gap there is {count} minute",
+                "The step of {step} minutes starts anew with each hour; "
+                "the gap there is {count} minutes",
+                caution.gap,
+                step=caution.step,
+            )
+        case "hour":
+            return counted(
+                "The step of {step} hours starts anew with each day; the gap there is {count} hour",
+                "The step of {step} hours starts anew with each day; "
+                "the gap there is {count} hours",
+                caution.gap,
+                step=caution.step,
+            )
+        case _:
+            return counted(
+                "The step of {step} months starts anew with each year; "
+                "the gap there is {count} month",
+                "The step of {step} months starts anew with each year; "
+                "the gap there is {count} months",
+                caution.gap,
+                step=caution.step,
+            )
+
+
+def describe(trigger: Trigger, lang: str = "en") -> str:
+    """The trigger in words: `Every day at 02:30, America/New_York time`."""
+    return _described(trigger, lang)
+
+
+@lru_cache(maxsize=4096)
+def _described(trigger: Trigger, lang: str) -> str:
+    # Lists show the words of every row, and a trigger never changes.
+    return sentence(_language(lang), trigger)
+
+
+def note_in_words(note: Note, lang: str = "en") -> str:
+    """The note of a fire (`trigger.fires`) in words."""
+    return in_language(of_note(note), named(lang))
+
+
+def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
+    """What is easily meant otherwise, such as a step that does not divide the hour."""
+    own = [of_note(note) for note in trigger.warnings()]
+    told = (*own, *(of_caution(each) for each in cautions(trigger)))
+    return tuple(in_language(each, named(lang)) for each in told)
+
+
+def remark(words: str, lang: str = "en") -> str:
+    """A warning as a line of its own: `Note: Runs in leap years only.`"""
+    return in_language(say("Note: {remark}.", remark=words), named(lang))
+
+
+def short_weekday(moment: datetime, lang: str = "en") -> str:
+    """`Mon`, `จ.`, `周一`, as the datetime's own clock shows it."""
+    return _language(lang).SHORT_WEEKDAYS[moment.isoweekday() % 7]
+
+
+def _language(lang: str) -> Language:
+    return cast(Language, import_module(LANGUAGES[named(lang)]))

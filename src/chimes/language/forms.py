@@ -1,0 +1,369 @@
+"""The days of a cron expression as forms of speech: what every language says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Literal, Protocol
+
+from chimes.language.cron_sets import (
+    ALL_DATES,
+    ALL_MONTHS,
+    Numbers,
+    Reading,
+    cycle,
+    day_rule,
+    numbers,
+    spans,
+    steps,
+    stretches,
+)
+from chimes.triggers import Calendar, Window
+from chimes.triggers.cron_fields import DayFields
+from chimes.triggers.zones import EPOCH_ORDINAL
+
+WORKING = (1, 2, 3, 4, 5)
+_FROM_MONDAY = (1, 2, 3, 4, 5, 6, 0)
+
+
+DateKind = Literal["day", "days", "step", "nearest", "from_end", "nearest_from_end", "last_working"]
+
+
+@dataclass(frozen=True, slots=True)
+class DateTerm:
+    """One kind of date of a month.
+
+    `day`: `first`. `days`: from `first` to `last`. `step`: every `step` days of these.
+    `nearest`: the Monday to Friday nearest to `first`. `from_end`: `first` days before the last;
+    `nearest_from_end`: the Monday to Friday nearest to that. `last_working`: the last one.
+    """
+
+    kind: DateKind
+    first: int = 0
+    last: int = 0
+    step: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weekdays:
+    """Days of the week, Sunday is 0; all that is empty: none of these."""
+
+    every: Numbers = ()
+    #: Pairs of a day and which of its kind in the month, from 1.
+    nth: tuple[tuple[int, int], ...] = ()
+    last: Numbers = ()
+
+    @property
+    def working(self) -> bool:
+        return self.every == WORKING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Days:
+    """By date, by weekday, by both or, where both are None, every day."""
+
+    dates: tuple[DateTerm, ...] | None
+    weekdays: Weekdays | None
+    #: A day must satisfy both, rather than either.
+    both: bool
+    #: None: all of them.
+    months: Numbers | None
+    years: Numbers | None
+
+    @property
+    def all(self) -> bool:
+        return self.dates is None and self.weekdays is None and self.months is None
+
+
+def days_of(days: DayFields) -> Days:
+    rule = day_rule(days)
+    months = numbers(days.months)
+    return Days(
+        dates=None if rule.by_date is None else _dates(days),
+        weekdays=None if rule.by_weekday is None else _weekdays(days),
+        both=rule.both,
+        months=None if months == ALL_MONTHS else months,
+        years=None if days.years is None else numbers(days.years, 1970),
+    )
+
+
+class DayWords(Protocol):
+    """The words of one language for days; `months` None: in all of them."""
+
+    def every_day(self, months: Numbers | None) -> str: ...
+
+    def on_dates(self, dates: Sequence[DateTerm], months: Numbers | None) -> str: ...
+
+    def on_weekdays(self, weekdays: Weekdays, months: Numbers | None) -> str:
+        """Those of `every`; there are some."""
+
+    def on_special(self, weekdays: Weekdays, months: Numbers | None) -> str:
+        """Those of `nth` and `last`; there are some."""
+
+    def only_if(self, dates: str, weekdays: Weekdays) -> str:
+        """The dates, which are in words already, where they fall on these weekdays."""
+
+    def as_well_as(self, days: str, others: str) -> str: ...
+
+
+def days_phrase(days: Days, words: DayWords) -> str:
+    """`every day`, `every Monday`, `on the 1st of every month`, …"""
+    months = days.months
+    if days.dates is None:
+        return (
+            words.every_day(months)
+            if days.weekdays is None
+            else _weekdays_phrase(days.weekdays, months, words)
+        )
+    dates = words.on_dates(days.dates, months)
+    if days.weekdays is None:
+        return dates
+    if days.both:
+        return words.only_if(dates, days.weekdays)
+    return words.as_well_as(dates, _weekdays_phrase(days.weekdays, months, words))
+
+
+def _weekdays_phrase(weekdays: Weekdays, months: Numbers | None, words: DayWords) -> str:
+    if not weekdays.every:
+        return words.on_special(weekdays, months)
+    plain = words.on_weekdays(weekdays, months)
+    if not (weekdays.nth or weekdays.last):
+        return plain
+    return words.as_well_as(plain, words.on_special(weekdays, months))
+
+
+def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
+    """First and last of each unbroken stretch, the week beginning on Monday."""
+    ordered = tuple(sorted((day - 1) % 7 for day in weekdays))
+    return [
+        (_FROM_MONDAY[first], _FROM_MONDAY[last]) for first, last in stretches(ordered, least=least)
+    ]
+
+
+def is_stretch(values: Numbers) -> bool:
+    """Whether they are three or more in a row."""
+    return len(values) > 2 and len(spans(values)) == 1
+
+
+def _dates(days: DayFields) -> tuple[DateTerm, ...]:
+    dates = numbers(days.days & ALL_DATES, 1)
+    found: list[DateTerm] = []
+    if stepped := steps(dates):
+        found.append(DateTerm("step", stepped.first, stepped.last, stepped.step))
+    else:
+        found += [
+            DateTerm("day" if first == last else "days", first, last)
+            for first, last in stretches(dates)
+        ]
+    found += [DateTerm("nearest", day) for day in sorted(set(days.nearest))]
+    found += [DateTerm("from_end", back) for back in sorted(set(days.last), reverse=True)]
+    found += [
+        DateTerm("nearest_from_end", back) for back in sorted(set(days.last_nearest), reverse=True)
+    ]
+    if days.last_working:
+        found.append(DateTerm("last_working"))
+    return tuple(found)
+
+
+def _weekdays(days: DayFields) -> Weekdays:
+    return Weekdays(
+        every=numbers(days.weekdays),
+        nth=tuple(sorted(set(days.nth))),
+        last=tuple(sorted(set(days.last_weekday))),
+    )
+
+
+# @@ The times of a day as forms of speech: what every language says, before it says it.
+
+_LISTED = 6
+_MOST_STRETCHES = 3
+
+ClockUnit = Literal["second", "minute", "hour"]
+#: From one time of the day to another, as clocks show them.
+Stretch = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Some of the numbers of a unit: minutes 5, 10 and 20."""
+
+    unit: ClockUnit
+    numbers: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Every `step` units; `first` is where it starts within the next larger one."""
+
+    unit: ClockUnit
+    step: int = 1
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """These times of the day, as clocks show them."""
+
+    clocks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeated:
+    """At a rate, all day or in a part of it."""
+
+    rate: Rate
+    #: Every hour at these minutes, every minute at these seconds.
+    at: Values | None = None
+    #: Every few hours, the first time at this one.
+    since: str | None = None
+    #: The part of the day; where the stretches would be many, its hours.
+    stretches: tuple[Stretch, ...] = ()
+    hours: Values | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """Single minutes or seconds within the larger units; None: within every one of them.
+
+    `minutes` is None where `which` are minutes themselves.
+    """
+
+    which: Values | Rate
+    minutes: Values | None
+    hours: Values | None
+
+
+Times = At | Repeated | Listed
+
+
+def times_of(reading: Reading) -> Times:
+    seconds, minutes, hours = reading.seconds, reading.minutes, reading.hours
+    if reading.fires_a_day <= _LISTED:
+        return At(_clocks(hours, minutes, seconds))
+    if seconds != (0,):
+        return _with_seconds(seconds, minutes, hours)
+    if len(minutes) == 1:
+        return _hourly(minutes[0], hours)
+    rate = _rate("minute", minutes)
+    if rate is None:
+        return Listed(which=Values("minute", minutes), minutes=None, hours=_hours(hours))
+    return _in_hours(rate, None, hours, f":{minutes[0]:02d}", f":{minutes[-1]:02d}")
+
+
+def _with_seconds(seconds: Numbers, minutes: Numbers, hours: Numbers) -> Times:
+    rate = _rate("second", seconds)
+    if len(minutes) < 60:
+        which = rate or Values("second", seconds)
+        return Listed(which=which, minutes=Values("minute", minutes), hours=_hours(hours))
+    if rate is None:
+        return _in_hours(Rate("minute"), Values("second", seconds), hours, ":00", ":59")
+    return _in_hours(rate, None, hours, f":00:{seconds[0]:02d}", f":59:{seconds[-1]:02d}")
+
+
+def _hourly(minute: int, hours: Numbers) -> Times:
+    if len(hours) == 24:
+        return Repeated(rate=Rate("hour"), at=Values("minute", (minute,)) if minute else None)
+    if found := cycle(hours, 24):
+        first = f"{found.first:02d}:{minute:02d}"
+        return Repeated(rate=Rate("hour", found.step), since=first)
+    stretches = _stretches(hours, f":{minute:02d}", f":{minute:02d}")
+    if stretches and all(last - first >= 2 for first, last in spans(hours)):
+        return Repeated(rate=Rate("hour"), stretches=stretches)
+    return At(_clocks(hours, (minute,), (0,)))
+
+
+def _in_hours(rate: Rate, at: Values | None, hours: Numbers, first: str, last: str) -> Repeated:
+    if len(hours) == 24:
+        return Repeated(rate=rate, at=at)
+    if stretches := _stretches(hours, first, last):
+        # A stretch shows the first time, so the rate need not.
+        return Repeated(rate=Rate(rate.unit, rate.step), at=at, stretches=stretches)
+    return Repeated(rate=rate, at=at, hours=_hours(hours))
+
+
+def _rate(unit: ClockUnit, values: Numbers) -> Rate | None:
+    if len(values) == 60:
+        return Rate(unit)
+    found = cycle(values, 60)
+    return None if found is None else Rate(unit, found.step, found.first)
+
+
+def _hours(hours: Numbers) -> Values | None:
+    return None if len(hours) == 24 else Values("hour", hours)
+
+
+def _stretches(hours: Numbers, first: str, last: str) -> tuple[Stretch, ...]:
+    """From the first hour's to the last hour's, unless there are many of them."""
+    found = spans(hours)
+    if len(found) > _MOST_STRETCHES:
+        return ()
+    return tuple((f"{start:02d}{first}", f"{end:02d}{last}") for start, end in found)
+
+
+def _clocks(hours: Numbers, minutes: Numbers, seconds: Numbers) -> tuple[str, ...]:
+    end = "" if seconds == (0,) else ":{:02d}"
+    return tuple(
+        f"{hour:02d}:{minute:02d}{end.format(second)}"
+        for hour in hours
+        for minute in minutes
+        for second in seconds
+    )
+
+
+# @@ Durations, moments and exclusions as forms of speech: what the languages share of them.
+
+DurationUnit = Literal["hour", "minute", "second", "millisecond", "microsecond"]
+
+_SHOWN_DATES = 5
+_SIZES: tuple[tuple[DurationUnit, timedelta], ...] = (
+    ("hour", timedelta(hours=1)),
+    ("minute", timedelta(minutes=1)),
+    ("second", timedelta(seconds=1)),
+    ("millisecond", timedelta(milliseconds=1)),
+    ("microsecond", timedelta(microseconds=1)),
+)
+_DAY = timedelta(days=1)
+_WHOLE_DAY = (0, 1440)
+
+
+def duration_parts(value: timedelta) -> list[tuple[int, DurationUnit]]:
+    """The largest units first; those of which there are none are left out."""
+    parts: list[tuple[int, DurationUnit]] = []
+    for unit, size in _SIZES:
+        count, value = divmod(value, size)
+        if count:
+            parts.append((count, unit))
+    return parts or [(0, "second")]
+
+
+def whole_days(value: timedelta) -> int | None:
+    """How many days of 24 hours it is, if it is two or more of them."""
+    return value // _DAY if value % _DAY == timedelta(0) and value > _DAY else None
+
+
+def clock_words(moment: datetime) -> str:
+    """`09:00`, `09:00:05.25`: no more digits than it takes."""
+    if moment.microsecond:
+        return f"{moment:%H:%M:%S.%f}".rstrip("0")
+    return f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
+
+
+def minute_words(minute: int) -> str:
+    """A minute of the day as a clock shows it."""
+    return f"{minute // 60:02d}:{minute % 60:02d}"
+
+
+def shown_dates(calendar: Calendar) -> tuple[list[str], int]:
+    """The first dates of a calendar, and how many more it has."""
+    days = calendar.dates
+    shown = [date.fromordinal(day + EPOCH_ORDINAL).isoformat() for day in days[:_SHOWN_DATES]]
+    return shown, len(days) - len(shown)
+
+
+def all_day(window: Window) -> bool:
+    return (window.start, window.end) == _WHOLE_DAY
+
+
+def past_midnight(window: Window) -> bool:
+    return window.end <= window.start

@@ -1,0 +1,322 @@
+"""Text to trigger, in Thai, English and Chinese (TIME "Words"); never a guess (R1.29)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import NamedTuple
+
+from chimes.errors import InvalidInput, NeedsClarification
+from chimes.i18n import Wording, in_language, joined, say
+from chimes.language.description import describe
+from chimes.language.parser.decide import decide
+from chimes.language.parser.phrases import Meaning
+from chimes.language.parser.recipients import Told, told_in
+from chimes.language.parser.rules import (
+    Ask,
+    Choice,
+    Daily,
+    MonthDays,
+    Named,
+    RelativeDay,
+    RelativeWeekday,
+    Text,
+    fold,
+    language_of,
+)
+from chimes.language.parser.trigger_builder import build
+from chimes.language.round_trip import bounded, reread
+from chimes.triggers import Dialect, Every, Trigger, parse_zone
+from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.moment import to_microseconds
+
+# @@ The same text, made exact: what can be answered to a question by one press (UX A.4).
+
+#: Where no time was said at all.
+_USUAL_TIMES = ("09:00", "12:00", "18:00")
+#: What people mean by abbreviations that several places share, or that say nothing about summer.
+_ZONES: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("est", "edt", "eastern"), ("America/New_York",)),
+    **dict.fromkeys(("cdt", "central"), ("America/Chicago",)),
+    **dict.fromkeys(("mdt", "mountain"), ("America/Denver",)),
+    **dict.fromkeys(("pst", "pdt", "pacific"), ("America/Los_Angeles",)),
+    **dict.fromkeys(("cet", "cest"), ("Europe/Berlin", "Europe/Paris")),
+    **dict.fromkeys(("aest", "aedt"), ("Australia/Sydney",)),
+    **dict.fromkeys(("nzst", "nzdt"), ("Pacific/Auckland",)),
+    "cst": ("America/Chicago", "Asia/Shanghai"),
+    "mst": ("America/Denver", "America/Phoenix"),
+    "ist": ("Asia/Kolkata", "Europe/Dublin", "Asia/Jerusalem"),
+    "bst": ("Europe/London",),
+    "eet": ("Europe/Athens",),
+    "ict": ("Asia/Bangkok", "Asia/Ho_Chi_Minh"),
+    "jst": ("Asia/Tokyo",),
+    "kst": ("Asia/Seoul",),
+    "hkt": ("Asia/Hong_Kong",),
+    "sgt": ("Asia/Singapore",),
+    "msk": ("Europe/Moscow",),
+    "wib": ("Asia/Jakarta",),
+}
+
+
+def answers_to(ask: Ask, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
+    """One for each time or zone that may be meant, or with a usual time; only those that are read
+    without another question. Empty: there is none to offer."""
+    if ask.place is None:
+        return ()
+    start, end = (text.origin[each] for each in ask.place)
+    before, after = text.raw[:start].rstrip(), text.raw[end:].lstrip()
+    meant = ask.readings or _USUAL_TIMES
+    if ask.choice == "zone":
+        meant = _zones(text.folded[ask.place[0] : ask.place[1]])
+    found = (" ".join(part for part in (before, each, after) if part) for each in meant)
+    return tuple(each for each in found if reads(each))
+
+
+def _zones(said: str) -> tuple[str, ...]:
+    return next((_ZONES[word] for word in re.findall("[a-z]+", said) if word in _ZONES), ())
+
+
+# @@ Stable names for the forms of a phrase; the first four are the original's (R1.25–R1.28).
+
+_LANGUAGES = {"th": "thai", "en": "english", "zh": "chinese"}
+
+
+def pattern_of(said: Meaning, language: str) -> str:
+    return f"{_LANGUAGES[language]}_{_form(said)}"
+
+
+def _form(said: Meaning) -> str:
+    if said.delay is not None:
+        return "delay"
+    if said.interval is not None:
+        return "interval"
+    if said.once is not None:
+        return f"{_once(said)}_time"
+    match said.again:
+        case Daily():
+            return "daily_time"
+        case Named():
+            return "weekday_time"
+        case MonthDays():
+            return "monthly_time"
+        case _:
+            return "yearly_time"
+
+
+def _once(said: Meaning) -> str:
+    match said.once:
+        case RelativeDay(days=0):
+            return "today"
+        case RelativeDay(days=1):
+            return "tomorrow"
+        case RelativeDay():
+            return "later_day"
+        case RelativeWeekday():
+            return "coming_weekday"
+        case _:
+            return "date"
+
+
+# @@ What is asked, and examples of what can be read: the only texts of the parser.
+
+_LONGEST_SHOWN = 40
+
+_MESSAGES: Mapping[str, Wording] = {
+    "time": say("At what time?"),
+    "date": say("On which day?"),
+    "past": say("That moment has passed already. When should it be?"),
+    "ambiguous": say("This can be read in more than one way. Which is meant?"),
+    "contradiction": say("These times or days do not go together. Which one is meant?"),
+    "residue": say("Part of the time could not be read. How else can it be said?"),
+    "interval": say("How often, exactly? This interval cannot be kept."),
+    "unit": say("In which unit: seconds, minutes or hours?"),
+}
+_CHOICES: Mapping[Choice, Wording] = {
+    "weekly": say("Only the coming one, or every week?"),
+    "next": say("The one of this week, or of the next?"),
+    "night": say("At the beginning of that day, or at its end?"),
+    "zone": say("In which time zone? Name it as in Asia/Bangkok."),
+    "date": say("Which date exactly? Write it as in 2027-02-10."),
+}
+#: Each of a grammar: they are read, not translated.
+_EXAMPLES = {
+    "en": (
+        "every weekday at 9am summarise the news",
+        "tomorrow at 14:30 call the supplier",
+        "every 15 minutes check the site",
+        "on the last day of every month at 18:00 send the report",
+    ),
+    "th": (
+        "ทุกวัน 09:00 สรุปข่าว",
+        "พรุ่งนี้ 14:30 โทรหาลูกค้า",
+        "ทุกวันจันทร์ 08:30 ส่งรายงาน",
+        "อีก 5 นาที เตือนประชุม",
+    ),
+    "zh": (
+        "每天早上9点总结新闻",
+        "明天下午3点开会",
+        "每周一 08:30 发送报告",
+        "每隔15分钟检查网站",
+    ),
+}
+
+
+class Question(NamedTuple):
+    message: str
+    examples: tuple[str, ...]
+    language: str
+
+
+def question(ask: Ask, language: str) -> Question:
+    """In English where there are no words in the language."""
+    known = language.partition("-")[0].lower()
+    known = known if known in _EXAMPLES else "en"
+    parts = [_MESSAGES[each] for each in ask.missing]
+    if ask.readings:
+        one, other = ask.readings
+        parts.append(say("{one} or {other}?", one=one, other=other))
+    if ask.choice:
+        parts.append(_CHOICES[ask.choice])
+    if ask.words:
+        parts.append(say("Not read: “{words}”.", words=ask.words[:_LONGEST_SHOWN]))
+    return Question(in_language(joined(" ", parts), known), _EXAMPLES[known], known)
+
+
+LONGEST_TEXT = 4096
+_EXPRESSION = re.compile(
+    r"@[a-z]+\b.*|(?:CRON_)?TZ=.*|(?:[0-9*?][0-9*,/?-]*\s+){2}[0-9*?][0-9*,/?-]*\s+\S+\s+\S.*"
+    r"|every\s+[0-9.]+(?:h|m|s|ms|us)[0-9hms.]*|every\s+P\S+"
+    r"|[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9:.,]+(?:Z|[+-][0-9:]+)?(?:\[\S+\])?"
+    r"|(?=.*\*)(?:[0-9*][0-9*,/-]*\s+){2}[0-9a-z*?,/#\s-]+",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parsed:
+    """What a text was understood to say."""
+
+    trigger: Trigger
+    #: The text without its words of time; may be empty.
+    task: str
+    #: The zone named in the text, or the one that was given.
+    timezone: str
+    #: th, en or zh, by the script.
+    language: str
+    #: A stable name of the form that was recognised, such as `thai_daily_time`.
+    pattern: str
+    #: Whom the task says to tell.
+    told: tuple[Told, ...] = ()
+
+
+def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None = None) -> Parsed:
+    """Read a sentence such as `every weekday at 9am summarise the news`.
+
+    Raises NeedsClarification, in the language of the text or in `lang`, for anything that does not
+    say exactly when; InvalidInput for what is no text, no zone, or not an aware `now`.
+    """
+    if not isinstance(text, str):
+        raise InvalidInput(
+            say("text must be text, not {type}", type=type(text).__name__),
+            field="text",
+            code="wrong_type",
+        )
+    if len(text) > LONGEST_TEXT:
+        raise InvalidInput(
+            say(
+                "text may have up to {most} characters, not {count}",
+                most=LONGEST_TEXT,
+                count=len(text),
+            ),
+            field="text",
+            code="too_long",
+        )
+    to_microseconds(now, "now")
+    zone = parse_zone(timezone).name
+    folded = fold(text)
+    language = language_of(folded.folded)
+    try:
+        found = _read(folded, now, zone, language)
+    except Ask as ask:
+        known = reread(text, language)
+        if known is None:
+            answers = answers_to(ask, folded, lambda each: _is_read(each, now, zone))
+            raise _clarification(ask, lang or language, answers) from None
+        if known.next_after(now) is None:
+            raise _clarification(Ask("past"), lang or language) from None
+        return _described(known, zone, language)
+    # What `describe` says means what it was said of, whatever else it might mean (TIME "Words").
+    if describe(found.trigger, language) == text.strip():
+        return replace(found, task="", told=())
+    known = reread(text, language)
+    if known is not None:
+        return _described(known, zone, language)
+    if bounded(text, language):
+        # A long list of dates, say, is not told in full; the task it is surely not.
+        raise _clarification(Ask("residue"), lang or language)
+    return found
+
+
+def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
+    decided = decide(text)
+    zone = decided.said.zone or home
+    return Parsed(
+        trigger=build(decided.said, now, zone, home),
+        task=decided.task,
+        timezone=zone,
+        language=language,
+        pattern=pattern_of(decided.said, language),
+        told=told_in(decided.task),
+    )
+
+
+def _described(trigger: Trigger, zone: str, language: str) -> Parsed:
+    return Parsed(
+        trigger=trigger,
+        task="",
+        timezone=zone if isinstance(trigger, Every) else trigger.zone,
+        language=language,
+        pattern="described",
+    )
+
+
+def _is_read(text: str, now: datetime, home: str) -> bool:
+    try:
+        _read(fold(text), now, home, "en")
+    except Ask:
+        return False
+    return len(text) <= LONGEST_TEXT
+
+
+def _clarification(ask: Ask, language: str, answers: tuple[str, ...] = ()) -> NeedsClarification:
+    found = question(ask, language)
+    return NeedsClarification(
+        found.message,
+        missing=ask.missing,
+        examples=found.examples,
+        answers=answers,
+        language=found.language,
+    )
+
+
+def read_trigger(
+    text: str,
+    *,
+    now: datetime,
+    timezone: str = "UTC",
+    dialect: Dialect = "auto",
+    lang: str | None = None,
+) -> Parsed:
+    """What a person types as a time: an expression (`0 9 * * 1-5`, `@daily`, `every 5m`, a moment)
+    or words.
+
+    An expression has no task, and `expression` as its pattern; it is not checked against `now`.
+    """
+    if isinstance(text, str) and _EXPRESSION.fullmatch(text.strip()):
+        trigger = trigger_from_text(text, timezone, dialect)
+        return Parsed(
+            trigger=trigger, task="", timezone=trigger.zone, language="en", pattern="expression"
+        )
+    return parse(text, now=now, timezone=timezone, lang=lang)

@@ -1,0 +1,586 @@
+"""From a row of parts to what they say together; all or nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
+from chimes.language.parser import en as en_words
+from chimes.language.parser import rules as digits
+from chimes.language.parser import th as th_words
+from chimes.language.parser import zh as zh_words
+from chimes.language.parser.rules import (
+    Ask,
+    AtMinutes,
+    Book,
+    Clock,
+    Daily,
+    Date,
+    Delay,
+    Found,
+    InMonths,
+    Interval,
+    InZone,
+    MonthDays,
+    Named,
+    OnlyOnce,
+    Part,
+    PartOfDay,
+    Period,
+    Portion,
+    Problem,
+    RelativeDay,
+    RelativeMonthDay,
+    RelativeWeekday,
+    Span,
+    is_chinese,
+    is_latin,
+    is_thai,
+    moved_hour,
+)
+from chimes.triggers import zone_names
+
+# @@ Zones named in a text: `Asia/Bangkok`, `Bangkok time`, `เวลากรุงเทพ`, `北京时间`.
+
+_PLACES = {
+    "Asia/Bangkok": "bangkok thailand thai กรุงเทพมหานคร กรุงเทพฯ กรุงเทพ ไทย ประเทศไทย 曼谷 泰国",
+    "Asia/Shanghai": "beijing china shanghai ปักกิ่ง จีน เซี่ยงไฮ้ 北京 中国 上海",
+    "Asia/Hong_Kong": "ฮ่องกง 香港",
+    "Asia/Taipei": "ไทเป ไต้หวัน taiwan 台北 台湾",
+    "Asia/Tokyo": "japan โตเกียว ญี่ปุ่น 东京 日本",
+    "Asia/Seoul": "korea โซล เกาหลี 首尔 韩国",
+    "Asia/Singapore": "สิงคโปร์ 新加坡",
+    "Asia/Kolkata": "india อินเดีย 印度",
+    "Asia/Dubai": "ดูไบ 迪拜",
+    "Asia/Ho_Chi_Minh": "vietnam เวียดนาม 越南",
+    "America/New_York": "นิวยอร์ก 纽约",
+    "America/Los_Angeles": "ลอสแอนเจลิส 洛杉矶",
+    "Europe/London": "uk ลอนดอน อังกฤษ 伦敦 英国",
+    "Europe/Paris": "ปารีส 巴黎",
+    "Europe/Berlin": "germany เบอร์ลิน เยอรมนี 柏林 德国",
+    "Europe/Moscow": "มอสโก 莫斯科",
+    "Australia/Sydney": "ซิดนีย์ 悉尼",
+    "UTC": "utc",
+}
+_WHICH = Problem(("ambiguous",), choice="zone")
+_NAME = re.compile(r"[a-z]{2,16}(?:/[a-z_+\-0-9]{1,20}){1,2}")
+_OFFSET = re.compile(r"(?:utc|gmt) ?[+-] ?[0-9]{1,2}(?::?[0-9]{2})?(?![0-9a-z])")
+# Abbreviations that several places share, or that say nothing about summer time.
+_VAGUE = re.compile(
+    r"(?:est|edt|pst|pdt|cst|cdt|mst|mdt|ist|bst|cet|cest|eet|jst|ict"
+    r"|hkt|sgt|kst|aest|aedt|acst|awst|msk|wib|nzst|nzdt|akst|akdt|pht|myt|pkt|brt"
+    r"|(?:eastern|central|pacific|mountain)(?: (?:standard|daylight))? time"
+    r")(?![a-z0-9])"
+)
+#: The zone that the caller gives.
+_GIVEN = re.compile(r"(?:local|my) time(?![a-z0-9])|(?:ตาม)?เวลาท้องถิ่น|(?:本地|当地)时间")
+_UTC = re.compile(r"(?:utc|gmt)(?: time)?(?![a-z0-9+/-]| ?时间)")
+_THAI_ZONES = re.compile("[ก-๛]")
+_ENGLISH_ZONES = re.compile(
+    r"(?:in )?(?P<place>[a-z][a-z.]{0,15}(?: [a-z.]{1,16}){0,2}?)(?:'s)?"
+    r" (?:local |standard )?time(?![a-z0-9])"
+)
+
+
+@lru_cache(maxsize=1)
+def _by_folded() -> dict[str, str]:
+    return {name.lower(): name for name in zone_names()}
+
+
+@lru_cache(maxsize=1)
+def _places() -> dict[str, str]:
+    known: dict[str, str] = {}
+    for name in sorted(zone_names()):
+        if "/" in name and not name.startswith("Etc/"):
+            known.setdefault(name.rpartition("/")[2].replace("_", " ").lower(), name)
+    return known | {word: zone for zone, words in _PLACES.items() for word in words.split()}
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    words = sorted((word for words in _PLACES.values() for word in words.split()), key=len)
+    other = [re.escape(word) for word in reversed(words) if not word.isascii()]
+    thai = "|".join(word for word in other if _THAI_ZONES.search(word))
+    chinese = "|".join(word for word in other if not _THAI_ZONES.search(word))
+    return (
+        _ENGLISH_ZONES,
+        re.compile(
+            rf"(?:ตาม)?เวลา(?:ท้องถิ่น)?(?:ใน|ของ|ที่)? ?(?:ประเทศ|เมือง|นคร)?(?P<place>{thai}|utc)"
+        ),
+        re.compile(rf"(?P<place>{chinese}|utc) ?(?:当地)?时间"),
+    )
+
+
+def zone_at(text: str, at: int) -> Found | None:
+    """A zone that is named here."""
+    for vague in (_OFFSET, _VAGUE):
+        if found := vague.match(text, at):
+            return Found((_WHICH,), found.end())
+    if found := _GIVEN.match(text, at):
+        return Found((InZone(""),), found.end())
+    if found := _UTC.match(text, at):
+        return Found((InZone("UTC"),), found.end())
+    if found := _NAME.match(text, at):
+        name = _by_folded().get(found[0])
+        if name is not None:
+            end = found.end() + (5 if text.startswith(" time", found.end()) else 0)
+            return Found((InZone(name),), end)
+    for pattern in _patterns():
+        if (found := pattern.match(text, at)) and (name := _places().get(found["place"])):
+            return Found((InZone(name),), found.end())
+    return None
+
+
+# @@ Finding the phrases of time in a text: rows of parts with nothing unread between them.
+
+_DIGITS = Book(digits.RULES)
+_ENGLISH = Book(en_words.RULES)
+_THAI = Book(th_words.RULES)
+_CHINESE = Book(zh_words.RULES)
+#: So many words and signs in a row may join two parts, or lead up to the first.
+_MOST_JOINERS = 8
+_LISTING = re.compile("|".join(["[,、&/+]", en_words.LISTING, th_words.LISTING, zh_words.LISTING]))
+_JOINING = re.compile(
+    "|".join([_LISTING.pattern, "[ ()]", en_words.JOINING, th_words.JOINING, zh_words.JOINING])
+)
+_RANGING = re.compile(r" ?(?:-|to|until|till|through|ถึง|จนถึง|到|至) ?")
+_BETWEEN = re.compile(r" ?(?:and|และ|กับ|和|与) ?")
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """A row of parts and the stretches [start, end) of text that it takes up.
+
+    `listed[i]`: "and", or what means it, stands before part i.
+    """
+
+    stretches: tuple[tuple[int, int], ...]
+    parts: tuple[Part, ...]
+    listed: tuple[bool, ...]
+    #: Where each part stands.
+    places: tuple[tuple[int, int], ...] = ()
+    #: Words of time behind it were left to the task.
+    trimmed: bool = False
+
+    @property
+    def start(self) -> int:
+        return self.stretches[0][0]
+
+    @property
+    def end(self) -> int:
+        return self.stretches[-1][1]
+
+    def joined(self, other: Phrase) -> Phrase:
+        """Both, as if nothing stood between them."""
+        return Phrase(
+            (*self.stretches, *other.stretches),
+            (*self.parts, *other.parts),
+            (*self.listed, *other.listed),
+            (*self.places, *other.places),
+            other.trimmed,
+        )
+
+    def first(self, count: int) -> Phrase:
+        """Its first parts, of one stretch."""
+        return Phrase(
+            ((self.start, self.places[count - 1][1]),),
+            self.parts[:count],
+            self.listed[:count],
+            self.places[:count],
+            trimmed=True,
+        )
+
+
+def phrases(text: str) -> list[Phrase]:
+    """All phrases of time, in their order."""
+    return _Scanner(text).phrases()
+
+
+class _Scanner:
+    """Tries at each place the rules of the script that is found there."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.everything = [_DIGITS, _ENGLISH]
+        if any(map(is_thai, text)):
+            self.everything.append(_THAI)
+        if any(map(is_chinese, text)):
+            self.everything.append(_CHINESE)
+        self.known: dict[int, Found | None] = {}
+
+    def phrases(self) -> list[Phrase]:
+        found: list[Phrase] = []
+        at = 0
+        while at < len(self.text):
+            phrase = None if self.text[at] == " " else self._phrase(at)
+            if phrase is None:
+                at += 1
+            else:
+                found.append(phrase)
+                at = phrase.end
+        return found
+
+    def _phrase(self, start: int) -> Phrase | None:
+        parts: list[Part] = []
+        listed: list[bool] = []
+        places: list[tuple[int, int]] = []
+        end = at = start
+        kept = kept_end = 0
+        joiners = 0
+        while at < len(self.text) and joiners <= _MOST_JOINERS:
+            found = self._part(at)
+            if found is not None:
+                listed += [_is_list(self.text[end:at]), *(False for _ in found.parts[1:])]
+                parts += found.parts
+                places += [(at, found.end)] * len(found.parts)
+                end = at = found.end
+                if _is_loose(parts[-1]):
+                    joiners += _MOST_JOINERS // 2
+                else:
+                    kept, kept_end, joiners = len(parts), end, 0
+                continue
+            after = self._joined(at)
+            if after is None:
+                break
+            joiners += 1
+            at = after
+        # Words such as "until" belong to the time only if something of it follows.
+        if kept == 0:
+            return None
+        return Phrase(
+            ((start, kept_end),), tuple(parts[:kept]), tuple(listed[:kept]), tuple(places[:kept])
+        )
+
+    def _joined(self, at: int) -> int | None:
+        """Behind a space or a word that only joins parts."""
+        found = None if self._is_inside(at) else _JOINING.match(self.text, at)
+        return None if found is None else found.end()
+
+    def _part(self, at: int) -> Found | None:
+        if at not in self.known:
+            self.known[at] = self._read(at)
+        return self.known[at]
+
+    def _read(self, at: int) -> Found | None:
+        if self.text[at] == " " or self._is_inside(at):
+            return None
+        found = zone_at(self.text, at) or self._longest(self._books(at), at)
+        return None if found is None else self._range(at, found)
+
+    def _is_inside(self, at: int) -> bool:
+        """Latin words are entered at their beginning only."""
+        text = self.text
+        return bool(at) and is_latin(text[at]) and is_latin(text[at - 1])
+
+    def _books(self, at: int) -> list[Book]:
+        character = self.text[at]
+        if is_thai(character):
+            return [_THAI]
+        if is_chinese(character):
+            return [_CHINESE]
+        return [_ENGLISH] if character.isalpha() else self.everything
+
+    def _longest(self, books: list[Book], at: int) -> Found | None:
+        found = [each for book in books if (each := book.longest(self.text, at))]
+        return max(found, key=lambda each: each.end, default=None)
+
+    def _range(self, at: int, first: Found) -> Found:
+        """`9:00 to 17:00`; what is no range is returned as it came."""
+        start = first.parts[-1]
+        if not isinstance(start, Clock):
+            return first
+        link = _RANGING.match(self.text, first.end)
+        if link is None and self.text[:at].rstrip().endswith(("between", "ระหว่าง")):
+            link = _BETWEEN.match(self.text, first.end)
+        if link is None:
+            return first
+        last = self._longest(self.everything, link.end())
+        if last is None or len(last.parts) > 1 or not isinstance(last.parts[0], Clock):
+            return first
+        return Found((*first.parts[:-1], Span(start, last.parts[0])), last.end)
+
+
+def _is_list(between: str) -> bool:
+    return _LISTING.search(between) is not None
+
+
+def _is_loose(part: Part) -> bool:
+    return isinstance(part, Problem) and part.loose
+
+
+#: A day that comes once.
+SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
+#: Days that come again.
+Days = Daily | Named | MonthDays | Date
+P = TypeVar("P")
+_NIGHT_ENDS = 6
+#: The hours of Thai that go with a portion: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
+_SIXES: dict[Portion, range] = {
+    "morning": range(6, 12),
+    "afternoon": range(1, 6),
+    "evening": range(4, 7),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What a phrase says, checked for being one thing. Exactly one of three shapes:
+
+    a delay; an interval, perhaps on some days and within some hours; clock times of a day.
+    """
+
+    zone: str | None = None
+    delay: Delay | None = None
+    interval: Interval | None = None
+    span: Span | None = None
+    minutes: AtMinutes | None = None
+    clocks: tuple[Clock, ...] = ()
+    #: The day, if it comes once.
+    once: SingleDay | None = None
+    #: The weekday that a date was said to be.
+    weekday: int | None = None
+    #: The days, if they come again.
+    again: Days | None = None
+    months: frozenset[int] = frozenset()
+
+
+def meaning(phrase: Phrase) -> Meaning:
+    """Raises Ask."""
+    phrase = _with_spans(phrase)
+    parts = phrase.parts
+    problem = next((part for part in parts if isinstance(part, Problem)), None)
+    if problem is not None:
+        raise Ask(*problem.missing, choice=problem.choice)
+    zone = _only([part.name for part in parts if isinstance(part, InZone)])
+    delay = _only(_of(parts, Delay))
+    if delay is not None:
+        if not all(isinstance(part, Delay | InZone | OnlyOnce) for part in parts):
+            raise Ask("contradiction")
+        return Meaning(zone, delay=delay)
+    said = _days(phrase)
+    interval = _only(_of(parts, Interval))
+    found = replace(
+        said,
+        zone=zone,
+        interval=interval,
+        span=_only(_of(parts, Span)),
+        minutes=_only(_of(parts, AtMinutes)),
+        clocks=_clocks(phrase),
+    )
+    if interval is not None:
+        return _checked_interval(found, parts)
+    return _checked_clocks(found, parts)
+
+
+def _with_spans(phrase: Phrase) -> Phrase:
+    """`from` read with what follows it, if that is a span or, for an interval, a time."""
+    repeats = any(isinstance(part, Interval) for part in phrase.parts)
+    parts: list[Part] = []
+    listed: list[bool] = []
+    for part, is_listed in zip(phrase.parts, phrase.listed, strict=True):
+        before = parts[-1] if parts else None
+        if isinstance(before, Problem) and before.opens_span:
+            if isinstance(part, Span):
+                parts[-1] = part
+                continue
+            if isinstance(part, Clock) and repeats:
+                parts[-1] = Span(part, None)
+                continue
+        parts.append(part)
+        listed.append(is_listed)
+    return replace(phrase, parts=tuple(parts), listed=tuple(listed))
+
+
+def _of(parts: Iterable[Part], kind: type[P]) -> list[P]:
+    return [part for part in parts if isinstance(part, kind)]
+
+
+def _only(found: list[P]) -> P | None:
+    """The one thing that was said, perhaps twice."""
+    if not found:
+        return None
+    if any(each != found[0] for each in found):
+        raise Ask("contradiction")
+    return found[0]
+
+
+def _checked_interval(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
+    if found.once is not None or found.clocks or _of(parts, OnlyOnce):
+        raise Ask("contradiction")
+    if _of(parts, PartOfDay):
+        raise Ask("ambiguous")
+    return found
+
+
+def _checked_clocks(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
+    if found.span is not None:
+        raise Ask("ambiguous" if found.once else "interval")
+    if found.minutes is not None:
+        raise Ask("contradiction" if found.clocks else "time")
+    if _of(parts, OnlyOnce) and found.again is not None:
+        raise Ask("contradiction")
+    days = found.once is not None or found.again is not None
+    if not found.clocks:
+        raise Ask("time") if days else Ask("date", "time")
+    if not days:
+        raise Ask("date")
+    if found.once is not None:
+        if len(found.clocks) > 1:
+            raise Ask("ambiguous")
+        if found.clocks[0].midnight:
+            # Of which of the two nights around that day?
+            raise Ask("ambiguous", choice="night")
+    return found
+
+
+def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
+    portions = {part.portion for part in phrase.parts if isinstance(part, PartOfDay)}
+    if len(portions) > 1:
+        raise Ask("contradiction")
+    found: list[Clock] = []
+    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+        if not isinstance(part, Clock):
+            continue
+        if found and not listed and part not in found:
+            raise Ask("contradiction")
+        found.append(part)
+    read = [_placed(each, portions) for each in found]
+    ordered = sorted(set(read), key=lambda each: (each.hour, each.minute, each.second))
+    return tuple(ordered)
+
+
+def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
+    """The clock, on the half of the day that it was said to be in."""
+    plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
+    for portion in portions:
+        if clock.sixes and clock.hour not in _SIXES.get(portion, ()):
+            raise Ask("ambiguous", readings=_halves(clock) if clock.sure == "open" else ())
+        if clock.midnight:
+            raise Ask("ambiguous")
+        if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
+            # As good as midnight: the night before that day, or the one after it?
+            return replace(plain, midnight=True)
+        hour = moved_hour(clock.hour, portion)
+        if clock.sure == "certain":
+            # 9 am "in the evening" is moved, and so is no evening.
+            allowed = clock.hour == hour or (clock.hour >= 12 and isinstance(hour, int))
+            if not allowed or isinstance(hour, Problem):
+                raise Ask("contradiction")
+            return plain
+        if isinstance(hour, Problem):
+            raise Ask(*hour.missing)
+        return replace(plain, hour=hour)
+    if clock.sure == "open":
+        raise Ask("ambiguous", readings=_halves(clock))
+    return plain
+
+
+def _halves(clock: Clock) -> tuple[str, str]:
+    """The two times of day that an open hour may be."""
+    late = clock.hour % 12 + 12
+    early = clock.hour + 6 if clock.sixes and clock.hour < _NIGHT_ENDS else late - 12
+    return f"{early:02}:{clock.minute:02}", f"{late:02}:{clock.minute:02}"
+
+
+def _days(phrase: Phrase) -> Meaning:
+    """Which days: of all day parts together, one reading."""
+    parts = phrase.parts
+    period = _only(_of(parts, Period))
+    months = frozenset[int]().union(*(each.months for each in _of(parts, InMonths)))
+    once: list[SingleDay] = [
+        part
+        for part in parts
+        if isinstance(part, RelativeDay | RelativeWeekday | RelativeMonthDay)
+        or (isinstance(part, Date) and not part.every and (period is None or period.unit != "year"))
+    ]
+    named = _named(phrase)
+    month_days = _month_days(phrase)
+    yearly = [
+        replace(part, every=True)
+        for part in _of(parts, Date)
+        if part.every or (period is not None and period.unit == "year")
+    ]
+    daily = _of(parts, Daily)[:1]
+    if daily and named and _is_each_of(parts, named):
+        daily = []
+    if once:
+        return _once(once, named, bool(daily or month_days or yearly or period or months))
+    kinds: list[Days] = [
+        *daily,
+        *([named] if named else []),
+        *([month_days] if month_days else []),
+        *yearly[:1],
+    ]
+    _only(list(yearly))
+    if len(kinds) > 1:
+        raise Ask("contradiction")
+    if not kinds:
+        if period is not None:
+            raise Ask("date") if _of(parts, Clock) else Ask("date", "time")
+        return Meaning(months=months)
+    return Meaning(again=_recurring(kinds[0], period), months=months)
+
+
+def _is_each_of(parts: tuple[Part, ...], named: Named) -> bool:
+    """`周一到周五每天`: every one of the days that were named before."""
+    kinds = [type(part) for part in parts if isinstance(part, Daily | Named)]
+    return len(named.weekdays) > 1 and kinds[-1] is Daily and kinds.count(Daily) == 1
+
+
+def _once(once: list[SingleDay], named: Named | None, others: bool) -> Meaning:
+    day = _only(once)
+    if others or (named is not None and (named.every or len(named.weekdays) > 1)):
+        raise Ask("contradiction")
+    weekday = None if named is None else next(iter(named.weekdays))
+    return Meaning(once=day, weekday=weekday)
+
+
+def _recurring(days: Days, period: Period | None) -> Days:
+    unit = None if period is None else period.unit
+    if isinstance(days, Daily):
+        if unit is not None:
+            raise Ask("contradiction")
+    elif isinstance(days, Named):
+        if unit not in (None, "week"):
+            raise Ask("contradiction")
+        if not days.every and unit is None and len(days.weekdays) == 1:
+            # The coming one, or every one?
+            raise Ask("ambiguous", choice="weekly")
+    elif isinstance(days, MonthDays):
+        if unit not in (None, "month"):
+            raise Ask("contradiction")
+        if not days.every and unit is None:
+            raise Ask("date")
+    return days
+
+
+def _named(phrase: Phrase) -> Named | None:
+    found: Named | None = None
+    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+        if not isinstance(part, Named):
+            continue
+        if found is None or part.weekdays == found.weekdays:
+            found = Named(part.weekdays, part.every or (found is not None and found.every))
+        elif listed:
+            found = Named(found.weekdays | part.weekdays, found.every or part.every)
+        else:
+            raise Ask("contradiction")
+    return found
+
+
+def _month_days(phrase: Phrase) -> MonthDays | None:
+    found: MonthDays | None = None
+    for part, listed in zip(phrase.parts, phrase.listed, strict=True):
+        if not isinstance(part, MonthDays):
+            continue
+        if found is None:
+            found = part
+        elif listed and found.weekday == part.weekday:
+            terms = (*found.terms, *(term for term in part.terms if term not in found.terms))
+            found = replace(found, terms=terms, every=found.every or part.every)
+        else:
+            raise Ask("contradiction")
+    return found

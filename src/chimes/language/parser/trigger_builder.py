@@ -1,0 +1,257 @@
+"""From a meaning to a trigger. Fire times are the trigger's own business."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, time, timedelta
+
+from chimes.errors import InvalidTrigger
+from chimes.language.parser.phrases import Days, Meaning, SingleDay
+from chimes.language.parser.rules import (
+    Ask,
+    Clock,
+    Daily,
+    Date,
+    MonthDays,
+    Named,
+    RelativeDay,
+    RelativeMonthDay,
+    RelativeWeekday,
+    Span,
+)
+from chimes.triggers import Cron, Every, Once, Trigger
+
+_SECOND = timedelta(seconds=1)
+_MINUTE = timedelta(minutes=1)
+_HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
+
+
+def build(said: Meaning, now: datetime, zone: str, home: str) -> Trigger:
+    """Raises Ask for what is past, never comes, or cannot be said exactly by one trigger.
+
+    `zone` is the one that was named, or else `home`, where the words were said.
+    """
+    if _is_relative(said) and _today(now, zone) != _today(now, home):
+        # Tomorrow there, or tomorrow here?
+        raise Ask("ambiguous", choice="date")
+    try:
+        trigger = _built(said, now, zone)
+    except (InvalidTrigger, OverflowError):
+        if isinstance(said.once, Date) and said.once.year and said.once.year < now.year:
+            raise Ask("past") from None
+        raise Ask("date" if said.once else "interval") from None
+    if trigger.next_after(now) is None:
+        if isinstance(trigger, Once):
+            raise Ask("past")
+        raise Ask("date", "contradiction")
+    return trigger
+
+
+def _is_relative(said: Meaning) -> bool:
+    return isinstance(said.once, RelativeDay | RelativeWeekday | RelativeMonthDay)
+
+
+def _today(now: datetime, zone: str) -> date:
+    return Once(now, timezone=zone).local(now).date()
+
+
+def _built(said: Meaning, now: datetime, zone: str) -> Trigger:
+    if said.delay is not None:
+        return _after(_whole_second(now + said.delay.after), zone)
+    if said.interval is not None:
+        return _interval(said, zone)
+    if said.once is not None:
+        return _once(said, now, zone)
+    assert said.again is not None
+    return _cron(_clock_fields(said.clocks), said, zone)
+
+
+def _after(instant: datetime, zone: str) -> Once:
+    """As wall time, which reads the same in words; as an instant where the wall shows it twice."""
+    local = Once(instant, timezone=zone).local(instant).replace(tzinfo=None)
+    wall = Once(local.isoformat(), timezone=zone)
+    return wall if wall.instant == instant else Once(instant, timezone=zone)
+
+
+def _whole_second(moment: datetime) -> datetime:
+    """Not before it: nobody who says "in five minutes" wants to read microseconds."""
+    return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + _SECOND
+
+
+def _once(said: Meaning, now: datetime, zone: str) -> Once:
+    assert said.once is not None
+    (clock,) = said.clocks
+    day = _single_day(said.once, _today(now, zone))
+    if said.weekday is not None and day.isoweekday() % 7 != said.weekday:
+        raise Ask("contradiction")
+    at = datetime.combine(day, time(clock.hour, clock.minute, clock.second, clock.microsecond))
+    return Once(at.isoformat(), timezone=zone)
+
+
+def _single_day(day: SingleDay, today: date) -> date:
+    match day:
+        case RelativeDay():
+            return today + timedelta(days=day.days)
+        case RelativeWeekday():
+            return _weekday(day, today)
+        case RelativeMonthDay():
+            month = today.year * 12 + today.month - 1 + day.months
+            return _real_date(month // 12, month % 12 + 1, day.day)
+        case _:
+            return _real_date(day.year or today.year, day.month, day.day)
+
+
+def _real_date(year: int, month: int, day: int) -> date:
+    try:
+        return date(year, month, day)
+    except ValueError:
+        raise Ask("date", "contradiction") from None
+
+
+def _weekday(day: RelativeWeekday, today: date) -> date:
+    if day.weeks is None:
+        ahead = (day.weekday - today.isoweekday()) % 7
+        if ahead == 0:
+            raise Ask("ambiguous")
+        return today + timedelta(days=ahead)
+    monday = today - timedelta(days=today.weekday())
+    found = monday + timedelta(days=(day.weekday - 1) % 7, weeks=day.weeks)
+    if day.either and found - today > timedelta(days=7):
+        # "Next Friday", said on a Wednesday.
+        raise Ask("ambiguous", choice="next")
+    return found
+
+
+def _clock_fields(clocks: tuple[Clock, ...]) -> tuple[str, str, str]:
+    """Second, minute and hour fields; all times or none."""
+    seconds = {each.second for each in clocks}
+    minutes = {each.minute for each in clocks}
+    hours = {each.hour for each in clocks}
+    if len(seconds) * len(minutes) * len(hours) != len(clocks):
+        raise Ask("ambiguous")
+    if any(each.microsecond for each in clocks):
+        raise Ask("time")
+    return _numbers(seconds), _numbers(minutes), _numbers(hours)
+
+
+def _numbers(values: set[int] | frozenset[int]) -> str:
+    return ",".join(str(value) for value in sorted(values))
+
+
+def _cron(times: tuple[str, str, str], said: Meaning, zone: str) -> Cron:
+    second, minute, hour = times
+    day, month, weekday = _day_fields(said.again or Daily(), said.months)
+    lead = "" if second == "0" else f"{second} "
+    return Cron(f"{lead}{minute} {hour} {day} {month} {weekday}", timezone=zone)
+
+
+def _day_fields(days: Days, months: frozenset[int]) -> tuple[str, str, str]:
+    """Day-of-month, month and day-of-week fields."""
+    match days:
+        case Daily():
+            return "*", _months(months), "*"
+        case Named():
+            return "*", _months(months), _weekdays(days.weekdays)
+        case MonthDays():
+            within = _months(months)
+            terms = ",".join(days.terms)
+            return ("*", within, terms) if days.weekday else (terms, within, "*")
+        case _:
+            return str(days.day), str(days.month), "*"
+
+
+def _months(months: frozenset[int]) -> str:
+    return _numbers(months) if months and len(months) < 12 else "*"
+
+
+def _weekdays(weekdays: frozenset[int]) -> str:
+    """From Monday on; three or more in a row as a range."""
+    if len(weekdays) == 7:
+        return "*"
+    ordered = sorted((day - 1) % 7 for day in weekdays)
+    if len(ordered) > 2 and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return f"{ordered[0] + 1}-{ordered[-1] + 1}"
+    return _numbers(weekdays)
+
+
+def _interval(said: Meaning, zone: str) -> Trigger:
+    assert said.interval is not None
+    step = said.interval.step
+    everywhere = said.again is None or isinstance(said.again, Daily)
+    if everywhere and not (said.span or said.minutes or said.months):
+        # Named with a zone, an interval that the clock can keep is meant to be kept by it.
+        fields = _grid(step) if said.zone and said.again is None else None
+        return Every(step) if fields is None else _cron(fields, said, zone)
+    if said.minutes is not None:
+        return _cron(_at_minutes(said, step), said, zone)
+    fields = _grid(step)
+    if said.span is not None:
+        fields = _within(step, said.span)
+    if fields is None:
+        raise Ask("interval")
+    return _cron(fields, said, zone)
+
+
+def _at_minutes(said: Meaning, step: timedelta) -> tuple[str, str, str]:
+    assert said.minutes is not None
+    if step % _HOUR or step >= _DAY or _DAY % step or said.span is not None:
+        raise Ask("contradiction")
+    hours = "*" if step == _HOUR else f"*/{step // _HOUR}"
+    return "0", _numbers(said.minutes.minutes), hours
+
+
+def _grid(step: timedelta) -> tuple[str, str, str] | None:
+    """The fields of an interval that the clock can keep: it divides the hour or the day."""
+    if step < _MINUTE:
+        seconds = step // _SECOND
+        even = seconds and timedelta(seconds=seconds) == step and 60 % seconds == 0
+        return (_every(seconds), "*", "*") if even else None
+    if step < _HOUR and step % _MINUTE == timedelta(0) and _HOUR % step == timedelta(0):
+        return "0", _every(step // _MINUTE), "*"
+    if step % _HOUR == timedelta(0) and step < _DAY and _DAY % step == timedelta(0):
+        return "0", "0", _every(step // _HOUR)
+    return None
+
+
+def _every(count: int) -> str:
+    return "*" if count == 1 else f"*/{count}"
+
+
+def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
+    """The fields of an interval from one time of day to another, if both ends are met exactly."""
+    fields = _grid(step)
+    if fields is None or step < _MINUTE:
+        return None
+    start, end = span.start, span.end
+    if end is None:
+        return _from(step, start)
+    if start.hour > end.hour or start.second or end.second:
+        raise Ask("contradiction")
+    if step >= _HOUR:
+        return _hours_within(step // _HOUR, start, end)
+    minutes = step // _MINUTE
+    if start.whole and end.whole:
+        return "0", fields[1], f"{start.hour}-{end.hour}"
+    if start.minute >= minutes or end.minute != 60 - minutes + start.minute:
+        return None
+    field = fields[1] if start.minute == 0 else f"{start.minute}-59/{minutes}"
+    hours = f"{start.hour}-{end.hour}" if start.hour != end.hour else str(start.hour)
+    return "0", field, hours
+
+
+def _hours_within(step: int, start: Clock, end: Clock) -> tuple[str, str, str] | None:
+    if start.minute != end.minute or start.hour >= end.hour or (end.hour - start.hour) % step:
+        return None
+    if step == 1:
+        return "0", str(start.minute), f"{start.hour}-{end.hour}"
+    return "0", str(start.minute), _numbers(set(range(start.hour, end.hour + 1, step)))
+
+
+def _from(step: timedelta, start: Clock) -> tuple[str, str, str] | None:
+    """`every 2 hours from 01:15`, all round the clock."""
+    if step < _HOUR or start.hour >= step // _HOUR or start.second:
+        return None
+    hours = step // _HOUR
+    if start.hour == 0:
+        return "0", str(start.minute), _every(hours)
+    return "0", str(start.minute), f"{start.hour}-23/{hours}"

@@ -1,0 +1,578 @@
+"""What a target must look like to be saved. Every refusal is a 422 that names the field."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from functools import lru_cache
+from typing import assert_never
+
+from chimes.errors import InvalidInput
+from chimes.i18n import say
+from chimes.model.egress import Egress, parse_http_url
+from chimes.model.recipient import ASKED_FOR, Channel, Occasion, Recipient
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
+from chimes.triggers import parse_zone
+
+# @@ What JSON of a caller must look like to be kept.
+
+MAX_ARGUMENT_BYTES = 64 * 1024
+MAX_ARGUMENT_DEPTH = 32
+
+
+def check_arguments(arguments: Mapping[str, object], field: str) -> None:
+    """Plain JSON that every store takes and every reader understands alike."""
+    check_json(arguments, field)
+    check_size(arguments, field, MAX_ARGUMENT_BYTES)
+
+
+def check_size(value: object, field: str, most: int) -> None:
+    """`value` is JSON; as it is written on the wire."""
+    if len(json.dumps(value, ensure_ascii=False).encode()) > most:
+        raise InvalidInput(
+            say(
+                "{field} is longer than {most} bytes",
+                field=field,
+                most=most,
+            ),
+            field=field,
+            code="too_long",
+        )
+
+
+def check_json(value: object, field: str, depth: int = 0) -> None:
+    if depth > MAX_ARGUMENT_DEPTH:
+        raise InvalidInput(
+            say(
+                "nested deeper than {most} levels",
+                most=MAX_ARGUMENT_DEPTH,
+            ),
+            field=field,
+            code="json_too_deep",
+        )
+    match value:
+        case None | bool() | int():
+            pass
+        case float():
+            if not math.isfinite(value):
+                raise InvalidInput(
+                    say("{value} is not a JSON number", value=value), field=field, code="bad_number"
+                )
+        case str():
+            if "\x00" in value:
+                raise InvalidInput(
+                    say("a NUL character is not allowed"), field=field, code="not_text"
+                )
+            encoded(value, field)
+        case Mapping():
+            for key, inner in value.items():
+                if not isinstance(key, str):
+                    raise InvalidInput(
+                        say("the keys of JSON are texts"), field=field, code="wrong_type"
+                    )
+                check_json(key, field, depth + 1)
+                check_json(inner, f"{field}.{key}", depth + 1)
+        case list() | tuple():
+            for place, inner in enumerate(value):
+                check_json(inner, f"{field}[{place}]", depth + 1)
+        case _:
+            raise InvalidInput(
+                say("{type} cannot be written as JSON", type=type(value).__name__),
+                field=field,
+                code="wrong_type",
+            )
+
+
+def encoded(text: str, field: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(say("not valid Unicode text"), field=field, code="not_text") from None
+
+
+# @@ What an action must look like to be saved. Lengths are those of seed 0's columns.
+
+#: R0.4, R0.6-R0.8, R0.17.
+MAX_ID_LENGTH = 40
+MAX_IDENTITIES = 10_000
+MAX_IDENTITIES_BYTES = 128 * 1024
+
+_CONTROL_ACTION_RULES = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+def check_action_target(target: ActionTarget) -> None:
+    check_action_id(target.action_type_id, "action_type_id")
+    check_action_id(target.kn_id, "kn_id")
+    check_action_id(target.branch, "branch")
+    _check_identities(target.identities)
+    check_arguments(target.params, "params")
+    for value, field in ((target.account_id, "account.id"), (target.account_type, "account.type")):
+        if value:
+            check_action_id(value, field)
+
+
+def check_action_id(value: str, field: str) -> None:
+    """Ids are of others' making: any text that fits into a path and a header."""
+    if not value.strip():
+        raise InvalidInput(say("{field} is needed", field=field), field=field, code="missing")
+    if len(value) > MAX_ID_LENGTH:
+        raise InvalidInput(
+            say(
+                "{field} has at most {most} characters",
+                field=field,
+                most=MAX_ID_LENGTH,
+            ),
+            field=field,
+            code="too_long",
+        )
+    if value in (".", ".."):
+        # In a path they mean another one.
+        raise InvalidInput(
+            say("{field} cannot be {value!r}", field=field, value=value),
+            field=field,
+            code="bad_name",
+        )
+    if _CONTROL_ACTION_RULES.search(value):
+        raise InvalidInput(
+            say("{field} holds a control character", field=field), field=field, code="not_text"
+        )
+    encoded(value, field)
+
+
+def _check_identities(identities: tuple[object, ...]) -> None:
+    if len(identities) > MAX_IDENTITIES:
+        raise InvalidInput(
+            say("more than {most} identities", most=MAX_IDENTITIES),
+            field="identities",
+            code="too_many",
+        )
+    for place, identity in enumerate(identities):
+        if not isinstance(identity, Mapping):
+            raise InvalidInput(
+                say("an identity is a JSON object"),
+                field=f"identities[{place}]",
+                code="wrong_type",
+            )
+    check_json(identities, "identities")
+    check_size(identities, "identities", MAX_IDENTITIES_BYTES)
+
+
+MAX_BODY_BYTES = 64 * 1024
+MAX_PROMPT_BYTES = 64 * 1024
+MAX_MESSAGE_BYTES = 64 * 1024
+MAX_TOKENS = 1_000_000
+MAX_NAME_LENGTH = 200
+MAX_SOURCE_NAME_LENGTH = 100
+MAX_HEADERS = 100
+MAX_HEADER_VALUE_BYTES = 8 * 1024
+MAX_HEADER_NAME_LENGTH = 128
+MAX_EXPECTED_STATUSES = 20
+MAX_SIGNING_SECRETS = 5
+SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix, not a secret
+SECRET_BYTES = range(24, 65)
+
+_NAME = re.compile(r"\w[\w.-]*")
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_SECRET_PLACEHOLDER = re.compile(r"\{\{\s*secret[.:\s]")
+
+#: Ours to send: framing, routing, and the identity of a run (S38).
+RESERVED_HEADERS = frozenset(
+    {
+        "connection", "content-length", "cookie", "cookie2", "expect", "host", "http2-settings",
+        "idempotency-key", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade",
+        "x-ksana-run-id",
+    }
+)  # fmt: skip
+RESERVED_PREFIXES = ("proxy-", "webhook-", "x-chimes-")
+REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
+
+
+def check_target(target: Target, *, egress: Egress | None = None) -> None:
+    """Whatever can be said about a target by itself; whether anybody offers it is the service's
+    question."""
+    match target:
+        case HttpTarget():
+            check_http_target(target, egress=egress)
+        case TaskTarget():
+            check_name(target.name)
+            check_arguments(target.args, "args")
+        case FlowTarget():
+            check_name(target.name)
+            check_arguments(target.input, "input")
+        case SyncTarget():
+            check_source_name(target.source, "source")
+            check_source_name(target.collection, "collection")
+        case AgentTarget():
+            check_prompt(target)
+        case ActionTarget():
+            check_action_target(target)
+        case MessageTarget():
+            check_message(target)
+        case _:
+            assert_never(target)
+
+
+def check_message(target: MessageTarget) -> None:
+    if not target.text.strip():
+        raise InvalidInput(say("a message needs its text"), field="text", code="missing")
+    if len(encoded(target.text, "text")) > MAX_MESSAGE_BYTES:
+        raise InvalidInput(
+            say("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
+            field="text",
+            code="too_long",
+        )
+    if "\x00" in target.text:
+        raise InvalidInput(say("a message has no NUL characters"), field="text", code="bad_text")
+
+
+def check_prompt(target: AgentTarget) -> None:
+    if not target.prompt.strip():
+        raise InvalidInput(say("a prompt is needed"), field="prompt", code="missing")
+    if len(encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
+        raise InvalidInput(
+            say("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
+            field="prompt",
+            code="too_long",
+        )
+    if "\x00" in target.prompt:
+        raise InvalidInput(say("a NUL character is not allowed"), field="prompt", code="not_text")
+    if target.pipeline not in ("", "openai", "runs"):
+        raise InvalidInput(
+            say("a pipeline is openai or runs"), field="pipeline", code="unknown_pipeline"
+        )
+    if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
+        raise InvalidInput(
+            say("a model has at most {most} characters", most=MAX_NAME_LENGTH),
+            field="model",
+            code="bad_name",
+        )
+    if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
+        raise InvalidInput(
+            say("max_tokens lies between 1 and {most}", most=MAX_TOKENS),
+            field="max_tokens",
+            code="out_of_range",
+        )
+
+
+def check_name(name: str) -> None:
+    """The name of a task or a flow: a word, never a path and never something to import (S66)."""
+    if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            say(
+                "a name has 1 to {most} letters, digits and any of _ . -",
+                most=MAX_NAME_LENGTH,
+            ),
+            field="name",
+            code="bad_name",
+        )
+
+
+def check_source_name(name: str, field: str) -> None:
+    """The id of a source or of a collection: they are parts of keys and of task ids."""
+    if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            say(
+                "{field}: 1 to {most} letters, digits and any of _ . -",
+                field=field,
+                most=MAX_SOURCE_NAME_LENGTH,
+            ),
+            field=field,
+            code="bad_name",
+        )
+
+
+def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:
+    """With `egress`, a URL whose address or port can be seen to be denied is refused as well;
+    names are judged when they are dialled."""
+    check_method(target.method)
+    url = parse_http_url(target.url)
+    if egress is not None and (denial := egress.literal_verdict(url)) is not None:
+        raise InvalidInput(str(denial), field="url", code="egress_denied")
+    _check_headers(target)
+    _check_body(target.body)
+    _check_expected_status(target.expected_status)
+    check_signing(target.signing_secrets)
+    _check_secret_placeholders(target)
+
+
+@lru_cache(maxsize=256)
+def signing_key(secret: str) -> bytes:
+    """The key in a Standard Webhooks secret, `whsec_` and base64."""
+    if not secret.startswith(SECRET_PREFIX):
+        raise _bad_secret(say("a signing secret must start with whsec_"))
+    encoded = secret.removeprefix(SECRET_PREFIX)
+    try:
+        key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise _bad_secret(say("a signing secret must be whsec_ and base64")) from None
+    if len(key) not in SECRET_BYTES:
+        raise _bad_secret(
+            say(
+                "a signing secret must hold {least} to {most} bytes, not {count}",
+                least=SECRET_BYTES[0],
+                most=SECRET_BYTES[-1],
+                count=len(key),
+            )
+        )
+    return key
+
+
+def _bad_secret(message: str) -> InvalidInput:
+    return InvalidInput(message, field="signing_secrets", code="signing_secret")
+
+
+def check_method(method: str) -> None:
+    if len(method) > 32 or not _TOKEN.fullmatch(method):
+        raise InvalidInput(
+            say("the method must be a word such as GET or POST"), field="method", code="method"
+        )
+    if method.upper() in REFUSED_METHODS:
+        raise InvalidInput(
+            say("{method} cannot be used", method=method.upper()), field="method", code="method"
+        )
+
+
+def _check_headers(target: HttpTarget) -> None:
+    if len(target.headers) > MAX_HEADERS:
+        raise InvalidInput(
+            say("more than {most} headers", most=MAX_HEADERS),
+            field="headers",
+            code="too_many_headers",
+        )
+    seen: set[str] = set()
+    for name, value in target.headers.items():
+        check_header_name(name)
+        lower = name.lower()
+        if lower in seen:
+            raise _bad_header(name, say("{name} is given twice", name=name), "header_twice")
+        seen.add(lower)
+        _check_header_value(name, value)
+
+
+def check_header_name(name: str) -> None:
+    if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
+        raise InvalidInput(
+            say("{name!r} is not a header name", name=name[:MAX_HEADER_NAME_LENGTH]),
+            field="headers",
+            code="header_name",
+        )
+    lower = name.lower()
+    if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
+        raise _bad_header(name, say("{name} is set by Chimes itself", name=name), "header_reserved")
+
+
+def _check_header_value(name: str, value: str) -> None:
+    if _CONTROL.search(value):
+        raise _bad_header(name, say("{name} holds a control character", name=name), "header_value")
+    if len(encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
+        raise _bad_header(
+            name,
+            say(
+                "{name} is longer than {most} bytes",
+                name=name,
+                most=MAX_HEADER_VALUE_BYTES,
+            ),
+            "header_too_long",
+        )
+
+
+def _bad_header(name: str, message: str, code: str) -> InvalidInput:
+    return InvalidInput(message, field=f"headers.{name}", code=code)
+
+
+def _check_body(body: str) -> None:
+    if len(encoded(body, "body")) > MAX_BODY_BYTES:
+        raise InvalidInput(
+            say("the body is longer than {most} bytes", most=MAX_BODY_BYTES),
+            field="body",
+            code="body_too_long",
+        )
+    if "\x00" in body:
+        raise InvalidInput(say("the body holds a NUL character"), field="body", code="not_text")
+
+
+def _check_expected_status(statuses: tuple[int, ...]) -> None:
+    if len(statuses) > MAX_EXPECTED_STATUSES or any(
+        not 200 <= status <= 599 for status in statuses
+    ):
+        raise InvalidInput(
+            say(
+                "expected_status must be at most {most} numbers from 200 to 599",
+                most=MAX_EXPECTED_STATUSES,
+            ),
+            field="expected_status",
+            code="expected_status",
+        )
+
+
+def check_signing(secrets: tuple[str, ...]) -> None:
+    if len(secrets) > MAX_SIGNING_SECRETS:
+        raise _bad_secret(
+            say(
+                "more than {most} signing secrets",
+                most=MAX_SIGNING_SECRETS,
+            )
+        )
+    for secret in secrets:
+        signing_key(secret)
+
+
+def _check_secret_placeholders(target: HttpTarget) -> None:
+    """No stored secrets exist, so one that is named belongs to nobody here (S45)."""
+    texts = {"url": target.url, "body": target.body}
+    texts |= {f"headers.{name}": value for name, value in target.headers.items()}
+    for field, text in texts.items():
+        if _SECRET_PLACEHOLDER.search(text):
+            raise InvalidInput(say("there is no such secret"), field=field, code="unknown_secret")
+
+
+# @@ What recipients must look like to be saved. Every refusal is a 422 that names its place.
+
+MOST_RECIPIENTS = 10
+MAX_ADDRESS_LENGTH = 254
+LANGUAGES = ("", "en", "th", "zh")
+LONGEST_LATENESS = timedelta(days=7)
+
+_CHAT_ID = re.compile(r"-?[1-9][0-9]{0,18}")
+_CHAT_NAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
+_ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
+_LABEL = r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)"
+_ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_LABEL})*")
+
+
+def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None = None) -> None:
+    """With `egress`, a URL that can be seen to be denied is refused as well."""
+    if len(recipients) > MOST_RECIPIENTS:
+        raise InvalidInput(
+            say("at most {most} recipients", most=MOST_RECIPIENTS),
+            field="delivery",
+            code="too_many",
+        )
+    seen: set[tuple[Channel, str]] = set()
+    for place, recipient in enumerate(recipients):
+        try:
+            _check(recipient, egress)
+            if (recipient.channel, recipient.to) in seen:
+                raise InvalidInput(
+                    say("named twice; put both under `on`"), field="to", code="twice"
+                )
+        except InvalidInput as error:
+            raise error.within(f"delivery[{place}]") from None
+        seen.add((recipient.channel, recipient.to))
+
+
+def is_chat_id(text: str) -> bool:
+    """Whether it is the number of a chat, and not a public name."""
+    return _CHAT_ID.fullmatch(text) is not None
+
+
+def _check(recipient: Recipient, egress: Egress | None) -> None:
+    match recipient.channel:
+        case Channel.INBOX:
+            if recipient.to:
+                raise InvalidInput(
+                    say("the inbox is the owner's; leave `to` out"), field="to", code="not_empty"
+                )
+        case Channel.TELEGRAM:
+            if not is_chat_id(recipient.to) and not _CHAT_NAME.fullmatch(recipient.to):
+                raise InvalidInput(
+                    say("a chat is its number, or @ and its public name"),
+                    field="to",
+                    code="bad_chat",
+                )
+        case Channel.WEBHOOK:
+            _check_url(recipient.to, egress)
+        case Channel.EMAIL:
+            if len(recipient.to) > MAX_ADDRESS_LENGTH or not _ADDRESS.fullmatch(recipient.to):
+                raise InvalidInput(
+                    say("an address such as ada@example.com"), field="to", code="bad_address"
+                )
+        case _:
+            assert_never(recipient.channel)
+    _check_occasions(recipient.on, "on")
+    if not recipient.on:
+        raise InvalidInput(
+            say("say when: success, failure, recovery, late or always"), field="on", code="missing"
+        )
+    _check_times(recipient)
+    if recipient.language not in LANGUAGES:
+        raise InvalidInput(
+            say("a language is en, th or zh"), field="language", code="unknown_language"
+        )
+    if recipient.signing_secrets and recipient.channel is not Channel.WEBHOOK:
+        raise InvalidInput(
+            say("only a webhook is signed"), field="signing_secrets", code="signing_secret"
+        )
+    check_signing(recipient.signing_secrets)
+
+
+def _check_occasions(given: Sequence[Occasion], field: str) -> None:
+    for each in given:
+        if each not in ASKED_FOR:
+            raise InvalidInput(
+                say("{word!r} is nothing that runs do", word=each.value),
+                field=field,
+                code="unknown_occasion",
+            )
+
+
+def _check_times(recipient: Recipient) -> None:
+    if not timedelta() < recipient.late_after <= LONGEST_LATENESS:
+        raise InvalidInput(
+            say("a run is late after a moment, at most after a week"),
+            field="late_after",
+            code="out_of_range",
+        )
+    if (quiet := recipient.quiet) is not None:
+        if recipient.channel is Channel.INBOX:
+            raise InvalidInput(
+                say("an inbox disturbs nobody: it has no quiet hours"),
+                field="quiet",
+                code="not_empty",
+            )
+        if quiet.start == quiet.end:
+            raise InvalidInput(
+                say("quiet hours begin and end at different times"),
+                field="quiet.to",
+                code="out_of_range",
+            )
+        _check_occasions(quiet.but, "quiet.except")
+        _check_zone(quiet.zone, "quiet.zone")
+    if (digest := recipient.digest) is not None:
+        if not 0 <= digest.weekday <= 6:
+            raise InvalidInput(
+                say("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
+            )
+        _check_occasions(digest.but, "digest.except")
+        _check_zone(digest.zone, "digest.zone")
+
+
+def _check_zone(name: str, field: str) -> None:
+    """One that is left out is the owner's, found when it is saved."""
+    if name:
+        parse_zone(name, field=field)
+
+
+def _check_url(text: str, egress: Egress | None) -> None:
+    try:
+        url = parse_http_url(text)
+    except InvalidInput as error:
+        error.field = "to"
+        raise
+    if egress is not None and (denial := egress.literal_verdict(url)) is not None:
+        raise InvalidInput(str(denial), field="to", code="egress_denied")

@@ -1,0 +1,1 @@
+"""Notifications: message text, channels and delivery outcomes."""

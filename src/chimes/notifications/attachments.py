@@ -1,0 +1,185 @@
+"""Artifacts as files: fetched within a deadline and a size, from where that is allowed.
+
+Files lie in memory until they are sent, in a mail several times over. So a letter with files has a
+place from the first fetch to the end of its sending, there are few places, and each is small
+(I14).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import unquote, urljoin, urlsplit
+
+import aiohttp
+
+from chimes.errors import InvalidInput
+from chimes.model.egress import Egress, parse_http_url
+from chimes.model.notification import Artifact
+from chimes.notifications.text import one_line
+from chimes.targets.http.connection import EgressDenied, GuardedConnector, Lookup, system_lookup
+from chimes.targets.http.request import wire_url
+
+#: Of all files of a letter together, as mail servers have it.
+MOST_BYTES = 10 * 1024 * 1024
+#: For all files of a letter together, waiting for a place included. What is late is a link.
+SECONDS = 30.0
+#: Letters with files in hand at once.
+PLACES = 2
+CONNECTIONS = 8
+PIECE = 64 * 1024
+LONGEST_FILE_NAME = 100
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class File:
+    name: str
+    content: bytes
+    content_type: str
+
+
+class Fetcher:
+    """The pipeline that made the artifacts is a place that the operator chose; any other one is
+    called under the rules for callbacks (S33)."""
+
+    def __init__(
+        self,
+        *,
+        egress: Egress,
+        user_agent: str,
+        agent_url: str = "",
+        agent_key: str = "",
+        lookup: Lookup = system_lookup,
+        seconds: float = SECONDS,
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        self._egress = egress
+        self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
+        self._agent_url, self._agent_login = _without_login(agent_url)
+        self._agent_key = agent_key
+        self._lookup = lookup
+        self._seconds = seconds
+        self._most_bytes = most_bytes
+        self._places = asyncio.Semaphore(PLACES)
+        self._agents: aiohttp.ClientSession | None = None
+        self._others: aiohttp.ClientSession | None = None
+
+    async def open(self) -> None:
+        self._agents = self._session(aiohttp.TCPConnector(limit=CONNECTIONS))
+        self._others = self._session(
+            GuardedConnector(rules=self._egress, limit=CONNECTIONS, lookup=self._lookup)
+        )
+
+    async def close(self) -> None:
+        for session in (self._agents, self._others):
+            if session is not None:
+                await session.close()
+
+    def _session(self, connector: aiohttp.BaseConnector) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            timeout=aiohttp.ClientTimeout(total=self._seconds),
+        )
+
+    @asynccontextmanager
+    async def fetching(self, count: int) -> AsyncIterator[Fetching]:
+        """For one letter with this many files, until it is sent."""
+        if not count:
+            yield Fetching(self, bytes_left=0, seconds_left=0)
+            return
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout(self._seconds):
+                await self._places.acquire()
+        except TimeoutError:
+            yield Fetching(self, bytes_left=0, seconds_left=0)
+            return
+        try:
+            left = self._seconds - (loop.time() - began)
+            yield Fetching(self, bytes_left=self._most_bytes, seconds_left=left)
+        finally:
+            self._places.release()
+
+    async def get(self, artifact: Artifact, most_bytes: int) -> File | None:
+        destination = parse_http_url(urljoin(self._agent_url, artifact.url))
+        headers = dict(self._headers)
+        session = self._others
+        if self._agent_url and destination.origin == parse_http_url(self._agent_url).origin:
+            session = self._agents
+            if self._agent_key or self._agent_login:
+                bearer = f"Bearer {self._agent_key}"
+                headers["Authorization"] = bearer if self._agent_key else self._agent_login
+        assert session is not None, "open() comes first"
+        url = wire_url(destination, destination.tail)
+        async with session.get(url, headers=headers, allow_redirects=False) as answer:
+            encoded = answer.headers.get("Content-Encoding", "identity")
+            if answer.status != 200 or encoded != "identity":
+                return None
+            content = await _content(answer, most_bytes)
+        if not content:
+            return None
+        return File(
+            name=_file_name(artifact.name),
+            content=content,
+            content_type=answer.content_type or "application/octet-stream",
+        )
+
+
+class Fetching:
+    """What is left of a letter's room and time."""
+
+    def __init__(self, fetcher: Fetcher, *, bytes_left: int, seconds_left: float) -> None:
+        self._fetcher = fetcher
+        self._bytes_left = bytes_left
+        self._seconds_left = seconds_left
+
+    async def fetch(self, artifact: Artifact) -> File | None:
+        """None: it cannot be had, is not to be had, is late, or is too large."""
+        if self._bytes_left <= 0 or self._seconds_left <= 0:
+            return None
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        file = None
+        with suppress(
+            aiohttp.ClientError, EgressDenied, OSError, TimeoutError, InvalidInput, ValueError
+        ):
+            async with asyncio.timeout(self._seconds_left):
+                file = await self._fetcher.get(artifact, self._bytes_left)
+        self._seconds_left -= loop.time() - began
+        self._bytes_left -= len(file.content) if file is not None else 0
+        return file
+
+
+async def _content(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
+    """Nothing, if it is more than is allowed."""
+    if (answer.content_length or 0) > most_bytes:
+        return b""
+    found = bytearray()
+    async for piece in answer.content.iter_chunked(PIECE):
+        found += piece
+        if len(found) > most_bytes:
+            return b""
+    return bytes(found)
+
+
+def _without_login(url: str) -> tuple[str, str]:
+    """The address with a slash behind it, and the header for whoever logs in there."""
+    if not url:
+        return "", ""
+    parts = urlsplit(url.rstrip("/") + "/")
+    if parts.username is None:
+        return parts.geturl(), ""
+    user, password = unquote(parts.username), unquote(parts.password or "")
+    bare = parts._replace(netloc=parts.netloc.rpartition("@")[2])
+    return bare.geturl(), aiohttp.encode_basic_auth(user, password)
+
+
+def _file_name(name: str) -> str:
+    """A name, never a way to a place."""
+    last = one_line(name).replace("\\", "/").rpartition("/")[2].strip(". ")
+    return last[-LONGEST_FILE_NAME:] or "file"

@@ -1,0 +1,266 @@
+"""E-mail over SMTP: the standard library's client, in threads of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import smtplib
+import socket
+import ssl
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from email.headerregistry import Address
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, parseaddr
+from urllib.parse import unquote, urlsplit
+
+from chimes.errors import ConfigError
+from chimes.i18n import say
+from chimes.model.recipient import Channel
+from chimes.notifications.attachments import Fetcher, Fetching, File
+from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.message import link_line
+from chimes.notifications.text import one_line
+
+SECONDS = 60.0
+#: For one answer of the server.
+ANSWER_SECONDS = 20.0
+LONGEST_SUBJECT = 200
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Server:
+    host: str
+    port: int
+    #: From the first byte on (smtps).
+    tls: bool
+    user: str = ""
+    password: str = ""
+
+
+def server_of(url: str) -> Server:
+    """Raises ConfigError, without the password."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
+        raise ConfigError(
+            say("smtp_url: expected smtp://user:password@host:port, or smtps://"), key="smtp_url"
+        )
+    tls = parts.scheme == "smtps"
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    if not (user + password).isascii():
+        raise ConfigError(say("smtp_url: user and password must be ASCII text"), key="smtp_url")
+    usual = 465 if tls else 587 if user else 25
+    return Server(
+        host=parts.hostname,
+        port=port or usual,
+        tls=tls,
+        user=user,
+        password=password,
+    )
+
+
+def sender_of(text: str) -> Address:
+    """`Chimes <chimes@example.com>`, or the address alone."""
+    name, address = parseaddr(text)
+    try:
+        if not address or "@" not in address:
+            raise ValueError
+        return Address(display_name=name, addr_spec=address)
+    except Exception:
+        # The parser of the standard library raises whatever it stumbles over.
+        raise ConfigError(
+            say("smtp_from: expected an address such as chimes@example.com"), key="smtp_from"
+        ) from None
+
+
+class Email:
+    channel = Channel.EMAIL
+    places = 16
+
+    def __init__(
+        self,
+        *,
+        server: Server,
+        sender: Address,
+        fetcher: Fetcher,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = SECONDS,
+        answer_seconds: float = ANSWER_SECONDS,
+    ) -> None:
+        self._server = server
+        self._sender = sender
+        self._fetcher = fetcher
+        self._tls = tls
+        self._seconds = seconds
+        self._answer_seconds = answer_seconds
+        self._threads: ThreadPoolExecutor | None = None
+
+    async def open(self) -> None:
+        await self._fetcher.open()
+        self._threads = ThreadPoolExecutor(self.places, thread_name_prefix="chimes-smtp")
+
+    async def close(self) -> None:
+        await self._fetcher.close()
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def send(self, letter: Letter) -> Result:
+        async with self._fetcher.fetching(len(letter.message.files)) as fetching:
+            mail = await self._mail(letter, fetching)
+            if mail is None:
+                return Refused(error=say("this is no e-mail address"), code="bad_address")
+            return await self._in_thread(mail)
+
+    async def _mail(self, letter: Letter, fetching: Fetching) -> EmailMessage | None:
+        """Alone with what is in it: the files as they came are gone when it is sent."""
+        fetched = [(each, await fetching.fetch(each)) for each in letter.message.files]
+        files = [file for _, file in fetched if file is not None]
+        links = [link_line(artifact) for artifact, file in fetched if file is None]
+        try:
+            to = Address(addr_spec=letter.recipient.to)
+            return mail_of(letter, self._sender, to, files, links)
+        except Exception:
+            # Saved under other rules; see `sender_of`.
+            return None
+
+    async def _in_thread(self, mail: EmailMessage) -> Result:
+        assert self._threads is not None, "open() comes first"
+        talk = _Talk(self._server, self._sender.domain, self._tls, self._answer_seconds)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._threads, talk.result_of, mail)
+        try:
+            async with asyncio.timeout(self._seconds):
+                return await asyncio.shield(work)
+        except TimeoutError:
+            return Retry(
+                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+            )
+        finally:
+            # The thread would wait on otherwise, and hold its place.
+            talk.hang_up()
+
+
+class _Talk:
+    """One conversation with the server, in a thread."""
+
+    def __init__(
+        self, server: Server, ours: str, tls: ssl.SSLContext | None, seconds: float
+    ) -> None:
+        """`ours`: the name to greet with; asking the system for one may take its time."""
+        self._server = server
+        self._ours = ours
+        self._tls = tls
+        self._seconds = seconds
+        self._client: smtplib.SMTP | None = None
+
+    def hang_up(self) -> None:
+        sock = self._client.sock if self._client is not None else None
+        if sock is not None:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def result_of(self, mail: EmailMessage) -> Result:
+        try:
+            self._send(mail)
+        except smtplib.SMTPAuthenticationError:
+            error = say("the server does not accept user and password: check CHIMES_SMTP_URL")
+            return Retry(error=error, code="bad_login")
+        except smtplib.SMTPRecipientsRefused as refused:
+            return _judged(*next(iter(refused.recipients.values())))
+        except smtplib.SMTPResponseException as answer:
+            return _judged(answer.smtp_code, answer.smtp_error)
+        except smtplib.SMTPNotSupportedError:
+            return Refused(error=say("the server cannot take this address"), code="not_supported")
+        except ssl.SSLCertVerificationError:
+            return Retry(error=say("the server's certificate was not accepted"), code="tls")
+        except _Unsafe as unsafe:
+            return Refused(error=unsafe.args[0], code="no_tls")
+        except (smtplib.SMTPException, OSError, UnicodeError) as failed:
+            text = say("the mail server cannot be reached: {type}", type=type(failed).__name__)
+            return Retry(error=text, code="unreachable")
+        return Sent(receipt=str(mail["Message-ID"]))
+
+    def _send(self, mail: EmailMessage) -> None:
+        server = self._server
+        context = self._tls or ssl.create_default_context()
+        client: smtplib.SMTP
+        if server.tls:
+            client = _OverTls(server.host, self._ours, self._seconds, context)
+        else:
+            client = _Plain(server.host, self._ours, self._seconds)
+        self._client = client
+        try:
+            code, said = client.connect(server.host, server.port)
+            if code != 220:
+                raise smtplib.SMTPConnectError(code, said)
+            client.ehlo_or_helo_if_needed()
+            secured = server.tls
+            if not secured and client.has_extn("starttls"):
+                client.starttls(context=context)
+                client.ehlo()
+                secured = True
+            if server.user:
+                if not secured and server.host not in _LOOPBACK:
+                    raise _Unsafe(say("the mail server offers no TLS: the password is not sent"))
+                client.login(server.user, server.password)
+            client.send_message(mail)
+            with suppress(smtplib.SMTPException, OSError):
+                client.quit()
+        finally:
+            client.close()
+
+
+class _Plain(smtplib.SMTP):
+    """Not connected yet, so that somebody else can hang up while it is connecting."""
+
+    def __init__(self, host: str, ours: str, seconds: float) -> None:
+        super().__init__(local_hostname=ours, timeout=seconds)
+        # The name that a handshake checks.
+        self._host = host
+
+
+class _OverTls(smtplib.SMTP_SSL):
+    def __init__(self, host: str, ours: str, seconds: float, context: ssl.SSLContext) -> None:
+        super().__init__(local_hostname=ours, timeout=seconds, context=context)
+        self._host = host
+
+
+class _Unsafe(Exception):
+    """A password would go over the network for everybody to read."""
+
+
+def _judged(code: int, said: bytes | str) -> Result:
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    error = f"SMTP {code} {one_line(text)}"[:300].rstrip()
+    kind = Retry if 400 <= code <= 499 or code < 0 else Refused
+    return kind(error=error, code=f"smtp_{code}")
+
+
+def mail_of(
+    letter: Letter, sender: Address, to: Address, files: Sequence[File], links: Sequence[str]
+) -> EmailMessage:
+    """Its id is the delivery's, so that receivers can tell a repeat."""
+    message = letter.message
+    mail = EmailMessage(policy=SMTP)
+    mail["Subject"] = one_line(message.title)[:LONGEST_SUBJECT]
+    mail["From"] = sender
+    mail["To"] = to
+    mail["Date"] = format_datetime(letter.now)
+    mail["Message-ID"] = f"<{letter.delivery_id}@{sender.domain}>"
+    mail["Auto-Submitted"] = "auto-generated"
+    mail["Content-Language"] = message.language
+    text = "\n\n".join(filter(None, (message.text, "\n".join(links))))
+    mail.set_content(text.encode("utf-8", "replace").decode() + "\n")
+    for file in files:
+        main, _, sub = file.content_type.partition("/")
+        if main in ("text", "multipart", "message") or not sub:
+            main, sub = "application", "octet-stream"
+        mail.add_attachment(file.content, maintype=main, subtype=sub, filename=file.name)
+    return mail

@@ -1,0 +1,242 @@
+"""Calls of the Telegram Bot API. The token stands in every URL, so no URL is ever told (S61)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
+
+import aiohttp
+
+from chimes.i18n import say
+from chimes.notifications.attachments import File
+
+_LARGEST_ANSWER = 8 * 1024 * 1024
+_LONGEST_WAIT = 7 * 24 * 3600
+
+
+class BotApiError(Exception):
+    """What Telegram says is wrong, or that it could not be reached (`status` 0)."""
+
+    def __init__(
+        self,
+        description: str,
+        *,
+        status: int = 0,
+        retry_after: timedelta | None = None,
+        moved_to: str = "",
+        unreached: str = "",
+    ) -> None:
+        super().__init__(description)
+        #: Why it did not answer at all.
+        self.unreached = unreached
+        self.status = status
+        self.retry_after = retry_after
+        #: The group has become another chat, with this number.
+        self.moved_to = moved_to
+
+    @property
+    def description(self) -> str:
+        found: str = self.args[0]
+        return found
+
+
+class BotApi:
+    """Opened lazily, on the event loop that first calls it."""
+
+    def __init__(self, *, token: str, url: str, timeout: timedelta = timedelta(seconds=30)) -> None:
+        self._token = token
+        self._base = f"{url.rstrip('/')}/bot{token}/"
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def call(
+        self, method: str, params: Mapping[str, object], *, wait: timedelta = timedelta()
+    ) -> object:
+        """The `result`. `wait`: how long the other side holds the answer back on purpose."""
+        return await self._post(method, self._timeout + wait, json=params)
+
+    async def upload(
+        self,
+        method: str,
+        params: Mapping[str, str],
+        field: str,
+        file: File,
+        *,
+        wait: timedelta = timedelta(),
+    ) -> object:
+        """The same with a file; `wait`: how much longer that may take."""
+        form = aiohttp.FormData()
+        for name, value in params.items():
+            form.add_field(name, value)
+        form.add_field(field, file.content, filename=file.name, content_type=file.content_type)
+        return await self._post(method, self._timeout + wait, data=form)
+
+    async def _post(
+        self,
+        method: str,
+        within: timedelta,
+        *,
+        json: Mapping[str, object] | None = None,
+        data: aiohttp.FormData | None = None,
+    ) -> object:
+        try:
+            async with self._opened().post(
+                self._base + method,
+                json=json,
+                data=data,
+                timeout=aiohttp.ClientTimeout(total=within.total_seconds()),
+                allow_redirects=False,
+            ) as answer:
+                return self._result(answer.status, await _body(answer))
+        except TimeoutError:
+            late = say("no answer in time")
+            raise BotApiError(late, unreached=late) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # Its text may hold the URL.
+            kind = type(error).__name__
+            raise BotApiError(say("not reached: {type}", type=kind), unreached=kind) from None
+
+    def _result(self, status: int, body: bytes) -> object:
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            answer = None
+        if not isinstance(answer, dict):
+            raise BotApiError(say("an answer that is not the Bot API's"), status=status)
+        if answer.get("ok") is True:
+            return answer.get("result")
+        parameters = answer.get("parameters")
+        given = parameters if isinstance(parameters, dict) else {}
+        seconds = given.get("retry_after")
+        code = answer.get("error_code")
+        description = str(answer.get("description", ""))[:300].replace(self._token, "***")
+        raise BotApiError(
+            description or say("refused"),
+            status=code if isinstance(code, int) else status,
+            retry_after=_wait(seconds),
+            moved_to=str(given.get("migrate_to_chat_id", "")),
+        )
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None or self._session.closed:
+            # No ambient proxy, no cookies: what is configured is what is called.
+            self._session = aiohttp.ClientSession(
+                trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
+            )
+        return self._session
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+            # aiohttp closes its sockets on the next turns of the loop.
+            await asyncio.sleep(0)
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    """All of it, unless it is more than any answer of Telegram's."""
+    body = bytearray()
+    async for piece in answer.content.iter_any():
+        body += piece
+        if len(body) > _LARGEST_ANSWER:
+            break
+    return bytes(body)
+
+
+def _wait(seconds: object) -> timedelta | None:
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_WAIT:
+        return None
+    return timedelta(seconds=seconds)
+
+
+# @@ The data of the buttons under a message: what to do with which object, and a signature
+# (pure).
+#
+# Telegram hands the data back as it was sent, at most 64 bytes of it; whoever presses could send
+# anything. The signature is made with a key from the bot's token and holds for one chat only.
+
+#: Of the Bot API, in bytes.
+MOST_BYTES = 64
+_VERSION = "1"
+_UUID, _TEXT = "u", "t"
+_SIGNATURE_BYTES = 12
+_SIGNATURE_LENGTH = 16
+_PURPOSE = b"chimes: buttons of telegram messages"
+
+
+class Action(StrEnum):
+    """What a button does, and to what."""
+
+    #: The schedule of that id, once, now.
+    RUN = "r"
+    #: The run of that id, which has no schedule, once more.
+    RETRY = "a"
+    #: The schedule of that id, until it is resumed.
+    PAUSE = "p"
+    #: The schedule of that id, for an hour.
+    SNOOZE = "s"
+    #: Nothing but that the message about the run of that id is dealt with.
+    DONE = "d"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pressed:
+    action: Action
+    object_id: str
+
+
+def encode(action: Action, object_id: str, *, chat: str, token: str) -> str | None:
+    """None: the id is too long for a button."""
+    payload = _VERSION + action + _packed(object_id)
+    data = payload + _signature(payload, chat, token)
+    return data if len(data.encode()) <= MOST_BYTES else None
+
+
+def decode(data: str, *, chat: str, token: str) -> Pressed | None:
+    """None: not one of our buttons, or not for this chat."""
+    payload, signature = data[:-_SIGNATURE_LENGTH], data[-_SIGNATURE_LENGTH:]
+    expected = _signature(payload, chat, token)
+    if not hmac.compare_digest(signature.encode(), expected.encode()):
+        return None
+    if len(payload) < 3 or payload[0] != _VERSION or payload[1] not in set(Action):
+        return None
+    object_id = _unpacked(payload[2:])
+    return None if object_id is None else Pressed(action=Action(payload[1]), object_id=object_id)
+
+
+def _packed(object_id: str) -> str:
+    """A UUID in 22 characters; whatever else a client chose as it is."""
+    try:
+        found = uuid.UUID(object_id)
+    except ValueError:
+        return _TEXT + object_id
+    # Only the usual spelling can be made again from the number.
+    return _UUID + _base64(found.bytes) if str(found) == object_id else _TEXT + object_id
+
+
+def _unpacked(text: str) -> str | None:
+    kind, rest = text[0], text[1:]
+    if kind == _TEXT:
+        return rest
+    try:
+        return str(uuid.UUID(bytes=base64.urlsafe_b64decode(rest + "==")))
+    except (binascii.Error, ValueError):
+        return None
+
+
+def _signature(payload: str, chat: str, token: str) -> str:
+    key = hmac.digest(token.encode(), _PURPOSE, "sha256")
+    content = f"{chat}\0{payload}".encode("utf-8", "surrogatepass")
+    return _base64(hmac.digest(key, content, "sha256")[:_SIGNATURE_BYTES])
+
+
+def _base64(value: bytes) -> str:
+    return base64.urlsafe_b64encode(value).decode().rstrip("=")

@@ -1,0 +1,188 @@
+"""Markdown as the plain text that a reader would make of it (pure). Nothing in it can be fetched
+or pressed that was not there to be read (S74)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+from textwrap import indent
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.tree import SyntaxTreeNode
+
+
+DEEPEST = 20
+#: A longer text, or one with more of what a parser stops at, stays as it is: what somebody else's
+#: program says must not cost seconds (F67).
+LONGEST_PARSED = 50_000
+MOST_MARKS = 3000
+_MARKS = re.compile(r"[\n\[\]!*_`~<>|&#\\]")
+_LINKED = ("http://", "https://", "mailto:")
+#: Not to be shown: they make text look like another one (S60), or are no text at all.
+_UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """The text without what would make it look like another one."""
+    return _UNSHOWN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def one_line(text: str) -> str:
+    return " ".join(shown(text).split())
+
+
+@lru_cache(maxsize=8)
+def plain(markdown: str) -> str:
+    """Kept for a while: the same is said to several recipients, and at several attempts."""
+    text = shown(markdown)
+    return (_parsed(text) if readable_markdown(text) else "") or text.strip()
+
+
+def readable_markdown(text: str) -> bool:
+    """Whether a parser is let at it."""
+    return len(text) <= LONGEST_PARSED and len(_MARKS.findall(text)) <= MOST_MARKS
+
+
+def _parsed(text: str) -> str:
+    """Nothing, if it is nested so deep that the parser would leave some of it out."""
+    from markdown_it.tree import SyntaxTreeNode
+
+    try:
+        tokens = _parser().parse(text)
+        if any(token.level >= DEEPEST - 1 for token in tokens):
+            return ""
+        return _block(SyntaxTreeNode(tokens)).strip()
+    except RecursionError:
+        return ""
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    # HTML stays the text that it is.
+    options = {"html": False, "maxNesting": DEEPEST}
+    return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
+
+
+def _block(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "root":
+            return "\n\n".join(_block(each) for each in node.children)
+        case "fence" | "code_block":
+            return node.content.rstrip("\n")
+        case "bullet_list":
+            return "\n".join(_item(each, "• ") for each in node.children)
+        case "ordered_list":
+            first = int(node.attrs.get("start", 1))
+            return "\n".join(
+                _item(each, f"{first + place}. ") for place, each in enumerate(node.children)
+            )
+        case "blockquote":
+            inside = "\n\n".join(_block(each) for each in node.children)
+            return indent(inside, "> ", lambda _: True)
+        case "hr":
+            return "———"
+        case "table":
+            return "\n".join(_row(row) for part in node.children for row in part.children)
+        case _:
+            return "".join(_inline(each) for each in node.children)
+
+
+def _item(node: SyntaxTreeNode, mark: str) -> str:
+    inside = "\n".join(_block(each) for each in node.children)
+    return mark + inside.replace("\n", "\n" + " " * len(mark))
+
+
+def _row(node: SyntaxTreeNode) -> str:
+    return " | ".join("".join(map(_inline, cell.children)) for cell in node.children)
+
+
+def _inline(node: SyntaxTreeNode) -> str:
+    match node.type:
+        case "text" | "code_inline":
+            return node.content
+        case "softbreak" | "hardbreak":
+            return "\n"
+        case "image":
+            return node.content
+        case "link":
+            return _link(node)
+        case _:
+            return "".join(_inline(each) for each in node.children)
+
+
+def _link(node: SyntaxTreeNode) -> str:
+    text = "".join(_inline(each) for each in node.children)
+    url = str(node.attrs.get("href", ""))
+    if not url.startswith(_LINKED) or text == url:
+        return text
+    return f"{text} ({url})" if text else url
+
+
+# @@ Text in parts that a channel takes, cut where a reader would cut it (pure).
+
+_JOINER = "\u200d"
+_AM = "\u0e33\u0eb3"  # written after its consonant, read as one with it
+_LEADING_VOWELS = "เแโใไເແໂໃໄ"
+_SKIN_TONES = range(0x1F3FB, 0x1F400)
+_FLAGS = range(0x1F1E6, 0x1F200)
+_JAMO = range(0x1160, 0x1200)
+_BREAKS = (re.compile(r"\n[ \t]*\n"), re.compile(r"\n"), re.compile(r"[ \t\u3000]"))
+
+
+def utf16_length(text: str) -> int:
+    """As the Bot API counts."""
+    return len(text) + sum(char > "\uffff" for char in text)
+
+
+def split(text: str, limit: int) -> list[str]:
+    """Parts of at most `limit` UTF-16 code units: cut between paragraphs, else lines, else words,
+    else characters, and never inside what is shown as one character. Nothing is lost but the white
+    space around the cuts; a text of white space has no parts."""
+    parts = []
+    rest = text.strip()
+    while rest:
+        end = _fitting(rest, limit)
+        cut = len(rest) if end == len(rest) else _cut(rest, end)
+        parts.append(rest[:cut].rstrip())
+        rest = rest[cut:].lstrip()
+    return parts
+
+
+def _fitting(text: str, limit: int) -> int:
+    """How many of its characters fit."""
+    units = 0
+    for place, char in enumerate(text):
+        units += 2 if char > "\uffff" else 1
+        if units > limit:
+            return max(place, 1)
+    return len(text)
+
+
+def _cut(text: str, end: int) -> int:
+    # A part of less than half the limit would only make for more parts.
+    for pattern in _BREAKS:
+        found = [match.start() for match in pattern.finditer(text, end // 2, end + 1)]
+        if found:
+            return found[-1]
+    cut = end
+    while cut > end // 2 and _together(text[cut - 1], text[cut]):
+        cut -= 1
+    return cut if cut > end // 2 else end
+
+
+def _together(before: str, after: str) -> bool:
+    """Whether a cut between the two would show either wrongly."""
+    return (
+        unicodedata.category(after) in ("Mn", "Me", "Mc")
+        or after in _AM
+        or before in _LEADING_VOWELS
+        or _JOINER in (before, after)
+        or ord(after) in _SKIN_TONES
+        or ord(after) in _JAMO
+        or (ord(before) in _FLAGS and ord(after) in _FLAGS)
+    )

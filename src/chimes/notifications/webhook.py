@@ -1,0 +1,145 @@
+"""Webhooks: one signed POST (Standard Webhooks), under the same rules as callbacks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+
+import aiohttp
+
+from chimes.errors import InvalidInput
+from chimes.i18n import say
+from chimes.model.egress import Egress, parse_http_url
+from chimes.model.recipient import Channel
+from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.targets.http.connection import (
+    EgressDenied,
+    Exchange,
+    GuardedConnector,
+    Lookup,
+    system_lookup,
+)
+from chimes.targets.http.request import Request, signatures, wire_url
+from chimes.targets.http.response import Reply, wait_asked
+from chimes.targets.http.runner import failure_of
+from chimes.triggers import format_moment
+
+SECONDS = 20.0
+EOL = "\r\n"
+
+
+class Webhook:
+    channel = Channel.WEBHOOK
+    places = 16
+
+    def __init__(
+        self,
+        *,
+        egress: Egress,
+        user_agent: str,
+        lookup: Lookup = system_lookup,
+        tls: ssl.SSLContext | None = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        self._egress = egress
+        self._user_agent = user_agent
+        self._lookup = lookup
+        self._tls = tls
+        self._seconds = seconds
+        self._exchange: Exchange | None = None
+
+    async def open(self) -> None:
+        self._exchange = Exchange(
+            GuardedConnector(
+                rules=self._egress, limit=self.places, lookup=self._lookup, tls=self._tls
+            )
+        )
+
+    async def close(self) -> None:
+        if self._exchange is not None:
+            await self._exchange.close()
+
+    async def send(self, letter: Letter) -> Result:
+        assert self._exchange is not None, "open() comes first"
+        try:
+            request = request_of(letter, self._user_agent)
+        except InvalidInput as error:
+            # Saved under other rules.
+            return Refused(error=error.message, code="invalid_url")
+        try:
+            async with asyncio.timeout(self._seconds):
+                reply = await self._exchange.send(request)
+        except TimeoutError:
+            return Retry(
+                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+            )
+        except (aiohttp.ClientError, EgressDenied, OSError) as error:
+            failure = failure_of(error)
+            result = Retry if failure.retryable else Refused
+            return result(error=failure.text, code=failure.code)
+        return _judged(reply, letter)
+
+
+def _judged(reply: Reply, letter: Letter) -> Result:
+    status = reply.status
+    if 200 <= status <= 299:
+        return Sent(receipt=str(status))
+    text = f"HTTP {status} {reply.phrase}".rstrip()
+    if 300 <= status <= 399:
+        return Refused(error=say("{answer}: not followed", answer=text), code="redirect")
+    if status in (408, 429) or status >= 500:
+        asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
+        holds_back = status == 429 and asked is not None
+        return Retry(error=text, code=f"http_{status}", after=asked, holds_back=holds_back)
+    return Refused(error=text, code="gone" if status == 410 else f"http_{status}")
+
+
+def body_of(letter: Letter) -> bytes:
+    message = letter.message
+    run = message.kind == "run"
+    content = {
+        "type": f"run.{message.status or 'ended'}" if run else message.kind,
+        "timestamp": format_moment(letter.now),
+        "data": {
+            "delivery_id": letter.delivery_id,
+            "run": message.facts if run else None,
+            "digest": message.facts if message.kind == "digest" else None,
+            "schedule": None
+            if message.schedule_id is None
+            else {"id": message.schedule_id, "name": message.schedule_name},
+            "status": message.status,
+            "title": message.title,
+            "text": message.text,
+            "language": message.language,
+            "artifacts": [{"name": each.name, "url": each.url} for each in message.artifacts],
+        },
+    }
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace")
+
+
+def request_of(letter: Letter, user_agent: str) -> Request:
+    destination = parse_http_url(letter.recipient.to)
+    url = wire_url(destination, destination.tail)
+    body = body_of(letter)
+    # The store's time: a node whose clock is off must not look like a replay (F50, S42).
+    timestamp = int(letter.now.timestamp())
+    lines = [
+        f"POST {url.raw_path_qs} HTTP/1.1",
+        f"Host: {url.host_port_subcomponent}",
+        f"User-Agent: {user_agent}",
+        "Accept: */*",
+        "Accept-Encoding: gzip, deflate",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+        f"Idempotency-Key: {letter.delivery_id}",
+        f"webhook-id: {letter.delivery_id}",
+        f"webhook-timestamp: {timestamp}",
+    ]
+    secrets = letter.recipient.signing_secrets
+    if secrets:
+        signed = signatures(secrets, message_id=letter.delivery_id, timestamp=timestamp, body=body)
+        lines.append(f"webhook-signature: {signed}")
+    head = EOL.join([*lines, "", ""]).encode()
+    return Request("POST", url, head, body, True, destination.origin, secrets)

@@ -1,0 +1,153 @@
+"""The HTTP side of a process: the port, and uvicorn on it with all doors."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import socket
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from chimes import __version__
+from chimes.config import Settings
+from chimes.errors import ChimesError, ConfigError
+from chimes.i18n import say
+from chimes.runtime.composition import LOOPBACK, Runtime, Services
+from chimes.runtime.node import Node
+from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.catbird.routes import catbird_door
+from chimes.web.compat.eventnative.routes import eventnative_door
+from chimes.web.compat.ksana.routes import ksana_door
+from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.context import Doorway
+from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.middleware import PunctualProtocol
+from chimes.web.server import build_app
+
+if TYPE_CHECKING:
+    from chimes.runtime.telegram import Telegram
+
+
+def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
+    """RELIABILITY 8: without a key only this machine may call (S62)."""
+    if services.access.open_mode and settings.host not in LOOPBACK:
+        raise ConfigError(
+            say(
+                "refusing to listen on {host} without a key: anybody who reaches the port "
+                "could run anything. Make one with `chimes key create --role admin NAME` or set "
+                "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
+                host=settings.host,
+            ),
+            key="host",
+        )
+
+
+def listen(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        told = {"host": settings.host, "port": settings.port, "why": error.strerror}
+        raise ChimesError(
+            say(
+                "cannot listen on {host}:{port}: {why}; choose another with --port or "
+                "CHIMES_PORT, or stop what listens there",
+                **told,
+            )
+            if error.errno == errno.EADDRINUSE
+            else say("cannot listen on {host}:{port}: {why}", **told)
+        ) from None
+    listener.setblocking(False)
+    return listener
+
+
+def server_of(
+    runtime: Runtime, node: Node, listener: socket.socket, telegram: Telegram | None = None
+) -> Server:
+    """Not started yet."""
+    services = runtime.services
+    doorway = Doorway(
+        schedules=services.schedules,
+        runs=services.runs,
+        access=services.access,
+        store=services.store,
+        sources=services.sources,
+        settings=runtime.settings,
+        origins=runtime.origins,
+        clock=runtime.clock,
+        metrics=node.metrics.registry,
+        version=__version__,
+        port=listener.getsockname()[1],
+        not_ready=lambda: node.not_ready,
+    )
+    compat: list[DoorRouter] = [
+        ksana_door(doorway),
+        catbird_door(doorway),
+        eventnative_door(doorway),
+        softnix_door(doorway),
+        kweaver_door(doorway),
+        dashboard_door(doorway),
+    ]
+    if telegram is not None:
+        from chimes.telegram.routes import telegram_door
+
+        compat.append(
+            telegram_door(
+                doorway,
+                telegram.bot,
+                telegram.polling,
+                secret=telegram.secret,
+                webhook=bool(telegram.webhook_url),
+            )
+        )
+    web = build_app(doorway, compat=compat)
+    web.state.telegram = telegram.bot if telegram is not None else None
+    config = uvicorn.Config(
+        web,
+        http=PunctualProtocol,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        # The envelope has it: uvicorn would wake up every second to keep it right.
+        date_header=False,
+        timeout_keep_alive=75,
+        h11_max_incomplete_event_size=16 * 1024,
+        timeout_graceful_shutdown=5,
+    )
+    return Server(config, [listener])
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handlers: the node decides in which order things stop, and
+    says so instead of being looked at ten times a second."""
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
+        super().__init__(config)
+        self._listeners = sockets
+        self._serving: asyncio.Task[None] | None = None
+        self._told = asyncio.Event()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def start(self) -> None:
+        self._serving = asyncio.create_task(self.serve(sockets=self._listeners))
+
+    async def main_loop(self) -> None:
+        await self._told.wait()
+
+    async def stop(self) -> None:
+        self.should_exit = True
+        self._told.set()
+        if self._serving is not None:
+            await self._serving

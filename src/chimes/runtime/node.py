@@ -1,0 +1,337 @@
+"""A node in this process: the engine, its runners, and the timing of what is declared."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from chimes import __version__
+from chimes.engine.checkpoints import Forgetting
+from chimes.engine.engine import Engine
+from chimes.engine.events import Events, Listener, Reports
+from chimes.engine.metrics import Metrics
+from chimes.engine.poller import Duty, Poller
+from chimes.errors import ChimesError, StoreError, StoreUnavailable
+from chimes.i18n import joined, say
+from chimes.model.policy import RunDefaults
+from chimes.model.target import SyncTarget
+from chimes.runtime.channels import HttpCallbacks, scheduled, senders_of
+from chimes.runtime.composition import JoinedOffers, Runtime
+from chimes.runtime.health import Troubles
+from chimes.sdk.declarations import Declarations
+from chimes.sdk.declare import Mode
+from chimes.sdk.flows import AppFlow
+from chimes.sdk.memory_mode import Fallback, MemoryTimer, Timed
+from chimes.services.validation import (
+    action_offers,
+    actions_are_offered,
+    agent_offers,
+    pair_is_offered,
+    pipeline_is_offered,
+)
+from chimes.targets.base import Call, TargetRunner
+from chimes.targets.flow import FlowRunner
+from chimes.targets.message import MessageRunner
+from chimes.targets.python import PythonTask
+from chimes.targets.python.context import Completion
+from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
+
+logger = logging.getLogger("chimes.runtime")
+_SHOWN = 8
+JSON_WORKERS, WORKERS = 4, 100
+
+
+class Application(Protocol):
+    """What a node needs of an application."""
+
+    registry: Registry
+    declarations: Declarations
+
+    @property
+    def flows(self) -> Mapping[str, AppFlow]: ...
+
+    @property
+    def offers(self) -> Mapping[str, RunDefaults]: ...
+
+
+class Node:
+    """`app` is None for a server without an application."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        app: Application | None = None,
+        *,
+        queues: Collection[str] | None = None,
+        listeners: Iterable[Listener] = (),
+        offers: Mapping[str, RunDefaults] | None = None,
+        syncs: bool = False,
+    ) -> None:
+        """`offers`: what is told to other nodes, instead of what the application says. `syncs`: it
+        carries out tasks of the sources of its file."""
+        settings = runtime.settings
+        workers = settings.workers or (JSON_WORKERS if runtime.location.kind == "json" else WORKERS)
+        self._runtime = runtime
+        self._app = app
+        self.metrics = Metrics()
+        self.troubles = Troubles()
+        self.fallback = Fallback(lambda event: self._events.emit(event))
+        self._forgetting = Forgetting(runtime.services.store)
+        listening: list[Listener] = [
+            self.metrics, Reports(), self.troubles, self.fallback, self._forgetting,
+            runtime.endings, *listeners,
+        ]  # fmt: skip
+        self.runners = _runners(runtime, workers, app, queues)
+        if syncs and settings.sync_workers:
+            sync = _sync_runner(runtime)
+            self.runners[sync.kind] = sync
+        if offers is None:
+            offers = {} if app is None else app.offers
+        self.engine = Engine(
+            runtime.services.store,
+            self.runners,
+            settings=replace(settings, workers=workers),
+            clock=runtime.clock,
+            version=__version__,
+            listeners=listening,
+            defaults=JoinedOffers(offers, agent_offers(settings) | action_offers(settings)),
+            senders=senders_of(settings, runtime.services.egress),
+            queues=queues or (),
+        )
+        self._events = Events(listening)
+        self._timer: Poller | None = None
+        self._forgetter: Poller | None = None
+
+    @property
+    def not_ready(self) -> str:
+        """Why no work should be sent here; empty if all is well."""
+        if self.engine.draining:
+            return say("draining")
+        if not self.engine.trusted:
+            return say("the lease of this node is not alive")
+        return joined("; ", filter(None, (self.troubles.reason, self.fallback.reason)))
+
+    @property
+    def tasks(self) -> str:
+        """What of the application is offered here, for people."""
+        if self._app is None:
+            return ""
+        offers = frozenset().union(*(each.offers for each in self.runners.values()))
+        ours = (each for each in offers if not each.startswith("sync:"))
+        names = sorted(each for each in ours if "/" not in each and ":" in each)
+        shown = [each.removeprefix("task:") for each in names]
+        if not shown:
+            return say("none")
+        listed = ", ".join(shown[:_SHOWN])
+        if len(shown) <= _SHOWN:
+            return listed
+        return say("{names} and {count} more", names=listed, count=len(shown) - _SHOWN)
+
+    @property
+    def prompts(self) -> str:
+        """Where prompts go, for people; empty: nowhere."""
+        settings = self._runtime.settings
+        if not agent_offers(settings):
+            return ""
+        where = settings.agent_url.rpartition("@")[2] or settings.agent_url
+        return say("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
+
+    @property
+    def actions(self) -> str:
+        """Where actions are executed, for people; empty: nowhere."""
+        settings = self._runtime.settings
+        return settings.action_url if action_offers(settings) else ""
+
+    async def start(self) -> None:
+        """What is declared is written before the first slot can come."""
+        timed = await self._declared() if self._app is not None else ()
+        await self.engine.start()
+        self._forgetter = self._poller_of(self._forgetting)
+        self._forgetter.start()
+        at_work = {"scheduler", "worker"} & {*self._runtime.settings.roles}
+        if self._app is not None and self._app.declarations and at_work:
+            self._timer = self._poller(self._app, timed)
+            self._timer.start()
+
+    async def drain(self) -> None:
+        """Called again, it waits no longer (F69)."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            await timer.stop()
+        await self.engine.drain()
+        forgetter, self._forgetter = self._forgetter, None
+        if forgetter is not None:
+            await forgetter.stop()
+            with contextlib.suppress(StoreError):
+                await self._forgetting.forget()
+
+    async def _declared(self) -> Sequence[Timed]:
+        assert self._app is not None
+        declarations, runtime = self._app.declarations, self._runtime
+        in_memory = declarations.in_mode(runtime, Mode.MEMORY)
+        if in_memory:
+            logger.warning(
+                "schedules timed in memory: they cannot be seen or paused, and are missed while "
+                "no worker runs; mode='db' (use_db_driven_scheduling) keeps them in the store",
+                extra={"count": len(in_memory), "schedules": in_memory[:20]},
+            )
+        try:
+            await declarations.sync(runtime)
+            return await declarations.timed(runtime)
+        except ChimesError:
+            raise
+        except Exception as error:
+            # The store answers, but not about schedules (R2.33).
+            self.fallback.failed("declarations", error)
+            return await declarations.guessed(runtime)
+
+    def _poller(self, app: Application, timed: Sequence[Timed]) -> Poller:
+        runtime = self._runtime
+        store = runtime.services.store
+        timer = MemoryTimer(
+            store,
+            declarations=partial(app.declarations.timed, runtime),
+            known=timed,
+            fallback=self.fallback,
+            clock=runtime.clock,
+            events=self._events,
+            poll=runtime.settings.poll_interval,
+        )
+        return self._poller_of(timer)
+
+    def _poller_of(self, duty: Duty) -> Poller:
+        rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
+        return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
+
+
+def _completing(runtime: Runtime) -> Callable[[Call], Completion] | None:
+    if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
+        return None
+    from chimes.sdk.transactions import TaskCompletion
+
+    return lambda call: TaskCompletion(call, runtime)
+
+
+def _runners(
+    runtime: Runtime, workers: int, app: Application | None, queues: Collection[str] | None
+) -> dict[str, TargetRunner]:
+    found: dict[str, TargetRunner] = {}
+    if queues is None or DEFAULT_QUEUE in queues:
+        store = runtime.services.store
+        callbacks = HttpCallbacks(
+            lambda: _http_callback(runtime, workers), lambda: scheduled(store, "http")
+        )
+        found[callbacks.kind] = callbacks
+        prompts = _agent_runner(runtime)
+        found[prompts.kind] = prompts
+        actions = _action_runner(runtime)
+        found[actions.kind] = actions
+        messages = MessageRunner()
+        found[messages.kind] = messages
+    if app is not None:
+        tasks = PythonTask(
+            app.registry,
+            queues=queues,
+            threads=workers,
+            app=runtime.settings.app,
+            completing=_completing(runtime),
+        )
+        found[tasks.kind] = tasks
+        ours = [
+            flow.complete() for flow in app.flows.values() if queues is None or flow.queue in queues
+        ]
+        if ours:
+            flows = FlowRunner(ours)
+            found[flows.kind] = flows
+    return found
+
+
+def _http_callback(runtime: Runtime, workers: int) -> TargetRunner:
+    from chimes.targets.http import HttpCallback
+
+    return HttpCallback(
+        egress=runtime.services.egress,
+        user_agent=f"Chimes/{__version__}",
+        max_connections=workers,
+    )
+
+
+def _agent_runner(runtime: Runtime) -> TargetRunner:
+    settings = runtime.settings
+    if not agent_offers(settings):
+        from chimes.targets.base import NO_PIPELINE, NotConfigured
+
+        elsewhere = _told(lambda: pipeline_is_offered(runtime.services.store))
+        return NotConfigured("agent", "no_pipeline", NO_PIPELINE, elsewhere)
+    from chimes.targets.agent import AgentConfig, AgentPrompt
+    from chimes.targets.agent.service import checked_config
+
+    config = AgentConfig(
+        pipeline=settings.agent_pipeline,
+        url=settings.agent_url,
+        model=settings.agent_model,
+        api_key=settings.agent_api_key,
+        max_tokens=settings.agent_max_tokens or None,
+        input_price=settings.agent_input_price,
+        output_price=settings.agent_output_price,
+        callback_url=settings.agent_callback_url,
+    )
+    return AgentPrompt(checked_config(config), user_agent=f"Chimes/{__version__}")
+
+
+def _action_runner(runtime: Runtime) -> TargetRunner:
+    settings = runtime.settings
+    if not action_offers(settings):
+        from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured
+
+        elsewhere = _told(lambda: actions_are_offered(runtime.services.store))
+        return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
+    from chimes.targets.action import ActionConfig, ActionRunner
+    from chimes.targets.action.service import checked_config
+
+    config = ActionConfig(
+        url=settings.action_url,
+        headers=settings.action_headers,
+        timeout=settings.action_timeout,
+    )
+    return ActionRunner(
+        checked_config(config),
+        egress=runtime.services.egress,
+        user_agent=f"Chimes/{__version__}",
+    )
+
+
+def _told(question: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+    """Whether another node can carry it out."""
+
+    async def ask() -> bool:
+        try:
+            return await question()
+        except StoreUnavailable:
+            # Nobody knows; giving it back loses nothing.
+            return True
+
+    return ask
+
+
+def _sync_runner(runtime: Runtime) -> TargetRunner:
+    from chimes.targets.sync.runner import SyncRunner
+
+    services, settings = runtime.services, runtime.settings
+
+    async def elsewhere(target: SyncTarget) -> bool:
+        return await _told(lambda: pair_is_offered(services.store, target))()
+
+    return SyncRunner(
+        lambda: services.sources.now,
+        egress=services.egress.now,
+        places=settings.sync_workers,
+        stall_after=settings.sync_stall_after,
+        clock=runtime.clock,
+        elsewhere=elsewhere,
+    )

@@ -1,0 +1,159 @@
+"""The bot of a process, from its settings."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import hmac
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chimes.errors import StoreError
+from chimes.notifications.telegram_api import Action, BotApi, BotApiError, decode
+from chimes.services.preferences import PreferenceService
+from chimes.services.validation import agent_policy
+from chimes.telegram.bot import UPDATES, Bot, LongPolling, NotYet
+from chimes.telegram.commands import Verb
+from chimes.telegram.conversation import Conversation
+from chimes.telegram.conversation import Services as ChatServices
+from chimes.telegram.links import Username
+
+if TYPE_CHECKING:
+    from chimes.config import Settings
+    from chimes.runtime.composition import Services
+
+
+_log = logging.getLogger("chimes.telegram")
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+_VERBS = {
+    Action.RUN: Verb.RUN,
+    Action.RETRY: Verb.RETRY,
+    Action.PAUSE: Verb.PAUSE,
+    Action.SNOOZE: Verb.SNOOZE,
+    Action.DONE: Verb.DONE,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Telegram:
+    bot: Bot
+    polling: LongPolling
+    api: BotApi
+    #: What Telegram sends along with each update.
+    secret: str
+    #: Where it sends them; empty: it is asked for them.
+    webhook_url: str
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            if self.webhook_url:
+                await self._register()
+            else:
+                await self._poll()
+        finally:
+            await self.bot.close()
+            await self.api.close()
+
+    async def _register(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                await self.api.call(
+                    "setWebhook",
+                    {
+                        "url": webhook_address(self.webhook_url),
+                        "secret_token": self.secret,
+                        "allowed_updates": list(UPDATES),
+                    },
+                )
+            except BotApiError as error:
+                _log.warning("the webhook cannot be registered", extra={"error": str(error)})
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                _log.info("Telegram sends updates to the webhook")
+                # Answers still go out through the same connection.
+                await asyncio.Event().wait()
+
+    async def _poll(self) -> None:
+        # While a webhook is registered, asking is refused.
+        with contextlib.suppress(BotApiError):
+            await self.api.call("deleteWebhook", {})
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                if not await self.polling.in_turn():
+                    await asyncio.sleep(FIRST_PAUSE)
+            except NotYet:
+                await asyncio.sleep(FIRST_PAUSE)
+            except BotApiError as error:
+                if pause == FIRST_PAUSE:
+                    _log.warning(
+                        "updates cannot be fetched",
+                        extra={"status": error.status, "error": error.description},
+                    )
+                asked = error.retry_after.total_seconds() if error.retry_after else 0.0
+                await asyncio.sleep(max(pause, asked))
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except StoreError as error:
+                _log.warning("updates wait for the store", extra={"error": str(error)})
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            except Exception:
+                _log.exception("a round of polling failed")
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                pause = FIRST_PAUSE
+
+
+def telegram_of(settings: Settings, services: Services) -> Telegram | None:
+    """None: no bot is configured."""
+    token = settings.telegram_token
+    if not token:
+        return None
+    api = BotApi(token=token, url=settings.telegram_api_url)
+    bot_id = token.partition(":")[0]
+
+    def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
+        found = decode(data, chat=chat, token=token)
+        return (_VERBS[found.action], found.object_id) if found else None
+
+    conversation = Conversation(
+        ChatServices(
+            store=services.store,
+            schedules=services.schedules,
+            runs=services.runs,
+            preferences=PreferenceService(services.store),
+        ),
+        allowed=settings.telegram_allowed_chats,
+        per_minute=settings.telegram_per_minute,
+        policy=agent_policy(settings),
+        default_zone=settings.softnix_default_timezone,
+        read_button=pressed,
+        username=Username(api),
+        bot_id=bot_id,
+    )
+    bot = Bot(conversation, api, services.store, bot_id=bot_id)
+    return Telegram(
+        bot=bot,
+        polling=LongPolling(bot, api, services.store),
+        api=api,
+        secret=settings.telegram_webhook_secret or webhook_secret(token),
+        webhook_url=settings.telegram_webhook_url,
+    )
+
+
+def webhook_address(url: str) -> str:
+    """Given as the address of the server, or of the webhook itself."""
+    path = "/telegram/webhook"
+    base = url.rstrip("/")
+    return base if base.endswith(path) else base + path
+
+
+def webhook_secret(token: str) -> str:
+    """The same on every node that has the token."""
+    return hmac.new(token.encode(), b"chimes webhook", hashlib.sha256).hexdigest()

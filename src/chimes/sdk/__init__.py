@@ -1,0 +1,1 @@
+"""Python SDK: applications that declare tasks, flows and schedules."""

@@ -1,0 +1,78 @@
+"""Reading what a program hands to the SDK: durations, moments, words of a closed set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import TypeVar
+
+from chimes.errors import InvalidInput, InvalidTrigger
+from chimes.i18n import Wording, say
+from chimes.triggers import parse_duration, parse_moment
+from chimes.triggers.json_values import nearest
+
+Duration = str | timedelta | int | float
+Moment = str | datetime
+E = TypeVar("E", bound=StrEnum)
+
+
+def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> timedelta:
+    """`"90s"`, `"1h30m"`, a timedelta, or a number of seconds."""
+    if isinstance(value, bool) or not isinstance(value, str | timedelta | int | float):
+        raise InvalidInput(
+            say(
+                "{field} must be a duration such as '90s', a timedelta or seconds, not {type}",
+                field=field,
+                type=type(value).__name__,
+            ),
+            field=field,
+            code="wrong_type",
+        )
+    try:
+        given = timedelta(seconds=value) if isinstance(value, int | float) else value
+    except (OverflowError, ValueError):
+        raise InvalidInput(
+            say("{field} is out of range", field=field), field=field, code="out_of_range"
+        ) from None
+    return parse_duration(given, field=field, allow_zero=allow_zero)
+
+
+def moment_of(value: Moment, field: str) -> datetime:
+    """An aware datetime, or text such as 2030-02-10T09:00:00Z."""
+    if isinstance(value, str):
+        return parse_moment(value, field=field)
+    if not isinstance(value, datetime) or value.utcoffset() is None:
+        raise InvalidTrigger(
+            say(
+                "{field} must be a moment with a zone, such as 2030-02-10T09:00:00Z "
+                "or an aware datetime",
+                field=field,
+            ),
+            field=field,
+            code="naive",
+        )
+    return value.astimezone(UTC)
+
+
+def word_of(kind: type[E], value: object, field: str) -> E:
+    known = [each.value for each in kind]
+    if isinstance(value, str) and value in known:
+        return kind(value)
+    raise InvalidInput(
+        say(
+            "{field} is one of {known}, not {value!r}",
+            field=field,
+            known=", ".join(known),
+            value=value,
+        ),
+        field=field,
+        code="unknown_word",
+        hint=nearest(str(value), known),
+    )
+
+
+def with_nearest(message: Wording, name: str, known: Iterable[str]) -> Wording:
+    """What is said of a name that nobody knows, with the nearest one that somebody does."""
+    hint = nearest(name, known)
+    return say("{message}; {hint}", message=message, hint=hint) if hint else message

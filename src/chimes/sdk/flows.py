@@ -1,0 +1,84 @@
+"""What `app.flow("name")` gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from chimes.model.access import Owner
+from chimes.model.policy import Policy
+from chimes.model.target import FlowTarget
+from chimes.model.validation import check_target
+from chimes.sdk.arguments import Duration, Moment, duration_of
+from chimes.sdk.declare import plain_input
+from chimes.sdk.handles import RunHandle
+from chimes.sdk.tasks import Submit, read_options
+from chimes.services.run_requests import Order
+from chimes.services.validation import FLOW_TIMEOUT
+from chimes.targets.flow import FlowBuilder, Step
+from chimes.targets.python.registry import DEFAULT_QUEUE, Registry, Task
+
+
+class AppFlow(FlowBuilder):
+    """A flow of an application: steps are declared with `@flow.step(after=[...])`."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        registry: Registry,
+        submit: Submit,
+        timeout: Duration | None = None,
+        priority: int = 0,
+        queue: str = DEFAULT_QUEUE,
+    ) -> None:
+        super().__init__(name)
+        self._registry = registry
+        self._submit = submit
+        self.queue = queue
+        self.priority = priority
+        self.timeout = FLOW_TIMEOUT if timeout is None else duration_of(timeout, "timeout")
+
+    def declared(self, step: Step) -> None:
+        """A step is a task like any other, also for a process that imports the application."""
+        policy = step.policy
+        self._registry.add(
+            Task(
+                name=step.task,
+                function=step.function,
+                retries=policy.max_retries,
+                retry_backoff=policy.retry_backoff,
+                backoff=policy.backoff,
+                timeout=policy.timeout,
+                isolation=step.isolation,
+                on_lost=policy.on_lost,
+                queue=self.queue,
+            )
+        )
+
+    def policy(self, base: Policy) -> Policy:
+        """`base` with what the flow says about itself."""
+        return replace(base, timeout=self.timeout)
+
+    async def start(
+        self,
+        input: Mapping[str, object] | None = None,
+        *,
+        delay: Duration | None = None,
+        at: Moment | None = None,
+        priority: int | None = None,
+        key: str | None = None,
+        owner: Owner | str | None = None,
+        connection: object = None,
+    ) -> RunHandle:
+        """Have it run once; the options are those of a task's `options`."""
+        self.complete()
+        target = FlowTarget(name=self.name, input=plain_input(input or {}))
+        check_target(target)
+        order = Order(
+            target=target, policy=self.policy(Policy()), name=self.name, priority=self.priority
+        )
+        options = read_options(
+            delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
+        )
+        return await self._submit(order, options)

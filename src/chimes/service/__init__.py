@@ -1,1 +1,0 @@
-"""Use cases: what a door may ask for, with access, quotas and audit on the way."""

@@ -1,0 +1,1 @@
+"""Use cases: authorisation, quotas, validation and audit."""

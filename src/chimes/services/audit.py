@@ -1,0 +1,132 @@
+"""Audit entries for what the services do."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from chimes.model.access import Actor, Owner
+from chimes.model.audit import AuditEntry, entry_hash, follows
+from chimes.model.listing import AuditQuery
+from chimes.model.schedule import Schedule, unmarked
+from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_arguments, masked_url
+from chimes.store.codec.schedule import schedule_to_plain
+from chimes.store.port import Store
+
+#: Entries looked at in one go.
+_BATCH = 500
+#: Moves with every fire or run and says nothing about who changed what.
+_BOOKKEEPING = frozenset(
+    {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
+)
+
+
+def entry(
+    actor: Actor,
+    verb: str,
+    kind: str,
+    object_id: str,
+    *,
+    at: datetime,
+    owner: Owner,
+    changes: Mapping[str, object] | None = None,
+    reason: str = "",
+    allowed: bool = True,
+) -> AuditEntry:
+    return AuditEntry(
+        at=at,
+        actor=actor.name,
+        door=actor.door,
+        verb=verb,
+        object_kind=kind,
+        object_id=object_id,
+        owner=str(owner),
+        changes=changes if changes is not None else {},
+        reason=reason,
+        address=actor.address,
+        allowed=allowed,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChainVerdict:
+    checked: int
+    #: Number of the oldest entry that does not fit; None: all do.
+    first_bad: int | None
+
+    @property
+    def ok(self) -> bool:
+        return self.first_bad is None
+
+
+async def verified_chain(store: Store) -> ChainVerdict:
+    """Every entry held against its own hash and against the entry before it, from the newest to
+    the oldest, in batches. What is appended meanwhile is not looked at."""
+    newer: AuditEntry | None = None
+    checked, bad = 0, None
+    while True:
+        query = AuditQuery(before=newer.number if newer else None, limit=_BATCH)
+        page = await store.list_audit(query)
+        for entry_ in page:
+            if newer is not None and not follows(newer, entry_):
+                bad = newer.number
+            if entry_hash(entry_) != entry_.hash:
+                bad = entry_.number
+            newer = entry_
+        checked += len(page)
+        if len(page) < _BATCH:
+            break
+    if newer is not None and newer.previous_hash:
+        bad = newer.number
+    return ChainVerdict(checked=checked, first_bad=bad)
+
+
+def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
+    """Field -> [before, after], without secrets and without what moves by itself."""
+    old = schedule_to_plain(unmarked(before)) if before else {}
+    new = schedule_to_plain(unmarked(after))
+    # Compared as they are: that a secret was replaced is seen, though not by what.
+    changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
+    was = masked({name: old[name] for name in changed if name in old})
+    now = masked({name: new[name] for name in changed if name in new})
+    return {name: [was.get(name), now.get(name)] for name in changed}
+
+
+def masked(value: Mapping[str, object]) -> dict[str, object]:
+    """The same data with secrets replaced, at any depth."""
+    return {name: _masked_value(name, item) for name, item in value.items()}
+
+
+def _masked_value(name: str, value: object) -> object:
+    if name == "headers" and isinstance(value, Mapping):
+        return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
+    if name in ("args", "input") and isinstance(value, Mapping):
+        return masked_arguments(value)
+    if name == "body" and isinstance(value, str):
+        return _masked_body(value)
+    if name == "url" and isinstance(value, str):
+        return masked_url(value)
+    if name == "to" and isinstance(value, str) and "://" in value:
+        return masked_url(value)
+    if is_secret_field(name):
+        return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
+    return _masked_inside(value)
+
+
+def _masked_body(body: str) -> object:
+    """Of what has no names nobody can tell the secrets: only how long it is."""
+    try:
+        found = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        return masked_arguments(found)
+    return {"characters": len(body)}
+
+
+def _masked_inside(value: object) -> object:
+    if isinstance(value, Mapping):
+        return masked(value)
+    return [_masked_inside(each) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,270 @@
+"""Templates as they are shown: in a language, in a zone, with their next fires."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from chimes.i18n import ENGLISH, LANGUAGES, in_language, say
+from chimes.language import describe
+from chimes.triggers import Cron, format_moment, trigger_from_dict
+
+# @@ Ready-made schedules to start from (R1.41, UX A.4), as data: the API, the command line and
+# the dashboard show them, and what a preset says can be sent as a schedule as it stands.
+#
+# The texts of the languages are in `preset_texts.py`.
+
+Plain = Mapping[str, object]
+
+_ALWAYS: tuple[Plain, ...] = ({"channel": "inbox"},)
+_WHEN_BROKEN: tuple[Plain, ...] = ({"channel": "inbox", "on": ["failure", "recovery"]},)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    #: Stable; texts are found by it.
+    id: str
+    #: As the API reads it, without a zone.
+    trigger: Plain
+    #: As the API reads it; a prompt comes from the texts.
+    target: Plain
+    #: Who is told, as the API reads it.
+    delivery: tuple[Plain, ...]
+
+
+def _cron(expression: str) -> Plain:
+    return {"kind": "cron", "expression": expression}
+
+
+def _every(duration: str) -> Plain:
+    return {"kind": "every", "every": duration}
+
+
+def _agent(id: str, trigger: Plain) -> Preset:
+    return Preset(id=id, trigger=trigger, target={"kind": "agent"}, delivery=_ALWAYS)
+
+
+def _call(id: str, trigger: Plain, path: str, method: str = "POST") -> Preset:
+    """Who starts from it puts an address of their own in."""
+    target = {"kind": "http", "method": method, "url": f"https://example.com/{path}"}
+    return Preset(id=id, trigger=trigger, target=target, delivery=_WHEN_BROKEN)
+
+
+PRESETS = (
+    _agent("daily_summary", _cron("0 18 * * *")),
+    _agent("news_digest", _cron("0 7 * * *")),
+    _agent("morning_brief", _cron("0 8 * * 1-5")),
+    _agent("weekly_report", _cron("0 9 * * 1")),
+    _agent("reminder", _cron("30 16 * * 5")),
+    _call("month_end", _cron("0 18 L * *"), "month-end"),
+    _call("health_ping", _every("PT5M"), "health", "GET"),
+    _call("heartbeat", _every("PT1M"), "heartbeat", "GET"),
+    _call("nightly_backup", _cron("0 2 * * *"), "backup"),
+    _call("data_sync", _every("PT30M"), "sync"),
+    _call("certificate_check", _cron("0 6 * * *"), "", "GET"),
+    _call("cleanup", _cron("0 3 * * 0"), "cleanup"),
+)
+
+
+# @@ What presets and templates are called, and how one says their times; the catalogues have it
+# in every language.
+#
+# `example` is what a person would type; with a prompt behind it, it is the whole schedule in
+# words.
+
+
+class Text(NamedTuple):
+    name: str
+    description: str
+    example: str
+    prompt: str = ""
+
+    def said_in(self, language: str) -> Text:
+        return Text(*(in_language(each, language) for each in self))
+
+
+TEXTS: Mapping[str, Text] = {
+    "hourly": Text(say("Hourly"), say("At the start of every hour"), say("every hour")),
+    "daily_midnight": Text(
+        say("Daily Midnight"), say("Every day at midnight"), say("every day at 00:00")
+    ),
+    "daily_9am": Text(say("Daily 9 AM"), say("Every day at 9 AM"), say("every day at 09:00")),
+    "weekly_monday_8am": Text(
+        say("Weekly Monday 8 AM"), say("Every Monday at 8 AM"), say("every Monday at 08:00")
+    ),
+    "daily_summary": Text(
+        say("Daily summary"),
+        say("What happened today, every evening"),
+        say("every day at 18:00"),
+        say("Summarise what happened today in at most ten points, the most important first."),
+    ),
+    "news_digest": Text(
+        say("News digest"),
+        say("The news of the last day, every morning"),
+        say("every day at 07:00"),
+        say(
+            "Collect the most important news of the last day in five points, each with its source."
+        ),
+    ),
+    "morning_brief": Text(
+        say("AI morning brief"),
+        say("What the day brings, before work begins"),
+        say("every weekday at 08:00"),
+        say(
+            "Prepare a short brief for my working day: "
+            "the weather, what is due, what is still open."
+        ),
+    ),
+    "weekly_report": Text(
+        say("Weekly report"),
+        say("The week that was, on Monday morning"),
+        say("every Monday at 09:00"),
+        say(
+            "Write a report of last week: what was achieved, the key figures, risks and next steps."
+        ),
+    ),
+    "reminder": Text(
+        say("Reminder"),
+        say("A message at a set time"),
+        say("every Friday at 16:30"),
+        say("Remind me to write down my working hours, in one friendly sentence."),
+    ),
+    "month_end": Text(
+        say("Month-end closing"),
+        say("Calls an address on the last day of each month"),
+        say("on the last day of every month at 18:00"),
+    ),
+    "health_ping": Text(
+        say("Health ping"),
+        say("Calls an address and tells you when it stops answering, and when it is back"),
+        say("every 5 minutes"),
+    ),
+    "heartbeat": Text(
+        say("Heartbeat"),
+        say("A sign of life every minute, for a monitor that misses it when it stays away"),
+        say("every minute"),
+    ),
+    "nightly_backup": Text(
+        say("Nightly backup"), say("Starts a backup when nobody works"), say("every day at 02:00")
+    ),
+    "data_sync": Text(
+        say("Data sync"),
+        say("Brings two systems to the same state every half hour"),
+        say("every 30 minutes"),
+    ),
+    "certificate_check": Text(
+        say("Certificate check"),
+        say("Calls an https address each day; an expired certificate makes the call fail"),
+        say("every day at 06:00"),
+    ),
+    "cleanup": Text(
+        say("Clean-up"),
+        say("Removes what is no longer needed, once a week"),
+        say("every Sunday at 03:00"),
+    ),
+}
+
+
+# @@ Ready-made times and schedules for those who start with an empty page.
+#
+# The first four are times only; the Catbird views and door show just these (R2.36). The others
+# say what to do as well (R1.41, UX A.4).
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Template:
+    #: Stable; catalogues translate name and description by it.
+    id: str
+    name: str
+    cron_spec: str
+    description: str
+
+
+def _time(id: str, cron_spec: str) -> Template:
+    text = TEXTS[id]
+    return Template(
+        id=id, name=str(text.name), cron_spec=cron_spec, description=str(text.description)
+    )
+
+
+TEMPLATES = (
+    _time("hourly", "@hourly"),
+    _time("daily_midnight", "0 0 * * *"),
+    # C26: every day; weekdays would be 0 9 * * 1-5.
+    _time("daily_9am", "0 9 * * *"),
+    _time("weekly_monday_8am", "0 8 * * 1"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A template as it is shown in one language."""
+
+    id: str
+    text: Text
+    #: As the API reads it, without a zone.
+    trigger: Plain
+    #: As the API reads it; None: a time only.
+    target: Plain | None = None
+    delivery: tuple[Plain, ...] = ()
+
+    @property
+    def example(self) -> str:
+        """What a person would type to have the same."""
+        return f"{self.text.example} {self.text.prompt}".rstrip()
+
+
+def offers(lang: str) -> list[Offer]:
+    """All templates in a language; in English where there is none."""
+    language = lang if lang in LANGUAGES else ENGLISH
+    texts = {id: text.said_in(language) for id, text in TEXTS.items()}
+    times = [
+        Offer(
+            id=each.id,
+            text=texts[each.id],
+            trigger={"kind": "cron", "expression": each.cron_spec},
+        )
+        for each in TEMPLATES
+    ]
+    return times + [
+        Offer(
+            id=each.id,
+            text=texts[each.id],
+            trigger=each.trigger,
+            target=_with_prompt(each.target, texts[each.id].prompt),
+            delivery=each.delivery,
+        )
+        for each in PRESETS
+    ]
+
+
+def _with_prompt(target: Plain, prompt: str) -> Mapping[str, object]:
+    return {**target, "prompt": prompt} if prompt else target
+
+
+_FIRES = 3
+
+
+def templates_shown(zone: str, lang: str, now: datetime) -> list[dict[str, object]]:
+    """What the API answers and the command line prints; ready to be sent as a schedule."""
+    return [_shown(each, zone, lang, now) for each in offers(lang)]
+
+
+def _shown(offer: Offer, zone: str, lang: str, now: datetime) -> dict[str, object]:
+    trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone(zone)
+    fires = trigger.anchored(now).fires(now, _FIRES)
+    return {
+        "id": offer.id,
+        "name": offer.text.name,
+        "description": offer.text.description,
+        "cron_spec": trigger.expression if isinstance(trigger, Cron) else None,
+        "trigger": trigger.to_dict(),
+        "timezone": zone,
+        "words": describe(trigger, lang),
+        "example": offer.example,
+        "target": None if offer.target is None else dict(offer.target),
+        "delivery": [dict(each) for each in offer.delivery],
+        "next_fires": [format_moment(fire.at) for fire in fires],
+    }

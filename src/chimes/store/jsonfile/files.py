@@ -1,0 +1,363 @@
+"""Files that are whole or not there: the only module of this store that writes to the disk.
+
+Every file is 0600 (S71). A file is replaced by writing `<name>.tmp` beside it and renaming (R3.27).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+import sys
+from datetime import datetime
+from pathlib import Path
+
+from chimes.errors import StoreLocked
+from chimes.i18n import joined, say
+from chimes.store.jsonfile.document import BadFile, Contents, decode
+
+WINDOWS = sys.platform == "win32"
+TEMPORARY = ".tmp"
+_FLAGS = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
+
+
+def make_directory(directory: Path) -> None:
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def read(path: Path) -> bytes | None:
+    """None: there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def size_of(directory: Path) -> int:
+    """Bytes of all files in it. One that goes meanwhile counts nothing."""
+    total = 0
+    for path in directory.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += path.stat().st_size if path.is_file() else 0
+    return total
+
+
+def prepare(path: Path, content: bytes, *, sync: bool = True) -> Path:
+    """The content in the temporary file of `path`, on the disk unless `sync` is False."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    descriptor = os.open(temporary, _FLAGS | os.O_EXCL, 0o600)
+    try:
+        _write_all(descriptor, content, temporary)
+        if sync:
+            os.fsync(descriptor)
+    except BaseException:
+        os.close(descriptor)
+        remove(temporary)
+        raise
+    os.close(descriptor)
+    return temporary
+
+
+def _write_all(descriptor: int, content: bytes, path: Path) -> None:
+    """A full disk may take a part of what is written without an error (F35)."""
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    size = os.fstat(descriptor).st_size
+    if size != len(content):
+        raise OSError(
+            say(
+                "{file} has {size} bytes instead of {wanted}",
+                file=path.name,
+                size=size,
+                wanted=len(content),
+            )
+        )
+
+
+def put_in_place(temporary: Path, path: Path) -> None:
+    try:
+        os.replace(temporary, path)
+    except OSError:
+        if not WINDOWS:
+            remove(temporary)
+            raise
+        # R3.45: somebody has the old file open there. The previous generation covers the moment
+        # in which there is none.
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+        os.rename(temporary, path)
+
+
+def replace(path: Path, content: bytes, *, sync: bool = True) -> None:
+    put_in_place(prepare(path, content, sync=sync), path)
+
+
+def overwrite(path: Path, content: bytes) -> None:
+    """In place and unsynced, for what may be torn; always of the same length."""
+    descriptor = os.open(path, _FLAGS, 0o600)
+    try:
+        os.write(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def keep_as(path: Path, previous: Path) -> None:
+    """Give the file its second name, atomically and without writing its content again."""
+    temporary = previous.with_name(previous.name + TEMPORARY)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    try:
+        if os.path.samefile(path, previous):
+            return  # renaming one name of a file to another of its names does nothing
+    except FileNotFoundError:
+        pass
+    try:
+        os.link(path, temporary)
+    except FileNotFoundError:
+        return
+    except OSError:  # a file system without hard links
+        replace(previous, path.read_bytes(), sync=False)
+        return
+    put_in_place(temporary, previous)
+
+
+def append(path: Path, content: bytes) -> None:
+    """All of it on the disk, or the file as long as before."""
+    descriptor = os.open(path, _FLAGS | os.O_APPEND, 0o600)
+    try:
+        before = os.fstat(descriptor).st_size
+        try:
+            rest = memoryview(content)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            os.fsync(descriptor)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.ftruncate(descriptor, before)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def cut(path: Path, length: int) -> None:
+    os.truncate(path, length)
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes a rename last; Windows has no such call."""
+    if WINDOWS:
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def protect(path: Path) -> None:
+    """A file that somebody else made may be readable for all."""
+    with contextlib.suppress(OSError):
+        os.chmod(path, 0o600)
+
+
+def remove(path: Path) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)
+
+
+def free_name(path: Path, name: str) -> Path:
+    """`<name>.json`, or the first of `<name>.1.json`, … that is free (C27)."""
+    number = 0
+    while True:
+        free = path.with_name(f"{name}.{number}.json" if number else f"{name}.json")
+        if not free.exists() and not free.is_symlink():
+            return free
+        number += 1
+
+
+def set_aside(path: Path, name: str) -> Path:
+    aside = free_name(path, name)
+    os.rename(path, aside)
+    protect(aside)
+    sync_directory(path.parent)
+    return aside
+
+
+# @@ jobs.json and what lies around it: which generation is loaded, and how the next one is
+# written.
+#
+# jobs.json the current generation jobs.prev.json the one before it, or a copy of the current one
+# after a clean stop jobs.json.sum length and SHA-256 of the last two; only to tell a hand edit
+# jobs.bad.json what could not be loaded (jobs.bad.1.json, …), never touched again (C27)
+# jobs.edited.json a hand edit made while the process ran: it came too late to count
+
+_log = logging.getLogger("chimes.store")
+
+
+class Generations:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.current = directory / "jobs.json"
+        self.previous = directory / "jobs.prev.json"
+        self._sums = directory / "jobs.json.sum"
+        self._last_sum = ""
+        self._written: tuple[int, int, int] | None = None
+
+    def clean(self) -> None:
+        """What a killed process left half done (F34)."""
+        for pattern in ("jobs*", "runs-*.jsonl", "audit-*.jsonl", "messages-*.jsonl"):
+            for stray in self._directory.glob(pattern + TEMPORARY):
+                remove(stray)
+
+    def load(self, now: datetime) -> tuple[Contents, str]:
+        """What the newest good generation holds, and why it is not the current one, if so."""
+        content = read(self.current)
+        if content is not None:
+            protect(self.current)
+            try:
+                contents = decode(content, now)
+            except BadFile as bad:
+                aside = set_aside(self.current, "jobs.bad")
+                reason = say(
+                    "jobs.json could not be loaded ({why}) and was kept as {file}",
+                    why=bad.args[0],
+                    file=aside.name,
+                )
+            else:
+                self._tell_hand_edit(content)
+                return contents, ""
+        elif self.previous.exists():
+            reason = say("jobs.json is missing")
+        else:
+            return Contents(), ""
+        contents, found = self._load_previous(now)
+        reason = joined("; ", (reason, found))
+        _log.error("%s", reason)
+        return contents, reason
+
+    def _load_previous(self, now: datetime) -> tuple[Contents, str]:
+        content = read(self.previous)
+        if content is None:
+            return Contents(), say("started empty")
+        try:
+            return decode(content, now), say("the previous generation was loaded")
+        except BadFile as bad:
+            aside = set_aside(self.previous, "jobs.bad")
+            return Contents(), say(
+                "so was the previous one ({why}; {file}); started empty",
+                why=bad.args[0],
+                file=aside.name,
+            )
+
+    def _tell_hand_edit(self, content: bytes) -> None:
+        recorded = (read(self._sums) or b"").decode("ascii", "replace")
+        self._last_sum = _sum(content)
+        if recorded and self._last_sum not in recorded:
+            _log.warning("jobs.json was edited by hand since it was last written; it counts")
+
+    def write(self, content: bytes) -> None:
+        """All of it or nothing (R3.27). Raises OSError; the current generation is then intact."""
+        temporary = prepare(self.current, content)
+        try:
+            this_sum = _sum(content)
+            overwrite(self._sums, f"{self._last_sum:>85}\n{this_sum}\n".encode())
+            self._keep_outgoing()
+            put_in_place(temporary, self.current)
+            self._written = _identity(self.current)
+        except BaseException:
+            remove(temporary)
+            raise
+        sync_directory(self._directory)
+        self._last_sum = this_sum
+
+    def _keep_outgoing(self) -> None:
+        if self._written in (None, _identity(self.current)):
+            keep_as(self.current, self.previous)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            kept = free_name(self.current, "jobs.edited")
+            keep_as(self.current, kept)
+            _log.warning(
+                "jobs.json was changed while Chimes was running, which counts only at its start; "
+                "the change was kept as %s",
+                kept.name,
+            )
+
+    def finish(self) -> None:
+        """After the last write: a copy of its own of what is current, so that whatever happens to
+        jobs.json while nobody runs can be undone."""
+        content = read(self.current)
+        if content is not None and _sum(content) == self._last_sum:
+            replace(self.previous, content)
+            sync_directory(self._directory)
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+
+
+def _sum(content: bytes) -> str:
+    return f"{len(content):>20} {hashlib.sha256(content).hexdigest()}"
+
+
+# @@ One process per directory: an advisory lock that dies with its process (F36).
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _take(descriptor: int) -> None:
+        # Far behind the pid, because what is locked there cannot be read by others.
+        os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+else:
+    import fcntl
+
+    def _take(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class DirectoryLock:
+    """The file is never removed: a process that waits on a removed file would own nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ".lock"
+        self._descriptor: int | None = None
+
+    def take(self) -> None:
+        descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            _take(descriptor)
+        except (BlockingIOError, PermissionError):
+            os.lseek(descriptor, 0, os.SEEK_SET)
+            pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            os.close(descriptor)
+            raise StoreLocked(
+                say(
+                    "{directory} is in use by process {pid}",
+                    directory=self._path.parent,
+                    pid=pid or say("(unknown)"),
+                ),
+                pid=pid,
+            ) from None
+        except OSError:
+            os.close(descriptor)
+            raise
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

@@ -1,0 +1,557 @@
+"""Schedules as jobs (R3.15), and the part under `chimes` that Ksana's keys cannot say.
+
+The keys of a job are what a person edits. `chimes.seen` is the digest of those that define the
+job, as they were written; where it no longer fits, somebody edited the job (see `reading`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from chimes.errors import InvalidInput, told
+from chimes.i18n import say
+from chimes.model.egress import parse_http_url
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, at_slot, edited, planned
+from chimes.model.sync import exclusive, is_pair_key
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+)
+from chimes.model.validation import check_target
+from chimes.store.codec.schedule import (
+    policy_to_plain,
+    schedule_from_plain,
+    schedule_to_plain,
+    target_from_plain,
+)
+from chimes.store.json_values import EPOCH, MICROSECOND, Plain, maybe_text, to_text, without_empty
+from chimes.triggers import (
+    Cron,
+    Every,
+    Once,
+    Trigger,
+    format_duration_go,
+    format_moment,
+    parse_duration,
+    parse_moment,
+    trigger_from_dict,
+)
+
+KSANA = "ksana"
+DETAILS = "chimes"
+SEEN = "seen"
+
+#: What a person defines, besides the target, and what the service writes down.
+DEFINITION = (
+    *("name", "enabled", "type", "schedule"),
+    *("timeout", "max_retries", "retry_backoff"),
+)
+RECORD = ("last_run_at", "next_run_at", "last_status", "last_error")
+JOB_KEYS = frozenset({"id", *DEFINITION, *RECORD, DETAILS})
+#: By the type of a job, the keys of the part that has the type's name.
+TARGET_KEYS: Mapping[str, frozenset[str]] = {
+    "http": frozenset({"method", "url", "headers", "body"}),
+    "task": frozenset({"name", "args"}),
+    "flow": frozenset({"name", "input"}),
+    "sync": frozenset({"source", "collection"}),
+    "agent": frozenset({"prompt", "pipeline", "model", "max_tokens"}),
+    "action": frozenset({"action_type_id", "kn_id", "branch", "identities", "params"}),
+    "message": frozenset({"text"}),
+}
+SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
+    "once": frozenset({"kind", "run_at"}),
+    "every": frozenset({"kind", "every", "start_at", "jitter"}),
+    "cron": frozenset({"kind", "expression", "timezone", "dialect", "dst", "anchor"}),
+}
+
+#: C10; `paused` is only a view.
+WORDS = {
+    RunStatus.SUCCEEDED: "success",
+    RunStatus.FAILED: "failed",
+    RunStatus.TIMEOUT: "timeout",
+    RunStatus.CANCELED: "failed",
+    RunStatus.SKIPPED: "skipped",
+    RunStatus.MISSED: "missed",
+    RunStatus.UNKNOWN: "failed",
+}
+STATUSES = {
+    "success": RunStatus.SUCCEEDED,
+    "failed": RunStatus.FAILED,
+    "timeout": RunStatus.TIMEOUT,
+    "skipped": RunStatus.SKIPPED,
+    "missed": RunStatus.MISSED,
+}
+
+_IN_POLICY = ("timeout", "max_retries", "retry_backoff")
+_IN_JOB = ("id", "name", "next_run_at", "last_run_at", "last_error")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Extras:
+    """Keys of a job that nobody here knows; they are written back as they were."""
+
+    job: Plain = field(default_factory=dict)
+    target: Plain = field(default_factory=dict)
+    schedule: Plain = field(default_factory=dict)
+
+
+NO_EXTRAS = Extras()
+
+
+def job_to_plain(schedule: Schedule, extras: Extras = NO_EXTRAS) -> Plain:
+    given, policy, target = given_texts(schedule), schedule.policy, schedule.target
+    job: Plain = {
+        "id": schedule.id,
+        "name": schedule.name,
+        "enabled": schedule.enabled,
+        "type": target.kind,
+        target.kind: {**target_keys(target), **extras.target},
+        "schedule": {**schedule_keys(schedule.trigger, given), **extras.schedule},
+        "timeout": duration_text(policy.timeout, given.get("timeout")),
+        "max_retries": policy.max_retries,
+        "retry_backoff": duration_text(policy.retry_backoff, given.get("retry_backoff")),
+        "last_run_at": to_text(schedule.last_run_at) if schedule.last_run_at else "",
+        "next_run_at": to_text(schedule.next_run_at) if schedule.next_run_at else "",
+        "last_status": status_word(schedule),
+        "last_error": schedule.last_error,
+        **extras.job,
+    }
+    return job | {DETAILS: {**_details(schedule), SEEN: digest(job)}}
+
+
+def _details(schedule: Schedule) -> Plain:
+    """Without what the job's own keys say exactly."""
+    whole = schedule_to_plain(schedule)
+    target, policy = whole.pop("target"), whole.pop("policy")
+    assert isinstance(target, dict)
+    assert isinstance(policy, dict)
+    in_job = TARGET_KEYS[schedule.target.kind] | {"kind"}
+    parts = {
+        "target": {name: value for name, value in target.items() if name not in in_job},
+        "policy": {name: value for name, value in policy.items() if name not in _IN_POLICY},
+    }
+    left = {name: value for name, value in whole.items() if name not in _IN_JOB}
+    return left | {name: part for name, part in parts.items() if part}
+
+
+def digest(job: Mapping[str, object]) -> str:
+    definition = {name: job.get(name) for name in (*DEFINITION, target_part(job))}
+    text = json.dumps(definition, sort_keys=True, separators=(",", ":"))
+    return hashlib.blake2b(text.encode("ascii"), digest_size=8).hexdigest()
+
+
+def target_part(job: Mapping[str, object]) -> str:
+    """The name of the key that holds the job's target."""
+    kind = job.get("type")
+    return kind if isinstance(kind, str) and kind in TARGET_KEYS else "http"
+
+
+def target_keys(target: Target) -> Plain:
+    match target:
+        case HttpTarget():
+            return {
+                "method": target.method,
+                "url": target.url,
+                "headers": dict(target.headers),
+                "body": target.body,
+            }
+        case TaskTarget():
+            return {"name": target.name, "args": dict(target.args)}
+        case FlowTarget():
+            return {"name": target.name, "input": dict(target.input)}
+        case SyncTarget():
+            return {"source": target.source, "collection": target.collection}
+        case AgentTarget():
+            own = {
+                "pipeline": target.pipeline,
+                "model": target.model,
+                "max_tokens": target.max_tokens,
+            }
+            return {"prompt": target.prompt, **without_empty(own)}
+        case ActionTarget():
+            return {
+                "action_type_id": target.action_type_id,
+                "kn_id": target.kn_id,
+                "branch": target.branch,
+                "identities": [dict(each) for each in target.identities],
+                "params": dict(target.params),
+            }
+        case MessageTarget():
+            return {"text": target.text}
+
+
+def given_texts(schedule: Schedule) -> Mapping[str, object]:
+    """How the Ksana door was given durations and times (R3.16)."""
+    given = schedule.door_data.get(KSANA)
+    return given if isinstance(given, Mapping) else {}
+
+
+def schedule_keys(trigger: Trigger, given: Mapping[str, object]) -> Plain:
+    if isinstance(trigger, Once):
+        return {"kind": "once", "run_at": to_text(trigger.instant)}
+    if isinstance(trigger, Cron):
+        known = SCHEDULE_KEYS["cron"]
+        return {name: value for name, value in trigger.to_dict().items() if name in known}
+    shown = trigger.anchor if given.get("start_at") or not given else None
+    return {
+        "kind": "every",
+        "every": duration_text(trigger.every, given.get("every")),
+        "start_at": to_text(shown) if shown else "",
+        "jitter": duration_text(trigger.jitter, given.get("jitter")) if trigger.jitter else "",
+    }
+
+
+def duration_text(value: timedelta, given: object) -> str:
+    """In the form it was given, as long as that still says the same."""
+    if isinstance(given, str) and given:
+        try:
+            if parse_duration(given, allow_zero=True) == value:
+                return given
+        except InvalidInput:
+            pass
+    return format_duration_go(value)
+
+
+def status_word(schedule: Schedule) -> str:
+    """`paused` shows until a run by hand has something newer to say."""
+    ran = schedule.last_run_at
+    if not schedule.enabled and schedule.version > 1 and (not ran or ran < schedule.updated_at):
+        return "paused"
+    return WORDS[schedule.last_status] if schedule.last_status else ""
+
+
+# @@ The keys of a job, one by one, strictly: an error names the key that makes no sense.
+
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+#: What a plain Ksana job means (C1, R3.15).
+KSANA_POLICY = Policy(
+    misfire=Misfire.SKIP,
+    misfire_grace=timedelta(seconds=1),
+    overlap=Overlap.SKIP,
+    max_retries=3,
+    retry_backoff=timedelta(seconds=5),
+    timeout=timedelta(seconds=10),
+    pause_on_gone=False,
+)
+#: How Go writes a time that is not there.
+GO_ZERO_TIME = "0001-01-01T00:00:00Z"
+
+
+def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigger:
+    """`implied` is where an interval without start_at starts, unless it goes on as before."""
+    kind = text_of(keys, "kind")
+    if kind not in SCHEDULE_KEYS:
+        raise InvalidInput(
+            say("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
+        )
+    old = before.trigger if before is not None and before.trigger.kind == kind else None
+    plain = old.to_dict() if old is not None else {"kind": kind}
+    if kind == "once":
+        run_at = time_of(keys, "run_at")
+        if run_at is None:
+            raise InvalidInput(say("run_at is required for 'once' schedule"), field="run_at")
+        return trigger_from_dict(plain | {"at": format_moment(run_at)})
+    if kind == "cron":
+        plain = {name: value for name, value in plain.items() if name not in SCHEDULE_KEYS["cron"]}
+        return trigger_from_dict(
+            plain | {name: keys[name] for name in SCHEDULE_KEYS["cron"] if keys.get(name)}
+        )
+    every = parse_duration(text_of(keys, "every"), field="every")
+    anchor = time_of(keys, "start_at")
+    if anchor is None and isinstance(old, Every) and old.every == every:
+        given = given_texts(before) if before is not None else {}
+        anchor = old.anchor if given and not given.get("start_at") else None
+    plain |= {"every": text_of(keys, "every"), "anchor": format_moment(anchor or implied)}
+    plain.pop("jitter", None)
+    jitter = parse_duration(text_of(keys, "jitter") or "0", field="jitter", allow_zero=True)
+    return trigger_from_dict(plain | ({"jitter": text_of(keys, "jitter")} if jitter else {}))
+
+
+def policy_of(raw: Plain, recorded: Plain, *, check: bool) -> Plain:
+    policy = dict(recorded)
+    for name, usual in (
+        ("timeout", KSANA_POLICY.timeout),
+        ("retry_backoff", KSANA_POLICY.retry_backoff),
+    ):
+        text = text_of(raw, name)
+        zero = not check or name != "timeout"
+        value = parse_duration(text, field=name, allow_zero=zero) if text else usual
+        policy[name] = value // MICROSECOND
+    retries = raw.get("max_retries")
+    if retries is None:
+        retries = KSANA_POLICY.max_retries
+    if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
+        raise InvalidInput(say("max_retries must be non-negative"), field="max_retries")
+    return policy | {"max_retries": retries}
+
+
+def checked_http(http: Plain) -> Plain:
+    method = (text_of(http, "method") or "POST").upper()
+    if method not in METHODS:
+        raise InvalidInput(
+            say("unknown HTTP method {method!r}", method=method), field="http.method"
+        )
+    url = text_of(http, "url")
+    parse_http_url(url)
+    headers = mapping(http.get("headers"), "headers")
+    if not all(isinstance(value, str) for value in headers.values()):
+        raise InvalidInput(say("headers must be an object of strings"), field="http.headers")
+    return {"method": method, "url": url, "headers": headers, "body": text_of(http, "body")}
+
+
+def target_of(raw: Plain, *, check: bool) -> Plain:
+    """What the part that is named after the job's type says."""
+    kind = text_of(raw, "type") or "http"
+    part = mapping(raw.get(kind), kind)
+    keys = {name: part.get(name) for name in TARGET_KEYS.get(kind, ())}
+    if check and kind == "http":
+        keys |= checked_http(keys)
+    elif check:
+        check_target(target_from_plain({"kind": kind, **keys}))
+    return {"kind": kind, **keys}
+
+
+def texts_given(raw: Plain) -> Plain:
+    keys = mapping(raw.get("schedule"), "schedule")
+    texts = {name: keys.get(name) for name in ("every", "jitter", "start_at")}
+    texts |= {name: raw.get(name) for name in ("timeout", "retry_backoff")}
+    return {name: text for name, text in texts.items() if text}
+
+
+def extras_of(raw: Plain) -> Extras:
+    part = target_part(raw)
+    target, keys = mapping(raw.get(part), part), mapping(raw.get("schedule"), "schedule")
+    known = SCHEDULE_KEYS.get(text_of(keys, "kind"), frozenset())
+    return Extras(
+        job={name: value for name, value in raw.items() if name not in JOB_KEYS | {part}},
+        target={name: value for name, value in target.items() if name not in TARGET_KEYS[part]},
+        schedule={name: value for name, value in keys.items() if name not in known},
+    )
+
+
+def mapping(value: object, name: str) -> Plain:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise InvalidInput(say("{field} must be an object", field=name), field=name)
+    return dict(value)
+
+
+def text_of(data: Mapping[str, object], name: str) -> str:
+    value = data.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidInput(say("{field} must be a string", field=name), field=name)
+    return value
+
+
+def flag(data: Mapping[str, object], name: str, default: bool) -> bool:
+    value = data.get(name, default)
+    if not isinstance(value, bool):
+        raise InvalidInput(say("{field} must be true or false", field=name), field=name)
+    return value
+
+
+def time_of(data: Mapping[str, object], name: str) -> datetime | None:
+    text = text_of(data, name)
+    return None if text in ("", GO_ZERO_TIME) else parse_moment(text, field=name)
+
+
+# @@ Jobs as they stand in the file to schedules. What a person wrote there counts: Ksana's keys
+# win over what the `chimes` part recorded, and an edited job is the next version of its schedule.
+
+EDITOR = "jobs.json"
+ERROR_PREFIX = f"{EDITOR}: "
+#: Stands in for a schedule that cannot be read; the end of the calendar never comes.
+UNREADABLE = Once("9998-12-31T23:59:59Z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LoadedJob:
+    schedule: Schedule
+    extras: Extras = NO_EXTRAS
+    #: The job as it stands in the file, if it makes no sense: written back until that is mended.
+    broken: Plain | None = None
+    edited: bool = False
+
+
+def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datetime) -> LoadedJob:
+    """Never raises and never drops: a job that makes no sense comes back switched off, with its
+    error."""
+    try:
+        details = raw.get(DETAILS)
+        if details is None:
+            schedule, by_hand = _plain_job(raw, job_id, now, written_at), False
+        else:
+            schedule, by_hand = _known_job(raw, job_id, mapping(details, DETAILS), now)
+        return LoadedJob(
+            schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
+        )
+    except (InvalidInput, ValueError, TypeError, OverflowError) as error:
+        return _broken(
+            raw, job_id, str(say("jobs.json: {message}", message=told(error))), written_at
+        )
+
+
+def _known_job(
+    raw: Plain, job_id: ScheduleId, details: Plain, now: datetime
+) -> tuple[Schedule, bool]:
+    by_hand = digest(raw) != details.get(SEEN)
+    policy = policy_of(raw, mapping(details.get("policy"), "policy"), check=by_hand)
+    target = target_of(raw, check=by_hand)
+    own = {name: value for name, value in details.items() if name != SEEN}
+    before = schedule_from_plain(
+        own
+        | {
+            "id": job_id,
+            "name": raw.get("name"),
+            "target": {**target, **mapping(own.get("target"), "target")},
+            "policy": policy,
+            "next_run_at": maybe_text(time_of(raw, "next_run_at")),
+            "last_run_at": maybe_text(time_of(raw, "last_run_at")),
+            "last_error": text_of(raw, "last_error"),
+        }
+    )
+    if not by_hand:
+        return _with_cursor(before, now), False
+    return _edited_job(before, raw, now), True
+
+
+def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
+    keys = mapping(raw.get("schedule"), "schedule")
+    shown = schedule_keys(before.trigger, given_texts(before))
+    known = SCHEDULE_KEYS[str(shown["kind"])]
+    trigger = before.trigger
+    if any((keys.get(name) or "") != shown.get(name, "") for name in known | {"kind"}):
+        trigger = trigger_of(keys, before, now)
+    enabled = flag(raw, "enabled", True)
+    resumed = enabled and not before.enabled
+    before = _with_cursor(replace(before, policy=_policy_for(before.target, before.policy)), now)
+    after = edited(
+        before,
+        replace(
+            before,
+            trigger=trigger,
+            enabled=enabled,
+            pause_note="" if resumed else before.pause_note,
+            pause_until=None if resumed else before.pause_until,
+            door_data={**before.door_data, KSANA: texts_given(raw)},
+        ),
+        now,
+        EDITOR,
+    )
+    return _overdue_once(after, now)
+
+
+def _policy_for(target: Target, policy: Policy) -> Policy:
+    """The key of a pair goes with the pair (R4.18)."""
+    if policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
+        policy = replace(policy, concurrency_key=None)
+    return exclusive(policy, target) if isinstance(target, SyncTarget) else policy
+
+
+def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:
+    """A job that Ksana wrote, or a person by hand."""
+    if text_of(raw, "type") not in ("http", ""):
+        raise InvalidInput(say("job type must be 'http'"), field="type")
+    policy = policy_of(raw, policy_to_plain(KSANA_POLICY), check=True)
+    next_at = time_of(raw, "next_run_at")
+    http = checked_http(mapping(raw.get("http"), "http"))
+    schedule = schedule_from_plain(
+        {
+            "id": job_id,
+            "namespace": KSANA,
+            "name": text_of(raw, "name"),
+            "trigger": UNREADABLE.to_dict(),
+            "target": {"kind": "http", **http},
+            "policy": policy,
+            "enabled": flag(raw, "enabled", True),
+            "door_data": {KSANA: texts_given(raw)},
+            "last_run_at": maybe_text(time_of(raw, "last_run_at")),
+            "last_error": text_of(raw, "last_error"),
+            "created_at": format_moment(written_at),
+            "updated_at": format_moment(written_at),
+        }
+    )
+    trigger = trigger_of(mapping(raw.get("schedule"), "schedule"), None, next_at or now)
+    return _first_cursor(replace(schedule, trigger=trigger), raw, next_at, now)
+
+
+def _first_cursor(
+    schedule: Schedule, raw: Plain, next_at: datetime | None, now: datetime
+) -> Schedule:
+    """R3.18, R3.29: a stale cursor stays, so that what was missed is recorded; none is planned."""
+    trigger = schedule.trigger
+    if not schedule.enabled:
+        return schedule
+    if isinstance(trigger, Once):
+        done = next_at is None and (schedule.last_run_at or text_of(raw, "last_status"))
+        return schedule if done else at_slot(schedule, trigger.next_after(EPOCH))
+    if next_at is not None:
+        slot = trigger.previous_before(next_at + MICROSECOND)
+        jitter = (isinstance(trigger, Every) and trigger.jitter) or timedelta()
+        if slot is not None and next_at - slot <= jitter:
+            return replace(schedule, next_slot=slot, next_run_at=next_at)
+    return planned(schedule, now)
+
+
+def _with_cursor(schedule: Schedule, now: datetime) -> Schedule:
+    """An emptied next_run_at asks for a new one; a changed one moves the slot that is next."""
+    if schedule.next_slot is not None and schedule.next_run_at is None:
+        return _overdue_once(planned(schedule, now), now)
+    if schedule.next_slot is None and schedule.next_run_at is not None:
+        return replace(schedule, next_slot=schedule.next_run_at)
+    return schedule
+
+
+def _overdue_once(schedule: Schedule, now: datetime) -> Schedule:
+    """A moment that has passed without a record becomes `missed` when it is fired (R3.7)."""
+    if not schedule.enabled or schedule.next_slot or schedule.policy.misfire is not Misfire.SKIP:
+        return schedule
+    slot = schedule.trigger.next_after(EPOCH) if isinstance(schedule.trigger, Once) else None
+    if slot is None or slot > now or (schedule.last_slot and schedule.last_slot >= slot):
+        return schedule
+    return at_slot(schedule, slot)
+
+
+def _with_record(schedule: Schedule, raw: Plain) -> Schedule:
+    if schedule.last_error.startswith(ERROR_PREFIX):
+        return replace(schedule, last_status=None, last_error="")
+    word = text_of(raw, "last_status")
+    if word == status_word(schedule) or word == "paused":
+        return schedule
+    return replace(schedule, last_status=STATUSES.get(word))
+
+
+def _broken(raw: Plain, job_id: ScheduleId, error: str, written_at: datetime) -> LoadedJob:
+    http, name = raw.get("http"), raw.get("name")
+    url = http.get("url") if isinstance(http, dict) else ""
+    schedule = Schedule(
+        id=job_id,
+        namespace=KSANA,
+        name=name if isinstance(name, str) else "",
+        trigger=UNREADABLE,
+        target=HttpTarget(url=url if isinstance(url, str) else ""),
+        policy=KSANA_POLICY,
+        enabled=False,
+        last_status=RunStatus.FAILED,
+        last_error=error,
+        created_at=written_at,
+        updated_at=written_at,
+    )
+    raw = {**raw, "id": job_id, "last_status": "failed", "last_error": error}
+    return LoadedJob(schedule=schedule, broken=raw)

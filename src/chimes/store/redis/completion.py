@@ -1,0 +1,240 @@
+"""Verdicts. Those on plain runs that this process has claimed itself take one trip to the server:
+what the claim said is used as it was, and the revision tells whether it still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+
+from chimes.model.audit import AuditEntry, paused_by_receiver
+from chimes.model.change import replace
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.run import (
+    Run,
+    RunStatus,
+    Verdict,
+    abandoned,
+    accepts,
+    cancel_asked,
+    settled,
+    unreadable,
+)
+from chimes.model.schedule import Schedule, paused
+from chimes.store.port import Finished
+from chimes.store.redis.base import Conflicted, RedisBase
+from chimes.store.redis.rows import (
+    Revision,
+    all_fields,
+    changed_fields,
+    is_damaged,
+    log_rows,
+    post_ops,
+)
+from chimes.store.redis.wire import Wire, flat
+
+# @@ What follows when runs change: schedules, children and those that wait, as one list of
+# changes.
+#
+# The rules are those of the model; this only says them in the words of the `commit` script.
+
+
+class Settling:
+    """Of runs that were read, with their revisions. `children`: of the flows among them, those
+    that have not ended."""
+
+    def __init__(
+        self,
+        now: datetime,
+        found: Mapping[RunId, tuple[Run, str]],
+        children: Mapping[RunId, list[RunId]],
+    ) -> None:
+        self.now = now
+        self.runs = {run_id: run for run_id, (run, _) in found.items()}
+        self._revs = {run_id: rev for run_id, (_, rev) in found.items()}
+        self._children = children
+        self._touched: set[RunId] = set()
+        self.ops: list[Wire] = []
+        self.expected: list[Wire] = []
+        #: Schedules that a verdict pauses, with the audit entries of it.
+        self.audit: list[AuditEntry] = []
+        self.pauses: dict[ScheduleId, str] = {}
+
+    def put(self, after: Run) -> None:
+        before = self.runs[after.id]
+        if after.id not in self._touched:
+            self._touched.add(after.id)
+            self.expected.append(["run", after.id, self._revs[after.id]])
+        changes = changed_fields(before, after)
+        if changes:
+            self.ops.append(["put", after.id, flat(changes.items())])
+        self.runs[after.id] = after
+
+    def settle(self, after: Run, verdict: Verdict | None = None) -> None:
+        """The run as it is now, and what follows from that."""
+        self.put(after)
+        if verdict is not None and verdict.logs:
+            self.ops.append(["log", after.id, log_rows(verdict.logs)])
+        if not after.status.terminal:
+            return
+        self.abandon_children(after)
+        self.post(after)
+        if after.schedule_id is not None:
+            self.ops.append(
+                ["summary", after.schedule_id, after.id, after.status.value, after.error]
+            )
+            if verdict is not None and verdict.pause_schedule:
+                self.pauses.setdefault(after.schedule_id, verdict.pause_schedule)
+        self.unblock(after)
+
+    def cancel(self, run: Run, reason: str) -> Run:
+        after = cancel_asked(run, reason, self.now)
+        if not run.status.terminal:
+            self.settle(after)
+        return after
+
+    def abandon_children(self, run: Run) -> None:
+        if run.status.terminal and run.resumable:
+            for child_id in self._children.get(run.id, ()):
+                child = self.runs[child_id]
+                if child.status.terminal:
+                    continue
+                after = abandoned(child, self.now)
+                self.put(after)
+                self.unblock(after)
+
+    def post(self, run: Run) -> None:
+        """Ahead of the summary: whether this is a recovery is seen from the run before it."""
+        self.ops += post_ops(run)
+
+    def unblock(self, run: Run) -> None:
+        # Also of one whose key cannot be read any more: the script knows it.
+        if run.status.terminal:
+            self.ops.append(["unblock", run.id])
+
+    def pause(self, schedules: Iterable[tuple[Schedule, Revision]]) -> None:
+        """The receivers of these want no more calls (410)."""
+        for schedule, revision in schedules:
+            note = self.pauses[schedule.id]
+            if not schedule.enabled:
+                continue
+            stopped = paused(schedule, self.now, "chimes", note=note)
+            self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
+            # Ahead of the summaries, which then stand in what this writes.
+            self.ops.insert(0, ["schedule", schedule.id, all_fields(stopped)])
+            self.audit.append(paused_by_receiver(schedule.id, str(schedule.owner), note, self.now))
+
+
+#: Runs of this process that are under way; more than any node has places.
+MOST_HELD = 20_000
+
+
+class RedisFinishing(RedisBase):
+    def _hold(self, run: Run, rev: str) -> None:
+        self._in_hand[run.id] = run, rev
+        if len(self._in_hand) > MOST_HELD:
+            self._in_hand.popitem(last=False)
+
+    def _forget_held(self, run_id: RunId) -> None:
+        self._in_hand.pop(run_id, None)
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        held = [self._in_hand.pop(verdict.run_id, None) for verdict in verdicts]
+        known = [each for each in held if each is not None]
+        if len(known) == len(verdicts) and verdicts:
+            plain = all(
+                _plain(run, verdict) for (run, _), verdict in zip(known, verdicts, strict=True)
+            )
+            if plain:
+                try:
+                    return await self._finish_plain(known, verdicts)
+                except Conflicted:
+                    pass
+        return await self._until_agreed(lambda: self._finish(verdicts))
+
+    async def _finish_plain(
+        self, known: Sequence[tuple[Run, str]], verdicts: Sequence[Verdict]
+    ) -> Finished:
+        expected: list[Wire] = []
+        ops: list[Wire] = []
+        wakes = False
+        ended: list[Run] = []
+        for (run, rev), verdict in zip(known, verdicts, strict=True):
+            # The moment is the server's to say; any will do until then.
+            after = settled(run, verdict, run.created_at)
+            ended.append(after)
+            expected.append(["run", run.id, rev])
+            changes = changed_fields(run, after) | {"finished": "@now"}
+            ops.append(["put", run.id, flat(changes.items())])
+            if verdict.logs:
+                ops.append(["log", run.id, log_rows(verdict.logs)])
+            ops += post_ops(after)
+            if run.schedule_id is not None:
+                ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
+            if run.concurrency_key is not None:
+                ops.append(["unblock", run.id])
+            wakes |= run.parent_id is not None
+        now = await self._commit(expected, ops, wakes=wakes, urgent=True)
+        return Finished(accepted=tuple(replace(run, finished_at=now) for run in ended))
+
+    async def _finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        accepted: list[Run] = []
+        refused: list[RunId] = []
+        ids = list(dict.fromkeys(verdict.run_id for verdict in verdicts))
+        now, found, children = await self._read_family(ids)
+        settling = Settling(now, found, children)
+        wakes = False
+        for verdict in verdicts:
+            run = settling.runs.get(verdict.run_id)
+            if run is not None and accepts(run, verdict.fence):
+                after = settled(run, verdict, now)
+                settling.settle(after, verdict)
+                wakes |= not after.status.terminal
+                wakes |= after.parent_id is not None or after.resumable
+                accepted.append(after)
+            elif run is not None and verdict.attempt in run.attempts:
+                accepted.append(run)
+            else:
+                refused.append(verdict.run_id)
+        if settling.pauses:
+            schedules = [(await self._read_schedule(each))[1] for each in settling.pauses]
+            settling.pause(each for each in schedules if each is not None)
+        if settling.ops:
+            async with self._turn(settling.audit):
+                await self._commit(
+                    settling.expected, settling.ops, settling.audit, wakes=wakes, urgent=True
+                )
+        return Finished(accepted=tuple(accepted), refused=tuple(refused))
+
+    async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:
+        """What a claim brought; a run that cannot be read ends instead of being handed out."""
+        good: list[Run] = []
+        for record in records:
+            run, rev = self._runs.run(record)
+            if is_damaged(run):
+                await self._until_agreed(partial(self._end_damaged, run.id))
+            else:
+                good.append(run)
+                self._hold(run, rev)
+        return tuple(good)
+
+    async def _end_damaged(self, run_id: RunId) -> None:
+        now, found, children = await self._read_family([run_id])
+        if run_id in found:
+            settling = Settling(now, found, children)
+            settling.settle(unreadable(settling.runs[run_id], now))
+            await self._commit(settling.expected, settling.ops, wakes=True)
+
+
+def _plain(run: Run, verdict: Verdict) -> bool:
+    """It ends, and nothing hangs on it but its schedule and those of its key."""
+    if any(told.by_the_clock for told in run.policy.delivery):
+        # When somebody is told depends on the moment, which only the server knows.
+        return False
+    return (
+        accepts(run, verdict.fence)
+        and verdict.retry_in is None
+        and verdict.status is not RunStatus.QUEUED
+        and not verdict.pause_schedule
+        and not run.resumable
+    )

@@ -1,0 +1,439 @@
+"""Connections to the server, a few for each event loop, and how a script is called over one.
+
+A call that surely did not reach the server is tried again. Once a write was sent nobody knows what
+became of it until the answer is there: then the caller is told, and repeats the verb, which every
+verb of the port allows (F23).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import redis.exceptions as driver
+from redis.asyncio.connection import Connection, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from chimes.clock import SystemClock
+from chimes.errors import ConfigError, StoreError, StoreLost, StoreReadOnly, StoreUnavailable
+from chimes.i18n import say
+from chimes.store.redis.scripts import Script
+
+# @@ From the URL of a Redis server to where and how to connect.
+
+DEFAULT_PORT = 6379
+_TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
+_OPTIONS = ("prefix", *_TLS_OPTIONS)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    host: str
+    port: int = DEFAULT_PORT
+    database: int = 0
+    username: str | None = None
+    password: str | None = field(default=None, repr=False)
+    tls: bool = False
+    tls_options: tuple[tuple[str, str], ...] = ()
+    #: Before every key; without one the keys of tasks are called as the seed calls them (R4.7).
+    prefix: str = ""
+
+    @property
+    def shown(self) -> str:
+        """For people: without user and password."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        behind = f"?prefix={self.prefix}" if self.prefix else ""
+        scheme = "rediss" if self.tls else "redis"
+        return f"{scheme}://{host}:{self.port}/{self.database}{behind}"
+
+    @property
+    def channel(self) -> str:
+        """Where nodes wake each other. Channels know no databases, so the name has its number."""
+        return f"{self.prefix}chimes:wake:{self.database}"
+
+
+def address_of(url: str) -> Address:
+    """`redis://[user][:password]@host[:port][/database][?prefix=...]`, `rediss://` for TLS."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port or DEFAULT_PORT
+    except ValueError:
+        raise ConfigError(say("store: the port of the Redis URL is none: 1 to 65535")) from None
+    if parts.scheme not in ("redis", "rediss"):
+        raise ConfigError(
+            say("{scheme}:// is not a Redis URL; write redis://host:6379/0", scheme=parts.scheme)
+        )
+    options = parse_qsl(parts.query, keep_blank_values=True)
+    for name, _ in options:
+        if name not in _OPTIONS:
+            near = difflib.get_close_matches(name, _OPTIONS, 1)
+            raise ConfigError(
+                say(
+                    "store: unknown option {name!r} of a Redis URL; did you mean {near}?",
+                    name=name,
+                    near=near[0],
+                )
+                if near
+                else say(
+                    "store: unknown option {name!r} of a Redis URL; known are {known}",
+                    name=name,
+                    known=", ".join(_OPTIONS),
+                )
+            )
+    given = dict(options)
+    tls = tuple((name, given[name]) for name in _TLS_OPTIONS if name in given)
+    if tls and parts.scheme != "rediss":
+        raise ConfigError(
+            say("store: {option} is an option of rediss://, which uses TLS", option=tls[0][0])
+        )
+    return Address(
+        host=parts.hostname or "localhost",
+        port=port,
+        database=_database(parts.path),
+        username=unquote(parts.username) if parts.username else None,
+        password=unquote(parts.password) if parts.password else None,
+        tls=parts.scheme == "rediss",
+        tls_options=tls,
+        prefix=given.get("prefix", ""),
+    )
+
+
+def _database(path: str) -> int:
+    number = path.strip("/")
+    if not number:
+        return 0
+    if not number.isdecimal():
+        raise ConfigError(
+            say(
+                "store: {number!r} is no database of Redis: those have numbers, 0 to 15 mostly;"
+                " to share one, give each application its ?prefix=",
+                number=number,
+            )
+        )
+    return int(number)
+
+
+# @@ What the driver's errors mean to those above.
+
+#: What our scripts answer when the store is not the one it was (F41).
+LOST = "CHIMESLOST"
+
+
+def translated(error: Exception, where: str) -> StoreError:
+    """An error of the driver as one of ours."""
+    said = str(error)
+    if said.startswith(LOST) or f" {LOST}" in said:
+        return StoreLost(
+            say(
+                "store_lost: {where} no longer holds what it held: it was emptied or exchanged"
+                " (chimes store init --force sets it up anew)",
+                where=where,
+            ),
+            code="store_lost",
+        )
+    if isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
+        return StoreUnavailable(
+            say("{where} does not accept the user or password: {said}", where=where, said=said)
+        )
+    if isinstance(error, driver.NoPermissionError):
+        return StoreUnavailable(
+            say("{where}: the user lacks a right: {said}", where=where, said=said)
+        )
+    if isinstance(error, driver.ReadOnlyError):
+        return StoreReadOnly(
+            say("store_read_only: {where} takes no writes: {said}", where=where, said=said),
+            code="store_read_only",
+        )
+    if isinstance(error, driver.OutOfMemoryError) or "OOM command" in said:
+        return StoreUnavailable(
+            say("{where} is out of memory: {said}", where=where, said=said), code="store_full"
+        )
+    if isinstance(error, driver.RedisError | OSError | TimeoutError):
+        return StoreUnavailable(
+            say(
+                "{where} cannot be used now: {said}", where=where, said=said or type(error).__name__
+            )
+        )
+    raise error
+
+
+def is_trouble(error: BaseException) -> bool:
+    """Whether the server or the way to it is at fault."""
+    return isinstance(error, driver.RedisError | OSError | TimeoutError)
+
+
+#: As for the SQL servers (F24, F31): to be connected, for a free connection, for an answer.
+CONNECT_SECONDS = 3.0
+POOL_SECONDS = 5.0
+SILENCE_SECONDS = 10.0
+#: The engine's loop; any other one is a heartbeat's, or somebody's who only passes.
+SIZE, SMALL = 12, 2
+#: A connection that was idle for longer is looked at before it is used.
+STALE_SECONDS = 0.5
+READ_TRIES = 3
+
+_elapsed = SystemClock().monotonic
+
+
+def connection(address: Address) -> Connection:
+    """Not connected yet. Nothing is repeated behind our back."""
+    given: dict[str, Any] = {
+        "host": address.host,
+        "port": address.port,
+        "db": address.database,
+        "username": address.username,
+        "password": address.password,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": SILENCE_SECONDS,
+        "retry": Retry(NoBackoff(), 0),
+        "protocol": 2,
+        "client_name": "chimes",
+    }
+    if not address.tls:
+        return Connection(**given)
+    given.update(address.tls_options)
+    return SSLConnection(**given)
+
+
+async def connected(address: Address) -> Connection:
+    found = connection(address)
+    # The driver's own method has no types.
+    connect: Callable[[], Awaitable[None]] = found.connect
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            await connect()
+    except BaseException:
+        await _ended(found)
+        raise
+    # From here on the callers' own limit counts, one for a whole exchange: the driver's would
+    # make a task of every word that is sent.
+    found.socket_timeout = None
+    return found
+
+
+class _Pool:
+    """Of one loop. The connection that was used last goes first."""
+
+    def __init__(self, address: Address, size: int) -> None:
+        self._address = address
+        self._places = asyncio.Semaphore(size)
+        self._free: list[tuple[Connection, float]] = []
+        self._closed = False
+
+    async def take(self) -> Connection:
+        """One that is connected; to be given back, whatever becomes of it."""
+        if self._places.locked():
+            try:
+                await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
+            except TimeoutError:
+                raise StoreUnavailable(say("all connections to the store are in use")) from None
+        else:
+            # At once, and without a task of its own to wait in.
+            await self._places.acquire()
+        try:
+            return await self._ready()
+        except BaseException:
+            self._places.release()
+            raise
+
+    async def give_back(self, found: Connection) -> None:
+        self._places.release()
+        if self._closed:
+            await _ended(found)
+        elif found.is_connected:
+            self._free.append((found, _elapsed()))
+
+    async def _ready(self) -> Connection:
+        while self._free:
+            found, since = self._free.pop()
+            if _elapsed() - since < STALE_SECONDS:
+                return found
+            try:
+                if not await found.can_read():
+                    return found
+            except (driver.RedisError, OSError):
+                pass
+            await _ended(found)
+        return await connected(self._address)
+
+    async def close(self) -> None:
+        self._closed = True
+        while self._free:
+            await _ended(self._free.pop()[0])
+
+
+async def _ended(found: Connection) -> None:
+    with contextlib.suppress(driver.RedisError, OSError):
+        await found.disconnect()
+
+
+class Connections:
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._lock = threading.Lock()
+        self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, asyncio.Task[None]]] = {}
+        self._main: asyncio.AbstractEventLoop | None = None
+        self._open = False
+        #: Calls tried again because their connection was lost (F22), and changes whose answer was
+        #: lost (F23). They only rise.
+        self.lost = 0
+        self.ambiguous = 0
+
+    def open(self) -> None:
+        """This loop gets the large pool."""
+        self._main = asyncio.get_running_loop()
+        self._open = True
+
+    async def close(self) -> None:
+        self._open = False
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for loop, (_, guard) in pools.items():
+            if loop is here:
+                guard.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await guard
+            else:
+                with contextlib.suppress(RuntimeError):  # that loop has ended
+                    loop.call_soon_threadsafe(guard.cancel)
+
+    async def ask(self, script: Script, *arguments: str | bytes) -> bytes:
+        """A question: repeated where the connection was lost."""
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return await self._called(script, arguments)
+            except _Unsent as unsent:
+                if not left or not _worth_a_try(unsent.error):
+                    raise self._ours(unsent.error) from unsent.error
+                self.lost += 1
+            except Exception as error:
+                if not is_trouble(error):
+                    raise
+                if not left or not _worth_a_try(error) or _timed_out(error):
+                    raise self._ours(error) from error
+                self.lost += 1
+        raise AssertionError("the last try answers or raises")
+
+    async def tell(self, script: Script, *arguments: str | bytes) -> bytes:
+        """A change: repeated only where it was surely not sent."""
+        for left in reversed(range(READ_TRIES)):
+            try:
+                return await self._called(script, arguments)
+            except _Unsent as unsent:
+                if not left or not _worth_a_try(unsent.error):
+                    raise self._ours(unsent.error) from unsent.error
+                self.lost += 1
+            except Exception as error:
+                if not is_trouble(error):
+                    raise
+                if _worth_a_try(error):
+                    self.ambiguous += 1
+                    raise StoreUnavailable(
+                        say(
+                            "the answer to a change was lost: it may have happened or not;"
+                            " repeat it"
+                        ),
+                        code="commit_unknown",
+                    ) from error
+                raise self._ours(error) from error
+        raise AssertionError("the last try answers or raises")
+
+    async def command(self, *words: str | int) -> object:
+        """A plain command that changes nothing."""
+        try:
+            pool = self._here()
+            found = await pool.take()
+            try:
+                async with asyncio.timeout(SILENCE_SECONDS):
+                    await found.send_command(*words)
+                    return await found.read_response()
+            finally:
+                await pool.give_back(found)
+        except Exception as error:
+            if not is_trouble(error):
+                raise
+            raise self._ours(error) from error
+
+    async def _called(self, script: Script, arguments: tuple[str | bytes, ...]) -> bytes:
+        pool = self._here()
+        try:
+            found = await pool.take()
+        except Exception as error:
+            if not is_trouble(error):
+                raise
+            raise _Unsent(error) from error
+        try:
+            async with asyncio.timeout(SILENCE_SECONDS):
+                try:
+                    return await _evaluated(found, "EVALSHA", script.sha, arguments)
+                except driver.NoScriptError:
+                    # The server was restarted, or its scripts were flushed: nothing was done.
+                    return await _evaluated(found, "EVAL", script.text, arguments)
+        finally:
+            await pool.give_back(found)
+
+    def _ours(self, error: Exception) -> Exception:
+        return translated(error, say("Redis at {address}", address=self.address.shown))
+
+    def _here(self) -> _Pool:
+        if not self._open:
+            raise StoreUnavailable(say("the store is not open"))
+        loop = asyncio.get_running_loop()
+        known = self._pools.get(loop)
+        if known is None:
+            pool = _Pool(self.address, SIZE if loop is self._main else SMALL)
+            guard = loop.create_task(self._guard(pool), name="chimes redis pool")
+            known = pool, guard
+            with self._lock:
+                self._pools[loop] = known
+        return known[0]
+
+    async def _guard(self, pool: _Pool) -> None:
+        """The end of a loop cancels its tasks and waits for them, which is when its connections
+        have to be closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            with self._lock:
+                self._pools.pop(loop, None)
+            await pool.close()
+
+
+class _Unsent(Exception):
+    """The call did not leave this process."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+def _timed_out(error: Exception) -> bool:
+    """Whoever has waited that long is told, rather than made to wait again."""
+    return isinstance(error, driver.TimeoutError | TimeoutError)
+
+
+def _worth_a_try(error: Exception) -> bool:
+    """The connection was lost, rather than the call refused."""
+    if isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
+        return False
+    if isinstance(error, driver.BusyLoadingError):
+        return False
+    return isinstance(error, driver.ConnectionError | driver.TimeoutError | OSError)
+
+
+async def _evaluated(
+    found: Connection, how: str, what: str, arguments: tuple[str | bytes, ...]
+) -> bytes:
+    await found.send_command(how, what, 0, *arguments)
+    answer = await found.read_response()
+    assert isinstance(answer, bytes)
+    return answer

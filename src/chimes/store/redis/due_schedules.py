@@ -1,0 +1,269 @@
+"""How due schedules become runs: taken, planned here, and written down in one step.
+
+Two trips to the server for a whole batch. The first takes the schedules, so that other nodes pass
+them over for a moment; the second writes, each schedule for itself, and only if nothing that was
+planned from has changed meanwhile. A schedule that has to be planned again is the exception, and
+takes two trips more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from chimes.model.change import replace
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.planning import (
+    AnyFiring,
+    FireContext,
+    concurrency_key,
+    new_rows,
+    stops_only_its_own,
+)
+from chimes.model.run import Reason, Run
+from chimes.model.schedule import Schedule, set_aside
+from chimes.store.port import Fired, Places, Planner
+from chimes.store.redis.completion import RedisFinishing, Settling
+from chimes.store.redis.rows import (
+    Revision,
+    cursor_fields,
+    new_fields,
+    outcome_fields,
+    post_ops,
+    task_row,
+)
+from chimes.store.redis.wire import Wire, flat, items, maybe_moment, micros, rows, text, texts
+
+#: How long a schedule that a node has taken is left alone by the others; should that node die,
+#: it fires as much later.
+RESERVED_MICROS = 2_000_000
+#: How often a schedule that changes all the time is planned again, before it waits for its turn.
+TRIES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    schedule: Schedule
+    revision: Revision
+    admitted: tuple[RunId, ...]
+    others: frozenset[RunId]
+    succeeded_at: datetime | None
+
+
+@dataclass(slots=True)
+class _Unit:
+    """What is to be written about one schedule."""
+
+    schedule: Schedule
+    expected: list[Wire]
+    inserted: list[Run] = field(default_factory=list)
+    broken: bool = False
+    #: A slot of it did not run, which its summary tells.
+    outcome: bool = False
+    cancel: tuple[RunId, ...] = ()
+    more: list[Wire] = field(default_factory=list)
+    #: Another one of this batch changes who holds its places: it is planned when that is done.
+    postponed: bool = False
+
+
+@dataclass(slots=True)
+class _Pass:
+    """What has come of a call so far."""
+
+    inserted: list[Run] = field(default_factory=list)
+    claimed: tuple[Run, ...] = ()
+    #: Of the inserted ones that were not claimed: whether they are blocked now.
+    others: dict[RunId, bool] = field(default_factory=dict)
+    broken: list[Schedule] = field(default_factory=list)
+    stopped: bool = False
+    #: Somebody is to be told of a slot that did not run.
+    told: bool = False
+
+
+class RedisFiring(RedisFinishing):
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = timedelta(0),
+    ) -> Fired:
+        now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
+        due = left = [self._due(row) for row in rows(answer)]
+        done = _Pass()
+        for tries in range(TRIES if due else 0):
+            if tries:
+                now, left = await self._due_again(left)
+            units = await self._planned(plan, left, now, careful=tries > 0)
+            answers = await self._write(units, places, done, last=tries == TRIES - 1)
+            left = [each for each, word in zip(left, answers, strict=True) if word != "done"]
+            if not left:
+                break
+        order = {each.schedule.id: place for place, each in enumerate(due)}
+        done.inserted.sort(key=lambda run: order[run.schedule_id or ScheduleId("")])
+        others = [
+            replace(run, blocked=done.others[run.id])
+            for run in done.inserted
+            if run.id in done.others
+        ]
+        if done.stopped or done.told or any(run.claimable for run in others):
+            self.wake()
+        return Fired(
+            claimed=done.claimed,
+            others=tuple(others),
+            broken=tuple(done.broken),
+            more=len(due) == limit,
+        )
+
+    def _due(self, row: Wire) -> _Due:
+        record, admitted, others, succeeded = items(row)
+        schedule, revision = self._schedules.schedule(record)
+        return _Due(
+            schedule,
+            revision,
+            tuple(RunId(each) for each in texts(admitted)),
+            frozenset(RunId(each) for each in texts(others)),
+            maybe_moment(text(succeeded)),
+        )
+
+    async def _due_again(self, left: Sequence[_Due]) -> tuple[datetime, list[_Due]]:
+        """Those that are still due, as they are now."""
+        ids: list[Wire] = [each.schedule.id for each in left]
+        now, (answer,) = await self._ask("schedules", ids, "1")
+        found = [self._due(row) for row in rows(answer)]
+        return now, [each for each in found if _is_due(each.schedule, now)]
+
+    async def _planned(
+        self, plan: Planner, due: Sequence[_Due], now: datetime, *, careful: bool
+    ) -> list[_Unit]:
+        """`careful`: some slots have their rows already, so it is looked which."""
+        places: dict[str, list[Run | RunId]] = {}
+        unsettled: set[str] = set()
+        units: list[_Unit] = []
+        for each in due:
+            key = concurrency_key(each.schedule)
+            held = places.setdefault(key, list(each.admitted))
+            unit = _Unit(
+                each.schedule,
+                [
+                    ["schedule", each.schedule.id, each.revision.definition, ""],
+                    ["admitted", key, "\n".join(each.admitted)],
+                ],
+                postponed=key in unsettled,
+            )
+            units.append(unit)
+            if unit.postponed:
+                continue
+            if each.revision.damaged:
+                _break(unit, each.schedule.last_error)
+                continue
+            try:
+                firing = plan(each.schedule, _context(each, held), now)
+            except Exception as error:
+                _break(unit, f"{type(error).__name__}: {error}")
+                continue
+            await self._planned_unit(unit, firing, careful=careful)
+            held.extend(run for run in unit.inserted if run.admitted and run.concurrency_key == key)
+            if unit.cancel:
+                await self._cancel(unit, now)
+                unsettled.add(key)
+        return units
+
+    async def _planned_unit(self, unit: _Unit, firing: AnyFiring, *, careful: bool) -> None:
+        free: Collection[RunId] = {run.id for run in firing.runs}
+        if careful and firing.runs:
+            asked: list[Wire] = [_identity(run) for run in firing.runs]
+            _, (answer,) = await self._ask("taken", asked)
+            taken = zip(firing.runs, rows(answer), strict=True)
+            free = {run.id for run, by in taken if by == ""}
+        unit.schedule = firing.schedule
+        unit.inserted = list(new_rows(firing.runs, free))
+        unit.outcome = any(run.status.terminal for run in firing.runs)
+        unit.cancel = firing.cancel if unit.inserted else ()
+        unit.expected += [["absent", *_identity(run)] for run in unit.inserted]
+
+    async def _cancel(self, unit: _Unit, now: datetime) -> None:
+        _, found, children = await self._read_family(unit.cancel)
+        settling = Settling(now, found, children)
+        for run_id in unit.cancel:
+            if run_id in settling.runs:
+                settling.cancel(settling.runs[run_id], Reason.REPLACED)
+        unit.expected += settling.expected
+        unit.more += settling.ops
+
+    async def _write(
+        self, units: Sequence[_Unit], places: Places | None, done: _Pass, *, last: bool
+    ) -> list[str]:
+        """For each unit `done`, or why not."""
+        _, (answer, taken, rest) = await self._tell(
+            "fire",
+            [self._unit_row(unit) for unit in units if not unit.postponed],
+            places.node_id if places else "",
+            str(max(0, places.free)) if places else "0",
+            sorted(places.offers) if places else [],
+            [run.id for run in done.inserted],
+            "now" if last else "later" if any(unit.postponed for unit in units) else "",
+        )
+        done.claimed += await self._claimed_runs(rows(taken))
+        done.others = {RunId(text(each[0])): each[1] == "1" for each in rows(rest)}
+        written = iter(texts(answer))
+        answers = ["postponed" if unit.postponed else next(written) for unit in units]
+        for unit, word in zip(units, answers, strict=True):
+            if word == "done":
+                done.inserted += unit.inserted
+                done.stopped |= bool(unit.cancel)
+                done.told |= any(map(post_ops, unit.inserted))
+                if unit.broken:
+                    done.broken.append(unit.schedule)
+        return answers
+
+    def _unit_row(self, unit: _Unit) -> Wire:
+        ops: list[Wire] = [
+            ["insert", run.id, new_fields(run, self._runs.body(run)), task_row(run)]
+            for run in unit.inserted
+        ]
+        ops += [op for run in unit.inserted for op in post_ops(run)]
+        fields = cursor_fields(unit.schedule)
+        if unit.outcome:
+            fields |= outcome_fields(unit.schedule)
+        ops.append(["cursor", unit.schedule.id, flat(fields.items())])
+        ops += unit.more
+        return [unit.expected, ops]
+
+
+def _context(due: _Due, held: Sequence[Run | RunId]) -> FireContext:
+    """With what others of this batch have got, in their order (`held`)."""
+    others = set(due.others)
+    admitted: list[RunId] = []
+    for each in held:
+        if isinstance(each, Run):
+            admitted.append(each.id)
+            if each.schedule_id != due.schedule.id:
+                others.add(each.id)
+        else:
+            admitted.append(each)
+    return FireContext(
+        admitted=tuple(admitted),
+        others=frozenset(others if stops_only_its_own(due.schedule) else ()),
+        dependency_succeeded_at=due.succeeded_at,
+    )
+
+
+def _break(unit: _Unit, error: str) -> None:
+    unit.schedule = set_aside(unit.schedule, error)
+    unit.broken = unit.outcome = True
+
+
+def _identity(run: Run) -> list[Wire]:
+    return [run.id, run.schedule_id or "", micros(run.slot)]
+
+
+def _is_due(schedule: Schedule, now: datetime) -> bool:
+    return (
+        schedule.enabled
+        and schedule.deleted_at is None
+        and schedule.next_run_at is not None
+        and schedule.next_run_at <= now
+    )

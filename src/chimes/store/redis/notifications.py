@@ -1,0 +1,281 @@
+"""Deliveries, the inbox, and the buckets of tokens that limit callers."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from chimes.errors import Conflict, NotFound
+from chimes.i18n import say
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import DeliveryId, InboxId
+from chimes.model.listing import DeliveryQuery, InboxQuery, Page
+from chimes.model.notification import (
+    Delivery,
+    DeliveryVerdict,
+    InboxItem,
+    delivery_accepts,
+    delivery_reopened,
+    delivery_settled,
+)
+from chimes.model.recipient import Channel
+from chimes.model.run import Reason
+from chimes.store.json_values import MICROSECOND
+from chimes.store.port import Taken
+from chimes.store.redis.listing import RedisListing, Walk
+from chimes.store.redis.rows import (
+    DeliveryRow,
+    changed_delivery,
+    delivery_fields,
+    delivery_of,
+    inbox_fields,
+    inbox_of,
+)
+from chimes.store.redis.wire import Wire, micros, moment, rows, text
+from chimes.store.selection import matches_delivery, matches_inbox, select_deliveries, select_inbox
+from chimes.store.token_bucket import taken_from
+
+
+class RedisMessages(RedisListing):
+    # --- deliveries ---------------------------------------------------------------------------
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        async def attempt() -> Delivery:
+            _, found = await self._read_deliveries([delivery.id])
+            if delivery.id in found:
+                return found[delivery.id].delivery
+            expected: list[Wire] = [["delivery", delivery.id, ""]]
+            ops: list[Wire] = [["delivery", delivery.id, delivery_fields(delivery)]]
+            await self._commit(expected, ops, [audit] if audit else (), wakes=True)
+            return delivery
+
+        added = await self._until_agreed(attempt, audit)
+        self.wake()
+        return added
+
+    async def claim_deliveries(
+        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+    ) -> tuple[Delivery, ...]:
+        if limit <= 0:
+            return ()
+        now, (answer,) = await self._tell(
+            "claim_deliveries",
+            [each for each in Channel if each in channels],
+            [each for each in Channel if each not in channels],
+            str(limit),
+            str(hold // MICROSECOND),
+            str(overdue // MICROSECOND),
+        )
+        found = [delivery_of(record) for record in rows(answer)]
+        damaged = [row for row in found if row.damaged]
+        if damaged:
+            await self._give_up(damaged, now)
+        return tuple(row.delivery for row in found if not row.damaged)
+
+    async def _give_up(self, damaged: Sequence[DeliveryRow], now: datetime) -> None:
+        """What cannot be read cannot be sent. Whatever has changed meanwhile is for the next who
+        claims it."""
+        units: list[Wire] = []
+        for row in damaged:
+            word = DeliveryVerdict(
+                delivery_id=row.delivery.id,
+                fence=row.delivery.fence,
+                error=row.delivery.error,
+                code=row.delivery.code,
+            )
+            units.append(_unit(row, delivery_settled(row.delivery, word, now)))
+        await self._commit_units(units, urgent=True)
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        accepted = await self._repeated(lambda: self._finish_deliveries(verdicts))
+        if accepted:
+            self.wake()
+        return accepted
+
+    async def _finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        ids = list(dict.fromkeys(verdict.delivery_id for verdict in verdicts))
+        now, found = await self._read_deliveries(ids)
+        current = {delivery_id: row.delivery for delivery_id, row in found.items()}
+        accepted: list[Delivery] = []
+        ops: list[Wire] = []
+        for verdict in verdicts:
+            before = current.get(verdict.delivery_id)
+            if before is None or not delivery_accepts(before, verdict.fence):
+                continue
+            after = current[before.id] = delivery_settled(before, verdict, now)
+            ops.append(["delivery", after.id, changed_delivery(after)])
+            if verdict.inbox is not None:
+                ops.append(["inbox_new", verdict.inbox.id, inbox_fields(verdict.inbox)])
+            accepted.append(after)
+        if accepted:
+            changed = dict.fromkeys(each.id for each in accepted)
+            expected: list[Wire] = [["delivery", each, found[each].rev] for each in changed]
+            await self._commit(expected, ops, wakes=True, urgent=True)
+        return tuple(accepted)
+
+    async def retry_delivery(
+        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
+    ) -> Delivery | None:
+        async def attempt() -> Delivery | None:
+            now, found = await self._read_deliveries([delivery_id])
+            if delivery_id not in found:
+                return None
+            row = found[delivery_id]
+            after = delivery_reopened(row.delivery, now)
+            expected, ops = _unit(row, after)
+            await self._commit(list(expected), list(ops), [audit] if audit else (), wakes=True)
+            return after
+
+        after = await self._until_agreed(attempt, audit)
+        if after is not None:
+            self.wake()
+        return after
+
+    async def _read_deliveries(
+        self, ids: Sequence[DeliveryId]
+    ) -> tuple[datetime, dict[DeliveryId, DeliveryRow]]:
+        now, (answer,) = await self._ask("deliveries", list(ids))
+        found = [delivery_of(record) for record in rows(answer)]
+        return now, {row.delivery.id: row for row in found}
+
+    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
+        if query.ids is not None:
+            _, by_id = await self._read_deliveries(query.ids)
+            return select_deliveries([row.delivery for row in by_id.values()], query)
+        found: list[Delivery] = []
+        for facet in await self._smallest(_delivery_facets(query)):
+            found += await self._matching(
+                Walk(facet=facet, kind="delivery", descending=True),
+                delivery_in,
+                query.after,
+                query.limit,
+                lambda delivery: matches_delivery(delivery, query),
+            )
+        # One that changed its state between two walks was met twice.
+        return select_deliveries({each.id: each for each in found}.values(), query)
+
+    async def next_delivery(self) -> datetime | None:
+        _, (answer,) = await self._ask("next_delivery", list(Channel))
+        return moment(text(answer)) if answer else None
+
+    # --- inbox --------------------------------------------------------------------------------
+    async def add_inbox(self, item: InboxItem) -> InboxItem:
+        async def attempt() -> InboxItem:
+            _, found = await self._read_inbox(item.id)
+            if found is not None:
+                return found[0]
+            await self._commit([["inbox", item.id, ""]], [["inbox", item.id, inbox_fields(item)]])
+            return item
+
+        return await self._until_agreed(attempt)
+
+    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
+        found: list[InboxItem] = []
+        for facet in await self._smallest(_inbox_facets(query)):
+            found += await self._matching(
+                Walk(facet=facet, kind="inbox", descending=True),
+                inbox_in,
+                query.after,
+                query.limit,
+                lambda item: matches_inbox(item, query),
+            )
+        return select_inbox({item.id: item for item in found}.values(), query)
+
+    async def count_unread(self, query: InboxQuery) -> int:
+        every = replace(query, unread=True, after=None, limit=None)
+        asked = InboxQuery(owner=every.owner, awake_at=every.awake_at, unread=True, limit=None)
+        if every != asked:
+            return len((await self.list_inbox(every)).items)
+        _, (answer,) = await self._ask("unread", _whose(query), micros(query.awake_at))
+        return int(text(answer))
+
+    async def change_inbox(
+        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+    ) -> InboxItem:
+        async def attempt() -> InboxItem:
+            now, found = await self._read_inbox(item_id)
+            if found is None:
+                raise NotFound(say("inbox item {id} not found", id=item_id))
+            before, rev = found
+            if before.status == Reason.UNREADABLE:
+                raise Conflict(say("inbox item {id} cannot be read", id=item_id), code="unreadable")
+            after = change(before, now)
+            await self._commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
+            return after
+
+        return await self._until_agreed(attempt)
+
+    async def _read_inbox(self, item_id: InboxId) -> tuple[datetime, tuple[InboxItem, str] | None]:
+        now, (answer,) = await self._ask("inbox", item_id)
+        return now, inbox_of(answer) if answer else None
+
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        _, (answer,) = await self._tell("forget_inbox", list(item_ids))
+        return int(text(answer))
+
+    async def prune_messages(self, *, before: datetime, limit: int) -> int:
+        if limit <= 0:
+            return 0
+        _, (answer,) = await self._tell("prune_messages", micros(before), str(limit))
+        return int(text(answer))
+
+    # --- shared limits ------------------------------------------------------------------------
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+        # A name may be as long as it likes, and have any character.
+        key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+        _, (there,) = await self._tell(
+            "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
+        )
+        return taken_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]
+
+
+def _unit(row: DeliveryRow, after: Delivery) -> tuple[list[Wire], list[Wire]]:
+    """Expectations and operations of the change of one delivery."""
+    return [["delivery", after.id, row.rev]], [["delivery", after.id, changed_delivery(after)]]
+
+
+def delivery_in(record: Wire) -> Delivery:
+    return delivery_of(record).delivery
+
+
+def inbox_in(record: Wire) -> InboxItem:
+    return inbox_of(record)[0]
+
+
+def _delivery_facets(query: DeliveryQuery) -> list[list[str]]:
+    """Groups of sets; those of each together hold every match."""
+    groups: list[list[str]] = []
+    if query.run_id is not None:
+        groups.append([f"deliveries:run:{query.run_id}"])
+    if query.run_ids is not None:
+        groups.append([f"deliveries:run:{each}" for each in dict.fromkeys(query.run_ids)])
+    if query.schedule_id is not None:
+        groups.append([f"deliveries:schedule:{query.schedule_id}"])
+    if query.owner is not None:
+        groups.append([f"deliveries:owner:{query.owner}"])
+    if query.states:
+        groups.append([f"deliveries:state:{state}" for state in dict.fromkeys(query.states)])
+    if query.channel is not None:
+        groups.append([f"deliveries:channel:{query.channel}"])
+    return groups or [["deliveries"]]
+
+
+def _inbox_facets(query: InboxQuery) -> list[list[str]]:
+    whose = _whose(query)
+    here, there = f"inbox:present{whose}", f"inbox:archived{whose}"
+    groups = {None: [here, there], False: [here], True: [there]}
+    found = [groups[query.archived]]
+    if query.unread and query.archived is False:
+        found = [[f"inbox:unread{whose}"]]
+    if query.starred:
+        found.append([f"inbox:starred{whose}"])
+    if query.run_id is not None:
+        found.append([f"inbox:run:{query.run_id}"])
+    if query.schedule_id is not None:
+        found.append([f"inbox:schedule:{query.schedule_id}"])
+    return found
+
+
+def _whose(query: InboxQuery) -> str:
+    return "" if query.owner is None else f":owner:{query.owner}"

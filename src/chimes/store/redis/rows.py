@@ -1,0 +1,813 @@
+"""Runs as hashes: `body` is what never changes, `rest` what only the end of an attempt changes,
+and the fields that scripts judge or that change by themselves stand beside them.
+
+The body of a run that this process has seen is not decoded again: the value is frozen.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from chimes.errors import told
+from chimes.i18n import say
+from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
+from chimes.model.change import replace
+from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
+from chimes.model.notification import Delivery, DeliveryState, InboxItem, occasion_of, outbox
+from chimes.model.planning import concurrency_key, stops_only_its_own
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
+from chimes.model.target import HttpTarget, SyncTarget
+from chimes.store.codec.notifications import (
+    delivery_from_plain,
+    delivery_to_plain,
+    inbox_from_plain,
+    inbox_to_plain,
+)
+from chimes.store.codec.run import attempt_from_plain, attempt_to_plain, run_from_plain
+from chimes.store.codec.run import run_to_plain as _to_plain
+from chimes.store.codec.schedule import (
+    dependency_from_plain,
+    labels_from_plain,
+    owner_from_plain,
+    owner_to_plain,
+    policy_from_plain,
+    policy_to_plain,
+    schedule_from_plain,
+    schedule_to_plain,
+    target_from_plain,
+    target_to_plain,
+)
+from chimes.store.json_values import EPOCH, Plain, to_micros, to_text
+from chimes.store.json_values import moment as moment_damage
+from chimes.store.redis.wire import (
+    Seen,
+    Wire,
+    encoded,
+    flag,
+    flat,
+    maybe_moment,
+    micros,
+    moment,
+    texts,
+)
+from chimes.triggers import Once, trigger_from_dict
+
+# @@ Records that cannot be read, damaged or written by hand: as much of them as can be.
+#
+# One such record must not hide the others, nor stop the work on them (R2.10). What cannot be read
+# stands as a placeholder in the value, and the error says so.
+
+_log = logging.getLogger(__name__)
+
+Word = TypeVar("Word", bound=StrEnum)
+
+#: How to try a part, and what stands in its place.
+_Part = tuple[Callable[[object], object], object]
+_LONG_AGO = to_text(EPOCH)
+_SHARED: dict[str, _Part] = {
+    "owner": (owner_from_plain, owner_to_plain(SYSTEM_OWNER)),
+    "target": (target_from_plain, target_to_plain(HttpTarget(url="unreadable:"))),
+    "policy": (policy_from_plain, policy_to_plain(Policy())),
+    "created_at": (moment_damage, _LONG_AGO),
+}
+_RUN: dict[str, _Part] = _SHARED | {
+    "origin": (lambda word: Origin(str(word)), Origin.MANUAL.value),
+    "planned_at": (moment_damage, _LONG_AGO),
+}
+_SCHEDULE: dict[str, _Part] = _SHARED | {
+    "trigger": (lambda plain: trigger_from_dict(_object(plain)), Once(EPOCH).to_dict()),
+    "labels": (labels_from_plain, {}),
+    "depends_on": (lambda plain: dependency_from_plain(_object(plain)), {}),
+    "updated_at": (moment_damage, _LONG_AGO),
+}
+_NEEDED_OF_RUN = ("owner", "target", "policy", "created_at", "planned_at", "origin")
+_NEEDED_OF_SCHEDULE = ("owner", "target", "policy", "created_at", "updated_at", "trigger")
+
+
+def is_damaged(run: Run) -> bool:
+    return run.reason == Reason.UNREADABLE and not run.status.terminal
+
+
+def mended_run(fields: Mapping[str, str], error: Exception) -> Run:
+    _log.warning("run %s cannot be read: %s", fields["id"], error)
+    plain, damage = _mended(fields["body"], _RUN, _NEEDED_OF_RUN)
+    plain |= {"id": fields["id"], "status": "queued", "available_at": _LONG_AGO}
+    try:
+        base = run_from_plain(plain)
+    except Exception:
+        # A field that nobody knows, or one of a wrong kind among those that are never wrong.
+        damage |= {"body"}
+        kept = {name: plain[name] for name in (*_NEEDED_OF_RUN, "id", "status", "available_at")}
+        base = run_from_plain(kept)
+    attempts, trouble = _attempts(fields["rest"])
+    damage |= trouble
+    return replace(
+        base,
+        id=RunId(fields["id"]),
+        status=_status(fields["status"]),
+        blocked=fields["blocked"] == "1",
+        attempt=_number(fields["attempt"]),
+        fence=_number(fields["fence"]),
+        holder=NodeId(fields["holder"]) if fields["holder"] else None,
+        started=fields["started"] == "1",
+        cancel_requested=fields["stop"] == "1",
+        available_at=_time(fields["available"]) or EPOCH,
+        claimed_at=_time(fields["claimed"]),
+        started_at=_time(fields["first"]),
+        finished_at=_time(fields["finished"]),
+        attempts=attempts,
+        error=_unreadable_run(damage, error),
+        reason=Reason.UNREADABLE,
+    )
+
+
+def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
+    _log.warning("schedule %s cannot be read: %s", fields["id"], error)
+    plain, damage = _mended(fields["body"], _SCHEDULE, _NEEDED_OF_SCHEDULE)
+    plain["id"] = fields["id"]
+    try:
+        base = schedule_from_plain(plain)
+    except Exception:
+        damage |= {"body"}
+        base = schedule_from_plain({name: plain[name] for name in (*_NEEDED_OF_SCHEDULE, "id")})
+    return replace(
+        base,
+        id=ScheduleId(fields["id"]),
+        next_slot=_time(fields["next_slot"]),
+        next_run_at=_time(fields["next_run"]),
+        last_slot=_time(fields["last_slot"]),
+        last_enqueued_at=_time(fields["last_enqueued"]),
+        last_run_at=_time(fields["last_run"]),
+        last_status=_status(fields["last_status"]) if fields["last_status"] else None,
+        last_success_at=_time(fields["last_success"]),
+        fired_count=_number(fields["fired"]),
+        purged_until=_time(fields["purged"]),
+        last_error=_unreadable_schedule(damage, error),
+    )
+
+
+def _unreadable_run(damage: set[str], error: Exception) -> str:
+    if not damage:
+        return str(say("a part of this run cannot be read: {error}", error=told(error)))
+    return str(
+        say(
+            "{parts} of this run cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+    )
+
+
+def _unreadable_schedule(damage: set[str], error: Exception) -> str:
+    if not damage:
+        return str(say("a part of this schedule cannot be read: {error}", error=told(error)))
+    return str(
+        say(
+            "{parts} of this schedule cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+    )
+
+
+def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
+    """Only what stands beside its body; to whom it was to go is not known any more."""
+    _log.warning("delivery %s cannot be read: %s", fields["id"], error)
+    return Delivery(
+        id=DeliveryId(fields["id"]),
+        run_id=RunId(fields["run"]) if fields["run"] else None,
+        schedule_id=ScheduleId(fields["schedule"]) if fields["schedule"] else None,
+        owner=_owner(fields["owner"]),
+        recipient=Recipient(channel=_word(Channel, fields["channel"], Channel.INBOX)),
+        occasion=Occasion.ALWAYS,
+        state=_word(DeliveryState, fields["state"], DeliveryState.DEAD),
+        attempts=_number(fields["attempts"]),
+        fence=_number(fields["fence"]),
+        progress=_number(fields["progress"]),
+        created_at=_time(fields["created"]) or EPOCH,
+        available_at=_time(fields["available"]) or EPOCH,
+        finished_at=_time(fields["finished"]),
+        error=str(say("this delivery cannot be read: {error}", error=told(error))),
+        code=Reason.UNREADABLE,
+    )
+
+
+def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
+    _log.warning("inbox item %s cannot be read: %s", fields["id"], error)
+    return InboxItem(
+        id=InboxId(fields["id"]),
+        owner=_owner(fields["owner"]),
+        run_id=None,
+        schedule_id=None,
+        title=str(say("this message cannot be read")),
+        text=str(error),
+        status=Reason.UNREADABLE,
+        created_at=_time(fields["created"]) or EPOCH,
+    )
+
+
+def damage_of(body: str) -> frozenset[str]:
+    """Which parts of a schedule's definition cannot be read."""
+    try:
+        schedule_from_plain(json.loads(body))
+    except Exception:
+        damage = _mended(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)[1]
+        return frozenset(damage or {"body"})
+    return frozenset()
+
+
+def _mended(
+    body: str, parts: Mapping[str, _Part], needed: tuple[str, ...]
+) -> tuple[Plain, set[str]]:
+    damage: set[str] = set()
+    try:
+        plain = _object(json.loads(body))
+    except ValueError:
+        plain = {}
+        damage.add("body")
+    for name, (read, instead) in parts.items():
+        if name not in plain and name not in needed:
+            continue
+        try:
+            read(plain.get(name))
+        except Exception:
+            plain[name] = instead
+            damage.add(name)
+    return plain, damage
+
+
+def _object(value: object) -> Plain:
+    if not isinstance(value, dict):
+        raise ValueError(f"expected an object, got {type(value).__name__}")
+    return value
+
+
+def _attempts(rest: str) -> tuple[tuple[Attempt, ...], set[str]]:
+    try:
+        found = _object(json.loads(rest)).get("attempts") if rest else None
+        return tuple(map(attempt_from_plain, found if isinstance(found, list) else ())), set()
+    except Exception:
+        return (), {"attempts"}
+
+
+def _status(word: str) -> RunStatus:
+    return _word(RunStatus, word, RunStatus.FAILED)
+
+
+def _word(kind: type[Word], word: str, instead: Word) -> Word:
+    try:
+        return kind(word)
+    except ValueError:
+        return instead
+
+
+def _owner(name: str) -> Owner:
+    kind, _, owner_id = name.partition(":")
+    try:
+        return Owner(type=OwnerType(kind), id=owner_id)
+    except ValueError:
+        return SYSTEM_OWNER
+
+
+def _number(value: str) -> int:
+    return int(value) if value.isdecimal() else 0
+
+
+def _time(value: str) -> datetime | None:
+    try:
+        return maybe_moment(value)
+    except (ValueError, OverflowError):
+        return None
+
+
+_STATUSES = {status.value: status for status in RunStatus}
+#: What scripts show of a run, in their order.
+SHOWN = (
+    "body",
+    "rest",
+    "status",
+    "blocked",
+    "attempt",
+    "fence",
+    "holder",
+    "started",
+    "stop",
+    "available",
+    "claimed",
+    "first",
+    "finished",
+    "rev",
+    "id",
+)
+#: In fields of their own, or in `rest`.
+_BESIDE = (
+    "status",
+    "blocked",
+    "attempt",
+    "fence",
+    "holder",
+    "started",
+    "cancel_requested",
+    "available_at",
+    "claimed_at",
+    "started_at",
+    "finished_at",
+    "result",
+    "error",
+    "reason",
+    "attempts",
+)
+#: Ranks are small numbers of either sign; higher ones go first, so they are counted down.
+_RANKS = 10**19
+#: No run waits since before 1970 by more than anybody could tell.
+_DIGITS = 18
+
+
+def member(run: Run) -> str:
+    """Its place in a queue: sorted as `queue_order` says; see `needs_of` in the Lua."""
+    available = max(0, to_micros(run.available_at))
+    planned = max(0, to_micros(run.planned_at))
+    return (
+        f"{_RANKS - run.rank:020d}{available:0{_DIGITS}d}{planned:0{_DIGITS}d}"
+        f"{run.id}\n{run.target.needs}"
+    )
+
+
+def state_fields(run: Run) -> dict[str, str]:
+    """What changes in the life of a run."""
+    return {
+        "rest": rest_of(run),
+        "status": run.status.value,
+        "blocked": flag(run.blocked),
+        "attempt": str(run.attempt),
+        "fence": str(run.fence),
+        "holder": run.holder or "",
+        "started": flag(run.started),
+        "stop": flag(run.cancel_requested),
+        "available": micros(run.available_at),
+        "claimed": micros(run.claimed_at),
+        "first": micros(run.started_at),
+        "finished": micros(run.finished_at),
+        "member": member(run),
+    }
+
+
+def changed_fields(before: Run, after: Run) -> dict[str, str]:
+    """What differs."""
+    old, new = state_fields(before), state_fields(after)
+    return {name: value for name, value in new.items() if old[name] != value}
+
+
+def new_fields(run: Run, body: str) -> list[str]:
+    """All of a run that is not there yet, but for its id and revision."""
+    sync = run.target if isinstance(run.target, SyncTarget) else None
+    task = is_task(run)
+    fixed = {
+        "body": body,
+        "schedule": run.schedule_id or "",
+        "slot": micros(run.slot),
+        "mark": micros(run.missed_until or run.slot),
+        "parent": run.parent_id or "",
+        "flow": flag(run.resumable),
+        "key": run.concurrency_key or "",
+        "limit": str(run.concurrency_limit),
+        "created": micros(run.created_at),
+        "planned": micros(run.planned_at),
+        "source": sync.needs if sync else "",
+        "task": task_id(run) if task else "",
+        "pair": f"source#{sync.source}:collection#{sync.collection}" if sync and task else "",
+        "score": str(task_fields(run)["priority"]) if task else "",
+    }
+    return flat((fixed | state_fields(run)).items())
+
+
+def task_row(run: Run) -> Wire:
+    """R4.10 and R4.11: the hash of a task and its score in the index; nothing for other runs."""
+    if not is_task(run):
+        return ""
+    fields = task_fields(run)
+    return [flat((name, str(value)) for name, value in fields.items()), str(created_unix(run))]
+
+
+def log_rows(entries: Sequence[LogEntry]) -> list[Wire]:
+    """For each: the entry, the time of R4.12 as its score, and the seed's entry up to its end."""
+    return [
+        [
+            encoded([micros(entry.at), entry.level, entry.message]),
+            f"{to_micros(entry.at) / 1_000_000:.6f}",
+            encoded({"time": task_time(entry.at), "message": entry.message, "level": entry.level})[
+                :-1
+            ],
+        ]
+        for entry in entries
+    ]
+
+
+def log_entry(row: str, number: int) -> LogEntry:
+    at, level, message = json.loads(row)
+    return LogEntry(at=moment(at), level=level, message=message, number=number)
+
+
+class RunRows:
+    """Decodes records, and remembers the bodies of the latest."""
+
+    def __init__(self) -> None:
+        self._bodies: Seen[Run] = Seen()
+
+    def body(self, run: Run) -> str:
+        plain = _to_plain(run)
+        for name in _BESIDE:
+            plain.pop(name, None)
+        body = encoded(plain)
+        self._bodies.keep(body, run)
+        return body
+
+    def run(self, record: Wire) -> tuple[Run, str]:
+        """The run and its revision. What cannot be read of it stands as a placeholder."""
+        fields = texts(record)
+        try:
+            return self._run(fields), fields[-2]
+        except Exception as error:
+            return mended_run(dict(zip(SHOWN, fields, strict=True)), error), fields[-2]
+
+    def _run(self, fields: list[str]) -> Run:
+        (
+            body,
+            rest,
+            status,
+            blocked,
+            attempt,
+            fence,
+            holder,
+            started,
+            stop,
+            available,
+            claimed,
+            first,
+            finished,
+            _,
+            _,
+        ) = fields
+        base = self._bodies.get(body)
+        if base is None:
+            base = _decoded(body)
+            self._bodies.keep(body, base)
+        more: Plain = json.loads(rest) if rest else {}
+        attempts = more.get("attempts")
+        result = more.get("result")
+        return replace(
+            base,
+            status=_STATUSES[status],
+            blocked=blocked == "1",
+            attempt=int(attempt),
+            fence=int(fence),
+            holder=NodeId(holder) if holder else None,
+            started=started == "1",
+            cancel_requested=stop == "1",
+            available_at=moment(available),
+            claimed_at=maybe_moment(claimed),
+            started_at=maybe_moment(first),
+            finished_at=maybe_moment(finished),
+            result=result if isinstance(result, dict) else None,
+            error=str(more.get("error", "")),
+            reason=str(more.get("reason", "")),
+            attempts=tuple(map(attempt_from_plain, attempts)) if isinstance(attempts, list) else (),
+        )
+
+
+def _decoded(body: str) -> Run:
+    plain = json.loads(body)
+    return run_from_plain(plain | {"status": "queued", "available_at": plain["created_at"]})
+
+
+def rest_of(run: Run) -> str:
+    plain: Plain = {}
+    if run.result is not None:
+        plain["result"] = dict(run.result)
+    if run.error:
+        plain["error"] = run.error
+    if run.reason:
+        plain["reason"] = run.reason
+    if run.attempts:
+        plain["attempts"] = [attempt_to_plain(attempt) for attempt in run.attempts]
+    return encoded(plain) if plain else ""
+
+
+# @@ Schedules as hashes: `body` is the definition, the fields beside it what firing and the ends
+# of runs change.
+
+#: What scripts show of a schedule, in their order.
+SHOWN_SCHEDULE_ROWS = (
+    "body",
+    "next_slot",
+    "next_run",
+    "last_slot",
+    "last_enqueued",
+    "last_run",
+    "last_status",
+    "last_error",
+    "last_success",
+    "fired",
+    "purged",
+    "rev",
+    "summary_rev",
+    "id",
+)
+_BESIDE_SCHEDULE_ROWS = (
+    "next_slot",
+    "next_run_at",
+    "last_slot",
+    "last_enqueued_at",
+    "last_run_at",
+    "last_status",
+    "last_error",
+    "last_success_at",
+    "fired_count",
+    "purged_until",
+)
+
+
+def cursor_fields(schedule: Schedule) -> dict[str, str]:
+    """What firing changes, but for the summary."""
+    return {
+        "next_slot": micros(schedule.next_slot),
+        "next_run": micros(schedule.next_run_at),
+        "last_slot": micros(schedule.last_slot),
+        "last_enqueued": micros(schedule.last_enqueued_at),
+        "fired": str(schedule.fired_count),
+        "purged": micros(schedule.purged_until),
+    }
+
+
+def outcome_fields(schedule: Schedule) -> dict[str, str]:
+    """What a slot that did not run says of itself."""
+    return {
+        "last_status": schedule.last_status.value if schedule.last_status else "",
+        "last_error": schedule.last_error,
+    }
+
+
+def all_fields(schedule: Schedule) -> list[str]:
+    plain = schedule_to_plain(schedule)
+    for name in _BESIDE_SCHEDULE_ROWS:
+        plain.pop(name, None)
+    return flat(
+        (
+            cursor_fields(schedule)
+            | outcome_fields(schedule)
+            | {
+                "body": encoded(plain),
+                "last_run": micros(schedule.last_run_at),
+                "last_success": micros(schedule.last_success_at),
+                "name": schedule.name,
+                "namespace": schedule.namespace,
+                "owner": str(schedule.owner),
+                "created": micros(schedule.created_at),
+                "updated": micros(schedule.updated_at),
+                "enabled": flag(schedule.enabled),
+                "snoozed": micros(None if schedule.enabled else schedule.pause_until),
+                "deleted": micros(schedule.deleted_at),
+                "key": concurrency_key(schedule),
+                "own": flag(stops_only_its_own(schedule)),
+                "depends": schedule.depends_on.schedule_id if schedule.depends_on else "",
+            }
+        ).items()
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """Which state of a schedule was read."""
+
+    definition: str
+    summary: str
+    #: Parts of it are placeholders.
+    damaged: bool = False
+
+
+class ScheduleRows:
+    def __init__(self) -> None:
+        self._bodies: Seen[Schedule] = Seen()
+
+    def schedule(self, record: Wire) -> tuple[Schedule, Revision]:
+        """What cannot be read of it stands as a placeholder (`damage_of`)."""
+        fields = texts(record)
+        revision = Revision(fields[-3], fields[-2])
+        try:
+            return self._schedule(fields), revision
+        except Exception as error:
+            mended = mended_schedule(dict(zip(SHOWN_SCHEDULE_ROWS, fields, strict=True)), error)
+            return mended, replace(revision, damaged=True)
+
+    def _schedule(self, fields: list[str]) -> Schedule:
+        (
+            body,
+            next_slot,
+            next_run,
+            last_slot,
+            last_enqueued,
+            last_run,
+            last_status,
+            last_error,
+            last_success,
+            fired,
+            purged,
+            _,
+            _,
+            _,
+        ) = fields
+        base = self._bodies.get(body)
+        if base is None:
+            base = schedule_from_plain(json.loads(body))
+            self._bodies.keep(body, base)
+        return replace(
+            base,
+            next_slot=maybe_moment(next_slot),
+            next_run_at=maybe_moment(next_run),
+            last_slot=maybe_moment(last_slot),
+            last_enqueued_at=maybe_moment(last_enqueued),
+            last_run_at=maybe_moment(last_run),
+            last_status=_STATUSES[last_status] if last_status else None,
+            last_error=last_error,
+            last_success_at=maybe_moment(last_success),
+            fired_count=int(fired),
+            purged_until=maybe_moment(purged),
+        )
+
+
+# @@ Deliveries and inbox items as hashes: `body` is what scripts do not look at, the fields
+# beside it are what they judge, change, or find a record by.
+
+#: What scripts show of a delivery and of an inbox item, in their order.
+DELIVERY = (
+    "body",
+    "rest",
+    "state",
+    "attempts",
+    "fence",
+    "progress",
+    "created",
+    "available",
+    "finished",
+    "run",
+    "schedule",
+    "owner",
+    "channel",
+    "rev",
+    "id",
+)
+INBOX = ("body", "owner", "created", "rev", "id")
+#: In fields of their own, or in `rest`.
+_BESIDE_MESSAGE_ROWS = (
+    "id",
+    "state",
+    "attempts",
+    "fence",
+    "progress",
+    "created_at",
+    "available_at",
+    "finished_at",
+    "error",
+    "code",
+    "receipt",
+)
+_ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
+#: How the run before a success has to have ended for it to be a recovery.
+_RECOVERED_FROM = [
+    status.value
+    for status in RunStatus
+    if occasion_of(RunStatus.SUCCEEDED, status) is Occasion.RECOVERY
+]
+
+
+def posted(run: Run) -> list[Wire]:
+    """What a script posts because this run has ended: who is told, who is told instead if the run
+    of its schedule before it ended as one of these words. The script knows when that is, and how
+    that one ended."""
+    # For what waits; what goes out at once has the moment of the script.
+    now = run.finished_at or run.created_at
+    usual = outbox(run, None, now)
+    if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
+        return [_new(usual), [], []]
+    return [_new(usual), _new(outbox(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
+
+
+def post_ops(run: Run) -> list[Wire]:
+    """As an operation of a commit; none if there is nothing to tell."""
+    rows = posted(run)
+    return [["post", run.schedule_id or "", *rows]] if any(rows[:2]) else []
+
+
+def _new(deliveries: tuple[Delivery, ...]) -> list[Wire]:
+    return [[each.id, flat((_delivery_fields(each) | _times(each)).items())] for each in deliveries]
+
+
+def _times(delivery: Delivery) -> dict[str, str]:
+    """What waits does so for a time that was made from that of its writing: both stay."""
+    waits = delivery.available_at > delivery.created_at
+    return {} if waits else {"created": "@now", "available": "@now"}
+
+
+def delivery_fields(delivery: Delivery) -> list[str]:
+    return flat(_delivery_fields(delivery).items())
+
+
+def _delivery_fields(delivery: Delivery) -> dict[str, str]:
+    plain = delivery_to_plain(delivery)
+    for name in _BESIDE_MESSAGE_ROWS:
+        plain.pop(name, None)
+    return {
+        "body": encoded(plain),
+        "run": delivery.run_id or "",
+        "schedule": delivery.schedule_id or "",
+        "owner": str(delivery.owner),
+        "channel": delivery.recipient.channel.value,
+        "created": micros(delivery.created_at),
+    } | _state_fields(delivery)
+
+
+def changed_delivery(delivery: Delivery) -> list[str]:
+    """What changes in the life of a delivery."""
+    return flat(_state_fields(delivery).items())
+
+
+def _state_fields(delivery: Delivery) -> dict[str, str]:
+    rest = [delivery.error, delivery.code, delivery.receipt]
+    return {
+        "state": delivery.state.value,
+        "attempts": str(delivery.attempts),
+        "fence": str(delivery.fence),
+        "progress": str(delivery.progress),
+        "available": micros(delivery.available_at),
+        "finished": micros(delivery.finished_at),
+        "rest": encoded(rest) if any(rest) else "",
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryRow:
+    delivery: Delivery
+    rev: str
+    #: Parts of it are placeholders.
+    damaged: bool = False
+
+
+def delivery_of(record: Wire) -> DeliveryRow:
+    fields = dict(zip(DELIVERY, texts(record), strict=True))
+    try:
+        return DeliveryRow(_delivery(fields), fields["rev"])
+    except Exception as error:
+        return DeliveryRow(mended_delivery(fields, error), fields["rev"], damaged=True)
+
+
+def _delivery(fields: dict[str, str]) -> Delivery:
+    plain: Plain = json.loads(fields["body"])
+    error, code, receipt = json.loads(fields["rest"]) if fields["rest"] else ("", "", "")
+    base = delivery_from_plain(plain | {"id": fields["id"], "state": fields["state"]} | _ANY_TIMES)
+    return replace(
+        base,
+        attempts=int(fields["attempts"]),
+        fence=int(fields["fence"]),
+        progress=int(fields["progress"]),
+        created_at=moment(fields["created"]),
+        available_at=moment(fields["available"]),
+        finished_at=maybe_moment(fields["finished"]),
+        error=str(error),
+        code=str(code),
+        receipt=str(receipt),
+    )
+
+
+def inbox_fields(item: InboxItem) -> list[str]:
+    return flat(
+        {
+            "body": encoded(inbox_to_plain(item)),
+            "owner": str(item.owner),
+            "run": item.run_id or "",
+            "schedule": item.schedule_id or "",
+            "created": micros(item.created_at),
+            "read": micros(item.read_at),
+            "starred": flag(item.starred),
+            "archived": micros(item.archived_at),
+            "snoozed": micros(item.snoozed_until),
+        }.items()
+    )
+
+
+def inbox_of(record: Wire) -> tuple[InboxItem, str]:
+    """The item and its revision; one that cannot be read is a notice that says so."""
+    fields = dict(zip(INBOX, texts(record), strict=True))
+    try:
+        return inbox_from_plain(json.loads(fields["body"])), fields["rev"]
+    except Exception as error:
+        return mended_inbox(fields, error), fields["rev"]

@@ -1,0 +1,324 @@
+"""Which store this is (F41). A store has an id from its set-up on, and every script checks it, so
+that a server that was emptied or exchanged is noticed by the next call, whatever that is.
+
+Across restarts a small file in the data directory remembers the id: an empty server is then known
+to be one that has lost its data, and not a new one. Who has no such file cannot know better and
+sets an empty server up; but whoever used the store before takes another one for its own only if
+somebody has said `chimes store init --force`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from chimes.clock import Clock
+from chimes.errors import SchemaMismatch, StoreError, StoreLost, StoreUnavailable, StoreUnsafe
+from chimes.i18n import say
+from chimes.store.redis.connection import Address, Connections, address_of
+from chimes.store.redis.scripts import FOUNDING
+from chimes.store.redis.wire import texts, unpacked
+
+_log = logging.getLogger(__name__)
+
+#: How keys and records are laid out.
+LAYOUT = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    id: str
+    layout: str
+    #: Somebody said that it takes the place of whatever was there before.
+    forced: bool
+
+
+class Marker:
+    """The file that remembers which store was used. None: there is no place for it."""
+
+    def __init__(self, path: Path | None, address: Address) -> None:
+        self._path = path
+        self._location = address.shown
+
+    def known(self) -> str:
+        if self._path is None:
+            return ""
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(self._path.read_text("utf-8"))
+            if isinstance(found, dict):
+                return str(found.get(self._location, ""))
+        return ""
+
+    def keep(self, store_id: str) -> None:
+        if self._path is None or self.known() == store_id:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            found: dict[str, str] = {}
+            with contextlib.suppress(OSError, ValueError):
+                found = dict(json.loads(self._path.read_text("utf-8")))
+            draft = self._path.with_suffix(f".{os.getpid()}")
+            draft.write_text(json.dumps(found | {self._location: store_id}), "utf-8")
+            draft.replace(self._path)
+        except OSError as error:
+            _log.warning("which store was used cannot be remembered: %s", error)
+
+
+async def opened(connections: Connections, marker: Marker) -> Identity:
+    """The store that is there; one that never was is set up."""
+    known = marker.known()
+    found = await _founded(connections, create=not known)
+    if found is None:
+        raise StoreLost(
+            say(
+                "store_lost: Redis at {address} is empty, but held data before: it"
+                " was emptied, or came back without its files. Restore it, or set it up anew with"
+                " chimes store init --force",
+                address=connections.address.shown,
+            ),
+            code="store_lost",
+        )
+    if known and known != found.id:
+        if not found.forced:
+            raise exchanged(connections.address)
+        _log.warning("the store at %s was set up anew since", connections.address.shown)
+    marker.keep(found.id)
+    return found
+
+
+def exchanged(address: Address) -> StoreLost:
+    return StoreLost(
+        say(
+            "store_lost: Redis at {address} holds another store than before: it was emptied or"
+            " exchanged, and a node that did not know has set it up. Restore it, or go on with"
+            " what is there by chimes store init --force",
+            address=address.shown,
+        ),
+        code="store_lost",
+    )
+
+
+async def present(connections: Connections) -> Identity | None:
+    return await _founded(connections, create=False)
+
+
+async def set_up_anew(connections: Connections, marker: Marker) -> Identity:
+    """A new identity, whatever was there; records that are there stay."""
+    found = await _founded(connections, create=True, anew=True)
+    assert found is not None
+    marker.keep(found.id)
+    return found
+
+
+async def _founded(
+    connections: Connections, *, create: bool, anew: bool = False
+) -> Identity | None:
+    answer = await connections.tell(
+        FOUNDING,
+        connections.address.prefix,
+        uuid4().hex,
+        LAYOUT,
+        "1" if create else "",
+        "1" if anew else "",
+    )
+    store_id, layout, founded = texts(unpacked(answer))
+    if not store_id:
+        return None
+    if layout != LAYOUT:
+        raise SchemaMismatch(
+            say(
+                "the layout of Redis at {address} is {layout}; this"
+                " version of Chimes needs {needed}",
+                address=connections.address.shown,
+                layout=layout or say("unknown"),
+                needed=LAYOUT,
+            )
+        )
+    return Identity(store_id, layout, founded == "forced")
+
+
+# @@ Whether a server keeps what it has acknowledged (F42), by its own settings.
+
+ASKED = (
+    "appendonly",
+    "appendfsync",
+    "no-appendfsync-on-rewrite",
+    "save",
+    "maxmemory-policy",
+)
+#: Scripts that say what they may do, and are refused whole when memory is short.
+OLDEST = (7, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    #: Why it must not be used; empty: nothing.
+    refused: str = ""
+    #: What may be lost although it is used.
+    note: str = ""
+
+
+def judged(settings: dict[str, str]) -> Durability:
+    policy = settings.get("maxmemory-policy", "")
+    if policy and policy != "noeviction":
+        return Durability(
+            refused=say(
+                "maxmemory-policy is {policy}: it may throw away schedules and runs; set it to"
+                " noeviction",
+                policy=policy,
+            )
+        )
+    if settings.get("appendonly") != "yes":
+        saves = settings.get("save", "")
+        return Durability(
+            refused=say(
+                "appendonly is off, only snapshots are kept (save {saves}); set appendonly yes",
+                saves=saves,
+            )
+            if saves
+            else say("appendonly is off, nothing is kept on disk; set appendonly yes")
+        )
+    fsync = settings.get("appendfsync", "")
+    if fsync in ("always", "everysec") and settings.get("no-appendfsync-on-rewrite") == "yes":
+        # Redis leaves the fsync out then, whatever appendfsync says.
+        return Durability(
+            note=say(
+                "no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
+                " rewrites its file may undo what it acknowledged meanwhile; set it to no"
+            )
+        )
+    if fsync == "everysec":
+        return Durability(
+            note=say("appendfsync is everysec: a crash may undo about the last second")
+        )
+    if fsync != "always":
+        return Durability(
+            note=say(
+                "appendfsync is {fsync}: a crash may undo what the system has not written yet",
+                fsync=fsync,
+            )
+        )
+    return Durability()
+
+
+async def checked(connections: Connections, *, allow_volatile: bool) -> str:
+    """What to say about the server's durability; raises StoreUnsafe where it must not be used."""
+    where = say("Redis at {address}", address=connections.address.shown)
+    await _check_version(connections, where)
+    try:
+        answer = await connections.command("CONFIG", "GET", *ASKED)
+    except StoreUnavailable as error:
+        if _unreachable(error):
+            raise
+        found = Durability(
+            refused=say(
+                "its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
+                " whether it keeps what it acknowledges"
+            )
+        )
+    else:
+        found = judged(_settings(answer))
+    if found.refused and not allow_volatile:
+        raise StoreUnsafe(
+            say(
+                "{where} would lose data: {why}; or start with --allow-volatile"
+                " (CHIMES_ALLOW_VOLATILE=true) to use it all the same",
+                where=where,
+                why=found.refused,
+            )
+        )
+    return found.refused or found.note
+
+
+def _unreachable(error: StoreError) -> bool:
+    said = str(error)
+    return not any(word in said for word in ("lacks a right", "unknown command", "NOPERM"))
+
+
+async def version_of(connections: Connections) -> str:
+    return " ".join(("Redis", (await _about(connections)).get("redis_version", ""))).strip()
+
+
+async def memory_of(connections: Connections) -> int | None:
+    """Bytes that the server uses, if it lets us ask."""
+    try:
+        used = (await _about(connections, "memory")).get("used_memory", "")
+    except StoreError:
+        return None
+    return int(used) if used.isdecimal() else None
+
+
+async def _about(connections: Connections, section: str = "server") -> dict[str, str]:
+    answer = await connections.command("INFO", section)
+    lines = answer.decode().splitlines() if isinstance(answer, bytes) else []
+    return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+async def _check_version(connections: Connections, where: str) -> None:
+    found = await _about(connections)
+    if found.get("redis_mode") == "cluster":
+        raise StoreUnsafe(
+            say("{where} is a cluster: its keys cannot be changed together", where=where)
+        )
+    version = found.get("redis_version", "")
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if numbers and numbers < OLDEST:
+        raise StoreUnsafe(
+            say(
+                "{where} is Redis {version}; Chimes needs 7.0 or newer",
+                where=where,
+                version=version,
+            )
+        )
+
+
+def _settings(answer: object) -> dict[str, str]:
+    words = [word.decode() for word in answer] if isinstance(answer, list) else []
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+# @@ A look at a Redis server for `doctor`; nothing is set up.
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RedisInspection:
+    location: str
+    version: str
+    #: What may be lost there; empty: nothing that was acknowledged.
+    durability: str
+    #: The layout of the store that is there; None: there is none.
+    layout: str | None
+    head: str = LAYOUT
+    #: Seconds that this machine's clock is ahead of the server's.
+    clock_offset: float
+
+
+async def inspect_redis(url: str, clock: Clock, *, allow_volatile: bool) -> RedisInspection:
+    """Raises StoreUnsafe, SchemaMismatch or StoreUnavailable."""
+    connections = Connections(address_of(url))
+    connections.open()
+    try:
+        note = await checked(connections, allow_volatile=allow_volatile)
+        found = await present(connections)
+        seconds, micros = _time(await connections.command("TIME"))
+        offset = clock.now().timestamp() - seconds - micros / 1_000_000
+        return RedisInspection(
+            location=connections.address.shown,
+            version=await version_of(connections),
+            durability=note,
+            layout=found.layout if found else None,
+            clock_offset=offset,
+        )
+    finally:
+        await connections.close()
+
+
+def _time(answer: object) -> tuple[int, int]:
+    assert isinstance(answer, list)
+    seconds, micros = answer
+    return int(seconds), int(micros)

@@ -1,0 +1,133 @@
+"""Runs in the hands of workers: claim, start, finish, release."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from sqlalchemy import bindparam, update
+from sqlalchemy.exc import DBAPIError
+
+from chimes.model.ids import RunId
+from chimes.model.run import (
+    Reason,
+    Run,
+    RunStatus,
+    Verdict,
+    accepts,
+    claimed,
+    given_back,
+    queue_order,
+    unreadable,
+)
+from chimes.store.port import Finished, Places
+from chimes.store.sql.base import SqlBase, alive, hold_runs, load_runs, write_runs, write_states
+from chimes.store.sql.completion import Settling, finished, finished_alone, stand_alone
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.rows.values import micros
+from chimes.store.sql.tables import runs
+
+#: Fenced in the statement itself: no row touched means that ownership is lost.
+_START = (
+    update(runs)
+    .where(
+        runs.c.id == bindparam("run_id"),
+        runs.c.fence == bindparam("held"),
+        runs.c.status == RunStatus.RUNNING.value,
+    )
+    .values(started=1)
+)
+
+
+class SqlWork(SqlBase):
+    async def claim(self, places: Places) -> tuple[Run, ...]:
+        if places.free <= 0:
+            return ()
+        if self._database.one_writer and not await self._database.read(_anything_available):
+            return ()
+        if not self._database.dialect.fast:
+            return await self._database.write(lambda tx: _claimed(tx, places))
+        found = await self._database.write_alone(lambda tx: _taken(tx, places))
+        broken = [run for run in found if _is_broken(run)]
+        if broken:
+            await self._database.write(lambda tx: _end_broken(tx, _still_ours(tx, broken)))
+            found = [run for run in found if not _is_broken(run)]
+        return tuple(sorted(found, key=queue_order))
+
+    async def start(self, run_id: RunId, fence: int) -> bool:
+        given = {"run_id": run_id, "held": fence}
+        return await self._database.write(lambda tx: tx.run(_START, given) == 1)
+
+    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+        if not verdicts:
+            return Finished()
+        if self._database.dialect.fast and stand_alone(verdicts):
+            # Where the table of schedules is broken, which that statement names too, it fails.
+            with suppress(DBAPIError):
+                done = await self._database.write_alone(lambda tx: finished_alone(tx, verdicts))
+                if done is not None:
+                    return done
+        # What was written already is recognised.
+        return await write_runs(self._database, lambda tx: finished(tx, verdicts))
+
+    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+        def work(tx: Tx) -> None:
+            now = tx.now()
+            hold_runs(tx, [run_id for run_id, _ in holds])
+            held = load_runs(tx, [run_id for run_id, _ in holds])
+            ours = [
+                run for run_id, fence in holds if (run := held.get(run_id)) and accepts(run, fence)
+            ]
+            settling = Settling(tx, now, ours)
+            for run in ours:
+                settling.apply(given_back(run, now))
+            settling.write()
+            tx.wakes = True
+
+        await write_runs(self._database, work)
+
+
+def _anything_available(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle worker never waits for the writer."""
+    earliest = tx.dialect.next_available(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
+    now = tx.now()
+    if not alive(tx, places.node_id, now):
+        return ()
+    wanted = (tx.connection, micros(now), places.offers, places.free)
+    found = [readable_run(row) for row in tx.dialect.claimable(*wanted)]
+    broken = [run for run in found if _is_broken(run)]
+    if broken:
+        _end_broken(tx, broken)
+    taken = tuple(claimed(run, places.node_id, now) for run in found if not _is_broken(run))
+    write_states(tx, taken)
+    return taken
+
+
+def _taken(tx: Tx, places: Places) -> Sequence[Run]:
+    wanted = (tx.set_clock(), places.offers, places.free, places.node_id)
+    return [readable_run(row) for row in tx.dialect.take(tx.connection, *wanted)]
+
+
+def _is_broken(run: Run) -> bool:
+    return run.reason == Reason.UNREADABLE
+
+
+def _still_ours(tx: Tx, taken: Sequence[Run]) -> Sequence[Run]:
+    hold_runs(tx, [run.id for run in taken])
+    current = load_runs(tx, [run.id for run in taken])
+    return [run for run in taken if run.id in current and accepts(current[run.id], run.fence)]
+
+
+def _end_broken(tx: Tx, broken: Sequence[Run]) -> None:
+    """Runs whose rows are damaged end here."""
+    now = tx.now()
+    settling = Settling(tx, now, broken)
+    for run in broken:
+        settling.apply(unreadable(run, now))
+    settling.write()
+    tx.wakes = True

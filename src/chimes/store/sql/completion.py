@@ -1,0 +1,425 @@
+"""How verdicts are written: fenced, in batches, with what follows from them.
+
+Most verdicts end a run that nobody waits for. Where the dialect can, those are written with one
+statement; what it did not match, and verdicts from which more follows, go the long way in the
+same transaction.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, select, text
+
+from chimes.model.audit import paused_by_receiver
+from chimes.model.change import replace
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.notification import Delivery, outbox
+from chimes.model.run import LogEntry, Run, RunStatus, Verdict, abandoned, accepts, settled
+from chimes.model.schedule import paused, summarized
+from chimes.store.json_values import MICROSECOND
+from chimes.store.port import Finished
+from chimes.store.sql.base import (
+    Place,
+    append_audit,
+    append_logs,
+    hold_places,
+    hold_runs,
+    load_runs,
+    load_schedules,
+    load_summaries,
+    places_of,
+    write_schedule,
+    write_states,
+)
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.prefetch import without_ahead
+from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.rows.notifications import delivery_values
+from chimes.store.sql.rows.run import attempt_text, result_text
+from chimes.store.sql.rows.schedule import summary_values
+from chimes.store.sql.rows.values import Value, clean, moment_of
+from chimes.store.sql.tables import ACTIVE, BLOCKED, deliveries, runs
+
+# @@ The outbox: what is to be delivered because runs end, in the very transaction that ends them.
+
+
+def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
+    """A delivery that is there already stays as it is."""
+    if new:
+        rows = sorted(new, key=lambda delivery: delivery.id)
+        tx.run(tx.dialect.insert_new(deliveries), [delivery_values(row) for row in rows])
+        tx.wakes = True
+
+
+def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
+    """For rows that are inserted as they end, or after that; their schedules are held."""
+    told = [run for run in new if run.policy.delivery and run.status.terminal]
+    if not told:
+        return
+    # Only a success looks at what was before it.
+    good = {run.schedule_id for run in told if run.status is RunStatus.SUCCEEDED}
+    summaries = load_summaries(tx, {each for each in good if each is not None})
+    found: list[Delivery] = []
+    for run in told:
+        summary = summaries.get(run.schedule_id) if run.schedule_id else None
+        found.extend(outbox(run, summary.last_status if summary else None, now))
+    write_outbox(tx, found)
+
+
+# @@ Runs that end: their schedules and their recipients hear of it, and blocked runs of their key
+# are let go.
+#
+# The changes of a batch are applied one after another, as if each were alone, on rows that were
+# loaded together; then they are written together.
+
+#: Blocked runs of one key that a batch looks at, besides one for each run that ends. A key with
+#: a higher limit catches up with the next batch.
+WINDOW = 200
+
+WAITING_OF_KEY = (
+    select(runs.c.id, runs.c.concurrency_limit)
+    .where(runs.c.concurrency_key == bindparam("key"), text(BLOCKED))
+    .order_by(runs.c.rank.desc(), runs.c.available_at, runs.c.planned_at, runs.c.id)
+    .limit(bindparam("most"))
+)
+
+
+class Settling:
+    def __init__(
+        self, tx: Tx, now: datetime, before: Collection[Run], *, recording: bool = True
+    ) -> None:
+        """`before` are the runs that are going to change, as they are now; their schedules and
+        keys are held (`locking`). Without `recording` the schedules do not hear of it."""
+        self._tx = tx
+        self._now = now
+        self._children = _children(tx, [run.id for run in before if run.resumable])
+        before = [*before, *(run for each in self._children.values() for run in each)]
+        self._keys = Keys(tx, before)
+        ids = {run.schedule_id for run in before if run.schedule_id is not None}
+        self._summaries = load_summaries(tx, ids) if recording else {}
+        self._changed: dict[RunId, Run] = {}
+        self._recorded: set[ScheduleId] = set()
+        self._paused: dict[ScheduleId, str] = {}
+        self._outbox: list[Delivery] = []
+        #: Whether some blocked run may go now.
+        self.let_go = False
+
+    def apply(self, run: Run, verdict: Verdict | None = None) -> None:
+        """The run as it is from now on."""
+        self._changed[run.id] = run
+        if not run.status.terminal:
+            return
+        self._post(run)
+        self._record(run, verdict)
+        self.let_go |= self._keys.end(run)
+        for child in self._children.get(run.id, ()):
+            self.apply(abandoned(self._changed.get(child.id, child), self._now))
+
+    def changed(self, run_id: RunId) -> Run | None:
+        """The run as a change of this batch left it."""
+        return self._changed.get(run_id)
+
+    def write(self) -> None:
+        write_states(self._tx, self._changed.values())
+        self._keys.write()
+        summaries = [summary_values(each, self._summaries[each]) for each in self._recorded]
+        self._tx.dialect.move_cursors(self._tx.connection, summaries)
+        write_outbox(self._tx, self._outbox)
+        for schedule in load_schedules(self._tx, self._paused.keys()).values():
+            if schedule.enabled:
+                note = self._paused[schedule.id]
+                schedule, _ = without_ahead(self._tx, schedule, self._now)
+                write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
+                owner = str(schedule.owner)
+                append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))
+
+    def _post(self, run: Run) -> None:
+        """Before its schedule hears of it: what it told of until then is what was before."""
+        if run.policy.delivery:
+            summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
+            previous = summary.last_status if summary else None
+            self._outbox.extend(outbox(run, previous, self._now))
+
+    def _record(self, run: Run, verdict: Verdict | None) -> None:
+        schedule_id = run.schedule_id
+        if schedule_id is None or schedule_id not in self._summaries:
+            return
+        self._summaries[schedule_id] = summarized(self._summaries[schedule_id], run)
+        self._recorded.add(schedule_id)
+        if verdict is not None and verdict.pause_schedule:
+            self._paused.setdefault(schedule_id, verdict.pause_schedule)
+
+
+def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
+    """Unfinished steps of flows, by flow."""
+    found: dict[str, list[Run]] = {}
+    if flows:
+        statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
+        given = {"flows": tx.dialect.listed(flows)}
+        for row in tx.rows(tx.held(statement, runs.c.id), given):
+            found.setdefault(row.parent_id, []).append(readable_run(row))
+    return found
+
+
+class Keys:
+    """The concurrency keys of a batch that have blocked runs; all of them are held."""
+
+    def __init__(self, tx: Tx, runs_: Collection[Run]) -> None:
+        self._tx = tx
+        keys = [run.concurrency_key for run in runs_ if run.concurrency_key is not None]
+        blocked = tx.dialect.blocked_keys(tx.connection, set(keys)) if keys else ()
+        self._waiting: dict[str, dict[str, int]] = {}
+        for key in blocked:
+            given = {"key": key, "most": WINDOW + keys.count(key)}
+            rows = tx.rows(WAITING_OF_KEY, given)
+            self._waiting[key] = {row.id: row.concurrency_limit for row in rows}
+        self._admitted: dict[str, set[str]] = {key: set() for key in blocked}
+        for row in tx.dialect.admitted(tx.connection, blocked) if blocked else ():
+            self._admitted[row.concurrency_key].add(row.id)
+        self.let_go: list[str] = []
+
+    def count_again(self, ended: Collection[Run]) -> None:
+        """They have all ended in the store; here they do so one after another, as everywhere."""
+        for run in ended:
+            if run.concurrency_key in self._admitted:
+                self._admitted[run.concurrency_key].add(run.id)
+
+    def write(self) -> None:
+        unblocked: list[dict[str, Value]] = [{"id": run_id, "blocked": 0} for run_id in self.let_go]
+        self._tx.dialect.write_states(self._tx.connection, unblocked)
+
+    def end(self, run: Run) -> bool:
+        """Whether runs were let go in its place."""
+        key = run.concurrency_key
+        if key is None or key not in self._waiting:
+            return False
+        waiting, admitted = self._waiting[key], self._admitted[key]
+        admitted.discard(run.id)
+        waiting.pop(run.id, None)
+        going = []
+        for run_id, limit in list(waiting.items()):
+            if len(admitted) < limit:
+                del waiting[run_id]
+                admitted.add(run_id)
+                going.append(run_id)
+        self.let_go.extend(going)
+        return bool(going)
+
+
+def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
+    ids = {verdict.run_id for verdict in verdicts}
+    done: dict[RunId, Run] = {}
+    if tx.dialect.fast and tx.schedules_usable:
+        done = _plainly(tx, verdicts)
+    else:
+        hold_runs(tx, ids)
+    left = [verdict for verdict in verdicts if verdict.run_id not in done]
+    if done and left:
+        # Those that are left may be flows, whose steps end with them.
+        hold_runs(tx, {verdict.run_id for verdict in left})
+    slow = iter(_by_the_book(tx, left) if left else ())
+    answers = [done[v.run_id] if v.run_id in done else next(slow) for v in verdicts]
+    return Finished(
+        accepted=tuple(run for run in answers if run is not None),
+        refused=tuple(
+            verdict.run_id for verdict, run in zip(verdicts, answers, strict=True) if run is None
+        ),
+    )
+
+
+def stand_alone(verdicts: Sequence[Verdict]) -> bool:
+    """Whether nothing else follows from them, whatever the store has: then they are written with
+    one statement that commits by itself."""
+    return len({verdict.run_id for verdict in verdicts}) == len(verdicts) and all(
+        (run := verdict.run) is not None
+        and run.fence == verdict.fence
+        and run.schedule_id is None
+        and run.concurrency_key is None
+        and run.parent_id is None
+        and not run.resumable
+        and not run.policy.delivery
+        and not verdict.logs
+        for verdict in verdicts
+    )
+
+
+def finished_alone(tx: Tx, verdicts: Sequence[Verdict]) -> Finished | None:
+    """None: not all of them can be, or were, written like that."""
+    values = [_values(verdict) for verdict in verdicts]
+    if not all(map(_storable_as_it_is, values)):
+        return None
+    values.sort()  # by id, as everybody takes runs
+    rows: dict[RunId, Sequence[Any]] = {
+        row[0]: row
+        for row in tx.dialect.finish_plain(tx.connection, tx.set_clock(), values, recording=False)
+    }
+    accepted = tuple(
+        _as_written(verdict.run, verdict, row)
+        for verdict in verdicts
+        if verdict.run is not None and (row := rows.get(verdict.run_id)) is not None
+    )
+    tx.wakes = any(not run.status.terminal for run in accepted)
+    return Finished(accepted=accepted) if len(accepted) == len(verdicts) else None
+
+
+def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
+    """One after another, as if each were alone. None: refused."""
+    now = tx.now()
+    current = load_runs(tx, {verdict.run_id for verdict in verdicts})
+    settling = Settling(tx, now, current.values())
+    logs: dict[RunId, list[LogEntry]] = {}
+    answers: list[Run | None] = []
+    for verdict in verdicts:
+        run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
+        if run is not None and accepts(run, verdict.fence):
+            run = settled(run, verdict, now)
+            settling.apply(run, verdict)
+            logs.setdefault(run.id, []).extend(verdict.logs)
+            tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
+            answers.append(run)
+        elif run is not None and verdict.attempt in run.attempts:
+            answers.append(run)
+        else:
+            answers.append(None)
+    settling.write()
+    append_logs(tx, logs)
+    tx.wakes |= settling.let_go
+    return answers
+
+
+def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
+    """Those that could be dealt with, as they are now."""
+    before = _before(tx, verdicts)
+    _hold(tx, before.values())
+    times = Counter(verdict.run_id for verdict in verdicts)
+    telling = _telling(verdicts, before)
+    plain = {
+        v.run_id: v
+        for v in verdicts
+        if not v.pause_schedule
+        and times[v.run_id] == 1
+        and v.run_id in before
+        and v.run_id not in telling
+    }
+    if not plain:
+        return {}
+    told = [before[run_id].schedule_id for run_id in plain if before[run_id].schedule_id]
+    once = len(set(told)) == len(told)
+    values = [_values(plain[run_id]) for run_id in sorted(plain)]
+    rows: dict[RunId, Sequence[Any]] = {
+        row[0]: row
+        for row in tx.dialect.finish_plain(
+            tx.connection, tx.set_clock(), values, recording=once and tx.schedules_usable
+        )
+    }
+    done: dict[RunId, Run] = {}
+    logs: dict[RunId, list[LogEntry]] = {}
+    in_line: list[Run] = []
+    for verdict in plain.values():
+        row = rows.get(verdict.run_id)
+        if row is None:
+            continue
+        run = _as_written(before[verdict.run_id], verdict, row)
+        done[run.id] = run
+        if verdict.logs:
+            logs[run.id] = list(verdict.logs)
+        if not run.status.terminal:
+            tx.wakes = True
+        elif row[3]:
+            in_line.append(run)
+    if not once:
+        _tell(tx, done.values())
+    if in_line:
+        keys = Keys(tx, in_line)
+        keys.count_again(in_line)
+        for run in in_line:
+            tx.wakes |= keys.end(run)
+        keys.write()
+    append_logs(tx, logs)
+    odd = {each[0] for each in values if not _storable_as_it_is(each)}
+    return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
+
+
+def _telling(verdicts: Sequence[Verdict], before: Mapping[RunId, Run]) -> Collection[RunId]:
+    """Runs whose end somebody is told of, and the other runs of their schedules, which may have
+    ended before them: why somebody is told depends on that."""
+    told = [
+        run
+        for v in verdicts
+        if v.retry_in is None and (run := before.get(v.run_id)) and run.policy.delivery
+    ]
+    if not told:
+        return ()
+    schedules = {run.schedule_id for run in told if run.schedule_id is not None}
+    others = {run.id for run in before.values() if run.schedule_id in schedules}
+    return others | {run.id for run in told}
+
+
+def _before(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
+    """The runs as their workers have them. For verdicts that do not say, they are read, without
+    holding them: what matters of a run does not change while its fence stays."""
+    before = {v.run_id: v.run for v in verdicts if v.run is not None and v.run.fence == v.fence}
+    missing = {v.run_id for v in verdicts} - before.keys()
+    if missing:
+        found = tx.rows(
+            select(runs).where(tx.dialect.among(runs.c.id, "ids")),
+            {"ids": tx.dialect.listed(missing)},
+        )
+        before |= {run.id: run for run in map(readable_run, found)}
+    return before
+
+
+def _hold(tx: Tx, before: Collection[Run]) -> None:
+    """The schedules and the keys of the runs, and of the unfinished steps of flows."""
+    places: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
+    if any(run.resumable for run in before):
+        places |= places_of(tx, {run.id for run in before})
+    hold_places(tx, places)
+
+
+def _tell(tx: Tx, ended: Collection[Run]) -> None:
+    """Schedules of which several runs have ended hear of them in the order of the verdicts."""
+    told = [run for run in ended if run.status.terminal and run.schedule_id is not None]
+    summaries = load_summaries(tx, {run.schedule_id for run in told if run.schedule_id})
+    for run in told:
+        if run.schedule_id in summaries:
+            summaries[run.schedule_id] = summarized(summaries[run.schedule_id], run)
+    changed = [summary_values(each, summaries[each]) for each in sorted(summaries)]
+    tx.dialect.move_cursors(tx.connection, changed)
+
+
+def _as_written(before: Run, verdict: Verdict, row: Sequence[Any]) -> Run:
+    """As `finish_plain` has answered."""
+    run = settled(before, verdict, moment_of(row[1]))
+    canceling = row[2] == 1
+    return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
+
+
+def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
+    """Not all that is said can be (`clean`): then the store's word counts."""
+    _, attempt, _, _, _, result, error, reason = values
+    return (
+        (result is None or str(result).isascii())
+        and str(error).isascii()
+        and str(reason).isascii()
+        and str(attempt).isascii()
+    )
+
+
+def _values(verdict: Verdict) -> tuple[Value, ...]:
+    """As PLAIN_VERDICT names them."""
+    again = verdict.retry_in
+    return (
+        verdict.run_id,
+        attempt_text(verdict.attempt),
+        verdict.fence,
+        verdict.status.value if again is None else "queued",
+        None if again is None else again // MICROSECOND,
+        result_text(verdict.result),
+        clean(verdict.error),
+        clean(verdict.reason),
+    )

@@ -1,0 +1,1 @@
+"""Database connections and transactions: SQLite, PostgreSQL, MariaDB."""

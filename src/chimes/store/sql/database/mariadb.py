@@ -1,0 +1,419 @@
+"""MariaDB behind a `ServerDatabase`: connections, sessions, set-up and migration."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import re
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+import asyncmy.errors
+from asyncmy.constants import CR
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from chimes.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from chimes.failpoints import hit
+from chimes.i18n import say
+from chimes.store.sql.database.server import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    POOL_SECONDS,
+    STATEMENT_SECONDS,
+    Server,
+    Trouble,
+)
+from chimes.store.sql.dialects.mariadb import MariadbDialect, error_number, is_driver_error
+from chimes.store.sql.migrations import SERVER_VERSIONS
+from chimes.store.sql.migrations.mariadb import STATEMENTS
+from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW
+
+# @@ What the errors of MariaDB and its driver mean.
+
+#: Deadlock, lock wait (also for a table that is just being changed), a row that changed under a
+#: snapshot (from 11.6.2), a duplicate key, a table that changed since the transaction began.
+_CONFLICT = {1213, 1205, 1020, 1062, 1412}
+#: `read_only`, a read-only transaction, a server in read-only mode.
+_READ_ONLY = {1290, 1792, 1836}
+#: Gone, lost, killed, shutting down, broken packets, closed for being idle.
+_LOST = {2006, 2013, 2014, 2027, 2055, 1053, 1152, 1184, 1927, 1156, 1157, 1158, 1159, 1160, 1161}
+_REFUSED = {
+    # Cannot be reached, or not in time.
+    *(2002, 2003, 2005, 1042, 1043, 1129, 1130),
+    # Too many connections, no memory, over a quota.
+    *(1040, 1203, 1226, 1037, 1038, 1041),
+    # Wrong user, password or database, missing rights.
+    *(1044, 1045, 1049, 1142, 1143, 1227, 1370, 1698),
+    # Disk full or broken, not ready (Galera).
+    *(1021, 1026, 1030, 1114, 1047),
+    # Took too long, or was stopped by hand.
+    *(1317, 1969, 3024, 1028, 1078),
+}
+
+
+def trouble_of(error: BaseException) -> Trouble | None:
+    """Looks through what the errors are wrapped in."""
+    seen: BaseException | None = error
+    while seen is not None:
+        found = _trouble(seen)
+        if found is not None:
+            return found
+        seen = getattr(seen, "orig", None) or seen.__cause__
+    return None
+
+
+def _trouble(error: BaseException) -> Trouble | None:
+    match error:
+        case TimeoutError() | ConnectionRefusedError() | socket.gaierror():
+            return Trouble.REFUSED
+        case OSError() | EOFError():
+            return Trouble.LOST
+        case RuntimeError() if "ransport" in str(error):
+            return Trouble.LOST  # an event loop's word for a closed connection
+    number = error_number(error)
+    if number in _CONFLICT:
+        return Trouble.CONFLICT
+    if number in _READ_ONLY:
+        return Trouble.READ_ONLY
+    if number in _LOST or (number == 0 and is_driver_error(error)):
+        # Number 0 is the driver's own word for a connection that is closed or out of step.
+        return Trouble.LOST
+    return Trouble.REFUSED if number in _REFUSED else None
+
+
+# @@ How processes wake each other on MariaDB, which has no LISTEN and NOTIFY.
+#
+# One row is counted up by whoever has made work for others, and looked at by everybody five times
+# a second: reading one row by its key takes the server a tenth of a millisecond. Counting is done
+# after the commit, by the connection that looks, and at most once for each look, so that no
+# transaction waits for that row and a busy node costs a few more commits a second. What was
+# changed through the view stands in `sql_changes`, whose last number is looked at in the same
+# statement.
+
+#: How often to look.
+LOOK_SECONDS = 0.2
+#: F24: a server that does not answer for this long counts as gone.
+LONGEST_SECONDS = 10.0
+
+_LOOK = "SELECT (SELECT `count` FROM wakeups WHERE id = 1), (SELECT MAX(id) FROM sql_changes)"
+#: LAST_INSERT_ID hands the new number back with the answer.
+_COUNT = "UPDATE wakeups SET `count` = LAST_INSERT_ID(`count` + 1) WHERE id = 1"
+
+Seen = tuple[int, int | None]
+
+
+class MariadbNotices:
+    def __init__(self, connection: Any, heard: Callable[[], None], seen: Seen) -> None:
+        self.lost = asyncio.Event()
+        self._connection = connection
+        self._heard = heard
+        self._seen = seen
+        self._untold = asyncio.Event()
+        self._looking = asyncio.create_task(self._look_and_tell(), name="chimes wake-ups")
+
+    @classmethod
+    async def over(cls, connection: Any, heard: Callable[[], None]) -> Self:
+        try:
+            return cls(connection, heard, await _look(connection))
+        except BaseException:
+            connection.close()
+            raise
+
+    async def tell(self) -> None:
+        """At once, or with the next look after the last time."""
+        self._untold.set()
+
+    async def close(self) -> None:
+        self._looking.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._looking
+        self._connection.close()
+
+    async def _look_and_tell(self) -> None:
+        try:
+            while True:
+                # Not wait_for, which may swallow being canceled.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK_SECONDS):
+                        await self._untold.wait()
+                if self._untold.is_set():
+                    self._untold.clear()
+                    await self._count()
+                    await asyncio.sleep(LOOK_SECONDS)
+                seen = await _look(self._connection)
+                if seen != self._seen:
+                    self._seen = seen
+                    self._heard()
+        except Exception:
+            self.lost.set()
+
+    async def _count(self) -> None:
+        """Nobody wakes itself by its own count."""
+        async with asyncio.timeout(LONGEST_SECONDS), self._connection.cursor() as cursor:
+            await cursor.execute(_COUNT)
+            number = int(cursor.lastrowid)
+        if number == self._seen[0] + 1:
+            self._seen = (number, self._seen[1])
+
+
+async def _look(connection: Any) -> Seen:
+    async with asyncio.timeout(LONGEST_SECONDS), connection.cursor() as cursor:
+        await cursor.execute(_LOOK)
+        count, last = await cursor.fetchone()
+    return int(count), last
+
+
+# @@ Sets up and migrates a database on MariaDB.
+#
+# Every statement commits by itself and can be repeated, and the revision is written down behind
+# the last one: whoever comes after a migrator that was killed begins that revision again (F71).
+
+_log = logging.getLogger(__name__)
+_NO_TRIGGERS = 1419
+_NO_VIEW = 1347
+_REMEMBER = f"CREATE TABLE IF NOT EXISTS {SERVER_VERSIONS} (version_num VARCHAR(32) NOT NULL)"
+
+
+def bring_up_to_date(connection: Connection) -> None:
+    """The caller holds the lock."""
+    # The first of all tables: as long as it is empty, what else is there is ours and half made.
+    connection.exec_driver_sql(_REMEMBER)
+    stored = connection.exec_driver_sql(f"SELECT version_num FROM {SERVER_VERSIONS}").scalar()  # noqa: S608
+    missing = [each for each in STATEMENTS if not isinstance(stored, str) or each > stored]
+    for revision in missing:
+        for statement in STATEMENTS[revision]:
+            hit("migrate.step")
+            _carry_out(connection, statement)
+        # A set-up is one piece: half of it would wait for somebody to migrate it.
+        if isinstance(stored, str) or revision == missing[-1]:
+            _write_down(connection, revision)
+
+
+def _write_down(connection: Connection, revision: str) -> None:
+    connection.exec_driver_sql(f"DELETE FROM {SERVER_VERSIONS}")  # noqa: S608
+    connection.exec_driver_sql(
+        f"INSERT INTO {SERVER_VERSIONS} (version_num) VALUES (%s)",  # noqa: S608
+        (revision,),
+    )
+    connection.commit()
+
+
+def _carry_out(connection: Connection, statement: str) -> None:
+    try:
+        connection.exec_driver_sql(statement)
+    except DBAPIError as error:
+        number = None if error.orig is None else error_number(error.orig)
+        if number == _NO_VIEW and statement is ACTION_VIEW:
+            # Somebody's table, and not for us to touch: `import-kweaver --take-over` does.
+            _log.warning(
+                "there is a table t_action_schedule here already, so the view of that name is left"
+                " out; see `chimes store import-kweaver`"
+            )
+            return
+        if number == _NO_TRIGGERS:
+            raise SchemaMismatch(
+                say(
+                    "the server keeps a binary log and lets only administrators create triggers,"
+                    " which the view t_action_schedule needs. Let one of them say SET GLOBAL"
+                    " log_bin_trust_function_creators = 1, or set up the store with the right"
+                    " SUPER; later neither is needed"
+                )
+            ) from error
+        raise
+
+
+_SCHEMES = ("mariadb", "mysql", "mariadb+asyncmy", "mysql+asyncmy")
+#: SKIP LOCKED and JSON_TABLE.
+OLDEST_SERVER = (10, 6)
+
+# F17, S18: what a session may hold on to, and that text and numbers are taken as they are or not
+# at all. `lock_wait_timeout` is for tables that are just being changed; a day is its default.
+_SESSION = (
+    "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
+    "SET NAMES utf8mb4 COLLATE utf8mb4_nopad_bin",
+    "SET SESSION time_zone = '+00:00', sql_notes = 0,"
+    " sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION',"
+    f" idle_transaction_timeout = {IDLE_SECONDS}, max_statement_time = {STATEMENT_SECONDS},"
+    f" innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
+)
+GALERA = say(
+    "the store is a Galera cluster: all nodes have to use the same one of its servers, for with"
+    " several writers it may lose updates"
+)
+#: For the next transaction only, so that nothing has to be set back.
+_ONE_STATE = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY"
+#: Server-wide, so the database is in its name; a name has at most 64 characters.
+_LOCK = "CONCAT('chimes.', MD5(DATABASE()))"
+_LONGEST_SET_UP = 120
+
+
+class MariadbServer(Server):
+    def __init__(self, url: str) -> None:
+        """What the query of the URL says goes to the driver."""
+        self.dialect = MariadbDialect()
+        self._url = normalized(url)
+        shown = URL.create(
+            "mariadb", self._url.username, None, self._url.host, self._url.port, self._url.database
+        )
+        self.location = shown.render_as_string()
+        self._checked = False
+
+    # --- connections --------------------------------------------------------------------------
+    def engine(self, *, size: int, overflow: int) -> Engine:
+        engine = create_engine(
+            self._url,
+            # Without its read_timeout: that waits with wait_for, which may swallow being canceled,
+            # and units are bounded as a whole (F24).
+            connect_args={"async_creator_fn": _connect},
+            pool_size=size,
+            max_overflow=overflow,
+            pool_timeout=POOL_SECONDS,
+            # Those least used are the ones that a lull lets go cold.
+            pool_use_lifo=True,
+        )
+        # Before SQLAlchemy looks at the server in its own way, and after it has named the charset.
+        event.listen(engine, "connect", self._look_at_server, insert=True)
+        event.listen(engine, "connect", _begin_session)
+        return engine
+
+    def reading(self, engine: Engine) -> Engine:
+        reading = engine.execution_options()
+        event.listen(reading, "begin", _see_one_state)
+        return reading
+
+    def _look_at_server(self, driver: Any, _record: object) -> None:
+        if self._checked:
+            return
+        cursor = driver.cursor()
+        try:
+            cursor.execute("SELECT VERSION()")
+            check_version(cursor.fetchone()[0])
+            cursor.execute("SELECT @@wsrep_on, @@wsrep_provider")
+            on, provider = cursor.fetchone()
+        finally:
+            cursor.close()
+        if on and provider not in ("", "none"):
+            _log.warning(GALERA)
+        self._checked = True
+
+    # --- errors -------------------------------------------------------------------------------
+    def trouble(self, error: BaseException) -> Trouble | None:
+        return trouble_of(error)
+
+    # --- set-up and migration -----------------------------------------------------------------
+    def lock_set_up(self, connection: Connection) -> None:
+        """`upgrade` does it: a lock of MariaDB would stay with the connection in its pool."""
+
+    def lock_migration(self, connection: Connection) -> bool:
+        return connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, 0)").scalar() == 1
+
+    def prepare_migration(self, connection: Connection) -> None:
+        connection.exec_driver_sql(
+            "SET SESSION max_statement_time = 0,"
+            " lock_wait_timeout = 2, innodb_lock_wait_timeout = 2"
+        )
+
+    def upgrade(self, connection: Connection, *, online: bool = False) -> None:
+        with _locked(connection):
+            if not online:
+                connection.exec_driver_sql("SET SESSION max_statement_time = 0")
+            bring_up_to_date(connection)
+            if not online:
+                limit = f"SET SESSION max_statement_time = {STATEMENT_SECONDS}"
+                connection.exec_driver_sql(limit)
+
+    def identity(self, connection: Connection) -> str:
+        row = connection.exec_driver_sql("SELECT @@hostname, @@port, @@server_id").one()
+        return "/".join(str(each) for each in row)
+
+    # --- waking -------------------------------------------------------------------------------
+    async def notices(self, heard: Callable[[], None]) -> MariadbNotices:
+        connection = await connected(
+            self._url,
+            autocommit=True,
+            init_command=f"SET SESSION max_statement_time = {LOCK_SECONDS}",
+        )
+        return await MariadbNotices.over(connection, heard)
+
+
+def normalized(url: str) -> URL:
+    """The URL as SQLAlchemy reads it; `mysql://` means a MariaDB all the same."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in _SCHEMES or not rest:
+        raise ConfigError(
+            say("{scheme}:// is not a MariaDB URL; write mariadb://host/database", scheme=scheme)
+        )
+    try:
+        made = make_url(f"mariadb+asyncmy://{rest}")
+    except (ArgumentError, ValueError) as error:
+        raise ConfigError(say("store: not a MariaDB URL: {error}", error=str(error))) from None
+    if not made.database:
+        raise ConfigError(
+            say("store: the MariaDB URL names no database; write mariadb://host/database")
+        )
+    return made
+
+
+def check_version(version: str) -> None:
+    """Raises SchemaMismatch for a server that cannot do what the statements need."""
+    # A replica of old protocols says "5.5.5-10.6.12-MariaDB".
+    numbers = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", version, re.IGNORECASE)
+    if numbers is None:
+        raise SchemaMismatch(
+            say(
+                "the server is not MariaDB but {version}; Chimes needs MariaDB 10.6",
+                version=version,
+            )
+        )
+    if (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
+        raise SchemaMismatch(
+            say("the server is MariaDB {version}; Chimes needs 10.6 or newer", version=version)
+        )
+
+
+async def connected(url: URL, **given: Any) -> Any:
+    """A connection of the driver itself, outside of any pool."""
+    at = url.translate_connect_args(username="user", database="db")
+    return await _connect(**at, **url.query, **given)
+
+
+async def _connect(**given: Any) -> Any:
+    """The driver bounds only the first step of it (F24), and where the server hangs up at once it
+    stumbles in its own code."""
+    try:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            return await asyncmy.connect(**given)
+    except (RuntimeError, AttributeError, IndexError) as error:
+        message = say("the server hung up on a new connection ({error})", error=str(error))
+        raise asyncmy.errors.OperationalError(CR.CR_SERVER_LOST, message) from error
+
+
+def _begin_session(driver: Any, _record: object) -> None:
+    cursor = driver.cursor()
+    try:
+        for statement in _SESSION:
+            cursor.execute(statement)
+    finally:
+        cursor.close()
+
+
+def _see_one_state(connection: Connection) -> None:
+    connection.exec_driver_sql(_ONE_STATE)
+
+
+@contextlib.contextmanager
+def _locked(connection: Connection) -> Iterator[None]:
+    """One at a time sets this database up; the lock is counted, so that a migrator may have it
+    already."""
+    got = connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, {_LONGEST_SET_UP})").scalar()
+    if got != 1:
+        raise StoreUnavailable(say("somebody else has been setting up this store for long"))
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql(f"SELECT RELEASE_LOCK({_LOCK})")

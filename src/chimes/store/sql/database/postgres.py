@@ -1,0 +1,289 @@
+"""PostgreSQL behind a `ServerDatabase`: connections, what its errors mean, LISTEN and NOTIFY."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from uuid import uuid4
+
+import asyncpg
+from sqlalchemy import Connection, Engine, create_engine
+
+from chimes.errors import ConfigError, StoreUnavailable
+from chimes.i18n import joined, say
+from chimes.store.sql.database.server import (
+    CONNECT_SECONDS,
+    IDLE_SECONDS,
+    LOCK_SECONDS,
+    POOL_SECONDS,
+    SILENCE_SECONDS,
+    STATEMENT_SECONDS,
+    Server,
+    Trouble,
+)
+from chimes.store.sql.dialects.postgres import PostgresDialect
+
+RECYCLE_SECONDS = 600
+_SCHEMES = ("postgresql", "postgres", "postgresql+asyncpg")
+#: F17, F24, F03; sent when a session begins, so they cost no round trip.
+_SESSION = {
+    "application_name": "chimes",
+    "timezone": "UTC",
+    "idle_in_transaction_session_timeout": f"{IDLE_SECONDS}s",
+    "statement_timeout": f"{STATEMENT_SECONDS}s",
+    "lock_timeout": f"{LOCK_SECONDS}s",
+    # Rows are looked up by their keys. A plan that reads a whole table instead, because it is
+    # small today, would be kept and cost more with every row; so would compiling one.
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_seqscan": "off",
+    "jit": "off",
+    # What we ask is answered sooner than more processes are started for it.
+    "max_parallel_workers_per_gather": "0",
+    # The server's side of a connection whose client has vanished without a word.
+    "tcp_user_timeout": f"{SILENCE_SECONDS}s",
+    "tcp_keepalives_idle": f"{SILENCE_SECONDS}s",
+}
+#: F03: a statement whose client has died is stopped. PostgreSQL 14 and later, not everywhere.
+_CHECK = {"client_connection_check_interval": "500ms"}
+
+_CONFLICT = {"40001", "40P01", "55P03", "23505"}
+#: Terminated backend, crash, timeouts that end the session, protocol trouble.
+_LOST = {"57P01", "57P02", "25P03", "57P05"}
+#: Canceled (statement_timeout), starting up, wrong password, no such database.
+_REFUSED = {"57014", "57P03", "28000", "28P01", "3D000", "42501"}
+#: No connection left, no space, input/output.
+_REFUSED_CLASSES = ("53", "58")
+
+
+def normalized(url: str) -> str:
+    """The URL as the driver reads it. `postgres://` and `postgresql+asyncpg://` are the same."""
+    scheme, _, rest = url.partition("://")
+    if scheme not in _SCHEMES or not rest:
+        raise ConfigError(
+            say(
+                "{scheme}:// is not a PostgreSQL URL; write postgresql://host/database",
+                scheme=scheme,
+            )
+        )
+    return f"postgresql://{rest}"
+
+
+class PostgresServer(Server):
+    def __init__(self, url: str) -> None:
+        """`?pooler=transaction` says that a pooler (PgBouncer) hands out a connection for each
+        transaction only: then nothing is kept in a session, neither prepared statements nor
+        settings nor LISTEN. What else the query says goes to the driver."""
+        self.dialect = PostgresDialect()
+        parts = urlsplit(normalized(url))
+        query = parse_qsl(parts.query)
+        pooler = dict(query).get("pooler", "")
+        if pooler not in ("", "transaction"):
+            raise ConfigError(
+                say("pooler={pooler}: only pooler=transaction is known", pooler=pooler)
+            )
+        rest = urlencode([pair for pair in query if pair[0] != "pooler"])
+        self._dsn = urlunsplit(parts._replace(query=rest))
+        self._pooled = bool(pooler)
+        self._check = _CHECK
+        self.location = _shown(self._dsn)
+        #: So that nobody wakes itself by its own notices.
+        self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
+
+    # --- connections --------------------------------------------------------------------------
+    def engine(self, *, size: int, overflow: int) -> Engine:
+        given: dict[str, Any] = {"async_creator_fn": self._connect}
+        if self._pooled:
+            given |= {
+                "prepared_statement_cache_size": 0,
+                "prepared_statement_name_func": lambda: f"chimes_{uuid4().hex}",
+            }
+        return create_engine(
+            "postgresql+asyncpg://",
+            connect_args=given,
+            pool_size=size,
+            max_overflow=overflow,
+            pool_timeout=POOL_SECONDS,
+            # Those least used are the ones that a lull lets go cold.
+            pool_use_lifo=True,
+            # A plan that a session made when tables were small does not outlive it.
+            pool_recycle=RECYCLE_SECONDS,
+        )
+
+    def reading(self, engine: Engine) -> Engine:
+        return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+    def looking(self, engine: Engine) -> Engine:
+        return engine.execution_options(isolation_level="AUTOCOMMIT")
+
+    async def _connect(self, **_: object) -> asyncpg.Connection:
+        try:
+            connection = await self._connected()
+        except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError):
+            if not self._check:
+                raise
+            self._check = {}
+            connection = await self._connected()
+        _keep_alive(connection)
+        return connection
+
+    async def _connected(self) -> asyncpg.Connection:
+        settings = {"application_name": "chimes"} if self._pooled else {**_SESSION, **self._check}
+        more: dict[str, Any] = {"statement_cache_size": 0} if self._pooled else {}
+        try:
+            return await asyncpg.connect(
+                self._dsn, timeout=CONNECT_SECONDS, server_settings=settings, **more
+            )
+        except ValueError as error:
+            raise ConfigError(joined(": ", (self.location, str(error)))) from None
+
+    # --- errors -------------------------------------------------------------------------------
+    def trouble(self, error: BaseException) -> Trouble | None:
+        return next((found for each in _causes(error) if (found := _trouble(each))), None)
+
+    def unsent(self, error: BaseException) -> bool:
+        # One that is lost while it waits for an answer gets another error.
+        return any(
+            isinstance(each, asyncpg.InterfaceError) and "connection is closed" in str(each)
+            for each in _causes(error)
+        )
+
+    # --- set-up and migration -----------------------------------------------------------------
+    def lock_set_up(self, connection: Connection) -> None:
+        schema = connection.exec_driver_sql("SELECT current_schema()").scalar()
+        if schema is None:
+            named = connection.exec_driver_sql("SHOW search_path").scalar()
+            raise StoreUnavailable(
+                say("none of the schemas in search_path ({named}) exists", named=named)
+            )
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
+        connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
+
+    def lock_migration(self, connection: Connection) -> bool:
+        held = connection.exec_driver_sql(f"SELECT pg_try_advisory_lock({_LOCK_KEY})").scalar()
+        return held is True
+
+    def prepare_migration(self, connection: Connection) -> None:
+        connection.exec_driver_sql("SET statement_timeout = 0")
+        connection.exec_driver_sql("SET lock_timeout = '2s'")
+
+    def identity(self, connection: Connection) -> str:
+        row = connection.exec_driver_sql(
+            "SELECT (SELECT system_identifier FROM pg_control_system()),"
+            " CASE WHEN pg_is_in_recovery() THEN ''"
+            " ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END"
+        ).one()
+        return f"{row[0]}/{row[1]}"
+
+    # --- waking -------------------------------------------------------------------------------
+    async def notices(self, heard: Callable[[], None]) -> PostgresNotices | None:
+        if self._pooled:
+            return None
+        connection = await self._connect()
+        try:
+            schema = await connection.fetchval("SELECT current_schema()")
+            notices = PostgresNotices(connection, f"chimes_{schema}"[:63], self._me)
+            await notices.listen(heard)
+        except BaseException:
+            connection.terminate()
+            raise
+        return notices
+
+
+#: One lock for each schema of a database.
+_LOCK_KEY = "hashtext('chimes'), hashtext(current_schema())"
+
+
+class PostgresNotices:
+    def __init__(self, connection: asyncpg.Connection, channel: str, me: str) -> None:
+        self.lost = asyncio.Event()
+        self._connection = connection
+        self._channel = channel
+        self._me = me
+
+    async def listen(self, heard: Callable[[], None]) -> None:
+        def notice(_connection: object, _pid: int, _channel: str, payload: object) -> None:
+            if payload != self._me:
+                heard()
+
+        self._connection.add_termination_listener(lambda _: self.lost.set())
+        await self._connection.add_listener(self._channel, notice)
+
+    async def tell(self) -> None:
+        await self._connection.execute("SELECT pg_notify($1, $2)", self._channel, self._me)
+
+    async def close(self) -> None:
+        with contextlib.suppress(Exception):
+            await self._connection.close(timeout=1)
+        self._connection.terminate()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, and those that it came from."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = getattr(seen, "orig", None) or seen.__cause__
+
+
+def _trouble(error: BaseException) -> Trouble | None:
+    state = getattr(error, "sqlstate", None)
+    if isinstance(state, str):
+        if state in _CONFLICT:
+            return Trouble.CONFLICT
+        if state == "25006":
+            return Trouble.READ_ONLY
+        if state in _LOST or state.startswith("08"):
+            return Trouble.LOST
+        if state in _REFUSED or state.startswith(_REFUSED_CLASSES):
+            return Trouble.REFUSED
+        return None
+    if isinstance(error, TimeoutError):
+        return Trouble.REFUSED
+    if isinstance(error, ConnectionRefusedError | socket.gaierror):
+        return Trouble.REFUSED
+    if isinstance(error, OSError):
+        return Trouble.LOST
+    # A link that is cut in mid-answer leaves the driver's connection in a state that it
+    # names an internal error of its own.
+    ended = isinstance(error, asyncpg.InterfaceError | asyncpg.InternalClientError)
+    if ended and _CLOSED.search(str(error)):
+        return Trouble.LOST
+    return None
+
+
+_CLOSED = re.compile("closed|closing|terminat|another operation", re.IGNORECASE)
+
+
+def _keep_alive(connection: asyncpg.Connection) -> None:
+    """F24: a server that has vanished without a word is found out. The driver has no name for it,
+    so the socket is asked itself, if it can be got at."""
+    transport = getattr(connection, "_transport", None)
+    sock = transport.get_extra_info("socket") if transport is not None else None
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    milliseconds = SILENCE_SECONDS * 1000
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in (
+        ("TCP_USER_TIMEOUT", milliseconds),
+        ("TCP_KEEPIDLE", SILENCE_SECONDS),
+        ("TCP_KEEPINTVL", 2),
+        ("TCP_KEEPCNT", 3),
+    ):
+        option = getattr(socket, name, None)
+        if option is not None:
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
+
+
+def _shown(dsn: str) -> str:
+    parts = urlsplit(dsn)
+    host = parts.netloc.rpartition("@")[2]
+    user = parts.username
+    return f"postgresql://{f'{user}@' if user else ''}{host}{parts.path}"

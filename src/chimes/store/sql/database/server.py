@@ -1,0 +1,729 @@
+"""A database server as a Database: many nodes write at once, each verb one short transaction.
+
+Connections belong to an event loop, so each loop has its own small pool. The engine's loop has
+the larger one; every other loop, which is to say the heartbeat's thread, has a connection of its
+own that is opened with its first call and shared with nobody (F31).
+
+A unit that surely did not commit is tried again as a whole (F22, F26). When the answer to COMMIT
+is lost nobody knows, and the unit is not repeated here: the caller is told, and repeats the verb,
+which every verb of the port allows (F23).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+from typing import Generic, Protocol, TypeVar
+
+from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.util import greenlet_spawn
+
+from chimes.clock import Clock, SystemClock
+from chimes.errors import SchemaMismatch, StoreError, StoreReadOnly, StoreUnavailable
+from chimes.failpoints import hit
+from chimes.i18n import say
+from chimes.store.sql.database.base import Reader, Tx, Work
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS, upgrade
+from chimes.store.sql.tables import metadata
+from chimes.store.wakeup import Wakeup
+
+# @@ What a `ServerDatabase` asks of the database server behind it: one class for each product.
+
+#: F24, F31: how long to wait for a connection to be made, and for one to be free.
+CONNECT_SECONDS = 3.0
+POOL_SECONDS = 5.0
+#: F17: what a session may hold on to, even if its client has stopped.
+IDLE_SECONDS = 10
+STATEMENT_SECONDS = 15
+LOCK_SECONDS = 5
+#: F24: an answer that does not come ends the connection.
+SILENCE_SECONDS = 10
+
+
+class Trouble(Enum):
+    """Why a transaction did not go through. Nothing of it has happened, unless the connection was
+    lost while it was committing."""
+
+    #: Somebody else was in the way (deadlock, serialization, lock wait, unique key): try again.
+    CONFLICT = auto()
+    #: The connection is gone: try again on another.
+    LOST = auto()
+    #: The server takes no writes (F27).
+    READ_ONLY = auto()
+    #: The server cannot help now: full, starting, shutting down, too slow, not to be reached.
+    REFUSED = auto()
+
+
+class Notices(Protocol):
+    """A connection over which processes wake each other."""
+
+    lost: asyncio.Event
+
+    async def tell(self) -> None:
+        """Wake the others."""
+
+    async def close(self) -> None: ...
+
+
+class Server(ABC):
+    dialect: Dialect
+    #: Where it is, without any password.
+    location: str
+
+    @abstractmethod
+    def engine(self, *, size: int, overflow: int) -> Engine:
+        """A pool of connections for one event loop: `size` are kept, `overflow` more are made when
+        they are all in use, and beyond that callers wait for POOL_SECONDS. Sessions are set up
+        with the limits above. What it does, it does inside `greenlet_spawn` only."""
+
+    def reading(self, engine: Engine) -> Engine:
+        """The same pool, in transactions that see one state of the database and change nothing."""
+        return engine.execution_options(isolation_level="REPEATABLE READ")
+
+    def looking(self, engine: Engine) -> Engine:
+        """The same pool without transactions, where that saves a trip to the server."""
+        return self.reading(engine)
+
+    @abstractmethod
+    def trouble(self, error: BaseException) -> Trouble | None:
+        """None: the error is not of the database's making."""
+
+    def unsent(self, error: BaseException) -> bool:
+        """Whether the connection was known to be closed before anything was sent through it."""
+        return False
+
+    def upgrade(self, connection: Connection, *, online: bool) -> None:
+        """Bring the schema to HEAD, remembered in SERVER_VERSIONS. `online`: nodes may be at work,
+        there is no transaction around it, and each step can be repeated."""
+        upgrade(connection, online=online, versions=SERVER_VERSIONS)
+
+    @abstractmethod
+    def lock_set_up(self, connection: Connection) -> None:
+        """Wait until nobody else sets up this database; held at least until the end of the
+        transaction."""
+
+    @abstractmethod
+    def lock_migration(self, connection: Connection) -> bool:
+        """The lock of the one migrator, for as long as the connection lives; False: another has
+        it."""
+
+    @abstractmethod
+    def prepare_migration(self, connection: Connection) -> None:
+        """Session settings under which a migration harms no node: no statement limit, but only a
+        short wait for locks."""
+
+    @abstractmethod
+    def identity(self, connection: Connection) -> str:
+        """Which server and which of its histories this is (F28); changes at a fail-over."""
+
+    async def notices(self, heard: Callable[[], None]) -> Notices | None:
+        """None: this server cannot wake anybody, and polling has to do."""
+        return None
+
+
+# @@ One pool of connections for each event loop, gone with the loop.
+
+#: The engine's loop. Together with the heartbeat and the wake-up: 14 connections at the most.
+SIZE, OVERFLOW = 8, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    engine: Engine
+    #: The same connections, in transactions that see one state and change nothing.
+    reading: Engine
+    #: The same connections, without transactions where that is cheaper.
+    looking: Engine
+    #: Disposes of the pool when its loop ends.
+    guard: asyncio.Task[None]
+
+
+class LoopPools:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
+        #: The loop that gets the large pool.
+        self.main: asyncio.AbstractEventLoop | None = None
+
+    def here(self) -> Pool:
+        """The pool of the running loop."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._made(main=loop is self.main)
+            with self._lock:
+                self._pools[loop] = pool
+        return pool
+
+    async def close(self) -> None:
+        """Of all loops that still run; those of others are told to."""
+        with self._lock:
+            pools, self._pools = self._pools, {}
+        here = asyncio.get_running_loop()
+        for loop, pool in pools.items():
+            if loop is here:
+                pool.guard.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await pool.guard
+            else:
+                with contextlib.suppress(RuntimeError):  # that loop has ended
+                    loop.call_soon_threadsafe(pool.guard.cancel)
+
+    def _made(self, *, main: bool) -> Pool:
+        size, overflow = (SIZE, OVERFLOW) if main else (1, 0)
+        engine = self._server.engine(size=size, overflow=overflow)
+        guard = asyncio.get_running_loop().create_task(self._guard(engine), name="chimes pool")
+        return Pool(
+            engine=engine,
+            reading=self._server.reading(engine),
+            looking=self._server.looking(engine),
+            guard=guard,
+        )
+
+    async def _guard(self, engine: Engine) -> None:
+        """The end of a loop cancels its tasks and waits for them, which is when the connections
+        have to be closed."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.create_future()
+        finally:
+            with self._lock:
+                self._pools.pop(loop, None)
+            await greenlet_spawn(engine.dispose)
+
+
+# @@ What a server store went through, for the metrics.
+
+
+@dataclass(slots=True)
+class Counters:
+    """They only rise."""
+
+    #: Units tried again because somebody else was in the way (F26).
+    conflicts: int = 0
+    #: Units tried again because their connection was lost (F22).
+    lost: int = 0
+    #: Commits whose answer was lost (F23).
+    ambiguous: int = 0
+    #: Units that got no connection in time (F31).
+    no_connection: int = 0
+
+
+# @@ Processes wake each other through the database, as far as it can do that.
+#
+# A notice in every commit would slow commits down two to four times, so notices are sent after
+# the commit, over the connection that listens, and those of a few milliseconds go as one. A
+# notice may be lost with its connection: polling is what nothing is lost by, notices only make it
+# prompt.
+
+_log = logging.getLogger(__name__)
+
+#: At most one notice in this time.
+GAP_SECONDS = 0.005
+_SHORTEST, _LONGEST = 0.1, 5.0
+
+
+class WakeChannel:
+    def __init__(self, server: Server, wake: Callable[[], None]) -> None:
+        self._server = server
+        self._wake = wake
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._untold = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = self._loop.create_task(self._live(), name="chimes wake channel")
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        while task is not None and not task.done():
+            # Once may not be enough: wait_for, in drivers too, may swallow it.
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
+
+    def tell(self) -> None:
+        """Soon, from any thread."""
+        if self._loop is None or self._untold.is_set():
+            return
+        with contextlib.suppress(RuntimeError):  # that loop has ended
+            self._loop.call_soon_threadsafe(self._untold.set)
+
+    async def _live(self) -> None:
+        delay = _SHORTEST
+        while True:
+            try:
+                notices = await self._server.notices(self._wake)
+            except Exception as error:
+                _log.debug("no wake-ups from other nodes until they can be heard again: %s", error)
+                await asyncio.sleep(random.uniform(delay / 2, delay))  # noqa: S311
+                delay = min(delay * 2, _LONGEST)
+                continue
+            if notices is None:
+                return
+            delay = _SHORTEST
+            # Whatever was said meanwhile was not heard.
+            self._wake()
+            try:
+                await self._converse(notices)
+            except Exception as error:
+                _log.debug("the connection for wake-ups was lost: %s", error)
+            finally:
+                await notices.close()
+
+    async def _converse(self, notices: Notices) -> None:
+        lost = asyncio.ensure_future(notices.lost.wait())
+        try:
+            while not lost.done():
+                told = asyncio.ensure_future(self._untold.wait())
+                try:
+                    await asyncio.wait((lost, told), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    told.cancel()
+                if self._untold.is_set() and not lost.done():
+                    self._untold.clear()
+                    await notices.tell()
+                    await asyncio.sleep(GAP_SECONDS)
+        finally:
+            lost.cancel()
+
+
+# @@ The schema on a shared server: an empty database is set up by whoever comes first; an older
+# schema waits for `chimes store migrate`, which nodes at work do not notice (F70, F71).
+
+_STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
+_MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
+_NEEDED = HEAD if OLDEST == HEAD else say("{oldest} to {newest}", oldest=OLDEST, newest=HEAD)
+#: A step that cannot get its lock is tried again for this long.
+PATIENCE_SECONDS = 120.0
+_PAUSE_SECONDS = 0.5
+
+
+def check_or_set_up(connection: Connection, server: Server) -> str:
+    """Raises SchemaMismatch. The answer is a warning, or empty."""
+    stored = stored_revision(connection)
+    if stored is None:
+        server.lock_set_up(connection)
+        stored = stored_revision(connection)
+        if stored is None:
+            server.upgrade(connection, online=False)
+            hit("migrate.before_commit")
+            stored = HEAD
+    warning = _judged(connection, stored)
+    connection.commit()
+    return warning
+
+
+def stored_revision(connection: Connection) -> str | None:
+    """None: there is nothing of ours yet."""
+    names = set(inspect(connection).get_table_names())
+    if SERVER_VERSIONS in names:
+        found = connection.execute(_STORED).scalar()
+        if isinstance(found, str):
+            return found
+    ours = names & set(metadata.tables)
+    if ours and SERVER_VERSIONS not in names:
+        raise SchemaMismatch(
+            say(
+                "the database has tables {tables} that are not of Chimes; give Chimes"
+                " a database or schema of its own",
+                tables=", ".join(sorted(ours)),
+            )
+        )
+    return None
+
+
+def _judged(connection: Connection, stored: str) -> str:
+    if stored in REVISIONS:
+        if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
+            raise SchemaMismatch(
+                say(
+                    "the store has schema {stored}, this version of Chimes needs {needed}:"
+                    " run `chimes store migrate`",
+                    stored=stored,
+                    needed=_NEEDED,
+                )
+            )
+        return ""
+    oldest = connection.execute(_MIN_REVISION).scalar()
+    if isinstance(oldest, int) and int(HEAD) >= oldest:
+        return say(
+            "the store has schema {stored}, which is newer than this version of Chimes ({head})"
+            " and still works with it; update this node soon",
+            stored=stored,
+            head=HEAD,
+        )
+    raise SchemaMismatch(
+        say(
+            "the store has schema {stored}, which this version of Chimes (schema {head}) is too old"
+            " for: update Chimes on this node",
+            stored=stored,
+            head=HEAD,
+        )
+    )
+
+
+async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
+    """Each step is a transaction of its own that can be repeated, so that no lock is held for
+    long and a migrator that was killed is simply started again."""
+    async with _autocommitting(engine) as connection:
+        await greenlet_spawn(server.prepare_migration, connection)
+        before = await greenlet_spawn(stored_revision, connection)
+        if before is not None and before not in REVISIONS:
+            raise SchemaMismatch(
+                say(
+                    "the store has schema {before}, which this version of Chimes (schema {head})"
+                    " does not know: migrate with the newer one",
+                    before=before,
+                    head=HEAD,
+                )
+            )
+        if before == HEAD:
+            return before, HEAD
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_SECONDS
+        await _locked(connection, server, deadline)
+        while True:
+            try:
+                await greenlet_spawn(server.upgrade, connection, online=True)
+            except Exception as error:
+                late = loop.time() > deadline
+                if server.trouble(error) is not Trouble.CONFLICT or _repeats(error) or late:
+                    raise
+                _log.info("a step of the migration waits for a lock: %s", error)
+                await asyncio.sleep(random.uniform(_PAUSE_SECONDS / 2, _PAUSE_SECONDS))  # noqa: S311
+            else:
+                return before, HEAD
+
+
+@asynccontextmanager
+async def _autocommitting(engine: Engine) -> AsyncIterator[Connection]:
+    connection = await greenlet_spawn(engine.connect)
+    try:
+        await greenlet_spawn(connection.execution_options, isolation_level="AUTOCOMMIT")
+        yield connection
+    finally:
+        await greenlet_spawn(connection.close)
+
+
+def _repeats(error: Exception) -> bool:
+    """A unique key that stands in the way now will do so the next time."""
+    return isinstance(error, IntegrityError)
+
+
+async def _locked(connection: Connection, server: Server, deadline: float) -> None:
+    while not await greenlet_spawn(server.lock_migration, connection):
+        if asyncio.get_running_loop().time() > deadline:
+            raise StoreUnavailable(say("somebody else has been migrating this store for long"))
+        await asyncio.sleep(_PAUSE_SECONDS)
+
+
+T = TypeVar("T")
+
+
+#: F26.
+CONFLICT_TRIES = 6
+LOST_TRIES = 3
+#: Longer than this nothing is begun again.
+RETRY_SECONDS = 8.0
+#: A unit that takes longer is given up: nobody hangs on a server that does not answer.
+UNIT_SECONDS = 20.0
+#: How old an answer of the server's clock may be that somebody sleeps by.
+RECENT_SECONDS = 30.0
+
+
+class Doing(Enum):
+    """What a unit of work was at when its server failed."""
+
+    OPENING = auto()
+    READING = auto()
+    WRITING = auto()
+
+
+class ServerDatabase:
+    one_writer = False
+
+    def __init__(self, server: Server, clock: Clock | None = None) -> None:
+        """Without a clock the server's own decides (C21); a clock is for tests."""
+        self._server = server
+        self._clock = clock
+        self._elapsed = SystemClock()
+        self._wakeup = Wakeup()
+        self._pools = LoopPools(server)
+        self._channel: WakeChannel | None = None
+        self._open = False
+        #: What the server's clock said last, and when that was on ours.
+        self._last_now: tuple[datetime, float] | None = None
+        self.counters = Counters()
+
+    async def open(self) -> None:
+        self._pools.main = asyncio.get_running_loop()
+        self._open = True
+        try:
+            await self._attempted(Doing.OPENING, self._check_schema)
+        except BaseException:
+            self._open = False
+            await self._pools.close()
+            raise
+        self._channel = WakeChannel(self._server, self.wake)
+        self._channel.start()
+
+    async def _check_schema(self) -> None:
+        server = self._server
+        warning = await self._connected(
+            self._pools.here().engine,
+            lambda connection: check_or_set_up(connection, server),
+            bounded=False,
+        )
+        if warning:
+            _log.warning(warning)
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """From which revision to which. Safe while nodes are at work, and safe to repeat."""
+        self._pools.main = asyncio.get_running_loop()
+        self._open = True
+        try:
+            return await migrate(self._pools.here().engine, self._server)
+        except StoreError:
+            raise
+        except Exception as error:
+            raise self._translated(error) from error
+        finally:
+            self._open = False
+            await self._pools.close()
+
+    async def close(self) -> None:
+        self._open = False
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.stop()
+        await self._pools.close()
+        self.wake()
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._server.dialect
+
+    @property
+    def location(self) -> str:
+        return self._server.location
+
+    @property
+    def degraded(self) -> str:
+        return ""
+
+    def identity(self, connection: Connection) -> str:
+        return self._server.identity(connection)
+
+    def troubles(self) -> Mapping[str, int]:
+        return asdict(self.counters)
+
+    # --- waking -------------------------------------------------------------------------------
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def wait(self, since: int, seconds: float | None) -> None:
+        await self._wakeup.wait(since, seconds)
+
+    # --- transactions -------------------------------------------------------------------------
+    async def now(self) -> datetime:
+        if self._clock is not None:
+            return self._clock.now()
+        before = self._elapsed.monotonic()
+        now = await self.look(Tx.now)
+        self._last_now = (now, (before + self._elapsed.monotonic()) / 2)
+        return now
+
+    async def about_now(self) -> datetime:
+        if self._clock is None and self._last_now is not None:
+            now, at = self._last_now
+            passed = self._elapsed.monotonic() - at
+            if passed < RECENT_SECONDS:
+                return now + timedelta(seconds=passed)
+        return await self.now()
+
+    async def look(self, work: Work[T]) -> T:
+        return await self._attempted(Doing.READING, lambda: self._read(work, alone=True))
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._attempted(Doing.READING, lambda: self._read(work))
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        return await self._written(_Unit(work, self.dialect, self._clock))
+
+    async def write_alone(self, work: Work[T]) -> T:
+        return await self._written(_Unit(work, self.dialect, self._clock, alone=True))
+
+    async def _written(self, unit: _Unit[T]) -> T:
+        answer = await self._attempted(Doing.WRITING, lambda: self._write(unit))
+        if unit.wakes:
+            self.wake()
+            if self._channel is not None:
+                self._channel.tell()
+        return answer
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        return self._snapshot()
+
+    @asynccontextmanager
+    async def _snapshot(self) -> AsyncIterator[Reader]:
+        connection = await self._greenlet(self._pools.here().reading.connect)
+
+        async def read(work: Work[T]) -> T:
+            try:
+                return await greenlet_spawn(self._look, connection, work)
+            except Exception as error:
+                raise self._translated(error) from error
+
+        try:
+            yield read
+        finally:
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(UNIT_SECONDS):
+                    await greenlet_spawn(connection.close)
+
+    async def _read(self, work: Work[T], *, alone: bool = False) -> T:
+        pool = self._pools.here()
+        engine = pool.looking if alone else pool.reading
+        return await self._connected(engine, lambda connection: self._look(connection, work))
+
+    def _look(self, connection: Connection, work: Work[T]) -> T:
+        return work(Tx(connection, self.dialect, self._clock, reading=True))
+
+    async def _write(self, unit: _Unit[T]) -> T:
+        unit.committing = False
+        pool = self._pools.here()
+        engine = pool.looking if unit.alone else pool.engine
+        try:
+            return await self._connected(engine, unit.carry_out)
+        except Exception as error:
+            if unit.committing and self._unanswered(error):
+                self.counters.ambiguous += 1
+                raise StoreUnavailable(
+                    say("the answer to a commit was lost: it may have happened or not; repeat it"),
+                    code="commit_unknown",
+                ) from error
+            raise
+
+    def _unanswered(self, error: Exception) -> bool:
+        """Whether COMMIT was sent and nobody said what became of it."""
+        if isinstance(error, TimeoutError):
+            return True
+        return self._server.trouble(error) is Trouble.LOST and not self._server.unsent(error)
+
+    async def _connected(
+        self,
+        engine: Engine,
+        use: Callable[[Connection], T],
+        *,
+        bounded: bool = True,
+    ) -> T:
+        """One greenlet for all of it: SQLAlchemy's asyncio extension makes one for each step, and
+        brings its ORM along."""
+
+        def unit() -> T:
+            connection = engine.connect()
+            try:
+                return use(connection)
+            finally:
+                # Nothing is lost with a connection that cannot be given back.
+                with contextlib.suppress(Exception):
+                    connection.close()
+
+        async with asyncio.timeout(UNIT_SECONDS if bounded else None):
+            return await self._greenlet(unit)
+
+    async def _greenlet(self, work: Callable[[], T]) -> T:
+        if not self._open:
+            raise StoreUnavailable(say("the store is not open"))
+        try:
+            return await greenlet_spawn(work)
+        except PoolTimeout as error:
+            self.counters.no_connection += 1
+            raise StoreUnavailable(say("all connections to the store are in use")) from error
+
+    async def _attempted(self, doing: Doing, attempt: Callable[[], Awaitable[T]]) -> T:
+        """The whole unit, again from the start where it surely did not happen."""
+        begun = self._elapsed.monotonic()
+        conflicts = losses = 0
+        while True:
+            try:
+                return await attempt()
+            except StoreError:
+                raise
+            except Exception as error:
+                trouble = self._server.trouble(error)
+                late = self._elapsed.monotonic() - begun > RETRY_SECONDS
+                if trouble is Trouble.CONFLICT and conflicts < CONFLICT_TRIES - 1 and not late:
+                    conflicts += 1
+                    self.counters.conflicts += 1
+                elif trouble is Trouble.LOST and losses < LOST_TRIES - 1 and not late:
+                    losses += 1
+                    self.counters.lost += 1
+                elif trouble is None:
+                    raise
+                else:
+                    raise self._translated(error, doing) from error
+            await asyncio.sleep(random.uniform(0, 0.01) * 2 ** (conflicts + losses))  # noqa: S311
+
+    def _translated(self, error: Exception, doing: Doing = Doing.READING) -> Exception:
+        trouble = self._server.trouble(error)
+        if trouble is None:
+            return error
+        reason = str(getattr(error, "orig", None) or error) or type(error).__name__
+        if trouble is Trouble.READ_ONLY:
+            return StoreReadOnly(
+                say("store_read_only: the store takes no writes: {reason}", reason=reason),
+                code="store_read_only",
+            )
+        return StoreUnavailable(_unavailable(doing, reason))
+
+
+def _unavailable(doing: Doing, reason: str) -> str:
+    match doing:
+        case Doing.OPENING:
+            return say("cannot open: {reason}", reason=reason)
+        case Doing.READING:
+            return say("cannot read: {reason}", reason=reason)
+        case Doing.WRITING:
+            return say("cannot write: {reason}", reason=reason)
+
+
+class _Unit(Generic[T]):
+    """One verb's transaction. May be carried out several times, until it is committed."""
+
+    def __init__(
+        self, work: Work[T], dialect: Dialect, clock: Clock | None, *, alone: bool = False
+    ) -> None:
+        """`alone`: its only statement is its COMMIT, too."""
+        self._work = work
+        self._dialect = dialect
+        self._clock = clock
+        self.alone = alone
+        self.committing = False
+        self.wakes = False
+
+    def carry_out(self, connection: Connection) -> T:
+        tx = Tx(connection, self._dialect, self._clock)
+        self.committing = self.alone
+        answer = self._work(tx)
+        self.committing = True
+        connection.commit()
+        self.wakes = tx.wakes
+        return answer

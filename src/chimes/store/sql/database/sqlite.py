@@ -1,0 +1,573 @@
+"""SQLite as a Database: one writer thread with group commit, a few reading threads.
+
+Several processes of one host may share the file. Threads rather than an async driver: sqlite3
+blocks anyway, and with it a batch of statements costs one hop between threads instead of two for
+each statement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.pool import NullPool
+
+from chimes.clock import Clock, SystemClock
+from chimes.errors import SchemaMismatch, StoreError, StoreUnavailable
+from chimes.i18n import say
+from chimes.model.insights import bracket_of_micros
+from chimes.store.sql.database.base import Reader, Tx, Work
+from chimes.store.sql.dialects.base import BRACKET_FUNCTION, Dialect
+from chimes.store.sql.dialects.sqlite import SqliteDialect, is_busy
+from chimes.store.sql.migrations import HEAD, REVISIONS, upgrade
+from chimes.store.wakeup import Wakeup
+
+# @@ The database file itself: who may read it, and on what it lies.
+
+#: Shared memory and byte-range locks do not hold across hosts there.
+_NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "ceph", "glusterfs", "fuse.sshfs", "lustre")
+_MOUNTS = Path("/proc/self/mounts")
+
+
+def prepare_file(path: Path) -> None:
+    """Creates what is missing, for this user alone (S71). SQLite gives its -wal and -shm files
+    the mode of the database."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+    for file in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+        with contextlib.suppress(FileNotFoundError, PermissionError):
+            if file.stat().st_mode & 0o077:
+                file.chmod(0o600)
+
+
+def network_warning(path: Path, mounts: Path = _MOUNTS) -> str:
+    """F36: empty where the file may be shared by the processes of this host."""
+    kind = _file_system(path, mounts)
+    if not kind.startswith(_NETWORK):
+        return ""
+    return say(
+        "{path} is on a network file system ({kind}), on which SQLite's locks cannot be trusted;"
+        " keep it on a local disk",
+        path=path,
+        kind=kind,
+    )
+
+
+def _file_system(path: Path, mounts: Path) -> str:
+    """The type of the mount with the longest matching path; empty if it cannot be known."""
+    resolved, best, kind = path.resolve(), -1, ""
+    with contextlib.suppress(OSError):
+        for line in mounts.read_text(errors="replace").splitlines():
+            fields = line.split(" ")
+            if len(fields) < 3:
+                continue
+            # Spaces and the like are written in octal there.
+            at = Path(fields[1].encode("latin-1", "replace").decode("unicode_escape"))
+            if resolved.is_relative_to(at) and len(at.parts) > best:
+                best, kind = len(at.parts), fields[2]
+    return kind
+
+
+# @@ The one writer of a process: small writes that arrive together are committed together.
+#
+# A commit on SQLite waits for the disk (`synchronous=FULL`), a few milliseconds in which nothing
+# else can be written. Works that arrive meanwhile are collected and become one transaction, each
+# in a SAVEPOINT of its own, so that one that raises undoes only itself; every caller is answered
+# after the common COMMIT. Callers may be on any thread and any event loop, which is how
+# heartbeats of another thread go through: urgent ones are put in front, so they wait for at most
+# the group that is under way.
+#
+# The write lock is taken with BEGIN IMMEDIATE and retried after a random 0-4 ms: SQLite's own
+# busy handler backs off further and further, and lets one of several processes starve (F39).
+
+T = TypeVar("T")
+
+#: F38: longer than this no caller waits for the lock.
+LOCK_SECONDS = 5.0
+#: How often to look for commits of other processes while there is nothing to write.
+LOOK_SECONDS = 0.2
+LARGEST_GROUP = 256
+
+
+class _Job:
+    __slots__ = ("answer", "deadline", "error", "result", "work")
+
+    def __init__(self, work: Work[Any], deadline: float) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.answer: Future[Any] = Future()
+        self.result: Any = None
+        self.error: Exception | None = None
+
+    def settle(self) -> None:
+        if self.error is None:
+            self.answer.set_result(self.result)
+        else:
+            self.answer.set_exception(self.error)
+
+
+class GroupCommit:
+    def __init__(
+        self,
+        connection: Connection,
+        dialect: SqliteDialect,
+        clock: Clock,
+        wake: Callable[[], None],
+    ) -> None:
+        self._connection = connection
+        self._driver = driver_of(connection)
+        self._dialect = dialect
+        self._clock = clock
+        self._wake = wake
+        # Waiting for a lock takes real time, also under a clock that a test sets.
+        self._elapsed = SystemClock()
+        self._queue: deque[_Job] = deque()
+        self._changed = threading.Condition()
+        self._closing = False
+        self._seen_version = self._version()
+        self._others_write = False
+        self._thread = threading.Thread(target=self._live, name="chimes-writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def stop(self) -> None:
+        """What was handed in before is still written."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify()
+        await asyncio.to_thread(self._thread.join)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        job = _Job(work, self._elapsed.monotonic() + LOCK_SECONDS)
+        with self._changed:
+            if self._closing:
+                raise StoreUnavailable(say("the store is closed"))
+            if urgent:
+                self._queue.appendleft(job)
+            else:
+                self._queue.append(job)
+            self._changed.notify()
+        answer: T = await asyncio.wrap_future(job.answer)
+        return answer
+
+    # --- in the writer thread -----------------------------------------------------------------
+    def _live(self) -> None:
+        try:
+            while self._wait_for_jobs():
+                self._write_group()
+        finally:
+            with self._changed:
+                self._closing = True
+            self._refuse(StoreUnavailable(say("the store is closed")))
+            self._connection.close()
+
+    def _wait_for_jobs(self) -> bool:
+        """False: the end."""
+        while True:
+            with self._changed:
+                if not self._queue and not self._closing:
+                    self._changed.wait(LOOK_SECONDS)
+                if self._queue:
+                    return True
+                if self._closing:
+                    return False
+            self._look_for_others()
+
+    def _look_for_others(self) -> None:
+        """The number stays as it is when this connection commits, so only the commits of others
+        wake us. Reading it is a look into shared memory."""
+        try:
+            version = self._version()
+        except sqlite3.Error:
+            return
+        self._others_write = version != self._seen_version
+        if self._others_write:
+            self._seen_version = version
+            self._wake()
+
+    def _version(self) -> int:
+        return int(self._driver.execute("PRAGMA data_version").fetchone()[0])
+
+    def _write_group(self) -> None:
+        if not self._lock_database():
+            return
+        self._look_for_others()
+        jobs = self._take()
+        wakes = False
+        try:
+            for job in jobs:
+                tx = Tx(self._connection, self._dialect, self._clock)
+                self._carry_out(job, tx)
+                wakes |= tx.wakes and job.error is None
+            self._driver.execute("COMMIT")
+        except sqlite3.Error as error:
+            # The transaction as a whole is gone, and with it every work of the group.
+            wakes = False
+            for job in jobs:
+                job.error = StoreUnavailable(say("cannot write: {reason}", reason=str(error)))
+            if self._driver.in_transaction:
+                self._driver.execute("ROLLBACK")
+        if wakes:
+            self._wake()
+        for job in jobs:
+            job.settle()
+
+    def _lock_database(self) -> bool:
+        """False: there is nobody left to write for."""
+        if self._others_write:
+            # Right after our own commit nobody else stands a chance unless we hold back a little.
+            self._back_off()
+        while True:
+            try:
+                self._driver.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                if not is_busy(error):
+                    self._refuse(self._translated(error))
+                    return False
+                message = say(
+                    "the database has been locked for {seconds:.0f} s", seconds=LOCK_SECONDS
+                )
+                self._refuse(StoreUnavailable(message), until=self._elapsed.monotonic())
+                if not self._queue:
+                    return False
+                self._back_off()
+            else:
+                return True
+
+    @staticmethod
+    def _back_off() -> None:
+        time.sleep(random.uniform(0, 0.004))  # noqa: S311 spreads processes, hides nothing
+
+    def _take(self) -> list[_Job]:
+        with self._changed:
+            count = min(len(self._queue), LARGEST_GROUP)
+            jobs = [self._queue.popleft() for _ in range(count)]
+        return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
+
+    def _refuse(self, error: Exception, until: float | None = None) -> None:
+        """Those whose time is up (None: all) get the error."""
+        with self._changed:
+            refused = [job for job in self._queue if until is None or job.deadline <= until]
+            for job in refused:
+                self._queue.remove(job)
+        for job in refused:
+            if job.answer.set_running_or_notify_cancel():
+                job.answer.set_exception(error)
+
+    def _carry_out(self, job: _Job, tx: Tx) -> None:
+        self._driver.execute("SAVEPOINT job")
+        try:
+            job.result = job.work(tx)
+        except Exception as error:
+            if not self._driver.in_transaction:
+                raise sqlite3.OperationalError(str(getattr(error, "orig", error))) from error
+            job.error = self._translated(error)
+            self._driver.execute("ROLLBACK TO job")
+        self._driver.execute("RELEASE job")
+
+    def _translated(self, error: Exception) -> Exception:
+        reason = self._dialect.unavailable(error)
+        return (
+            error
+            if reason is None
+            else StoreUnavailable(say("cannot write: {reason}", reason=reason))
+        )
+
+
+def driver_of(connection: Connection) -> sqlite3.Connection:
+    """Transactions are steered on the driver itself: SQLAlchemy sees autocommit."""
+    driver = connection.connection.driver_connection
+    assert isinstance(driver, sqlite3.Connection)
+    return driver
+
+
+# @@ A few threads that read, each with its own connection, so that reads never wait for writes.
+
+READERS = 3
+
+
+class Readers:
+    def __init__(self, connect: Callable[[], Connection], dialect: Dialect, clock: Clock) -> None:
+        self._connect = connect
+        self._dialect = dialect
+        self._clock = clock
+        self._own = threading.local()
+        self._connections: list[Connection] = []
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="chimes-reader")
+        self._closed = False
+
+    async def stop(self) -> None:
+        self._closed = True
+        await asyncio.to_thread(self._pool.shutdown)
+        while self._connections:
+            self._connections.pop().close()
+
+    async def read(self, work: Work[T]) -> T:
+        return await self._in_thread(self._transact, work)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Reader]:
+        connection = await self._in_thread(self._connect)
+        await self._in_thread(lambda: driver_of(connection).execute("BEGIN"))
+
+        async def read(work: Work[T]) -> T:
+            return await self._in_thread(self._carry_out, connection, work)
+
+        try:
+            yield read
+        finally:
+            await asyncio.to_thread(connection.close)
+
+    async def _in_thread(self, call: Callable[..., T], *given: object) -> T:
+        if self._closed:
+            raise StoreUnavailable(say("the store is closed"))
+        return await asyncio.get_running_loop().run_in_executor(self._pool, call, *given)
+
+    # --- in a reading thread ------------------------------------------------------------------
+    def _transact(self, work: Work[T]) -> T:
+        connection = self._connection()
+        driver = driver_of(connection)
+        driver.execute("BEGIN")
+        try:
+            return self._carry_out(connection, work)
+        finally:
+            driver.execute("ROLLBACK")
+
+    def _carry_out(self, connection: Connection, work: Work[T]) -> T:
+        try:
+            return work(Tx(connection, self._dialect, self._clock, reading=True))
+        except Exception as error:
+            reason = self._dialect.unavailable(error)
+            if reason is None:
+                raise
+            raise StoreUnavailable(say("cannot read: {reason}", reason=reason)) from error
+
+    def _connection(self) -> Connection:
+        connection: Connection | None = getattr(self._own, "connection", None)
+        if connection is None:
+            connection = self._own.connection = self._connect()
+            self._connections.append(connection)
+        return connection
+
+
+# @@ A SQLite file sets itself up and migrates itself when it is opened.
+
+
+def migrate(connection: Connection, path: Path) -> None:
+    """Two processes that start at once: the second waits for the lock, and then finds nothing
+    left to do."""
+    if stored_revision(connection, path) == HEAD:
+        return
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+    try:
+        if stored_revision(connection, path) != HEAD:
+            upgrade(connection)
+        connection.exec_driver_sql("COMMIT")
+    except BaseException:
+        connection.exec_driver_sql("ROLLBACK")
+        raise
+
+
+def stored_revision(connection: Connection, path: Path) -> str | None:
+    """None: the file is empty. Raises SchemaMismatch where this code cannot go on from."""
+    tables = connection.exec_driver_sql("SELECT name FROM sqlite_master WHERE type = 'table'")
+    names = set(tables.scalars())
+    if not names:
+        return None
+    revision = None
+    if "alembic_version" in names:
+        revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+    if not isinstance(revision, str):
+        raise SchemaMismatch(
+            say("{path} is a database of something else, not of Chimes", path=path)
+        )
+    if revision not in REVISIONS:
+        raise SchemaMismatch(
+            say(
+                "{path} has schema {revision}, which this version of Chimes (schema {head}) does"
+                " not know; was it written by a newer one?",
+                path=path,
+                revision=revision,
+                head=HEAD,
+            )
+        )
+    return revision
+
+
+_log = logging.getLogger(__name__)
+
+#: Kilobytes of pages that the writer and each reader keep.
+_WRITER_CACHE, _READER_CACHE = 16_000, 16_000
+#: How long to wait for another process that is migrating.
+_MIGRATION_MILLISECONDS = 60_000
+
+
+class SqliteDatabase:
+    one_writer = True
+
+    def __init__(self, path: Path, clock: Clock | None = None) -> None:
+        self.dialect = SqliteDialect()
+        self._path = path
+        self._clock = clock or SystemClock()
+        self._wakeup = Wakeup()
+        self._degraded = ""
+        self._writer: GroupCommit | None = None
+        self._readers: Readers | None = None
+        self._engine = create_engine(
+            URL.create("sqlite", database=str(path)),
+            poolclass=NullPool,
+            isolation_level="AUTOCOMMIT",
+            # Connections move from the thread that opens them to the one that uses them.
+            connect_args={"check_same_thread": False, "timeout": LOCK_SECONDS},
+        )
+        event.listen(self._engine, "connect", _set_up)
+
+    async def open(self) -> None:
+        try:
+            await asyncio.to_thread(self._open)
+        except StoreError:
+            raise
+        except Exception as error:
+            reason = self.dialect.unavailable(error)
+            if reason is None and not isinstance(error, OSError):
+                raise
+            raise StoreUnavailable(
+                say("cannot open {path}: {reason}", path=self._path, reason=reason or str(error))
+            ) from error
+
+    def _open(self) -> None:
+        prepare_file(self._path)
+        self._degraded = network_warning(self._path)
+        if self._degraded:
+            _log.warning(self._degraded)
+        connection = self._connect(_WRITER_CACHE)
+        try:
+            self._switch_to_wal(driver_of(connection))
+            connection.exec_driver_sql(f"PRAGMA busy_timeout = {_MIGRATION_MILLISECONDS}")
+            migrate(connection, self._path)
+            # From now on the writer waits in its own way (F39).
+            connection.exec_driver_sql("PRAGMA busy_timeout = 0")
+        except BaseException:
+            connection.close()
+            raise
+        self._readers = Readers(self._connect, self.dialect, self._clock)
+        self._writer = GroupCommit(connection, self.dialect, self._clock, self.wake)
+        self._writer.start()
+
+    async def close(self) -> None:
+        writer, self._writer = self._writer, None
+        readers, self._readers = self._readers, None
+        if readers is not None:
+            await readers.stop()
+        if writer is not None:
+            await writer.stop()
+        self.wake()
+
+    async def migrate(self) -> tuple[str | None, str]:
+        """A file migrates itself when it is opened."""
+        await self.open()
+        await self.close()
+        return None, HEAD
+
+    def identity(self, connection: Connection) -> str:
+        return ""
+
+    def troubles(self) -> Mapping[str, int]:
+        return {}
+
+    @property
+    def location(self) -> str:
+        return str(self._path)
+
+    @property
+    def degraded(self) -> str:
+        return self._degraded
+
+    def changes(self) -> int:
+        return self._wakeup.count
+
+    def wake(self) -> None:
+        self._wakeup.wake()
+
+    async def wait(self, since: int, seconds: float | None) -> None:
+        await self._wakeup.wait(since, seconds)
+
+    async def now(self) -> datetime:
+        return self._clock.now()
+
+    async def about_now(self) -> datetime:
+        return self._clock.now()
+
+    async def look(self, work: Work[T]) -> T:
+        return await self.read(work)
+
+    async def read(self, work: Work[T]) -> T:
+        return await _there(self._readers).read(work)
+
+    async def write(self, work: Work[T], *, urgent: bool = False) -> T:
+        return await _there(self._writer).write(work, urgent=urgent)
+
+    async def write_alone(self, work: Work[T]) -> T:
+        return await self.write(work)
+
+    def snapshot(self) -> AbstractAsyncContextManager[Reader]:
+        return _there(self._readers).snapshot()
+
+    def _switch_to_wal(self, driver: sqlite3.Connection) -> None:
+        """Readers then go on while somebody writes. The file remembers it; only the first time
+        there is something to do, and then SQLite asks its busy handler for nothing: of two
+        processes that start at once, one has to try again by itself."""
+        elapsed = SystemClock()
+        deadline = elapsed.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                mode = driver.execute("PRAGMA journal_mode = WAL").fetchone()[0]
+            except sqlite3.OperationalError as error:
+                if not is_busy(error) or elapsed.monotonic() > deadline:
+                    raise
+                time.sleep(0.01)
+            else:
+                break
+        if mode != "wal":
+            raise StoreUnavailable(
+                say("{path} is where SQLite cannot keep a write-ahead log", path=self._path)
+            )
+
+    def _connect(self, cache: int = _READER_CACHE) -> Connection:
+        connection = self._engine.connect()
+        connection.exec_driver_sql(f"PRAGMA cache_size = -{cache}")
+        return connection
+
+
+def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
+    for pragma in (
+        # A commit is on the disk when it is acknowledged (F40).
+        "synchronous = FULL",
+        # Rows refer to each other by value; a run outlives its schedule.
+        "foreign_keys = OFF",
+        "journal_size_limit = 67108864",
+    ):
+        driver.execute(f"PRAGMA {pragma}").close()
+    driver.create_function(BRACKET_FUNCTION, 1, bracket_of_micros, deterministic=True)
+
+
+def _there(part: T | None) -> T:
+    if part is None:
+        raise StoreUnavailable(say("the store is not open"))
+    return part

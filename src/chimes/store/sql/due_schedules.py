@@ -1,0 +1,520 @@
+"""How due schedules become runs: one transaction for a batch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from operator import itemgetter
+
+from sqlalchemy import bindparam, delete, select
+
+from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.planning import (
+    CROWD,
+    AnyFiring,
+    FireContext,
+    OnTime,
+    concurrency_key,
+    may_be_ahead,
+    new_rows,
+    stops_only_its_own,
+    taken_ahead,
+)
+from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
+from chimes.model.schedule import Schedule, set_aside
+from chimes.store.port import Fired, Places, Planner
+from chimes.store.sql.base import (
+    SqlBase,
+    Taken,
+    alive,
+    hold_keys,
+    hold_runs,
+    insert_runs,
+    is_own_key,
+    load_runs,
+    move_cursors,
+    write_states,
+)
+from chimes.store.sql.completion import Settling, post_inserted
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.base import Batch, PlainFiring, Rows
+from chimes.store.sql.rows.corrupt import readable_schedule
+from chimes.store.sql.rows.schedule import schedule_of
+from chimes.store.sql.rows.values import (
+    TargetTexts,
+    Value,
+    clean,
+    maybe_micros,
+    maybe_moment,
+    micros,
+)
+from chimes.store.sql.tables import fire_batches, fire_failures, runs, schedules
+
+# @@ What a plan has to know about due schedules: who has their places, and their dependencies.
+
+_DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
+
+
+def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
+    """What the plan hears of each, besides the schedule, which is held."""
+    if not due:
+        return []
+    keys = [concurrency_key(schedule) for schedule in due]
+    # Their own keys are held with the schedules.
+    hold_keys(tx, {key for key in keys if not is_own_key(key)})
+    admitted: dict[str, list[RunId]] = {}
+    for row in tx.dialect.admitted(tx.connection, keys):
+        admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
+    careful = {key for key, each in zip(keys, due, strict=True) if stops_only_its_own(each)}
+    owners = _owners(tx, [run_id for key in careful for run_id in admitted.get(key, ())])
+    succeeded = _successes(tx, {s.depends_on.schedule_id for s in due if s.depends_on})
+    return [
+        FireContext(
+            admitted=tuple(admitted.get(key, ())),
+            others=frozenset(
+                run_id for run_id in admitted.get(key, ()) if owners[run_id] != schedule.id
+            )
+            if stops_only_its_own(schedule)
+            else frozenset(),
+            dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
+            if schedule.depends_on
+            else None,
+        )
+        for key, schedule in zip(keys, due, strict=True)
+    ]
+
+
+def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, str | None]:
+    """The schedules of runs."""
+    if not ids:
+        return {}
+    statement = select(runs.c.id, runs.c.schedule_id).where(tx.dialect.among(runs.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    return {RunId(row.id): row.schedule_id for row in rows}
+
+
+def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:
+    if not ids:
+        return {}
+    statement = select(*_DEPENDENCIES).where(tx.dialect.among(schedules.c.id, "ids"))
+    rows = tx.rows(statement, {"ids": tx.dialect.listed(ids)})
+    return {row.id: maybe_moment(row.last_success_at) for row in rows}
+
+
+# @@ R2.40: what each pass of a scheduler claimed, when and for how long. One row for a pass,
+# which its runs name; a row per schedule would cost as much as the run itself.
+
+#: Room for passes of several nodes within one microsecond.
+_SPREAD = 4096
+_OLD = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
+_OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
+
+
+def new_batch_id(now: datetime) -> int:
+    """In the order of time, so that retention needs no further index."""
+    return micros(now) * _SPREAD + random.randrange(_SPREAD)  # noqa: S311 spreads, hides nothing
+
+
+def record_batch(
+    tx: Tx,
+    batch_id: int,
+    node_id: NodeId | None,
+    claimed_at: datetime,
+) -> None:
+    done = tx.now()
+    row: dict[str, Value] = {
+        "id": batch_id,
+        "node_id": node_id or "",
+        "claimed_at": micros(claimed_at),
+        "enqueued_at": micros(done),
+        "duration_ms": (done - claimed_at).total_seconds() * 1000,
+    }
+    tx.run(tx.dialect.insert_new(fire_batches), row)
+
+
+def record_failures(tx: Tx, batch_id: int, errors: Mapping[ScheduleId, str]) -> None:
+    failures: list[dict[str, Value]] = [
+        {"batch_id": batch_id, "schedule_id": schedule_id, "error": clean(error)}
+        for schedule_id, error in errors.items()
+    ]
+    tx.dialect.insert_many(tx.connection, fire_failures, failures)
+
+
+def forget_batches(tx: Tx, before: datetime) -> None:
+    given = {"before": micros(before) * _SPREAD}
+    tx.run(_OLD, given)
+    tx.run(_OLD_FAILURES, given)
+
+
+# @@ Schedules whose rows this version cannot read: they stop alone (R2.10), and whoever watches
+# is told of them as of any other that is broken.
+
+
+def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
+    """As `set_aside` does; the rest of the row stays as it is."""
+    values: list[dict[str, Value]] = [
+        {
+            "id": schedule_id,
+            "next_slot": None,
+            "next_run_at": None,
+            "last_status": RunStatus.FAILED.value,
+            "last_error": error,
+        }
+        for schedule_id, error in errors.items()
+    ]
+    tx.dialect.move_cursors(tx.connection, values)
+
+
+def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
+    """To be shown; one of which nothing can be is in the log."""
+    found: list[Schedule] = []
+    for row in rows:
+        if row.id in errors:
+            with suppress(Exception):
+                found.append(set_aside(readable_schedule(row), errors[row.id]))
+    return found
+
+
+_NOT = timedelta(0)
+
+#: How often to look again at due schedules that somebody else holds.
+HELD_TRIES = 4
+
+_log = logging.getLogger(__name__)
+
+
+class SqlFiring(SqlBase):
+    #: How often in a row everything due was held by somebody else.
+    _held_back = 0
+    #: When those come due that were taken ahead last: the last few of a crowd belong to it.
+    _crowds: frozenset[datetime] = frozenset()
+
+    async def fire_due(
+        self,
+        plan: Planner,
+        *,
+        limit: int,
+        places: Places | None = None,
+        ahead: timedelta = _NOT,
+    ) -> Fired:
+        """Due schedules that somebody else holds are not waited for. When there are no others, they
+        are looked at again after a moment, and at last the answer is that there may be more:
+        whoever holds them is about to fire or to change them, or is gone and will be found out."""
+        if self._database.one_writer and not await self._database.read(_anything_due):
+            return Fired()
+        if ahead and self._database.dialect.fast:
+            soon = places is not None and places.free > 0
+            coming = await self._database.look(lambda tx: _Coming.within(tx, ahead))
+            crowd = coming.crowd or coming.first in self._crowds
+            if not coming.due and not (soon and crowd):
+                return Fired()
+            ahead = ahead if soon and crowd and not coming.due else _NOT
+        else:
+            ahead = _NOT
+        node_id = self._node_id if places is None else places.node_id
+
+        def work(tx: Tx) -> Fired | None:
+            return _Pass(tx, plan, limit, places, node_id, ahead).fire()
+
+        for times in range(HELD_TRIES):
+            fired = await self._database.write(work)
+            if fired is not None:
+                self._held_back = 0
+                if ahead:
+                    self._crowds = frozenset(run.planned_at for run in fired.claimed)
+                return fired
+            if self._database.one_writer or not await self._database.read(_anything_due):
+                return Fired()
+            await asyncio.sleep(_pause(times + self._held_back))
+        self._held_back += HELD_TRIES
+        return Fired(more=True)
+
+
+def _pause(times: int) -> float:
+    longest = min(0.002 * 2 ** min(times, 7), 0.2)
+    return random.uniform(longest / 2, longest)  # noqa: S311 spreads nodes, hides nothing
+
+
+def _anything_due(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle pass never waits for the writer."""
+    earliest = tx.dialect.next_due(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+@dataclass(frozen=True, slots=True)
+class _Coming:
+    #: The earliest due time, and whether it has come.
+    first: datetime | None
+    due: bool
+    #: Whether nothing is due, and soon so much that it pays to begin with it now.
+    crowd: bool
+
+    @staticmethod
+    def within(tx: Tx, ahead: timedelta) -> _Coming:
+        now = tx.now()
+        times = tx.dialect.coming(tx.connection, micros(now + ahead), CROWD)
+        first = maybe_moment(times[0] if times else None)
+        due = first is not None and first <= now
+        return _Coming(first, due, not due and len(times) == CROWD)
+
+
+def _simple(firing: AnyFiring) -> bool:
+    """Whether its run has a concurrency key that is not the schedule's own."""
+    return isinstance(firing, OnTime) and firing.before.policy.concurrency_key is None
+
+
+def _plain(firing: OnTime) -> PlainFiring:
+    before = firing.before
+    assert before.next_run_at is not None
+    return PlainFiring(
+        before.id,
+        firing.run_id,
+        maybe_micros(firing.next_slot),
+        maybe_micros(firing.next_run_at),
+        micros(before.next_run_at),
+        before.policy.concurrency_limit,
+        before.target.needs,
+        firing.fence,
+    )
+
+
+_Order = tuple[int, datetime, datetime, str]
+
+
+def _queue_order(firing: OnTime) -> _Order:
+    """`queue_order` of its run."""
+    due = firing.before.next_run_at
+    assert due is not None
+    return (-2 * firing.before.priority, due, due, firing.run_id)
+
+
+class _Pass:
+    def __init__(
+        self,
+        tx: Tx,
+        plan: Planner,
+        limit: int,
+        places: Places | None,
+        node_id: NodeId | None,
+        ahead: timedelta,
+    ) -> None:
+        self._tx = tx
+        self._plan = plan
+        self._limit = limit
+        self._places = places
+        self._node_id = node_id
+        self._now = tx.now()
+        self._until = self._now + ahead
+        self._batch_id = new_batch_id(self._now)
+        #: The runs' snapshots are the texts of their schedules.
+        self._texts = TargetTexts()
+
+    def fire(self) -> Fired | None:
+        """None: nothing is due, or others hold all of it."""
+        rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
+        if not rows:
+            return None
+        readable, unreadable = self._decoded(rows)
+        due = [each for each in readable if self._concerns(each)]
+        contexts = contexts_of(self._tx, due)
+        broken: list[Schedule] = []
+        asked: list[tuple[Schedule, FireContext, AnyFiring]] = []
+        ahead: list[OnTime] = []
+        for schedule, context in zip(due, contexts, strict=True):
+            if self._later(schedule):
+                early = self._early(schedule, context)
+                ahead += [early] if early is not None else []
+                continue
+            try:
+                firing = self._plan(schedule, context, self._now)
+            except Exception as error:
+                broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
+            else:
+                asked.append((schedule, context, firing))
+        if self._until > self._now and not asked and not broken and not unreadable:
+            return self._take_ahead(ahead, more=len(rows) == self._limit)
+        plain: list[OnTime] = []
+        if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
+            plain = [f for _, _, f in asked if isinstance(f, OnTime) and _simple(f)]
+            asked = [each for each in asked if not _simple(each[2])]
+        every = [run for _, _, firing in asked for run in firing.runs]
+        slots = Taken(self._tx, every)
+        free = {run.id for run in every if slots.take(run)}
+        new: list[Run] = []
+        firings: list[AnyFiring] = []
+        for firing, rows_of_it in self._in_turn(asked, free):
+            firings.append(firing)
+            new.extend(rows_of_it)
+        moved = [firing.schedule for firing in firings]
+        # Nobody stops for a slot that has its row already.
+        stop = [
+            run_id
+            for firing in firings
+            if any(run.id in free for run in firing.runs)
+            for run_id in firing.cancel
+        ]
+        if plain:
+            chosen = self._hand_out(new, plain)
+            taken, others = self._write_plain(chosen, plain, new, [*moved, *broken])
+        else:
+            taken, others = self._write(new, [*moved, *broken], stop)
+            record_batch(self._tx, self._batch_id, self._node_id, self._now)
+        failures = {each.id: each.last_error for each in broken} | unreadable
+        record_failures(self._tx, self._batch_id, failures)
+        self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
+        return Fired(
+            claimed=tuple(taken.values()),
+            others=tuple(others),
+            broken=(*broken, *as_far_as_readable(rows, unreadable)),
+            more=len(rows) == self._limit,
+        )
+
+    def _later(self, schedule: Schedule) -> bool:
+        return schedule.next_run_at is not None and schedule.next_run_at > self._now
+
+    def _concerns(self, schedule: Schedule) -> bool:
+        return not self._later(schedule) or (
+            self._places is not None and may_be_ahead(schedule, self._places.offers, self._now)
+        )
+
+    def _early(self, schedule: Schedule, context: FireContext) -> OnTime | None:
+        assert schedule.next_run_at is not None
+        try:
+            firing = self._plan(schedule, context, schedule.next_run_at)
+        except Exception:
+            return None  # it is set aside when its time has come
+        if not isinstance(firing, OnTime):
+            return None
+        return taken_ahead(firing, self._now)
+
+    def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> Fired:
+        """As many as there are places for; the others are left alone."""
+        chosen = self._hand_out((), ahead)
+        going = [firing for firing in ahead if firing.run_id in chosen]
+        if not going:
+            return Fired()
+        taken, _ = self._write_plain(chosen, going, [], [])
+        return Fired(claimed=tuple(taken.values()), more=more)
+
+    def _in_turn(
+        self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]
+    ) -> Iterator[tuple[AnyFiring, tuple[Run, ...]]]:
+        """Schedules that share a concurrency key take places from each other: one that comes after
+        another of its key is planned again, with the places that are gone by then. Which slots it
+        has does not depend on that."""
+        gained: dict[str, tuple[RunId, ...]] = {}
+        for schedule, context, first in asked:
+            key, firing = concurrency_key(schedule), first
+            if gained.get(key):
+                context = replace(
+                    context,
+                    admitted=context.admitted + gained[key],
+                    others=context.others | set(gained[key]),
+                )
+                firing = self._plan(schedule, context, self._now)
+            new = new_rows(firing.runs, free)
+            gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
+            yield firing, new
+
+    def _decoded(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
+        """A row that this version cannot read stops alone as well: those, and why."""
+        found: list[Schedule] = []
+        unreadable: dict[ScheduleId, str] = {}
+        for row in rows:
+            try:
+                schedule = schedule_of(row)
+            except Exception as error:
+                _log.exception("schedule %s cannot be read and is set aside", row.id)
+                unreadable[ScheduleId(row.id)] = clean(f"{type(error).__name__}: {error}")
+            else:
+                self._texts.learn(schedule.target, row.target)
+                found.append(schedule)
+        stop_unreadable(self._tx, unreadable)
+        return found, unreadable
+
+    def _write(
+        self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
+    ) -> tuple[dict[RunId, Run], list[Run]]:
+        """The runs that were claimed at once, and the others."""
+        if not stop:
+            taken = self._hand_out(new)
+            self._insert([taken.get(run.id, run) for run in new])
+            move_cursors(self._tx, moved)
+        else:
+            # Stopping a run may let a blocked one of this very batch go: look again.
+            self._insert(new)
+            move_cursors(self._tx, moved)
+            self._stop(stop)
+            current = load_runs(self._tx, [run.id for run in new])
+            new = [current[run.id] for run in new]
+            taken = self._hand_out(new)
+            write_states(self._tx, taken.values())
+        return taken, [run for run in new if run.id not in taken]
+
+    def _write_plain(
+        self,
+        taken: dict[RunId, Run],
+        plain: Sequence[OnTime],
+        new: list[Run],
+        moved: Sequence[Schedule],
+    ) -> tuple[dict[RunId, Run], list[Run]]:
+        """As `_write`, with nothing to stop; `taken` are those that are claimed at once."""
+        self._insert([taken.get(run.id, run) for run in new])
+        move_cursors(self._tx, moved)
+        mine = [firing for firing in plain if firing.run_id in taken]
+        rest = [firing for firing in plain if firing.run_id not in taken]
+        batch = Batch(
+            id=self._batch_id,
+            node_id=self._node_id or "",
+            now=micros(self._now),
+            done=self._tx.set_clock(),
+            claimed=len(mine),
+        )
+        inserted = self._tx.dialect.fire_plain(
+            self._tx.connection, batch, [_plain(firing) for firing in [*mine, *rest]]
+        )
+        others = [firing.run() for firing in rest if firing.run_id in inserted]
+        others += [run for run in new if run.id not in taken]
+        inserted = {*inserted, *(run.id for run in new)}
+        return {run_id: run for run_id, run in taken.items() if run_id in inserted}, others
+
+    def _insert(self, new: Sequence[Run]) -> None:
+        insert_runs(self._tx, new, self._texts, self._batch_id)
+        post_inserted(self._tx, new, self._now)
+
+    def _stop(self, ids: Sequence[RunId]) -> None:
+        # Their schedules are held, and so are their own keys; those of a flow's steps are not.
+        hold_runs(self._tx, ids)
+        before = load_runs(self._tx, ids)
+        settling = Settling(self._tx, self._now, before.values())
+        for run_id in ids:
+            if not before[run_id].status.terminal:
+                settling.apply(cancel_asked(before[run_id], Reason.REPLACED, self._now))
+        settling.write()
+
+    def _hand_out(self, new: Sequence[Run], plain: Sequence[OnTime] = ()) -> dict[RunId, Run]:
+        places, now = self._places, self._now
+        if places is None or places.free <= 0 or not alive(self._tx, places.node_id, now):
+            return {}
+        waiting: list[tuple[_Order, Run | OnTime]] = [
+            (queue_order(run), run)
+            for run in new
+            if run.claimable and run.available_at <= now and run.target.needs in places.offers
+        ]
+        waiting += [
+            (_queue_order(firing), firing)
+            for firing in plain
+            if firing.before.target.needs in places.offers
+        ]
+        waiting.sort(key=itemgetter(0))
+        node = places.node_id
+        chosen = [
+            each.run(node) if isinstance(each, OnTime) else claimed(each, node, now)
+            for _, each in waiting[: places.free]
+        ]
+        return {run.id: run for run in chosen}

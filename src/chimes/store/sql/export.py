@@ -1,0 +1,153 @@
+"""Moving house: everything out of the store, and everything into it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
+from typing import Any, assert_never
+
+from sqlalchemy import Row, Select, Table, select
+
+from chimes.model.access import ApiKey
+from chimes.model.audit import AuditEntry
+from chimes.model.checkpoint import KeptState
+from chimes.model.ids import RunId
+from chimes.model.notification import Delivery, InboxItem
+from chimes.model.run import LogEntry, Run, RunStatus, released
+from chimes.model.schedule import Schedule
+from chimes.store.port import Item, RunLog
+from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
+from chimes.store.sql.database.base import Reader, Tx
+from chimes.store.sql.dialects.base import Rows
+from chimes.store.sql.rollups import note_inserted
+from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
+from chimes.store.sql.rows.notifications import delivery_of, delivery_values, item_of, item_values
+from chimes.store.sql.rows.records import audit_of, kept_of, kept_values, key_of, key_values
+from chimes.store.sql.rows.run import log_of, log_values
+from chimes.store.sql.rows.schedule import schedule_values
+from chimes.store.sql.tables import (
+    api_keys,
+    audit,
+    deliveries,
+    inbox,
+    kept_states,
+    run_logs,
+    runs,
+    schedules,
+)
+
+CHUNK = 500
+_Other = Schedule | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
+
+
+class SqlMoving(SqlBase):
+    async def dump(self) -> AsyncIterator[Item]:
+        async with self._database.snapshot() as read:
+            async for item in _walk(read, schedules, "id", readable_schedule):
+                yield item
+            async for item in _walk(read, runs, "id", readable_run):
+                yield item
+            async for log in _logs(read):
+                yield log
+            async for item in _walk(read, audit, "number", audit_of):
+                yield item
+            async for item in _walk(read, api_keys, "id", key_of):
+                yield item
+            async for item in _walk(read, kept_states, "name", kept_of):
+                yield item
+            async for item in _walk(read, deliveries, "id", delivery_of):
+                yield item
+            async for item in _walk(read, inbox, "id", item_of):
+                yield item
+
+    async def load(self, items: Sequence[Item]) -> int:
+        def work(tx: Tx) -> int:
+            tx.wakes = True
+            loaded = _load_runs(tx, [item for item in items if isinstance(item, Run)])
+            return loaded + sum(_adopt(tx, item) for item in items if not isinstance(item, Run))
+
+        return await self._database.write(work)
+
+
+async def _walk(
+    read: Reader, table: Table, by: str, decode: Callable[[Row[Any]], Item]
+) -> AsyncIterator[Item]:
+    column = table.c[by]
+    statement = select(table).order_by(column).limit(CHUNK)
+    rows = await read(partial(_rows, statement))
+    while rows:
+        for row in rows:
+            yield decode(row)
+        onwards = statement.where(column > getattr(rows[-1], by))
+        rows = await read(partial(_rows, onwards))
+
+
+def _rows(statement: Select[Any], tx: Tx) -> Rows:
+    return tx.rows(statement)
+
+
+async def _logs(read: Reader) -> AsyncIterator[RunLog]:
+    after = ""
+    while True:
+        chosen = (
+            select(run_logs.c.run_id)
+            .where(run_logs.c.run_id > after)
+            .distinct()
+            .order_by(run_logs.c.run_id)
+            .limit(CHUNK // 10)
+            .subquery()
+        )
+        entries = (
+            select(run_logs)
+            .join(chosen, run_logs.c.run_id == chosen.c.run_id)
+            .order_by(run_logs.c.run_id, run_logs.c.number)
+        )
+        rows = await read(partial(_rows, entries))
+        if not rows:
+            return
+        logs: dict[str, list[LogEntry]] = {}
+        for row in rows:
+            logs.setdefault(row.run_id, []).append(log_of(row))
+        for run_id, log in logs.items():
+            yield RunLog(run_id=RunId(run_id), entries=tuple(log))
+        after = rows[-1].run_id
+
+
+def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
+    taken = Taken(tx, given)
+    new = [run for run in given if taken.take(run)]
+    insert_runs(tx, [released(r) if r.status is RunStatus.RUNNING else r for r in new])
+    note_inserted(tx, new)
+    return len(new)
+
+
+def _adopt(tx: Tx, item: _Other) -> int:
+    match item:
+        case Schedule():
+            return tx.run(tx.dialect.insert_new(schedules), schedule_values(item))
+        case RunLog():
+            return _adopt_log(tx, item)
+        case AuditEntry():
+            if last_audit_number(tx) >= item.number:
+                return 0
+            adopt_audit(tx, item)
+            return 1
+        case ApiKey():
+            return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
+        case KeptState():
+            return tx.run(tx.dialect.insert_new(kept_states), kept_values(item))
+        case Delivery():
+            return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item))
+        case InboxItem():
+            return tx.run(tx.dialect.insert_new(inbox), item_values(item))
+        case _:
+            assert_never(item)
+
+
+def _adopt_log(tx: Tx, log: RunLog) -> int:
+    if tx.first(select(run_logs.c.number).where(run_logs.c.run_id == log.run_id).limit(1)):
+        return 0
+    values = [log_values(log.run_id, entry.number, entry) for entry in log.entries]
+    if values:
+        tx.run(tx.dialect.insert_new(run_logs), values)
+    return 1

@@ -1,0 +1,135 @@
+"""A run inside somebody else's transaction: it is there, or over, if and when that commits.
+
+For a new run only portable statements are used, because the connection may come from any driver.
+The end of one needs those of the dialect, and with them its own driver.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, func, select, text
+
+from chimes.clock import Clock
+from chimes.errors import Conflict, InvalidInput
+from chimes.i18n import say
+from chimes.model.ids import RunId
+from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
+from chimes.store.sql.base import hold_places, hold_runs, load_run
+from chimes.store.sql.completion import Settling
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.base import Dialect
+from chimes.store.sql.rows.run import log_values, run_of, run_values
+from chimes.store.sql.rows.values import TargetTexts, micros
+from chimes.store.sql.tables import ACTIVE, run_logs, runs
+
+_RUN = select(runs).where(runs.c.id == bindparam("run_id"))
+_ADMITTED = (
+    select(func.count())
+    .select_from(runs)
+    .where(runs.c.concurrency_key == bindparam("key"), text(ACTIVE), runs.c.blocked == 0)
+)
+_ISOLATION = {
+    "postgresql": "SELECT current_setting('transaction_isolation')",
+    "mariadb": "SELECT @@tx_isolation",
+}
+#: Heard by the nodes when the transaction commits; what they miss they find by polling.
+_TELL = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
+
+
+def add_run_in(
+    connection: Connection, dialect: Dialect, clock: Clock | None, make: Callable[[datetime], Run]
+) -> Run:
+    """`add_runs` for one run that no schedule planned. `make` gets the store's time. A run of the
+    same id that is there already, or that another transaction is just about to commit, is the
+    answer. Runs of a concurrency key that is shared wait for the end of the transaction."""
+    tx = Tx(connection, dialect, clock)
+    run = make(tx.now())
+    key = run.concurrency_key
+    if key is not None:
+        _check_isolation(tx)
+        hold_places(tx, [(None, key)])
+        row = tx.first(_ADMITTED, {"key": key})
+        admitted = 0 if row is None else int(row[0])
+        run = replace(run, blocked=admitted >= run.concurrency_limit)
+    if tx.run(dialect.insert_new(runs), run_values(run, TargetTexts())) == 0:
+        found = tx.first(_RUN, {"run_id": run.id})
+        assert found is not None, "a run whose id is taken can be read"
+        return run_of(found)
+    if dialect.name == "postgresql":
+        connection.exec_driver_sql(_TELL)
+    return run
+
+
+def complete_run_in(
+    connection: Connection,
+    dialect: Dialect,
+    clock: Clock | None,
+    run_id: RunId,
+    fence: int,
+    make: Callable[[datetime], Verdict],
+    *,
+    logged: int = 0,
+) -> Verdict:
+    """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more.
+    `logged`: how many lines of its log are known to be there."""
+    tx = Tx(connection, dialect, clock)
+    hold_runs(tx, [run_id])
+    now = tx.now()
+    run = load_run(tx, run_id)
+    if run is None or not accepts(run, fence):
+        raise Conflict(
+            say("this attempt no longer owns run {id}: roll its transaction back", id=run_id),
+            code="fenced",
+        )
+    if run.concurrency_key is not None:
+        _check_isolation(tx)
+    verdict = make(now)
+    settling = Settling(tx, now, [run])
+    settling.apply(settled(run, verdict, now), verdict)
+    settling.write()
+    _append_missing(tx, run.id, verdict.logs, logged)
+    if (settling.let_go or tx.wakes) and dialect.name == "postgresql":
+        connection.exec_driver_sql(_TELL)
+    return verdict
+
+
+def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: int) -> None:
+    """Some of them may have arrived meanwhile; they are known by their times. A transaction that
+    goes on seeing an older state does not see those, but with a lock it does (MariaDB), or it was
+    told how many there are (`logged`)."""
+    if not entries:
+        return
+    lines = select(run_logs.c.number, run_logs.c.at).where(
+        run_logs.c.run_id == bindparam("run_id"), run_logs.c.number > bindparam("logged")
+    )
+    given = {"run_id": run_id, "logged": logged}
+    found = list(tx.rows(tx.held(lines, run_logs.c.number), given))
+    there = {row.at for row in found}
+    last = max((row.number for row in found), default=logged)
+    missing = [entry for entry in entries if micros(entry.at) not in there]
+    values = [log_values(run_id, number, entry) for number, entry in enumerate(missing, last + 1)]
+    if values:
+        tx.dialect.insert_many(tx.connection, run_logs, values)
+
+
+def _check_isolation(tx: Tx) -> None:
+    """Whether a run may go depends on the others of its key, as they are once the key is held. A
+    transaction that goes on seeing an older state would decide by that, and a run that waits
+    could wait for ever."""
+    statement = _ISOLATION.get(tx.dialect.name)
+    if statement is None:
+        return
+    level = str(tx.connection.exec_driver_sql(statement).scalar()).replace("-", " ").upper()
+    if level != "READ COMMITTED":
+        raise InvalidInput(
+            say(
+                "connection: the run shares a limit with others, which needs a transaction at READ "
+                "COMMITTED; this one is at {level}",
+                level=level,
+            ),
+            field="connection",
+            code="isolation",
+        )

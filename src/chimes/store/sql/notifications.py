@@ -1,0 +1,242 @@
+"""Deliveries in the hands of senders, and what is asked about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, func, select, text, update
+
+from chimes.errors import NotFound
+from chimes.i18n import say
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import DeliveryId, InboxId
+from chimes.model.listing import DeliveryQuery, InboxQuery, Page
+from chimes.model.notification import (
+    Delivery,
+    DeliveryVerdict,
+    InboxItem,
+    delivery_accepts,
+    delivery_begun,
+    delivery_reopened,
+    delivery_settled,
+)
+from chimes.model.recipient import Channel
+from chimes.model.run import Reason
+from chimes.store.sql.base import SqlBase, append_audit
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.listing import delivery_conditions, inbox_conditions, page_of
+from chimes.store.sql.records import forget_full
+from chimes.store.sql.rows.notifications import (
+    delivery_of,
+    delivery_values,
+    item_of,
+    item_values,
+    progress_values,
+)
+from chimes.store.sql.rows.values import maybe_moment, micros
+from chimes.store.sql.tables import deliveries, inbox
+
+# @@ The inboxes of owners.
+
+_ITEM = select(inbox).where(inbox.c.id == bindparam("item_id"))
+_CHANGE = update(inbox).where(inbox.c.id == bindparam("item_id"))
+OLD_ITEMS = (
+    select(inbox.c.id)
+    .where(inbox.c.created_at < bindparam("before"), inbox.c.starred == 0)
+    .order_by(inbox.c.created_at, inbox.c.id)
+    .limit(bindparam("most"))
+)
+
+
+class SqlInbox(SqlBase):
+    async def add_inbox(self, item: InboxItem) -> InboxItem:
+        def work(tx: Tx) -> InboxItem:
+            if tx.run(tx.dialect.insert_new(inbox), item_values(item)):
+                return item
+            row = tx.first(_ITEM, {"item_id": item.id})
+            assert row is not None, "an item whose id is taken can be read"
+            return item_of(row)
+
+        return await self._database.write(work)
+
+    async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]:
+        return await self._database.look(
+            lambda tx: page_of(
+                tx, inbox.c.created_at, query, inbox_conditions(query), item_of, descending=True
+            )
+        )
+
+    async def count_unread(self, query: InboxQuery) -> int:
+        conditions = inbox_conditions(replace(query, unread=True))
+        statement = select(func.count()).select_from(inbox).where(*conditions)
+        row = await self._database.look(lambda tx: tx.first(statement))
+        return 0 if row is None else int(row[0])
+
+    async def change_inbox(
+        self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
+    ) -> InboxItem:
+        def work(tx: Tx) -> InboxItem:
+            row = tx.first(tx.held(_ITEM, inbox.c.id), {"item_id": item_id})
+            if row is None:
+                raise NotFound(say("inbox item {id} not found", id=item_id))
+            after = change(item_of(row), tx.now())
+            tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
+            return after
+
+        return await self._database.write(work)
+
+    async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
+        def work(tx: Tx) -> int:
+            these = tx.dialect.among(inbox.c.id, "ids")
+            return tx.run(delete(inbox).where(these), {"ids": tx.dialect.listed(item_ids)})
+
+        return await self._database.write(work) if item_ids else 0
+
+
+def add_items(tx: Tx, items: Sequence[InboxItem]) -> None:
+    """Those that are there already stay as they are."""
+    if items:
+        rows = sorted(items, key=lambda item: item.id)
+        tx.run(tx.dialect.insert_new(inbox), [item_values(row) for row in rows])
+
+
+ENDED_DELIVERIES = (
+    select(deliveries.c.id)
+    .where(text("finished_at IS NOT NULL"), deliveries.c.finished_at < bindparam("before"))
+    .order_by(deliveries.c.finished_at, deliveries.c.id)
+    .limit(bindparam("most"))
+)
+
+
+class SqlDeliveries(SqlBase):
+    async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
+        def work(tx: Tx) -> Delivery:
+            if not tx.run(tx.dialect.insert_new(deliveries), delivery_values(delivery)):
+                return _load(tx, {delivery.id})[delivery.id]
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return delivery
+
+        return await self._database.write(work)
+
+    async def claim_deliveries(
+        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+    ) -> tuple[Delivery, ...]:
+        if limit <= 0:
+            return ()
+        if self._database.one_writer and not await self._database.read(_anything_pending):
+            return ()
+
+        def work(tx: Tx) -> tuple[Delivery, ...]:
+            now = tx.now()
+            found = tx.dialect.pending(
+                tx.connection,
+                micros(now),
+                micros(now - overdue),
+                [channel.value for channel in channels],
+                limit,
+            )
+            held = [delivery_of(row) for row in found]
+            begun = [delivery_begun(each, now, hold) for each in held]
+            going = tuple(each for each in begun if each.code != Reason.UNREADABLE)
+            broken = [_given_up(each, now) for each in begun if each.code == Reason.UNREADABLE]
+            _write(tx, [*going, *broken])
+            return going
+
+        return await self._database.write(work)
+
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+        def work(tx: Tx) -> tuple[Delivery, ...]:
+            now = tx.now()
+            current = _load(tx, {verdict.delivery_id for verdict in verdicts})
+            accepted: list[Delivery] = []
+            items: list[InboxItem] = []
+            for verdict in verdicts:
+                before = current.get(verdict.delivery_id)
+                if before is None or not delivery_accepts(before, verdict.fence):
+                    continue
+                after = delivery_settled(before, verdict, now)
+                current[after.id] = after
+                accepted.append(after)
+                items += [] if verdict.inbox is None else [verdict.inbox]
+            _write(tx, [current[each] for each in dict.fromkeys(each.id for each in accepted)])
+            add_items(tx, items)
+            tx.wakes = bool(accepted)
+            return tuple(accepted)
+
+        return await self._database.write(work) if verdicts else ()
+
+    async def retry_delivery(
+        self, delivery_id: DeliveryId, audit: AuditEntry | None = None
+    ) -> Delivery | None:
+        def work(tx: Tx) -> Delivery | None:
+            before = _load(tx, {delivery_id}).get(delivery_id)
+            if before is None:
+                return None
+            after = delivery_reopened(before, tx.now())
+            _write(tx, [after])
+            if audit is not None:
+                append_audit(tx, audit)
+            tx.wakes = True
+            return after
+
+        return await self._database.write(work)
+
+    async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
+        return await self._database.look(
+            lambda tx: page_of(
+                tx,
+                deliveries.c.created_at,
+                query,
+                delivery_conditions(query),
+                delivery_of,
+                descending=True,
+            )
+        )
+
+    async def next_delivery(self) -> datetime | None:
+        return maybe_moment(
+            await self._database.look(lambda tx: tx.dialect.next_delivery(tx.connection))
+        )
+
+    async def prune_messages(self, *, before: datetime, limit: int) -> int:
+        def work(tx: Tx) -> int:
+            forget_full(tx)
+            given = {"before": micros(before), "most": limit}
+            ended = [row.id for row in tx.rows(ENDED_DELIVERIES, given)]
+            old = [row.id for row in tx.rows(OLD_ITEMS, given | {"most": limit - len(ended)})]
+            for table, ids in ((deliveries, ended), (inbox, old)):
+                if ids:
+                    listed = {"ids": tx.dialect.listed(ids)}
+                    tx.run(delete(table).where(tx.dialect.among(table.c.id, "ids")), listed)
+            return len(ended) + len(old)
+
+        return await self._database.write(work)
+
+
+def _anything_pending(tx: Tx) -> bool:
+    """Asked by a reader, so that an idle sender never waits for the writer."""
+    earliest = tx.dialect.next_delivery(tx.connection)
+    return earliest is not None and earliest <= micros(tx.now())
+
+
+def _given_up(delivery: Delivery, now: datetime) -> Delivery:
+    verdict = DeliveryVerdict(
+        delivery_id=delivery.id, fence=delivery.fence, error=delivery.error, code=delivery.code
+    )
+    return delivery_settled(delivery, verdict, now)
+
+
+def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
+    """To be changed."""
+    statement = select(deliveries).where(tx.dialect.among(deliveries.c.id, "ids"))
+    rows = tx.rows(tx.held(statement, deliveries.c.id), {"ids": tx.dialect.listed(ids)})
+    return {DeliveryId(row.id): delivery_of(row) for row in rows}
+
+
+def _write(tx: Tx, changed: Sequence[Delivery]) -> None:
+    values = [{"id": each.id, **progress_values(each)} for each in changed]
+    tx.dialect.write_deliveries(tx.connection, values)

@@ -1,0 +1,99 @@
+"""Runs that were taken ahead of their time: confirming them, and taking them back.
+
+Both sides judge by the database's clock while they hold the run, so for each there is one answer:
+who takes a run back locks it first and looks at the clock then; who confirms it looks first, and
+leaves out what somebody else holds (`model/ahead.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+
+from sqlalchemy import bindparam, delete, select, text
+
+from chimes.model.ids import RunId
+from chimes.model.planning import CLOSED, CROWD, can_be_taken_back, maybe_ahead, taken_back
+from chimes.model.schedule import Schedule
+from chimes.store.json_values import MICROSECOND
+from chimes.store.port import Pressing
+from chimes.store.sql.base import SqlBase, is_own_key, load_schedules, move_cursors, schedule_of_key
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.rows.corrupt import readable_run
+from chimes.store.sql.rows.values import maybe_moment, micros, moment_of
+from chimes.store.sql.tables import ACTIVE, runs
+
+#: So many that are to come are counted: no node has more places.
+MOST = 20_000
+
+#: Of one schedule there are a few at most, and an index has them in order.
+AHEAD = select(runs).where(
+    runs.c.schedule_id == bindparam("schedule_id"),
+    runs.c.slot > bindparam("now"),
+    text(ACTIVE),
+)
+BEFORE = (
+    select(runs.c.slot, runs.c.missed_until)
+    .where(runs.c.schedule_id == bindparam("schedule_id"), runs.c.slot < bindparam("slot"))
+    .order_by(runs.c.slot.desc())
+    .limit(1)
+)
+
+
+class SqlAhead(SqlBase):
+    @property
+    def looks_ahead(self) -> bool:
+        return self._database.dialect.fast
+
+    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+        def work(tx: Tx) -> Pressing | None:
+            until, cost = micros(tx.now() + within), each // MICROSECOND
+            found = tx.dialect.pressing(tx.connection, until, cost, MOST)
+            if found is None or found.number < CROWD:
+                return None
+            return Pressing(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
+
+        return await self._database.look(work)
+
+    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
+            clock = tx.set_clock()
+            closed = None if clock is None else micros(tx.now() + CLOSED)
+            left_out = tx.dialect.unconfirmed(tx.connection, closed, holds)
+            return frozenset(holds).difference((RunId(row.id), row.fence) for row in left_out)
+
+        return await self._database.write(work) if holds else frozenset()
+
+
+def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:
+    """A schedule that is held, as if nothing of it had been taken ahead, and what time it is
+    since that is certain. Its row is the caller's to write."""
+    if not tx.dialect.fast or not maybe_ahead(schedule, now):
+        return schedule, now
+    given = {"schedule_id": schedule.id, "now": micros(now)}
+    held = [readable_run(row) for row in tx.rows(tx.held(AHEAD, runs.c.id), given)]
+    now = tx.now()
+    gone = [run for run in held if can_be_taken_back(run, now)]
+    for run in sorted(gone, key=lambda run: run.planned_at, reverse=True):
+        assert run.slot is not None
+        tx.run(delete(runs).where(runs.c.id == run.id))
+        row = tx.first(BEFORE, {"schedule_id": schedule.id, "slot": micros(run.slot)})
+        before = None if row is None else maybe_moment(row.missed_until or row.slot)
+        schedule = taken_back(schedule, run, before)
+    return schedule, now
+
+
+def make_way(tx: Tx, keys: Collection[str]) -> bool:
+    """Somebody wants a place now that a run has which only waits for its time. The keys are held.
+    Whether any place is free by this."""
+    if not tx.dialect.fast:
+        return False
+    now = tx.now()
+    owners = {schedule_of_key(key) for key in keys if is_own_key(key)}
+    changed = [
+        after
+        for before in load_schedules(tx, owners).values()
+        if (after := without_ahead(tx, before, now)[0]) is not before
+    ]
+    move_cursors(tx, changed)
+    return bool(changed)

@@ -1,0 +1,400 @@
+"""The sums that windows are answered from: ended runs, counted once they have ended for a while.
+
+Runs are taken in the order of `finished_at` up to a mark that lies `MARGIN` in the past: no
+transaction that ends a run takes so long, so nothing appears behind the mark afterwards. Whoever
+puts ended runs behind it all the same (`load`), or takes them away (retention), says so here, in
+the same transaction. What lies before the mark and has not ended is counted where it lies. The
+row with the mark is locked by all who change sums, and they wait for nobody else while they have
+it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    CompoundSelect,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+    union_all,
+    update,
+)
+
+from chimes.model.insights import BAD, ERROR_ROOM, EVERY_RUN, MADE_BEFORE, RunFilter, Window
+from chimes.model.run import Origin, Run, RunStatus
+from chimes.store.json_values import MICROSECOND
+from chimes.store.sql.database.base import Tx
+from chimes.store.sql.dialects.base import Counting
+from chimes.store.sql.listing import Condition
+from chimes.store.sql.rows.values import micros
+from chimes.store.sql.tables import (
+    ACTIVE,
+    ALL,
+    ENDED,
+    ROLLED_UNTIL,
+    SUMS,
+    node_lags,
+    run_lags,
+    run_tallies,
+    runs,
+    store_facts,
+)
+
+#: Longer than a transaction takes (`server_database.UNIT_SECONDS`).
+MARGIN = timedelta(minutes=1)
+#: A clock that was set back by more than this has ended runs behind the mark.
+SET_BACK = MARGIN / 2
+QUARTER = timedelta(minutes=15) // MICROSECOND
+
+_NONE = -1
+MARK = select(store_facts.c.value).where(store_facts.c.name == ROLLED_UNTIL)
+_MOVE_MARK = (
+    update(store_facts).where(store_facts.c.name == ROLLED_UNTIL).values(value=bindparam("mark"))
+)
+_BEHIND = (text(ENDED), runs.c.finished_at > bindparam("mark"))
+#: The end of the next stretch of so many runs.
+STRETCH = (
+    select(runs.c.finished_at)
+    .where(*_BEHIND, runs.c.finished_at <= bindparam("until"))
+    .order_by(runs.c.finished_at)
+    .limit(1)
+    .offset(bindparam("more"))
+)
+
+#: When a run was planned, for conditions that are to follow another index: how many runs a window
+#: holds is something that planners guess badly, and how few are outside the sums they do not know.
+PLANNED = runs.c.planned_at + literal_column("0")
+HAS_LAG = and_(runs.c.started_at.is_not(None), runs.c.origin == Origin.SCHEDULE.value)
+
+
+def rolled_until(tx: Tx) -> int:
+    row = tx.first(MARK)
+    assert row is not None
+    return int(row.value)
+
+
+def _locked_mark(tx: Tx) -> int:
+    row = tx.first(tx.held(MARK, store_facts.c.name))
+    assert row is not None
+    return int(row.value)
+
+
+def roll_up(tx: Tx, limit: int) -> int:
+    mark, until = _locked_mark(tx), micros(tx.now() - MARGIN)
+    if until < mark - SET_BACK // MICROSECOND:
+        mark = _begin_anew(tx)
+    given = {"mark": mark, "until": until, "more": limit - 1}
+    last = tx.first(STRETCH, given)
+    if last is not None:
+        until = last.finished_at
+    stretch = and_(text(ENDED), runs.c.finished_at > mark, runs.c.finished_at <= until)
+    number = _fold(tx, stretch)
+    if number:
+        tx.run(_MOVE_MARK, {"mark": until})
+    return number
+
+
+def anything_to_roll_up(tx: Tx) -> bool:
+    given = {"mark": rolled_until(tx), "until": micros(tx.now() - MARGIN), "more": 0}
+    return tx.first(STRETCH, given) is not None or given["until"] < given["mark"]
+
+
+def _begin_anew(tx: Tx) -> int:
+    for table in SUMS:
+        tx.run(delete(table))
+    tx.run(_MOVE_MARK, {"mark": 0})
+    return 0
+
+
+def note_inserted(tx: Tx, new: Sequence[Run]) -> None:
+    """Ended runs that were inserted, as far as the sums have passed them already."""
+    ended = [(run.id, run.finished_at) for run in new if run.finished_at is not None]
+    if not ended:
+        return
+    mark = _locked_mark(tx)
+    passed = [run_id for run_id, finished_at in ended if micros(finished_at) <= mark]
+    if passed:
+        _fold(tx, tx.dialect.among(runs.c.id, "ids"), {"ids": tx.dialect.listed(passed)})
+
+
+def note_forgotten(tx: Tx, ids: Collection[str]) -> None:
+    """To be said before they are deleted."""
+    mark = _locked_mark(tx)
+    passed = and_(tx.dialect.among(runs.c.id, "ids"), runs.c.finished_at <= mark)
+    if _fold(tx, passed, {"ids": tx.dialect.listed(ids)}, sign=-1):
+        newest = select(func.max(runs.c.planned_at)).where(passed)
+        row = tx.first(newest, {"ids": tx.dialect.listed(ids)})
+        for table in SUMS:
+            tx.run(
+                delete(table).where(table.c.quarter <= (row[0] if row else 0), table.c.number <= 0)
+            )
+
+
+def _fold(
+    tx: Tx,
+    which: ColumnElement[bool],
+    given: dict[str, object] | None = None,
+    *,
+    sign: int = 1,
+) -> int:
+    counting = tx.dialect.counting
+    columns = (
+        runs.c.owner_type,
+        runs.c.owner_id,
+        (runs.c.planned_at - runs.c.planned_at % QUARTER).label("quarter"),
+        runs.c.namespace,
+        runs.c.kind,
+        runs.c.origin,
+        runs.c.status,
+        case((HAS_LAG, counting.bracket), else_=_NONE).label("bracket"),
+        case((HAS_LAG, counting.node), else_="").label("node"),
+    )
+    found = select(*columns, func.count().label("number")).where(which)
+    found = found.group_by(*(text(str(place)) for place in range(1, len(columns) + 1)))
+    tallies: Counter[tuple[str, str, int, str, str, str, str]] = Counter()
+    lags: Counter[tuple[str, str, int, int]] = Counter()
+    nodes: Counter[tuple[int, str, int]] = Counter()
+    total = 0
+    for row in tx.rows(found, given):
+        total += row.number
+        for owner in ((row.owner_type, row.owner_id), (ALL, ALL)):
+            what = (row.namespace, row.kind, row.origin, row.status)
+            tallies[*owner, row.quarter, *what] += sign * row.number
+            if row.bracket != _NONE:
+                lags[*owner, row.quarter, row.bracket] += sign * row.number
+        if row.bracket != _NONE:
+            nodes[row.quarter, row.node, row.bracket] += sign * row.number
+    _add(tx, run_tallies, tallies)
+    _add(tx, run_lags, lags)
+    _add(tx, node_lags, nodes)
+    return total
+
+
+def _add(tx: Tx, table: Table, counts: Mapping[Any, int]) -> None:
+    if counts:
+        rows = [(*key, number) for key, number in sorted(counts.items())]
+        tx.dialect.counting.add(tx.connection, table, rows)
+
+
+# @@ The statements that count a window: the sums in it, what has ended since they were made, and
+# what has not ended (`rolling`), all in one question. Each is made once: the values are
+# `given_for`.
+
+Statement = Select[Any] | CompoundSelect[Any]
+
+STATUS_SUMS = (
+    select(run_tallies.c.status, func.sum(run_tallies.c.number).label("number"))
+    .where(run_tallies.c.owner_type == ALL, run_tallies.c.owner_id == ALL)
+    .group_by(run_tallies.c.status)
+)
+#: What a filter may name besides the owner, as columns of runs and of their sums.
+_NAMES = ("namespace", "kind", "origin")
+#: What has ended since the mark, and what has not ended.
+_NOT_IN_SUMS: tuple[list[Any], ...] = (
+    [text(ENDED), runs.c.finished_at > MARK.scalar_subquery()],
+    [text(ACTIVE)],
+)
+
+
+def given_for(
+    window: Window, step: timedelta | None = None, filter_: RunFilter = EVERY_RUN
+) -> dict[str, object]:
+    """For all statements of this module."""
+    since, until = micros(window.since), micros(window.until)
+    length = until - since if step is None else step // MICROSECOND
+    given: dict[str, object] = {
+        "first": since,
+        "length": length,
+        "made_since": since - MADE_BEFORE // MICROSECOND,
+        "since": since,
+        "until": until,
+        "owner_type": ALL,
+        "owner_id": ALL,
+    }
+    if filter_.owner is not None:
+        given |= {"owner_type": filter_.owner.type.value, "owner_id": filter_.owner.id}
+    if filter_.schedule_id is not None:
+        given["schedule_id"] = filter_.schedule_id
+    return given | {name: str(getattr(filter_, name)) for name in _named(filter_)}
+
+
+def tallies(filter_: RunFilter) -> Statement:
+    """Bucket, status, number; one of them can come several times."""
+    owned, names = filter_.owner is not None, _named(filter_)
+    if filter_.schedule_id is not None:
+        return _tallies_of_schedule(owned, names)
+    return _tallies(owned, names)
+
+
+@cache
+def _tallies(owned: bool, names: tuple[str, ...]) -> Statement:
+    columns = run_tallies.c
+    number = _sum(columns.number)
+    sums = select(_place(columns.quarter), columns.status, number)
+    wanted = [*_sums_of(columns), *(columns[name] == bindparam(name) for name in names)]
+    others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_IN_SUMS]
+    return union_all(sums.where(*wanted).group_by(text("1"), text("2")), *others)
+
+
+@cache
+def _tallies_of_schedule(owned: bool, names: tuple[str, ...]) -> Statement:
+    made_since = runs.c.created_at >= bindparam("made_since")
+    return _tally([made_since, *_matching(owned, ("schedule_id", *names))])
+
+
+def _tally(conditions: Sequence[Any]) -> Select[Any]:
+    number = func.count().label("number")
+    found = select(_place(runs.c.planned_at), runs.c.status, number).where(*conditions)
+    return found.group_by(text("1"), text("2"))
+
+
+@cache
+def lags(counting: Counting, *, owned: bool, by_quarter: bool) -> Statement:
+    """Bucket, bracket, number; one of them can come several times. `by_quarter`: a bucket is no
+    longer than one, so that there is nothing to sum up."""
+    columns = run_lags.c
+    number = columns.number if by_quarter else _sum(columns.number)
+    sums = select(_place(columns.quarter), columns.bracket, number).where(*_sums_of(columns))
+    sums = sums if by_quarter else sums.group_by(text("1"), text("2"))
+    names = (_place(runs.c.planned_at), counting.bracket.label("bracket"), func.count())
+    others = [
+        select(*names).where(*each, HAS_LAG, *_matching(owned)).group_by(text("1"), text("2"))
+        for each in _NOT_IN_SUMS
+    ]
+    return union_all(sums, *others)
+
+
+@cache
+def node_lags_of(counting: Counting, *, by_quarter: bool) -> Statement:
+    """Bucket, node, bracket, number; as `lags`."""
+    columns = node_lags.c
+    number = columns.number if by_quarter else _sum(columns.number)
+    order = [text("1"), text("2"), text("3")]
+    sums = select(_place(columns.quarter), columns.node, columns.bracket, number)
+    sums = sums.where(*_quarters(columns))
+    sums = sums if by_quarter else sums.group_by(*order)
+    names = (
+        _place(runs.c.planned_at),
+        counting.node.label("node"),
+        counting.bracket.label("bracket"),
+        func.count(),
+    )
+    others = [
+        select(*names).where(*each, HAS_LAG, *_matching(owned=False)).group_by(*order)
+        for each in _NOT_IN_SUMS
+    ]
+    return union_all(sums, *others)
+
+
+def _any_late() -> Statement:
+    one: ColumnElement[int] = literal_column("1")
+    columns = run_lags.c
+    of_all = (columns.owner_type == ALL, columns.owner_id == ALL, *_quarters(columns))
+    late = (HAS_LAG, runs.c.started_at - runs.c.planned_at > bindparam("late"))
+    return union_all(
+        select(one).where(*of_all, columns.bracket >= bindparam("least")),
+        *(select(one).where(*each, *late, *_matching(owned=False)) for each in _NOT_IN_SUMS),
+    ).limit(1)
+
+
+@cache
+def status_statements() -> tuple[Select[Any], ...]:
+    """How many runs there are by status, of all times; a status can come more than once."""
+    # Not the column itself: its own index has them grouped already, and all of them.
+    status = func.coalesce(runs.c.status, "").label("status")
+    others = (
+        select(status, func.count().label("number")).where(*each).group_by(text("1"))
+        for each in _NOT_IN_SUMS
+    )
+    return STATUS_SUMS, *others
+
+
+def failures(filter_: RunFilter) -> Statement:
+    """Id, when made, when planned, error, of the newest (`most`) that ended badly."""
+    of_schedule = ("schedule_id",) if filter_.schedule_id is not None else ()
+    return _failures(filter_.owner is not None, (*of_schedule, *_named(filter_)))
+
+
+@cache
+def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
+    """Of each status by itself, so that no more are read than are wanted: the index has each in
+    the order of time, and not all of them together. Those of one schedule are few, and its own
+    index has them."""
+    error = func.substr(runs.c.error, 1, ERROR_ROOM).label("error")
+
+    def newest(*these: Condition) -> Select[Any]:
+        return (
+            select(runs.c.id, runs.c.created_at, runs.c.planned_at, error)
+            .where(
+                *these,
+                runs.c.created_at >= bindparam("made_since"),
+                *_matching(owned, names),
+            )
+            .order_by(runs.c.created_at.desc(), runs.c.id.desc())
+            .limit(bindparam("most"))
+        )
+
+    if "schedule_id" in names:
+        return newest(runs.c.status.in_([status.value for status in sorted(BAD)]))
+    together = union_all(*(select(newest(is_status(each)).subquery()) for each in sorted(BAD)))
+    return together.order_by(text("created_at DESC"), text("id DESC")).limit(bindparam("most"))
+
+
+def is_status(status: RunStatus) -> Condition:
+    """Written out: an index of a part of the table is of no use to a plan that is made before the
+    status is known."""
+    return runs.c.status == literal_column(f"'{status.value}'")
+
+
+def _matching(owned: bool, names: Sequence[str] = ()) -> Iterator[Condition]:
+    yield bindparam("since", type_=BigInteger) <= PLANNED
+    yield bindparam("until", type_=BigInteger) > PLANNED
+    for name in (*(("owner_type", "owner_id") if owned else ()), *names):
+        yield runs.c[name] == bindparam(name)
+
+
+def _named(filter_: RunFilter) -> tuple[str, ...]:
+    return tuple(name for name in _NAMES if getattr(filter_, name) is not None)
+
+
+def _sums_of(columns: Any) -> Iterator[Condition]:
+    yield columns.owner_type == bindparam("owner_type")
+    yield columns.owner_id == bindparam("owner_id")
+    yield from _quarters(columns)
+
+
+def _quarters(columns: Any) -> Iterator[Condition]:
+    yield columns.quarter >= bindparam("since")
+    yield columns.quarter < bindparam("until")
+
+
+def _sum(column: ColumnElement[int]) -> ColumnElement[int]:
+    """As a whole number: the sum of such is a decimal to some databases, which costs thousands of
+    rows some milliseconds."""
+    return cast(func.sum(column), BigInteger).label("number")
+
+
+def _place(column: ColumnElement[int]) -> ColumnElement[int]:
+    """The number of the bucket: as whole numbers, otherwise they would be divided as decimals."""
+    first, length = (bindparam(name, type_=BigInteger) for name in ("first", "length"))
+    return cast((column - first) // length, BigInteger).label("place")
+
+
+#: Whether any run of a window was late, or may have been: by `late` microseconds, which is in the
+#: bracket `least`.
+ANY_LATE = _any_late()

@@ -1,0 +1,132 @@
+"""Rows that cannot be read, damaged or written by hand: as much of them as can be.
+
+One such row must not hide the others, nor stop the work on them (R2.10). What cannot be read
+stands as a placeholder in the value, and the error says so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from chimes.errors import told
+from chimes.i18n import say
+from chimes.model.change import replace
+from chimes.model.policy import Policy
+from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.sync import pair_of_key
+from chimes.model.target import HttpTarget, SyncTarget
+from chimes.store.codec.schedule import labels_from_plain
+from chimes.store.json_values import EPOCH
+from chimes.store.sql.rows.run import NO_ATTEMPTS, attempts_of, run_of
+from chimes.store.sql.rows.schedule import dependency_of, schedule_of
+from chimes.store.sql.rows.values import (
+    STATUSES,
+    TargetTexts,
+    decode_object,
+    encode,
+    owner_of,
+    policy_of,
+    policy_text,
+    target_of,
+    trigger_of,
+)
+from chimes.store.sql.tables import runs, schedules
+from chimes.triggers import Once
+
+_log = logging.getLogger(__name__)
+
+#: How to try a column, and what stands in its place.
+_Part = tuple[Callable[[Any], object], object]
+
+_COLUMNS = tuple(runs.c.keys())
+_UNREADABLE = TargetTexts()(HttpTarget(url="unreadable:"))
+_TARGET: _Part = (target_of, _UNREADABLE)
+_POLICY: _Part = (policy_of, policy_text(Policy()))
+_OWNER_TYPE: _Part = (lambda word: owner_of(word, "x"), "system")
+_OBJECT: _Part = (decode_object, "{}")
+_SCHEDULE: Mapping[str, _Part] = {
+    "owner_type": _OWNER_TYPE,
+    "trigger": (trigger_of, encode(Once(EPOCH).to_dict())),
+    "target": _TARGET,
+    "policy": _POLICY,
+    "labels": (lambda text: labels_from_plain(decode_object(text)), "{}"),
+    "depends_on": (dependency_of, None),
+    "door_data": _OBJECT,
+    "last_status": (STATUSES.__getitem__, None),
+}
+_RUN: Mapping[str, _Part] = {
+    "owner_type": _OWNER_TYPE,
+    "origin": (Origin, Origin.MANUAL.value),
+    "target": _TARGET,
+    "policy": _POLICY,
+    "status": (STATUSES.__getitem__, RunStatus.FAILED.value),
+    "result": (decode_object, None),
+    "attempts": (attempts_of, NO_ATTEMPTS),
+}
+
+
+def readable_schedule(row: Sequence[Any]) -> Schedule:
+    return schedule_and_damage(row)[0]
+
+
+def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
+    """The schedule, and the names of those of its parts that are placeholders."""
+    try:
+        return schedule_of(row), frozenset()
+    except Exception as error:
+        _log.warning("schedule %s cannot be read: %s", row[0], error)
+        mended, damage = _mended(row, tuple(schedules.c.keys()), _SCHEDULE)
+        message = say(
+            "{parts} of this schedule cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+        # A summary that is lost belongs to no definition.
+        return replace(schedule_of(mended), last_error=str(message)), damage - {"last_status"}
+
+
+def readable_run(row: Sequence[Any]) -> Run:
+    """With the reason `unreadable_row` where a part of it is a placeholder."""
+    try:
+        return run_of(row)
+    except Exception as error:
+        _log.warning("run %s cannot be read: %s", row[0], error)
+        mended, damage = _mended(row, _COLUMNS, _RUN)
+        if "target" in damage:
+            mended[_COLUMNS.index("target")] = _instead_of_target(row)
+        message = say(
+            "{parts} of this run cannot be read: {error}",
+            parts=", ".join(sorted(damage)),
+            error=told(error),
+        )
+        return replace(run_of(mended), error=str(message), reason=Reason.UNREADABLE)
+
+
+def _instead_of_target(row: Sequence[Any]) -> str:
+    """What stands beside it says of which source a task is, and mostly of which collection: who
+    asks for the tasks of a source gets tasks (R4.16)."""
+    kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
+    if kind != "sync":
+        return _UNREADABLE
+    collection = pair_of_key(key or "")[1] or "unreadable"
+    target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
+    return TargetTexts()(target)
+
+
+def _mended(
+    row: Sequence[Any], names: Sequence[str], parts: Mapping[str, _Part]
+) -> tuple[list[Any], frozenset[str]]:
+    values, damage = list(row), set()
+    for place, name in enumerate(names):
+        if name not in parts or values[place] is None:
+            continue
+        read, instead = parts[name]
+        try:
+            read(values[place])
+        except Exception:
+            values[place] = instead
+            damage.add(name)
+    return values, frozenset(damage)

@@ -1,0 +1,160 @@
+"""What rows consist of: moments, JSON text, and the parts that many rows share.
+
+Decoding a trigger, target or policy is memoised by its text: the values are frozen, most
+schedules share their policy, and schedules that fire together often share their trigger.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from chimes.errors import ChimesError
+from chimes.model.access import Owner, OwnerType
+from chimes.model.change import maker
+from chimes.model.policy import Policy
+from chimes.model.run import RunStatus
+from chimes.model.target import Target, TaskTarget
+from chimes.store.codec.schedule import (
+    policy_from_plain,
+    policy_to_plain,
+    target_from_plain,
+    target_to_plain,
+)
+from chimes.store.json_values import EPOCH, MICROSECOND
+from chimes.triggers import Trigger, trigger_from_dict
+from chimes.triggers.zones import UTC_NAME
+
+#: Faster than asking the enumeration each time.
+STATUSES = {status.value: status for status in RunStatus}
+
+_TASK = {"kind", "name", "args"}
+_make_task_target = maker(TaskTarget)
+
+Value = str | int | float | None
+Values = tuple[Value, ...]
+
+_first_value = json.JSONDecoder().raw_decode
+_dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def encode(value: object) -> str:
+    return clean(_dumps(value))
+
+
+def encode_object(value: Mapping[str, object]) -> str:
+    return encode(dict(value)) if value else "{}"
+
+
+def _loads(text: str) -> object:
+    """`json.loads` of what we have written ourselves, without its preparations."""
+    try:
+        value, end = _first_value(text)
+    except ValueError:
+        end = -1
+    return value if end == len(text) else json.loads(text)
+
+
+def decode_object(text: str) -> dict[str, object]:
+    decoded = {} if text == "{}" else _loads(text)
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+def clean(text: str) -> str:
+    """Half a surrogate pair, as a broken receiver may send, cannot be stored; it must not keep a
+    verdict from being written either."""
+    if "\0" in text:
+        # Nor can this one, on PostgreSQL.
+        text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def micros(moment: datetime) -> int:
+    return (moment - EPOCH) // MICROSECOND
+
+
+def maybe_micros(moment: datetime | None) -> int | None:
+    return None if moment is None else (moment - EPOCH) // MICROSECOND
+
+
+# The times of a run are mostly the same, and those of a crowd are everybody's.
+@lru_cache(maxsize=2048)
+def moment_of(value: int) -> datetime:
+    return EPOCH + timedelta(0, 0, value)
+
+
+def maybe_moment(value: int | None) -> datetime | None:
+    return None if value is None else moment_of(value)
+
+
+@lru_cache(maxsize=4096)
+def owner_of(owner_type: str, owner_id: str) -> Owner:
+    return Owner(type=OwnerType(owner_type), id=owner_id)
+
+
+@lru_cache(maxsize=4096)
+def trigger_of(text: str) -> Trigger:
+    return trigger_from_dict(json.loads(text))
+
+
+_ITS_ZONE = '"timezone":"'
+
+
+def zone_in(text: str) -> str | None:
+    """The zone of a trigger, without making one of it; None where it cannot be read. There are
+    thousands at a time, and most are plain: then their zone is cut out of the text."""
+    if "TZ=" not in text and '"exclude"' not in text and text.startswith('{"kind":'):
+        _, found, rest = text.partition(_ITS_ZONE)
+        return rest.partition('"')[0] if found else UTC_NAME
+    try:
+        plain = json.loads(text)
+        if "TZ=" in plain.get("expression", ""):
+            return trigger_of(text).zone
+        zone = plain.get("timezone", UTC_NAME)
+    except (ValueError, AttributeError, TypeError, ChimesError):
+        return None
+    return zone if isinstance(zone, str) else None
+
+
+@lru_cache(maxsize=4096)
+def target_of(text: str) -> Target:
+    plain = _loads(text)
+    # The arguments of tasks differ from run to run, so these are read all the time.
+    if isinstance(plain, dict) and plain.keys() == _TASK and plain["kind"] == "task":
+        name, args = plain["name"], plain["args"]
+        if isinstance(name, str) and isinstance(args, dict):
+            return _make_task_target(name, args, "task")
+    return target_from_plain(plain)
+
+
+# As many as targets: who is told is part of a policy, and often differs.
+@lru_cache(maxsize=4096)
+def policy_of(text: str) -> Policy:
+    return policy_from_plain(json.loads(text))
+
+
+@lru_cache(maxsize=4096)
+def policy_text(policy: Policy) -> str:
+    return encode(policy_to_plain(policy))
+
+
+class TargetTexts:
+    """Encodes the targets of one batch, each object once: the runs of a schedule share its own.
+    Keyed by identity, because a target with headers has no hash."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[Target, str]] = {}
+
+    def __call__(self, target: Target) -> str:
+        known = self._known.get(id(target))
+        if known is None:
+            return self.learn(target, encode(target_to_plain(target)))
+        return known[1]
+
+    def learn(self, target: Target, text: str) -> str:
+        # Kept beside its text, so that no other object gets its identity meanwhile.
+        self._known[id(target)] = (target, text)
+        return text

@@ -1,5 +1,0 @@
-"""HTTP callbacks: one attempt is one request, to a checked address, within one deadline."""
-
-from chimes.targets.http_callback.runner import HttpCallback
-
-__all__ = ["HttpCallback"]

@@ -1,0 +1,1 @@
+"""Child processes shared by Python tasks and sync tasks: start, read, stop."""

@@ -1,0 +1,316 @@
+"""The worker's side of a process that carries out one attempt (F18, F66).
+
+Each has a session, and so a process group, of its own. Nothing is forked from the worker and
+nothing is pickled: the process is started afresh and told over a socket what to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Generic, TypeVar
+
+from chimes.i18n import say
+from chimes.targets.process.channel import MAX_LINE, LineSplitter, RunLog
+from chimes.targets.process.tree import kill_descendants
+
+# @@ Starting a process and learning of its end without taking its number away.
+
+#: Not for code that is none of ours: where the store is, and the key to everything.
+PRIVATE_VARIABLES = ("CHIMES_STORE", "CHIMES_ADMIN_TOKEN")
+
+
+def environment_for_others() -> dict[str, str]:
+    """Of a process that carries out an operator's own code."""
+    return {name: value for name, value in os.environ.items() if name not in PRIVATE_VARIABLES}
+
+
+def spawned(module: str, channel: int, lifeline: int, *, private: bool) -> subprocess.Popen[bytes]:
+    """Call it on the event loop's thread, which lives as long as the worker: the kernel's signal
+    at the death of a parent comes when the parent's *thread* ends. `private`: without the
+    variables that are the node's own business."""
+    return subprocess.Popen(  # noqa: S603 - a module of ours
+        [sys.executable, "-m", module, str(channel), str(lifeline), str(os.getpid())],
+        env=environment_for_others() if private else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        bufsize=0,
+        pass_fds=(channel, lifeline),
+        start_new_session=True,
+    )
+
+
+def watch_exit(process: subprocess.Popen[bytes], exited: asyncio.Future[None]) -> None:
+    """Resolves `exited` when the process has ended. It stays a zombie until it is waited for, so
+    its number, which is its group's, cannot come to mean another process meanwhile."""
+    loop = asyncio.get_running_loop()
+    if not hasattr(os, "pidfd_open"):
+        _watch_in_thread(process, exited, loop)
+        return
+    descriptor = os.pidfd_open(process.pid)
+
+    def ended() -> None:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)
+        _resolve(exited)
+
+    loop.add_reader(descriptor, ended)
+
+
+def _watch_in_thread(
+    process: subprocess.Popen[bytes],
+    exited: asyncio.Future[None],
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    def wait() -> None:
+        if hasattr(os, "waitid"):
+            os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        else:
+            process.wait()
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(_resolve, exited)
+
+    threading.Thread(target=wait, name=f"chimes-process-{process.pid}", daemon=True).start()
+
+
+def _resolve(exited: asyncio.Future[None]) -> None:
+    if not exited.done():
+        exited.set_result(None)
+
+
+# @@ Reading what a process says, whatever it says: bounded memory, never a full pipe.
+
+
+class LineReader(LineSplitter, asyncio.Protocol):
+    """The same, of a pipe or a socket."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(limit)
+        #: Resolved at the end of the stream.
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.ended()
+        if not self.closed.done():
+            self.closed.set_result(None)
+
+
+class Output(LineReader):
+    """Standard output or error: each line is one of the run's log."""
+
+    def __init__(self, log: RunLog, level: str) -> None:
+        super().__init__(MAX_LINE)
+        self._log = log
+        self._level = level
+
+    def wanted(self) -> bool:
+        return not self._log.full()
+
+    def take(self, line: bytes, *, whole: bool) -> None:
+        text = line.decode(errors="replace").rstrip("\r")
+        self._log.line(self._level, text)
+
+
+class Messages(LineReader):
+    """The socket: only whole lines mean anything."""
+
+    def __init__(self, limit: int, on_line: Callable[[bytes], None]) -> None:
+        super().__init__(limit)
+        self._on_line = on_line
+
+    def take(self, line: bytes, *, whole: bool) -> None:
+        if whole:
+            self._on_line(line)
+
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A")
+
+#: How long a process may go on after SIGTERM, or after its answer. Less than the engine's patience
+#: with a target that was told to stop.
+GRACE = 3.0
+#: How long the pipes of a process that has ended may stay open, if somebody else has them, and
+#: how long those that were killed with it may take to end.
+DRAIN = 1.0
+
+
+class Child(Generic[A]):
+    """The process of one attempt, from its start until nothing is left of it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        channel: socket.socket,
+        lifeline: int,
+        log: RunLog,
+        heard: Callable[[bytes], A | None],
+    ) -> None:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._out, self._err, self._channel = process.stdout, process.stderr, channel
+        #: The end of a pipe that only this worker has: closed, also by the worker's own death, it
+        #: has the kernel kill the group.
+        self._lifeline = lifeline
+        self._log = log
+        self._heard = heard
+        self._pipes: list[asyncio.BaseTransport] = []
+        self._readers: list[LineReader] = []
+        loop = asyncio.get_running_loop()
+        self.exited: asyncio.Future[None] = loop.create_future()
+        self.answered: asyncio.Future[A] = loop.create_future()
+        #: `end` was called.
+        self.ended = False
+
+    @classmethod
+    def started(
+        cls,
+        module: str,
+        log: RunLog,
+        heard: Callable[[bytes], A | None],
+        *,
+        private: bool = False,
+    ) -> Child[A]:
+        """Raises OSError if the machine gives no process. `heard` is given each line that comes
+        over the socket, and returns the answer when that is one; it may raise ValueError, KeyError,
+        TypeError or AttributeError for what is no message: a task may have found the socket."""
+        ours, theirs = socket.socketpair()
+        other_end, lifeline = os.pipe()
+        try:
+            process = spawned(module, theirs.fileno(), other_end, private=private)
+        except BaseException:
+            ours.close()
+            os.close(lifeline)
+            raise
+        finally:
+            theirs.close()
+            os.close(other_end)
+        return cls(process, ours, lifeline, log, heard)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, or minus the signal that ended it."""
+        return self._process.returncode
+
+    @property
+    def running(self) -> bool:
+        return not self.exited.done() and not self.answered.done()
+
+    async def connect(self, request: bytes, *, longest: int) -> None:
+        """Tells it what to do. Its messages have at most `longest` bytes. Raises OSError, and ends
+        it, if this worker has too much open."""
+        try:
+            await self._connect(request, longest)
+        except OSError:
+            self._signal(signal.SIGKILL)
+            self._process.wait()
+            self._close()
+            for end in (self._out, self._err, self._channel):
+                end.close()
+            raise
+
+    async def wait(self, seconds: float, *others: asyncio.Future[None]) -> None:
+        """Until it has answered or ended, or the time is over, or one of the others is done."""
+        ends: list[asyncio.Future[A] | asyncio.Future[None]] = [self.answered, self.exited, *others]
+        await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+
+    async def end(self, *, grace: float = GRACE, all_below: bool = False) -> None:
+        """Nothing of the process group is left after this, and all that it said has been read.
+        `all_below`: nor of what has left the group, if the process itself is there still."""
+        self.ended = True
+        told = self.running
+        if told:
+            self._signal(signal.SIGTERM)
+        await asyncio.wait((self.exited,), timeout=grace)
+        if not told and not self.exited.done():
+            self._log.remark("warning", say("the process did not end after its result: killed"))
+        if all_below and not self.exited.done():
+            kill_descendants(self._process.pid)
+        # Also when it has ended: those that it started have not (F66).
+        self._signal(signal.SIGKILL)
+        await asyncio.wait((self.exited,), timeout=GRACE)
+        if self.exited.done():
+            # Only now is its number free for others: no signal above can have hit them.
+            self._process.wait()
+            await self._group_gone()
+        else:
+            # Not even SIGKILL ends what hangs in the kernel, on a dead disk for instance.
+            logger.error("a task's process cannot be killed", extra={"pid": self._process.pid})
+        await asyncio.wait([reader.closed for reader in self._readers], timeout=DRAIN)
+        self._close()
+
+    async def _group_gone(self) -> None:
+        """A process ends a moment after it was killed. Not waited for longer than that: where
+        nobody reaps orphans, as in a container without an init, they stay as zombies."""
+        for _ in range(20):
+            try:
+                os.killpg(self._process.pid, 0)
+            except ProcessLookupError:
+                return
+            except PermissionError:
+                pass
+            await asyncio.sleep(DRAIN / 20)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    async def _connect(self, request: bytes, longest: int) -> None:
+        loop = asyncio.get_running_loop()
+        watch_exit(self._process, self.exited)
+        for pipe, level in ((self._out, "info"), (self._err, "error")):
+            reader = Output(self._log, level)
+            transport, _ = await loop.connect_read_pipe(partial(_same, reader), pipe)
+            self._pipes.append(transport)
+            self._readers.append(reader)
+        messages = Messages(longest, self._take)
+        channel, _ = await loop.create_unix_connection(lambda: messages, sock=self._channel)
+        self._pipes.append(channel)
+        self._readers.append(messages)
+        channel.write(request)
+
+    def _close(self) -> None:
+        for transport in self._pipes:
+            transport.close()
+        os.close(self._lifeline)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            answer = self._heard(line)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return
+        if answer is not None and not self.answered.done():
+            self.answered.set_result(answer)
+
+
+def _same(reader: LineReader) -> LineReader:
+    return reader
+
+
+async def surely(work: Coroutine[object, object, None]) -> bool:
+    """Done to its end, also if the caller is cancelled meanwhile; whether it was. For what is
+    bounded and would leave something behind if it were not done."""
+    task = asyncio.ensure_future(work)
+    canceled = False
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError:
+            canceled = True
+    task.result()
+    return canceled

@@ -1,0 +1,138 @@
+"""What came of an attempt: from a return value or an exception to an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from chimes.i18n import say
+from chimes.model.run import AttemptEnd, Outcome
+from chimes.targets.process.sanitize import ERROR_LIMIT, described, shown, storable
+from chimes.targets.process.sanitize import trace_of as trace_outside
+from chimes.triggers.duration import parse_duration
+
+# @@ What a task may raise to say more than "it failed".
+
+
+class Retry(Exception):
+    """Try again, `after` this time instead of the task's own back-off: seconds, a timedelta, or
+    text such as `90s`. It counts as a failed attempt: the task's `retries` are the limit."""
+
+    def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
+        super().__init__(message or say("the task asked to be tried again"))
+        if isinstance(after, int | float):
+            after = timedelta(seconds=after)
+        self.after = None if after is None else parse_duration(after, allow_zero=True)
+
+
+class Reject(Exception):
+    """No further attempt can do better: the run fails at once."""
+
+
+#: The same, under the name that other queues use.
+Permanent = Reject
+
+
+class Cancel(BaseException):
+    """Ends the run as canceled. `Context.check_canceled` raises it; a task may do so itself.
+
+    No `Exception`, so that a task's own `except Exception` lets it pass, as with
+    `asyncio.CancelledError`."""
+
+
+RESULT_LIMIT = 1024 * 1024
+
+_OWN_FOLDER = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskError:
+    """What an `on_failure` handler is told."""
+
+    message: str
+    #: Stable word for the kind of failure: `exception`, `timeout`, `crashed`, …
+    code: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+#: What most tasks return.
+_NOTHING = Outcome(end=AttemptEnd.SUCCEEDED, result={"value": None})
+
+
+def outcome_of_value(value: object) -> Outcome:
+    """A task's return value becomes `{"value": …}`, if JSON has a form for it."""
+    if value is None:
+        return _NOTHING
+    if value is True or value is False:
+        return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
+    if inspect.iscoroutine(value):
+        value.close()
+        return failed(
+            "bad_result", say("the function returned a coroutine: declare it `async def`")
+        )
+    try:
+        text = json.dumps(to_jsonable_python(value), allow_nan=False)
+    except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
+        return failed(
+            "bad_result", say("the return value has no form in JSON: {error}", error=str(error))
+        )
+    if len(text) > RESULT_LIMIT:
+        return failed(
+            "result_too_large",
+            say(
+                "the return value is {size} bytes of JSON, more than {most}",
+                size=len(text),
+                most=RESULT_LIMIT,
+            ),
+        )
+    return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": storable(json.loads(text))})
+
+
+def outcome_of_exception(error: BaseException) -> Outcome:
+    if isinstance(error, Cancel):
+        text = described(error) if str(error) else ""
+        return Outcome(end=AttemptEnd.CANCELED, code="canceled_by_task", error=text)
+    if isinstance(error, Retry):
+        return Outcome(
+            end=AttemptEnd.FAILED,
+            retryable=True,
+            code="retry_asked",
+            error=described(error),
+            retry_in=error.after,
+        )
+    if isinstance(error, Reject):
+        return failed("rejected", described(error))
+    return failed("exception", described(error), retryable=True)
+
+
+def outcome_of_timeout(timeout: timedelta) -> Outcome:
+    return Outcome(
+        end=AttemptEnd.TIMEOUT,
+        retryable=True,
+        error=say("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
+        code="timeout",
+    )
+
+
+def failed(code: str, error: str, *, retryable: bool = False) -> Outcome:
+    return Outcome(
+        end=AttemptEnd.FAILED, retryable=retryable, code=code, error=shown(error, ERROR_LIMIT)
+    )
+
+
+def trace_of(error: BaseException) -> str:
+    """The traceback from the task's own code on."""
+    return trace_outside(error, _OWN_FOLDER)
+
+
+def deserves_trace(error: BaseException) -> bool:
+    """Not what a task raises on purpose to say what is to become of its run."""
+    return not isinstance(error, Cancel | Retry | Reject | asyncio.CancelledError)

@@ -1,0 +1,1 @@
+"""Telegram bot: create and manage schedules from a chat."""

@@ -1,0 +1,196 @@
+"""From what was written to what is wanted; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Literal
+from zoneinfo import ZoneInfo
+
+from chimes.i18n import Wording, joined, say
+from chimes.language.description import describe
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.retelling import retold
+from chimes.triggers import Every, Once, format_duration_go
+
+_COMMAND = re.compile(r"/([A-Za-z0-9_]{1,64})(?:@([A-Za-z0-9_]+))?(?:\s+|$)(.*)", re.DOTALL)
+
+
+class Verb(StrEnum):
+    CREATE = "schedule"
+    LIST = "schedules"
+    RUNS = "schedule_runs"
+    PAUSE = "schedule_pause"
+    RESUME = "schedule_resume"
+    RUN = "schedule_run"
+    DELETE = "schedule_delete"
+    SNOOZE = "schedule_snooze"
+    #: Only by a button: a run that has no schedule.
+    RETRY = "run_again"
+    #: Only by a button: what a message tells is dealt with.
+    DONE = "done"
+    START = "start"
+    LINK = "link"
+    UNLINK = "unlink"
+    LANGUAGE = "language"
+    TIMEZONE = "timezone"
+    HELP = "help"
+    #: Words without a command.
+    WORDS = "words"
+    UNKNOWN = "unknown"
+
+    @property
+    def changes(self) -> bool:
+        """Whether doing it much later than it was asked for may surprise (S58)."""
+        return self not in (Verb.LIST, Verb.RUNS, Verb.HELP, Verb.UNKNOWN)
+
+
+_BY_BUTTON_OR_NONE = (Verb.WORDS, Verb.UNKNOWN, Verb.DONE)
+_NAMES = {verb.value: verb for verb in Verb if verb not in _BY_BUTTON_OR_NONE} | {
+    # Other names of the seed's users.
+    "schedule_disable": Verb.PAUSE,
+    "schedule_enable": Verb.RESUME,
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    verb: Verb
+    argument: str = ""
+    #: As it was written, for an answer.
+    name: str = ""
+    #: The bot that was meant, where one was named.
+    bot: str = ""
+
+
+def read_command(text: str) -> Command:
+    found = _COMMAND.fullmatch(text.strip())
+    if found is None:
+        return Command(verb=Verb.WORDS, argument=text.strip())
+    name = found[1].lower()
+    return Command(
+        verb=_NAMES.get(name, Verb.UNKNOWN),
+        argument=found[3].strip(),
+        name=name,
+        bot=found[2] or "",
+    )
+
+
+# @@ In which language the bot answers, and what it says more than once.
+#
+# Where users of the seed know a sentence by heart (`Schedule created: <id>`), the catalogues have
+# it beside the chat's own language: what they built on it goes on working.
+
+Language = Literal["en", "th", "zh"]
+LANGUAGES: tuple[Language, ...] = ("en", "th", "zh")
+
+#: Can be read as it stands, in every language.
+EXAMPLE = say("every weekday at 9:00 summarise the news")
+FAILED = say("That did not work because of a fault here. Please try again.")
+HELP = say(
+    "Write when and what, for example:\n{example}\n\n"
+    "/schedule <words> – make a schedule\n/schedules – list them\n"
+    "/schedule_runs <id> – what became of one\n/schedule_pause <id>\n/schedule_resume <id>\n"
+    "/schedule_run <id> – run it now\n/schedule_delete <id>\n"
+    "/language en|th|zh\n/timezone Asia/Bangkok",
+    example=EXAMPLE,
+)
+
+
+def parse_error(message: str) -> Wording:
+    return say("Schedule parse error: {message}", message=message)
+
+
+def language_of(code: str) -> Language | None:
+    """From a tag such as `th`, `zh-hans` or `en-US`."""
+    found = code.partition("-")[0].partition("_")[0].lower()
+    return next((each for each in LANGUAGES if each == found), None)
+
+
+def language_of_text(text: str) -> Language | None:
+    """By its script; Latin letters say nothing."""
+    if any("\u0e00" <= char <= "\u0e7f" for char in text):
+        return "th"
+    return "zh" if any("\u4e00" <= char <= "\u9fff" for char in text) else None
+
+
+# @@ How schedules and runs look in a chat; pure.
+
+#: C10, in the words of the seed.
+_STATUSES = {
+    RunStatus.SUCCEEDED: "completed",
+    RunStatus.TIMEOUT: "failed",
+    RunStatus.UNKNOWN: "failed",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    text: str
+    chat_id: str
+
+
+def created_text(schedule: Schedule, language: Language, *, zone: str) -> Wording:
+    """`Schedule created`, and what was understood: nobody has to trust a guess. `zone`: of the
+    words, also where an interval has none of its own."""
+    trigger = schedule.trigger
+    lines: list[str] = [
+        say("Schedule created: {id}", id=schedule.id),
+        describe(trigger, language),
+    ]
+    if isinstance(trigger, Once):
+        lines += ["type=one_time", f"run_at={_iso(trigger.instant)}"]
+    else:
+        lines.append("type=cron")
+        if isinstance(trigger, Every):
+            lines.append(f"cron=@every {format_duration_go(trigger.every)}")
+        else:
+            lines.append(f"cron={trigger.expression}")
+    lines.append(f"timezone={zone}")
+    lines.append(f"next_run_at={_iso(schedule.next_run_at)}")
+    return joined("\n", lines)
+
+
+def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) -> Wording:
+    lines: list[str] = [say("Schedules:")]
+    for schedule in schedules:
+        lines += [
+            "",
+            f"{schedule.id} · {schedule.name}",
+            f"  {describe(schedule.trigger, language)}",
+        ]
+        lines.append(joined("  ", ("", _state_text(schedule))))
+    if more:
+        lines += ["", say("… and more")]
+    return joined("\n", lines)
+
+
+def _state_text(schedule: Schedule) -> Wording:
+    if schedule.next_run_at is not None and schedule.enabled:
+        return say("next {at}", at=local(schedule.next_run_at, schedule.trigger.zone))
+    return say("done") if schedule.enabled else say("paused")
+
+
+def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Wording:
+    if not runs:
+        return say("No runs yet: {id}", id=schedule.id)
+    lines: list[str] = [say("Runs of {id}:", id=schedule.id)]
+    for run in runs:
+        status = _STATUSES.get(run.status, run.status.value)
+        at = run.started_at or run.planned_at
+        lines.append(f"{status} · {local(at, schedule.trigger.zone)} · {run.id}")
+        if run.error:
+            lines.append(f"  {retold(run.error, language)[:200]}")
+    return joined("\n", lines)
+
+
+def local(moment: datetime, zone: str) -> str:
+    return f"{moment.astimezone(ZoneInfo(zone)):%Y-%m-%d %H:%M} {zone}"
+
+
+def _iso(moment: datetime | None) -> str:
+    return moment.isoformat() if moment else "-"

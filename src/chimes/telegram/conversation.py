@@ -1,0 +1,580 @@
+"""One update from a chat: who speaks, what is wanted, what is answered.
+
+Everything goes through the services, so that access, quotas and audit hold here as on every other
+door.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from chimes.errors import (
+    AlreadyExists,
+    ChimesError,
+    Conflict,
+    InvalidInput,
+    InvalidTrigger,
+    NeedsClarification,
+    NotAllowed,
+    NotFound,
+    QuotaExceeded,
+    StoreError,
+)
+from chimes.i18n import Wording, in_language, joined, say
+from chimes.language import parse
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import Schedule
+from chimes.services.audit import entry
+from chimes.services.notifications import MessageService
+from chimes.services.preferences import PreferenceService
+from chimes.services.prompts import prompt_draft, run_id_for, short_id_for
+from chimes.services.runs import RunService
+from chimes.services.schedules import ScheduleService
+from chimes.store.port import Store
+from chimes.telegram.commands import (
+    EXAMPLE,
+    FAILED,
+    HELP,
+    Command,
+    Language,
+    Reply,
+    Verb,
+    created_text,
+    language_of,
+    language_of_text,
+    list_text,
+    local,
+    parse_error,
+    read_command,
+    runs_text,
+)
+from chimes.telegram.links import Chat, Links
+from chimes.telegram.updates import Incoming
+from chimes.triggers.zones import parse_zone
+
+# @@ A limit on what happens within any minute, counted exactly, in this process.
+
+MINUTE = timedelta(minutes=1)
+_MOST_CHATS = 10_000
+
+
+class MinuteWindow:
+    """The bucket that nodes share lets through a burst and what comes in meanwhile; this one sees
+    to it that a chat gets no more than its number in any minute (R1.37)."""
+
+    def __init__(self, per_minute: int) -> None:
+        self._per_minute = per_minute
+        self._seen: OrderedDict[str, deque[datetime]] = OrderedDict()
+
+    def wait(self, chat_id: str, now: datetime) -> timedelta | None:
+        """None: it may go on, and was counted; otherwise when it may."""
+        seen = self._seen.setdefault(chat_id, deque())
+        self._seen.move_to_end(chat_id)
+        while seen and now - seen[0] >= MINUTE:
+            seen.popleft()
+        if len(seen) >= self._per_minute:
+            return seen[0] + MINUTE - now
+        seen.append(now)
+        while len(self._seen) > _MOST_CHATS:
+            self._seen.popitem(last=False)
+        return None
+
+
+# @@ Who speaks in a chat, and whether it is listened to.
+
+DOOR = "telegram"
+#: After this time nothing is changed because of an old message (S58).
+TOO_OLD = timedelta(minutes=10)
+#: One `Unauthorized chat` an hour for each stranger (S56).
+_STRANGERS = 1 / 3600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settled:
+    """What came of an update: for the chat, and for the record."""
+
+    replies: tuple[Reply, ...] = ()
+    event: str = "ignored"
+    command: str = ""
+    ok: bool = True
+    #: Shown to the one who pressed a button.
+    notice: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Speaker:
+    """On whose behalf, and in which language, an update is dealt with."""
+
+    chat: Chat
+    actor: Actor
+    language: Language
+    zone: str
+    update_id: int
+    sender_id: str
+    now: datetime
+
+    @property
+    def actors(self) -> tuple[Actor, ...]:
+        """A chat that acts for a user still has what it made before."""
+        own = Owner(type=OwnerType.CHAT, id=self.chat.id)
+        if self.actor.owner == own:
+            return (self.actor,)
+        return (self.actor, replace(self.actor, owner=own))
+
+
+class Doorkeeper:
+    def __init__(
+        self,
+        store: Store,
+        links: Links,
+        preferences: PreferenceService,
+        *,
+        allowed: Collection[str],
+        per_minute: int,
+        default_zone: str,
+    ) -> None:
+        self._store = store
+        self._links = links
+        self._preferences = preferences
+        self._allowed = frozenset(allowed)
+        self._per_minute = per_minute
+        self._window = MinuteWindow(per_minute)
+        self._default_zone = default_zone
+
+    def knows(self, chat_id: str) -> bool:
+        return chat_id in self._allowed
+
+    async def turn_away(self, incoming: Incoming) -> Settled:
+        """A stranger: told once an hour, and then on record (S56)."""
+        bucket = f"telegram:stranger:{incoming.chat_id}"
+        taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
+        replies: tuple[Reply, ...] = ()
+        if taken.granted and not incoming.second_hand:
+            replies = (Reply(chat_id=incoming.chat_id, text=str(say("Unauthorized chat"))),)
+        return Settled(replies=replies, event="unauthorized", ok=False)
+
+    async def admit(self, incoming: Incoming) -> Speaker | Settled:
+        """The speaker, or how the matter ends without one."""
+        chat = await self._links.chat(incoming.chat_id)
+        if incoming.second_hand or (chat.user_id and incoming.sender_id != chat.user_id):
+            return Settled(event="not_listened_to", ok=False)
+        speaker = await self._speaker(incoming, chat)
+        return await self._too_many(speaker) or speaker
+
+    async def _speaker(self, incoming: Incoming, chat: Chat) -> Speaker:
+        owner = chat.acts_for
+        own = await self._preferences.of(owner)
+        language = (
+            language_of(chat.language)
+            or language_of(own.language or "")
+            or language_of(incoming.language_code)
+            or language_of_text(incoming.text)
+            or "en"
+        )
+        return Speaker(
+            chat=chat,
+            actor=Actor(owner=owner, role=Role.MEMBER, door=DOOR, address=f"chat:{chat.id}"),
+            language=language,
+            zone=chat.timezone or own.timezone or self._default_zone,
+            update_id=incoming.update_id,
+            sender_id=incoming.sender_id,
+            now=await self._store.now(),
+        )
+
+    async def _too_many(self, speaker: Speaker) -> Settled | None:
+        """R1.37: across all nodes. The first refusal is said, the rest is silence."""
+        name, rate = f"telegram:chat:{speaker.chat.id}", self._per_minute / 60
+        wait = self._window.wait(speaker.chat.id, speaker.now)
+        if wait is None:
+            taken = await self._store.take_tokens(name, rate=rate, burst=self._per_minute)
+            if taken.granted:
+                return None
+            wait = taken.wait
+        told = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
+        replies: tuple[Reply, ...] = ()
+        if told.granted:
+            busy = say(
+                "Too many messages; try again in {seconds} s.",
+                seconds=max(1, round(wait.total_seconds())),
+            )
+            text = in_language(busy, speaker.language)
+            replies = (Reply(chat_id=speaker.chat.id, text=text),)
+        return Settled(replies=replies, event="rate_limited", ok=False)
+
+
+def too_old(incoming: Incoming, now: datetime) -> bool:
+    return incoming.sent_at is not None and now - incoming.sent_at > TOO_OLD
+
+
+# @@ What chats asked for, and what they were refused, in the audit (R1.36).
+
+PREVIEW = 60
+
+
+async def note_command(store: Store, speaker: Speaker, command: Command, settled: Settled) -> None:
+    """Beside what the services write about what was done."""
+    # A code that links the chat is a secret.
+    secret = command.verb in (Verb.LINK, Verb.START)
+    note = entry(
+        speaker.actor,
+        "telegram_command",
+        "chat",
+        speaker.chat.id,
+        at=speaker.now,
+        owner=speaker.actor.owner,
+        changes={
+            "update_id": speaker.update_id,
+            "command": settled.command,
+            "arg_preview": "" if secret else command.argument[:PREVIEW],
+            "ok": settled.ok,
+        },
+        allowed=settled.ok,
+    )
+    await store.append_audit(note)
+
+
+async def note_refusal(
+    store: Store, chat_id: str, update_id: int, event: str, now: datetime
+) -> None:
+    """Of a stranger, or of one who asks too much: as often as they are told so."""
+    chat = Owner(type=OwnerType.CHAT, id=chat_id)
+    actor = Actor(owner=chat, role=Role.VIEWER, door=DOOR, address=f"chat:{chat_id}")
+    changes = {"update_id": update_id, "command": event, "arg_preview": "", "ok": False}
+    note = entry(
+        actor, "refused", "chat", chat_id, at=now, owner=chat, changes=changes, allowed=False
+    )
+    await store.append_audit(note)
+
+
+_log = logging.getLogger("chimes.telegram")
+SNOOZE = timedelta(hours=1)
+LISTED = 20
+RUNS_LISTED = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Services:
+    store: Store
+    schedules: ScheduleService
+    runs: RunService
+    preferences: PreferenceService
+
+
+#: Reads the data of a button in a chat: what is wanted with which object; None: not one of ours.
+ReadButton = Callable[[str, str], tuple[Verb, str] | None]
+
+
+class Conversation:
+    def __init__(
+        self,
+        services: Services,
+        *,
+        allowed: Collection[str],
+        per_minute: int,
+        policy: Policy,
+        default_zone: str,
+        read_button: ReadButton,
+        username: Callable[[], Awaitable[str]],
+        bot_id: str = "",
+    ) -> None:
+        """`policy`: of prompts; `username`: the bot's own, empty while nobody knows it."""
+        self._services = services
+        self._store = services.store
+        self._schedules = services.schedules
+        self._runs = services.runs
+        self._messages = MessageService(services.store)
+        self.links = Links(services.store)
+        self._door = Doorkeeper(
+            services.store,
+            self.links,
+            services.preferences,
+            allowed=allowed,
+            per_minute=per_minute,
+            default_zone=default_zone,
+        )
+        self._policy = policy
+        self._read_button = read_button
+        self.username = username
+        self._bot_id = bot_id
+        self._verbs: Mapping[Verb, Callable[[Speaker, str], Awaitable[str]]] = {
+            Verb.CREATE: self._create,
+            Verb.LIST: self._list,
+            Verb.RUNS: self._list_runs,
+            Verb.PAUSE: self._pause,
+            Verb.RESUME: self._resume,
+            Verb.RUN: self._run,
+            Verb.DELETE: self._delete,
+            Verb.SNOOZE: self._snooze,
+            Verb.RETRY: self._retry,
+            Verb.DONE: self._done,
+            Verb.START: self._start,
+            Verb.LINK: self._link,
+            Verb.UNLINK: self._unlink,
+            Verb.LANGUAGE: self._set_language,
+            Verb.TIMEZONE: self._set_zone,
+            Verb.HELP: self._help,
+        }
+
+    async def handle(self, incoming: Incoming) -> Settled:
+        """Never raises for what somebody wrote; a store that cannot answer is raised, so that the
+        update comes again."""
+        if not self._door.knows(incoming.chat_id):
+            return await self._refused(incoming, await self._door.turn_away(incoming))
+        speaker = await self._door.admit(incoming)
+        if isinstance(speaker, Settled):
+            return await self._refused(incoming, speaker)
+        command = self._wanted(incoming)
+        if command is None or not await self._is_meant(command):
+            return Settled(event="ignored", notice=in_language(say("Not found"), speaker.language))
+        if command.verb.changes and too_old(incoming, speaker.now):
+            late = say("This came too late to be carried out. Send it again if you still want it.")
+            return self._settled(speaker, command, late, ok=False)
+        return await self._carried_out(speaker, command)
+
+    def knows(self, chat_id: str) -> bool:
+        """Whether the chat is one of those that are answered."""
+        return self._door.knows(chat_id)
+
+    async def _refused(self, incoming: Incoming, settled: Settled) -> Settled:
+        if settled.replies:
+            now = await self._store.now()
+            chat_id, update_id = incoming.chat_id, incoming.update_id
+            await note_refusal(self._store, chat_id, update_id, settled.event, now)
+        return settled
+
+    async def _is_meant(self, command: Command) -> bool:
+        """In a group with several bots a command names its own."""
+        if not command.bot:
+            return True
+        own = await self.username()
+        return not own or command.bot.lower() == own.lower()
+
+    def _wanted(self, incoming: Incoming) -> Command | None:
+        if incoming.button is not None:
+            found = self._read_button(incoming.button, incoming.chat_id)
+            if found is None:
+                return None
+            return Command(verb=found[0], argument=found[1], name=found[0].value)
+        command = read_command(incoming.text)
+        if command.verb is Verb.WORDS and not incoming.private:
+            # In a group people talk to each other.
+            return None
+        return command
+
+    async def _carried_out(self, speaker: Speaker, command: Command) -> Settled:
+        ok = True
+        text: str
+        try:
+            if command.verb is Verb.UNKNOWN:
+                text = say("I do not know /{name}. /help lists what I can do.", name=command.name)
+                ok = False
+            elif command.verb is Verb.WORDS:
+                text = await self._create(speaker, command.argument)
+            else:
+                text = await self._verbs[command.verb](speaker, command.argument)
+        except StoreError:
+            raise
+        except ChimesError as error:
+            text, ok = self._told(error, command), False
+        except Exception:
+            _log.exception("an update could not be dealt with")
+            text, ok = FAILED, False
+        settled = self._settled(speaker, command, text, ok=ok)
+        await note_command(self._store, speaker, command, settled)
+        return settled
+
+    def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> Settled:
+        """`text` is said in the language of the chat."""
+        answer = in_language(text, speaker.language)
+        return Settled(
+            replies=(Reply(chat_id=speaker.chat.id, text=answer),),
+            event="command",
+            command=command.name or command.verb.value,
+            ok=ok,
+        )
+
+    def _told(self, error: ChimesError, command: Command) -> Wording:
+        argument = command.argument.split(maxsplit=1)[0] if command.argument else ""
+        match error:
+            case NeedsClarification():
+                wrong = parse_error(error.message)
+                if not error.examples:
+                    return wrong
+                return joined("\n", (wrong, say("For example:"), *error.examples))
+            case NotFound() | NotAllowed():
+                return say("Schedule not found: {id}", id=argument[:PREVIEW])
+            case QuotaExceeded():
+                return say(
+                    "There are {limit} active schedules already. Pause or delete one first.",
+                    limit=error.details.get("limit", ""),
+                )
+            case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
+                return parse_error(error.message)
+            case InvalidInput() | Conflict():
+                return say("That does not work: {message}", message=error.message)
+        return FAILED
+
+    # --- what ---------------------------------------------------------------------------------
+    async def _create(self, speaker: Speaker, words: str) -> str:
+        if not words:
+            return HELP
+        parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
+        if not parsed.task:
+            return say("What should be done then? Write it after the time.")
+        there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
+        draft = prompt_draft(
+            # The same update makes the same schedule, however often it is handled.
+            schedule_id=short_id_for(self._request(speaker)),
+            prompt=parsed.task,
+            trigger=parsed.trigger,
+            owner=speaker.actor.owner,
+            policy=replace(self._policy, delivery=(there,)),
+            enabled=True,
+            now=speaker.now,
+        )
+        try:
+            schedule = await self._schedules.create(speaker.actor, draft)
+        except AlreadyExists:
+            schedule = await self._schedules.get(speaker.actor, draft.id)
+        return created_text(schedule, speaker.language, zone=parsed.timezone)
+
+    async def _list(self, speaker: Speaker, argument: str) -> str:
+        found: list[Schedule] = []
+        more = False
+        for actor in speaker.actors:
+            query = ScheduleQuery(
+                owner=actor.owner, sort=ScheduleSort.CREATED_AT, descending=True, limit=LISTED
+            )
+            page = await self._schedules.find(actor, query)
+            found += page.items
+            more |= page.next is not None
+        if not found:
+            return say("No schedules yet. Try: /schedule {example}", example=EXAMPLE)
+        shown = found[:LISTED]
+        return list_text(shown, more=more or len(found) > LISTED, language=speaker.language)
+
+    async def _list_runs(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.RUNS)
+        query = RunQuery(schedule_id=schedule.id, limit=RUNS_LISTED)
+        page = await self._runs.find(actor, query)
+        return runs_text(schedule, page.items, speaker.language)
+
+    async def _pause(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.PAUSE)
+        await self._schedules.pause(actor, schedule.id)
+        return say("Schedule paused: {id}", id=schedule.id)
+
+    async def _resume(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.RESUME)
+        after = await self._schedules.resume(actor, schedule.id)
+        at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
+        return say("Schedule resumed: {id}\nNext: {next}", id=schedule.id, next=at)
+
+    async def _run(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.RUN)
+        run = await self._schedules.run_now(
+            actor, schedule.id, run_id=run_id_for(self._request(speaker))
+        )
+        return say("Run started: {run}\nSchedule: {id}", id=schedule.id, run=run.id)
+
+    async def _retry(self, speaker: Speaker, argument: str) -> str:
+        run = None
+        for actor in speaker.actors:
+            with contextlib.suppress(NotFound):
+                run, _ = await self._runs.retry(
+                    actor, RunId(argument), new_id=run_id_for(self._request(speaker))
+                )
+        if run is None:
+            raise NotFound()
+        return say("Run started: {run}", run=run.id)
+
+    async def _done(self, speaker: Speaker, argument: str) -> str:
+        await self._messages.dealt_with(speaker.actors, RunId(argument))
+        return say("Done: it is put away.")
+
+    async def _delete(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.DELETE)
+        await self._schedules.delete(actor, schedule.id)
+        return say("Schedule deleted: {id}", id=schedule.id)
+
+    async def _snooze(self, speaker: Speaker, argument: str) -> str:
+        actor, schedule = await self._named(speaker, argument, Verb.SNOOZE)
+        until = speaker.now + SNOOZE
+        await self._schedules.pause(actor, schedule.id, until=until)
+        at = local(until, schedule.trigger.zone)
+        return say("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
+
+    async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
+        """The schedule that is meant, and on whose behalf; one of somebody else is not found
+        (S59)."""
+        if not argument:
+            raise InvalidInput(
+                say(
+                    "Which one? Write {command} and the id; /schedules lists them.",
+                    command=f"/{verb.value}",
+                )
+            )
+        wanted = ScheduleId(argument.split(maxsplit=1)[0])
+        for actor in speaker.actors:
+            with contextlib.suppress(NotFound):
+                return actor, await self._schedules.get(actor, wanted)
+        raise NotFound()
+
+    def _request(self, speaker: Speaker) -> str:
+        return f"telegram:{self._bot_id}:{speaker.chat.id}:{speaker.update_id}"
+
+    # --- the chat itself ----------------------------------------------------------------------
+    async def _help(self, speaker: Speaker, argument: str) -> str:
+        return HELP
+
+    async def _start(self, speaker: Speaker, argument: str) -> str:
+        return await (self._link if argument else self._help)(speaker, argument)
+
+    async def _link(self, speaker: Speaker, argument: str) -> str:
+        code = argument.split(maxsplit=1)[0] if argument else ""
+        owner = None
+        if code:
+            owner = await self.links.use_code(code, speaker.chat.id, speaker.sender_id)
+        if owner is None:
+            return say("This code is not valid any more. Ask for a new one.")
+        return say(
+            "Almost done: confirm this chat where you are logged in (chat {id}).",
+            id=speaker.chat.id,
+        )
+
+    async def _unlink(self, speaker: Speaker, argument: str) -> str:
+        await self.links.unlink(speaker.actor, speaker.chat)
+        return say("This chat is on its own again.")
+
+    async def _set_language(self, speaker: Speaker, argument: str) -> str:
+        language = language_of(argument)
+        if language is None:
+            return say("Write /language en, /language th or /language zh.")
+        await self.links.keep(replace(speaker.chat, language=language))
+        return in_language(say("Language: English"), language)
+
+    async def _set_zone(self, speaker: Speaker, argument: str) -> str:
+        if not argument:
+            return say(
+                "Write a zone such as /timezone Asia/Bangkok. Now it is {zone}.", zone=speaker.zone
+            )
+        try:
+            zone = parse_zone(argument).name
+        except InvalidTrigger:
+            raise InvalidInput(
+                say(
+                    "There is no time zone {zone}. Write one such as Asia/Bangkok.",
+                    zone=argument[:60],
+                )
+            ) from None
+        await self.links.keep(replace(speaker.chat, timezone=zone))
+        return say("Time zone: {zone}", zone=zone)

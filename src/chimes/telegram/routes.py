@@ -1,0 +1,144 @@
+"""`/telegram/…` as the seed's users know it: the webhook, a poll by hand, counts, the record."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
+from chimes.i18n import say
+from chimes.model.access import Actor
+from chimes.model.audit import AuditEntry
+from chimes.model.listing import AuditQuery
+from chimes.notifications.telegram_api import BotApiError
+from chimes.store.port import Store
+from chimes.telegram.bot import AT_ONCE, Bot, LongPolling, NotYet
+from chimes.telegram.conversation import DOOR
+from chimes.web.auth import authenticate
+from chimes.web.compat.base import DoorRouter
+from chimes.web.context import Doorway
+from chimes.web.problems import native_answer
+
+ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
+SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
+_MOST_ROWS = 1000
+
+
+def telegram_door(
+    doorway: Doorway, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
+) -> DoorRouter:
+    door = DoorRouter(door=DOOR, prefixes=["/telegram"], render=native_answer)
+
+    async def take_update(request: Request) -> Response:
+        """Public but for the secret that Telegram sends along; nothing is read before it fits."""
+        given = request.headers.get(SECRET_HEADER, "")
+        if not hmac.compare_digest(given.encode(), secret.encode()):
+            raise NotAuthenticated(presented=bool(given))
+        try:
+            update = json.loads(await request.body())
+        except ValueError:
+            raise InvalidInput(say("the body is not JSON"), code="bad_json") from None
+        try:
+            handled = await bot.take(update)
+        except NotYet:
+            raise Conflict(say("this update is just being dealt with"), code="under_way") from None
+        return JSONResponse({"ok": True, "handled": handled})
+
+    async def poll(request: Request) -> Response:
+        """Ask Telegram once, now."""
+        await _operators_only(request)
+        limit = _number(request, "limit", 20, 100)
+        if webhook:
+            raise Conflict(say("updates come by webhook here"), code="webhook")
+        try:
+            handled = await polling.once(wait=AT_ONCE, limit=limit)
+        except NotYet:
+            raise Conflict(say("an update is just being dealt with"), code="under_way") from None
+        except BotApiError as error:
+            raise Conflict(
+                say("Telegram: {description}", description=error.description), code="telegram_error"
+            ) from None
+        return JSONResponse({"processed": handled})
+
+    async def metrics(request: Request) -> Response:
+        await _operators_only(request)
+        return JSONResponse(dict(sorted(bot.counts.items())))
+
+    async def audit(request: Request) -> Response:
+        await _operators_only(request)
+        chat = request.query_params.get("chat_id")
+        run = request.query_params.get("run_id")
+        rows = await _rows(doorway.store, chat, run, _number(request, "limit", 100, _MOST_ROWS))
+        return JSONResponse({"items": rows})
+
+    for path, handler, method in (
+        ("/telegram/webhook", take_update, "POST"),
+        ("/telegram/poll", poll, "POST"),
+        ("/telegram/metrics", metrics, "GET"),
+        ("/telegram/audit", audit, "GET"),
+    ):
+        door.add_api_route(path, handler, methods=[method], response_model=None)
+    return door
+
+
+async def _operators_only(request: Request) -> Actor:
+    actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    if not actor.sees_everything:
+        raise NotAllowed()
+    return actor
+
+
+async def _rows(
+    store: Store, chat: str | None, run: str | None, limit: int
+) -> list[dict[str, object]]:
+    """Newest first."""
+    rows: list[dict[str, object]] = []
+    query = AuditQuery(door=DOOR, limit=_MOST_ROWS)
+    while len(rows) < limit:
+        found = await store.list_audit(query)
+        rows += [_row(each) for each in found if _about(each, chat, run)]
+        if len(found) < query.limit:
+            break
+        query = replace(query, before=found[-1].number)
+    return rows[:limit]
+
+
+def _about(each: AuditEntry, chat: str | None, run: str | None) -> bool:
+    if chat is not None and each.address != f"chat:{chat}" and each.object_id != chat:
+        return False
+    return run is None or run in (each.object_id, each.changes.get("run_id"))
+
+
+def _row(each: AuditEntry) -> dict[str, object]:
+    said: Mapping[str, object] = each.changes
+    return {
+        "ts": each.at.isoformat(),
+        "event": each.verb,
+        "chat_id": each.object_id
+        if each.object_kind == "chat"
+        else each.address.removeprefix("chat:"),
+        "update_id": said.get("update_id"),
+        "run_id": said.get("run_id"),
+        "command": said.get("command", each.verb),
+        "arg_preview": said.get("arg_preview", each.object_id),
+        "ok": bool(said.get("ok", each.allowed)),
+    }
+
+
+def _number(request: Request, name: str, usual: int, most: int) -> int:
+    given = request.query_params.get(name)
+    if given is None:
+        return usual
+    if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
+        raise InvalidInput(
+            say("{name} is a whole number from 1 to {most}", name=name, most=most),
+            field=name,
+            code="out_of_range",
+            source="query",
+        )
+    return int(given)

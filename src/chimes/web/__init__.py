@@ -1,0 +1,1 @@
+"""HTTP server: native API, compatibility APIs and dashboard."""

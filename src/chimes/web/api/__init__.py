@@ -1,0 +1,1 @@
+"""Native HTTP API under /api/v1."""

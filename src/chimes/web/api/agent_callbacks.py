@@ -1,0 +1,81 @@
+"""Where a run pipeline says by itself how a run has ended. Without a key: it shows the token that
+it was given with the run, and learns nothing from being refused."""
+
+from __future__ import annotations
+
+import hmac
+import json
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chimes.errors import InvalidInput, NotFound
+from chimes.i18n import say
+from chimes.model.checkpoint import (
+    CALLBACK_PATH,
+    end_of_agent_run,
+    handover_from,
+    heard_name,
+    kept_name_agent_run,
+)
+from chimes.model.ids import RunId
+from chimes.web.api.responses import BODY, EVERYWHERE, MISSING
+from chimes.web.api.route import ToDoorway
+from chimes.web.requests import read_json
+
+router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=EVERYWHERE)
+
+
+#: As `GET /runs/{id}` of the pipeline would answer; what is not known here is passed over.
+PIPELINE_END = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {
+        "status": {"type": "string", "examples": ["completed", "failed", "canceled"]},
+        "output": {"description": "Text, or JSON, which is kept as its text."},
+        "artifacts": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {"name": {"type": "string"}, "url": {"type": "string"}},
+            },
+        },
+        "error": {"description": "Text, or an object with a message."},
+    },
+}
+
+
+@router.post(
+    "/{run_id}",
+    status_code=204,
+    responses=MISSING | BODY,
+    openapi_extra={
+        "security": [],
+        "requestBody": {
+            "required": True,
+            "content": {"application/json": {"schema": PIPELINE_END}},
+        },
+    },
+)
+async def pipeline_ended(
+    request: Request, run_id: str, door: ToDoorway, token: Annotated[str, Query()] = ""
+) -> Response:
+    """Say how a run has ended over there. The first end that is told counts; a status that is not
+    one is passed over."""
+    run = RunId(run_id)
+    if "\0" in run_id:
+        raise NotFound()
+    kept = await door.store.read_state(kept_name_agent_run(run))
+    expected = handover_from(kept.value if kept else None).token
+    # Compared in any case, so that no answer tells by its time whether there is such a run.
+    right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
+    if not right or not expected:
+        raise NotFound(say("there is no such run to call back about"))
+    found = await read_json(request)
+    if not isinstance(found, dict) or not isinstance(found.get("status"), str):
+        raise InvalidInput(say("say its status"), field="status", code="missing")
+    if end_of_agent_run(found["status"]) and await door.store.read_state(heard_name(run)) is None:
+        await door.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
+    return Response(status_code=204)

@@ -1,0 +1,782 @@
+"""Schedules between the native API and the model; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from chimes.config import Settings
+from chimes.errors import InvalidInput
+from chimes.i18n import ENGLISH, say
+from chimes.language import describe
+from chimes.model.access import Actor, ApiKey, Owner
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import ScheduleId
+from chimes.model.node import Node
+from chimes.model.policy import PRIORITY, Policy, with_own
+from chimes.model.recipient import WEEKDAYS, Digest, Quiet, Recipient
+from chimes.model.run import Attempt, LogEntry, Run
+from chimes.model.schedule import Dependency, Schedule, code_mark, is_detached
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+    payload_name,
+)
+from chimes.redaction import (
+    HIDDEN,
+    is_secret_field,
+    is_secret_name,
+    masked_arguments,
+    masked_headers,
+)
+from chimes.retelling import retold, retold_line
+from chimes.services.run_requests import Order
+from chimes.services.validation import (
+    action_policy,
+    agent_policy,
+    checked_text,
+    usual_defaults,
+    usual_timeout,
+)
+from chimes.store.codec.schedule import clock_text, owner_to_plain
+from chimes.triggers import format_duration_iso, format_moment, parse_moment
+from chimes.triggers.json_values import nearest
+from chimes.web.api.schemas import (
+    ActionTargetIn,
+    AgentTargetIn,
+    AnyTargetIn,
+    DependencyIn,
+    DigestIn,
+    FlowTargetIn,
+    HttpTargetIn,
+    MessageTargetIn,
+    OwnerIn,
+    PolicyIn,
+    QuietIn,
+    RecipientIn,
+    RunIn,
+    ScheduleIn,
+    SchedulePatch,
+    StartIn,
+    SyncTargetIn,
+    TargetPatch,
+    TaskTargetIn,
+)
+
+# @@ Targets between the native API and the model; pure.
+
+Json = dict[str, object]
+_FIELDS: Mapping[str, frozenset[str]] = {
+    "http": frozenset(HttpTargetIn.model_fields) - {"kind"},
+    "task": frozenset(TaskTargetIn.model_fields) - {"kind"},
+    "flow": frozenset(FlowTargetIn.model_fields) - {"kind"},
+    "sync": frozenset(SyncTargetIn.model_fields) - {"kind"},
+    "agent": frozenset(AgentTargetIn.model_fields) - {"kind"},
+    "action": frozenset(ActionTargetIn.model_fields) - {"kind"},
+    "message": frozenset(MessageTargetIn.model_fields) - {"kind"},
+}
+_EMPTY: Mapping[str, Target] = {
+    "http": HttpTarget(url=""),
+    "task": TaskTarget(name=""),
+    "flow": FlowTarget(name=""),
+    "sync": SyncTarget(source="", collection=""),
+    "agent": AgentTarget(prompt=""),
+    "action": ActionTarget(action_type_id="", kn_id=""),
+    "message": MessageTarget(text=""),
+}
+_NEEDED: Mapping[str, tuple[str, ...]] = {
+    "http": ("url",),
+    "task": ("name",),
+    "flow": ("name",),
+    "sync": ("source", "collection"),
+    "agent": ("prompt",),
+    "action": ("action_type_id", "kn_id"),
+    "message": ("text",),
+}
+
+
+def target_from(given: AnyTargetIn) -> Target:
+    match given:
+        case HttpTargetIn():
+            return _merged_http(given, HttpTarget(url=given.url))
+        case TaskTargetIn():
+            return TaskTarget(name=given.name, args=given.args)
+        case FlowTargetIn():
+            return FlowTarget(name=given.name, input=given.input)
+        case SyncTargetIn():
+            return SyncTarget(source=given.source, collection=given.collection)
+        case AgentTargetIn():
+            return _merged_agent(given, AgentTarget(prompt=given.prompt))
+        case ActionTargetIn():
+            return _merged_action(given, ActionTarget(action_type_id="", kn_id=""))
+        case MessageTargetIn():
+            return MessageTarget(text=given.text)
+
+
+def patched_target(given: TargetPatch, before: Target) -> Target:
+    """Field by field within a kind; another kind starts from nothing."""
+    sent = given.model_fields_set - {"kind"}
+    kind = given.kind if "kind" in given.model_fields_set else before.kind
+    for name in sorted(sent - _FIELDS[kind]):
+        raise InvalidInput(
+            say("a target of kind {kind} has no {name}", kind=kind, name=name),
+            field=f"target.{name}",
+            code="unknown_field",
+            hint=nearest(name, _FIELDS[kind]),
+        )
+    if kind != before.kind:
+        before = _EMPTY[kind]
+        for name in _NEEDED[kind]:
+            if name not in sent:
+                raise InvalidInput(
+                    say("a target of kind {kind} needs its {name}", kind=kind, name=name),
+                    field=f"target.{name}",
+                    code="missing",
+                )
+    match before:
+        case HttpTarget():
+            return _merged_http(given, before)
+        case TaskTarget():
+            args = unmasked_arguments(given.args, before.args) if "args" in sent else before.args
+            return TaskTarget(name=given.name if "name" in sent else before.name, args=args)
+        case FlowTarget():
+            start = (
+                unmasked_arguments(given.input, before.input) if "input" in sent else before.input
+            )
+            return FlowTarget(name=given.name if "name" in sent else before.name, input=start)
+        case SyncTarget():
+            return SyncTarget(
+                source=given.source if "source" in sent else before.source,
+                collection=given.collection if "collection" in sent else before.collection,
+            )
+        case AgentTarget():
+            return _merged_agent(given, before)
+        case ActionTarget():
+            return _merged_action(given, before)
+        case MessageTarget():
+            return MessageTarget(text=given.text if "text" in sent else before.text)
+
+
+def target_out(target: Target) -> Json:
+    match target:
+        case HttpTarget():
+            return {
+                "kind": target.kind,
+                "url": target.url,
+                "method": target.method,
+                "headers": masked_headers(target.headers),
+                "body": target.body,
+                "expected_status": list(target.expected_status),
+                "signing_secrets": [HIDDEN for _ in target.signing_secrets],
+                "verify_tls": target.verify_tls,
+            }
+        case TaskTarget():
+            return {
+                "kind": target.kind,
+                "name": target.name,
+                "args": masked_arguments(target.args),
+            }
+        case FlowTarget():
+            return {
+                "kind": target.kind,
+                "name": target.name,
+                "input": masked_arguments(target.input),
+            }
+        case SyncTarget():
+            return {
+                "kind": target.kind,
+                "source": target.source,
+                "collection": target.collection,
+            }
+        case AgentTarget():
+            return {
+                "kind": target.kind,
+                "prompt": target.prompt,
+                "pipeline": target.pipeline,
+                "model": target.model,
+                "max_tokens": target.max_tokens,
+            }
+        case ActionTarget():
+            return {
+                "kind": target.kind,
+                "action_type_id": target.action_type_id,
+                "kn_id": target.kn_id,
+                "branch": target.branch,
+                "identities": [dict(each) for each in target.identities],
+                "params": masked_arguments(target.params),
+                "account": {"id": target.account_id, "type": target.account_type},
+            }
+        case MessageTarget():
+            return {"kind": target.kind, "text": target.text}
+
+
+def _merged_agent(given: AgentTargetIn | TargetPatch, before: AgentTarget) -> AgentTarget:
+    sent = given.model_fields_set & _FIELDS["agent"]
+    return replace(before, **{name: getattr(given, name) for name in sent})
+
+
+def _merged_action(given: ActionTargetIn | TargetPatch, before: ActionTarget) -> ActionTarget:
+    sent = given.model_fields_set & _FIELDS["action"]
+    changes: dict[str, Any] = {name: getattr(given, name) for name in sent - {"account"}}
+    if "identities" in changes:
+        changes["identities"] = tuple(given.identities)
+    if "params" in changes:
+        changes["params"] = unmasked_arguments(given.params, before.params)
+    if "account" in sent:
+        changes |= {"account_id": given.account.id, "account_type": given.account.type}
+    return replace(before, **changes)
+
+
+def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpTarget:
+    changes: dict[str, Any] = {
+        name: getattr(given, name) for name in given.model_fields_set & _FIELDS["http"]
+    }
+    if "method" in changes:
+        changes["method"] = given.method.upper()
+    if "headers" in changes:
+        changes["headers"] = _unmasked_headers(given.headers, before.headers)
+    if "expected_status" in changes:
+        changes["expected_status"] = tuple(given.expected_status)
+    if "signing_secrets" in changes:
+        changes["signing_secrets"] = unmasked_secrets(
+            given.signing_secrets, before.signing_secrets, "target.signing_secrets"
+        )
+    return replace(before, **changes)
+
+
+def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> tuple[str, ...]:
+    """`***` at a place means: the secret that was there."""
+    kept = [HIDDEN] * len(given)
+    for place, secret in enumerate(given):
+        if secret == HIDDEN and place >= len(before):
+            raise InvalidInput(
+                say("there is no secret in place {place} to keep", place=place),
+                field=f"{field}[{place}]",
+                code="masked",
+            )
+        kept[place] = before[place] if secret == HIDDEN else secret
+    return tuple(kept)
+
+
+def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
+    """A header that was answered as `***` comes back so and is kept."""
+    known = {name.lower(): value for name, value in before.items()}
+    return {
+        name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
+        for name, value in given.items()
+    }
+
+
+def unmasked_arguments(given: Mapping[str, object], before: Mapping[str, object]) -> Json:
+    """The same for arguments, at any depth of objects."""
+    return {
+        name: before.get(name, value)
+        if value == HIDDEN and is_secret_field(name)
+        else _unmasked_inside(value, before.get(name))
+        for name, value in given.items()
+    }
+
+
+def _unmasked_inside(value: object, before: object) -> object:
+    if isinstance(value, Mapping) and isinstance(before, Mapping):
+        return unmasked_arguments(value, before)
+    if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
+        return [_unmasked_inside(*pair) for pair in zip(value, before, strict=True)]
+    return value
+
+
+# @@ Recipients between the native API and the model; pure.
+
+
+def recipients_from(
+    given: Sequence[RecipientIn], before: Sequence[Recipient] = ()
+) -> tuple[Recipient, ...]:
+    """A secret that comes back as `***` is the one that the same recipient had."""
+    secrets = {(each.channel, each.to): each.signing_secrets for each in before}
+    return tuple(
+        Recipient(
+            channel=each.channel,
+            to=str(each.to).strip(),
+            on=tuple(dict.fromkeys(each.on)),
+            language=each.language,
+            signing_secrets=unmasked_secrets(
+                each.signing_secrets,
+                secrets.get((each.channel, str(each.to).strip()), ()),
+                f"delivery[{place}].signing_secrets",
+            ),
+            late_after=each.late_after,
+            quiet=_quiet_from(each.quiet),
+            digest=_digest_from(each.digest),
+        )
+        for place, each in enumerate(given)
+    )
+
+
+def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
+    return [
+        {
+            "channel": each.channel.value,
+            "to": each.to,
+            "on": [occasion.value for occasion in each.on],
+            "language": each.language,
+            "signing_secrets": [HIDDEN for _ in each.signing_secrets],
+            "late_after": format_duration_iso(each.late_after),
+            "quiet": quiet_out(each.quiet),
+            "digest": digest_out(each.digest),
+        }
+        for each in recipients
+    ]
+
+
+def quiet_out(quiet: Quiet | None) -> Json | None:
+    if quiet is None:
+        return None
+    return {
+        "from": clock_text(quiet.start),
+        "to": clock_text(quiet.end),
+        "zone": quiet.zone,
+        "except": [occasion.value for occasion in quiet.but],
+    }
+
+
+def digest_out(digest: Digest | None) -> Json | None:
+    if digest is None:
+        return None
+    return {
+        "every": digest.every.value,
+        "at": clock_text(digest.at),
+        "on": WEEKDAYS[digest.weekday],
+        "zone": digest.zone,
+        "except": [occasion.value for occasion in digest.but],
+    }
+
+
+def _quiet_from(given: QuietIn | None) -> Quiet | None:
+    if given is None:
+        return None
+    return Quiet(
+        start=given.start, end=given.end, zone=given.zone, but=tuple(dict.fromkeys(given.but))
+    )
+
+
+def _digest_from(given: DigestIn | None) -> Digest | None:
+    if given is None:
+        return None
+    return Digest(
+        every=given.every,
+        at=given.at,
+        weekday=given.weekday,
+        zone=given.zone,
+        but=tuple(dict.fromkeys(given.but)),
+    )
+
+
+def owner_from(given: OwnerIn) -> Owner:
+    return Owner(type=given.type, id=checked_text(given.id, "owner.id"))
+
+
+def default_policy(settings: Settings, target: Target) -> Policy:
+    """What a target gets where its policy says nothing."""
+    if isinstance(target, SyncTarget | MessageTarget):
+        return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
+    if isinstance(target, AgentTarget):
+        return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
+    if isinstance(target, ActionTarget):
+        return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
+    usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
+    if not isinstance(target, HttpTarget):
+        return usual
+    return replace(
+        usual,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        timeout=settings.default_timeout,
+    )
+
+
+def policy_from(given: PolicyIn, base: Policy) -> Policy:
+    return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
+
+
+def _told(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
+    """With the recipients that the caller names; an empty list names nobody."""
+    if "delivery" not in given.model_fields_set:
+        return policy
+    return replace(policy, delivery=recipients_from(given.delivery))
+
+
+def said_in(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
+    """What the caller chose of that in which a task or flow has a word."""
+    found = frozenset(given.policy.model_fields_set)
+    return found | ({PRIORITY} & given.model_fields_set)
+
+
+def dependency_from(given: DependencyIn) -> Dependency:
+    return Dependency(schedule_id=ScheduleId(given.schedule_id), within=given.within)
+
+
+def draft_from(
+    given: ScheduleIn, actor: Actor, settings: Settings, created_at: datetime
+) -> Schedule:
+    """The service makes the id, the first slot and the times where they are not given."""
+    if given.id == "":
+        raise InvalidInput(
+            say("an id is not empty; leave it out instead"), field="id", code="too_short"
+        )
+    target = target_from(given.target)
+    return Schedule(
+        id=ScheduleId(given.id or ""),
+        namespace=given.namespace,
+        name=given.name,
+        owner=owner_from(given.owner) if given.owner else actor.owner,
+        trigger=given.trigger,
+        target=target,
+        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
+        priority=given.priority,
+        labels=given.labels,
+        enabled=given.enabled,
+        depends_on=dependency_from(given.depends_on) if given.depends_on else None,
+        created_at=created_at,
+        updated_at=created_at,
+    )
+
+
+def order_from(given: StartIn, settings: Settings) -> Order:
+    target = target_from(given.target)
+    return Order(
+        target=target,
+        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
+        name=given.name,
+        namespace=given.namespace,
+        priority=given.priority,
+        owner=owner_from(given.owner) if given.owner else None,
+        at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
+        said=said_in(given),
+    )
+
+
+def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule], Schedule]:
+    """The edit that a PATCH asks for. What a policy says about carrying out is for one kind of
+    target: another kind begins with what is usual for it."""
+    plain = given.model_fields_set & {"name", "trigger", "priority", "labels", "enabled"}
+
+    def edit(before: Schedule) -> Schedule:
+        after = replace(before, **{name: getattr(given, name) for name in plain})
+        if "target" in given.model_fields_set:
+            target = patched_target(given.target, before.target)
+            after = replace(after, target=target)
+            if target.kind != before.target.kind:
+                usual = default_policy(settings, target)
+                policy = with_own(before.policy, usual, ())
+                if policy.delivery == default_policy(settings, before.target).delivery:
+                    policy = replace(policy, delivery=usual.delivery)
+                after = replace(after, policy=policy)
+        if "policy" in given.model_fields_set:
+            after = replace(after, policy=policy_from(given.policy, after.policy))
+        if "delivery" in given.model_fields_set:
+            delivery = recipients_from(given.delivery, before.policy.delivery)
+            after = replace(after, policy=replace(after.policy, delivery=delivery))
+        if "depends_on" in given.model_fields_set:
+            depends_on = dependency_from(given.depends_on) if given.depends_on else None
+            after = replace(after, depends_on=depends_on)
+        return after
+
+    return edit
+
+
+def moment_from(text: str, timezone: str | None, field: str) -> datetime:
+    """RFC 3339, RFC 9557, or local time with the zone that stands beside it."""
+    return parse_moment(text, timezone, field=field)
+
+
+def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
+    depends_on = schedule.depends_on
+    return {
+        "id": schedule.id,
+        "namespace": schedule.namespace,
+        "name": schedule.name,
+        "owner": owner_to_plain(schedule.owner),
+        "trigger": schedule.trigger.to_dict(),
+        "timezone": schedule.trigger.zone,
+        "words": describe(schedule.trigger, lang),
+        "target": target_out(schedule.target),
+        "policy": policy_out(schedule.policy),
+        "priority": schedule.priority,
+        "labels": labels_out(schedule.labels),
+        "enabled": schedule.enabled,
+        "pause": None
+        if schedule.enabled
+        else {
+            "note": retold_line(schedule.pause_note, lang),
+            "until": time_out(schedule.pause_until),
+        },
+        "depends_on": depends_on
+        and {
+            "schedule_id": depends_on.schedule_id,
+            "within": format_duration_iso(depends_on.within),
+        },
+        "delivery": recipients_out(schedule.policy.delivery),
+        "next_run_at": time_out(schedule.next_run_at),
+        "next_slot": time_out(schedule.next_slot),
+        "last_slot": time_out(schedule.last_slot),
+        "last_run_at": time_out(schedule.last_run_at),
+        "last_enqueued_at": time_out(schedule.last_enqueued_at),
+        "last_status": schedule.last_status and schedule.last_status.value,
+        "last_error": schedule.last_error and retold(schedule.last_error, lang),
+        "fired_count": schedule.fired_count,
+        "version": schedule.version,
+        "created_at": time_out(schedule.created_at),
+        "created_by": schedule.created_by,
+        "updated_at": time_out(schedule.updated_at),
+        "updated_by": schedule.updated_by,
+        "declared": _declared_out(schedule),
+    }
+
+
+def _declared_out(schedule: Schedule) -> Json | None:
+    mark = code_mark(schedule)
+    return None if mark is None else {"at": mark.at, "detached": is_detached(schedule)}
+
+
+def policy_out(policy: Policy) -> Json:
+    return {
+        "misfire": policy.misfire.value,
+        "misfire_grace": format_duration_iso(policy.misfire_grace),
+        "catch_up_limit": policy.catch_up_limit,
+        "overlap": policy.overlap.value,
+        "max_concurrent_runs": policy.max_concurrent_runs,
+        "burst_allowed": policy.burst_allowed,
+        "concurrency_key": policy.concurrency_key,
+        "max_retries": policy.max_retries,
+        "retry_backoff": format_duration_iso(policy.retry_backoff),
+        "backoff": policy.backoff.value,
+        "backoff_cap": format_duration_iso(policy.backoff_cap),
+        "timeout": format_duration_iso(policy.timeout),
+        "on_lost": policy.on_lost.value,
+        "pause_on_gone": policy.pause_on_gone,
+    }
+
+
+def labels_out(labels: Mapping[str, str | None]) -> Json | list[str]:
+    """A list where no label has a value, as it was sent."""
+    if labels and all(value is None for value in labels.values()):
+        return list(labels)
+    return dict(labels)
+
+
+def time_out(moment: datetime | None) -> str | None:
+    return None if moment is None else format_moment(moment)
+
+
+# @@ Runs, keys, nodes and audit entries as the native API shows them; pure.
+
+
+def run_out(run: Run, lang: str = ENGLISH) -> Json:
+    """What Chimes says of it is told in the language; what the target said stays as it is."""
+    return {
+        "id": run.id,
+        "schedule_id": run.schedule_id,
+        "schedule_name": run.schedule_name,
+        "namespace": run.namespace,
+        "owner": owner_to_plain(run.owner),
+        "slot": time_out(run.slot),
+        "origin": run.origin.value,
+        "status": run.status.value,
+        "attempt": run.attempt,
+        "fence": run.fence,
+        "priority": run.priority,
+        "planned_at": time_out(run.planned_at),
+        "created_at": time_out(run.created_at),
+        "available_at": time_out(run.available_at),
+        "claimed_at": time_out(run.claimed_at),
+        "started_at": time_out(run.started_at),
+        "finished_at": time_out(run.finished_at),
+        "duration_ms": _milliseconds(run.started_at, run.finished_at),
+        "lag_ms": _milliseconds(run.planned_at, run.started_at),
+        "node": run.holder,
+        "blocked": run.blocked,
+        "cancel_requested": run.cancel_requested,
+        "result": None if run.result is None else dict(run.result),
+        "error": run.error and retold(run.error, lang),
+        "reason": run.reason and retold(run.reason, lang),
+        "missed_count": run.missed_count,
+        "missed_until": time_out(run.missed_until),
+        "retry_of": run.retry_of,
+        "parent_id": run.parent_id,
+        "step": run.step,
+        "target": target_out(run.target),
+        "attempts": [attempt_out(attempt, lang) for attempt in run.attempts],
+    }
+
+
+def attempt_out(attempt: Attempt, lang: str = ENGLISH) -> Json:
+    return {
+        "number": attempt.number,
+        "fence": attempt.fence,
+        "node": attempt.node,
+        "started_at": time_out(attempt.started_at),
+        "finished_at": time_out(attempt.finished_at),
+        "duration_ms": _milliseconds(attempt.started_at, attempt.finished_at),
+        "end": attempt.end.value,
+        "error": attempt.error and retold(attempt.error, lang),
+    }
+
+
+def log_out(entry: LogEntry, lang: str = ENGLISH) -> Json:
+    return {
+        "number": entry.number,
+        "at": time_out(entry.at),
+        "level": entry.level,
+        "message": retold_line(entry.message, lang),
+    }
+
+
+def key_out(key: ApiKey) -> Json:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "scopes": [scope.value for scope in key.scopes],
+        "owner": owner_to_plain(key.owner),
+        "created_at": time_out(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": time_out(key.expires_at),
+        "last_used_at": time_out(key.last_used_at),
+        "revoked_at": time_out(key.revoked_at),
+    }
+
+
+def node_out(node: Node, now: datetime) -> Json:
+    told = node.facts
+    return {
+        "id": node.id,
+        "version": node.version,
+        "roles": list(node.roles),
+        "capacity": node.capacity,
+        "started_at": time_out(node.started_at),
+        "heartbeat_at": time_out(node.heartbeat_at),
+        "lease_until": time_out(node.lease_until),
+        "alive": node.lease_until > now,
+        "state": node.state(now).value,
+        "drain": node.drain,
+        "running": None if told is None else told.running,
+        "sending": None if told is None else told.sending,
+        "claims_per_minute": None if told is None else told.claims_per_minute,
+        "memory_bytes": None if told is None else told.memory,
+        "queues": None if told is None else list(told.queues),
+        "clock_offset_seconds": round(node.clock_offset, 6),
+        "offers": list(node.offers),
+    }
+
+
+def audit_out(entry: AuditEntry) -> Json:
+    return {
+        "number": entry.number,
+        "at": time_out(entry.at),
+        "actor": entry.actor,
+        "door": entry.door,
+        "verb": entry.verb,
+        "object_kind": entry.object_kind,
+        "object_id": entry.object_id,
+        "owner": entry.owner,
+        "changes": dict(entry.changes),
+        "reason": entry.reason,
+        "address": entry.address,
+        "allowed": entry.allowed,
+        "previous_hash": entry.previous_hash,
+        "prev_hash": entry.previous_hash,
+        "hash": entry.hash,
+    }
+
+
+def _milliseconds(begin: datetime | None, end: datetime | None) -> float | None:
+    if begin is None or end is None:
+        return None
+    return (end - begin) / timedelta(milliseconds=1)
+
+
+# @@ Other parameters for one run, between the native API and the model; pure.
+
+#: By the field of a target, what a request calls it.
+_NAMES: Mapping[str, str] = {
+    "args": "params",
+    "input": "params",
+    "params": "params",
+    "body": "body",
+    "prompt": "prompt",
+    "text": "text",
+}
+
+
+def changes_payload(given: RunIn) -> bool:
+    return bool(given.model_fields_set & set(_NAMES.values()))
+
+
+def with_parameters(given: RunIn, before: Target) -> Target:
+    """The target with what was sent in place of its own. InvalidInput for what it has not."""
+    sent, target = given.model_fields_set, before
+    if "body" in sent:
+        if not isinstance(target, HttpTarget):
+            raise _has_no(before, "body")
+        target = replace(target, body=given.body)
+    if "prompt" in sent:
+        if not isinstance(target, AgentTarget):
+            raise _has_no(before, "prompt")
+        target = replace(target, prompt=given.prompt)
+    if "text" in sent:
+        if not isinstance(target, MessageTarget):
+            raise _has_no(before, "text")
+        target = replace(target, text=given.text)
+    return with_params(target, given.params) if "params" in sent else target
+
+
+def with_params(before: Target, params: Mapping[str, object]) -> Target:
+    """Each by its name, the others stay; `***` is the secret that was there."""
+    match before:
+        case TaskTarget():
+            return replace(before, args=_merged(params, before.args))
+        case FlowTarget():
+            return replace(before, input=_merged(params, before.input))
+        case ActionTarget():
+            return replace(before, params=_merged(params, before.params))
+        case HttpTarget():
+            merged = _merged(params, _object_in(before.body))
+            return replace(before, body=json.dumps(merged, ensure_ascii=False))
+        case AgentTarget() | SyncTarget() | MessageTarget():
+            raise _has_no(before, "params")
+
+
+def _merged(params: Mapping[str, object], before: Mapping[str, object]) -> dict[str, object]:
+    return unmasked_arguments({**before, **params}, before)
+
+
+def _object_in(body: str) -> Mapping[str, object]:
+    try:
+        found = json.loads(body) if body.strip() else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidInput(
+            say("the body of this call is not a JSON object; send another as body"),
+            field="params",
+            code="not_an_object",
+        )
+    return found
+
+
+def _has_no(target: Target, field: str) -> InvalidInput:
+    return InvalidInput(
+        say("a target of kind {kind} has no {name}", kind=target.kind, name=field),
+        field=field,
+        code="unknown_field",
+        hint=_NAMES.get(payload_name(target)),
+    )

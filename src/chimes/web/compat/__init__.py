@@ -1,0 +1,1 @@
+"""Compatibility APIs: each translates the API of an older system and adds no behaviour."""

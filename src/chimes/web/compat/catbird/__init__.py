@@ -1,0 +1,1 @@
+"""Catbird compatibility API: one read-only list of schedules."""

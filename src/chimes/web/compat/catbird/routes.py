@@ -1,0 +1,37 @@
+"""Catbird's one route: every schedule that the caller may see, soonest first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.web.auth import authenticate
+from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
+from chimes.web.context import Doorway
+from chimes.web.problems import native_answer
+
+DOOR = "catbird"
+
+
+def catbird_door(doorway: Doorway) -> DoorRouter:
+    """R2.18. Errors are told as the native API tells them: the seed has no words for them."""
+    door = DoorRouter(door=DOOR, prefixes=["/api/schedules"], render=native_answer)
+
+    async def schedules(request: Request) -> Response:
+        """Every schedule, soonest first; those without a next run come last."""
+        actor = await authenticate(request, door=DOOR)
+        rows: list[Row] = []
+        query = ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT, limit=PAGE)
+        while True:
+            page = await doorway.schedules.find(actor, query)
+            rows.extend(row_from_schedule(schedule) for schedule in page.items)
+            if page.next is None:
+                return JSONResponse(rows)
+            query = replace(query, after=page.next)
+
+    door.add_api_route("/api/schedules", schedules, methods=["GET"], response_model=None)
+    return door

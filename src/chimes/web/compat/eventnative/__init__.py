@@ -1,0 +1,1 @@
+"""EventNative compatibility API: sync tasks of source collections."""

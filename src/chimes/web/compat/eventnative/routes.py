@@ -1,0 +1,295 @@
+"""EventNative's routes: thin, with the answers that its users know."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from chimes.errors import NotAllowed, NotFound, StoreBusy
+from chimes.i18n import say
+from chimes.model.access import Actor, Role
+from chimes.model.listing import RunQuery
+from chimes.model.policy import PRIORITY
+from chimes.model.run import LogEntry, Run, RunStatus
+from chimes.model.sync import (
+    SYNC_NAMESPACE,
+    is_task,
+    parse_task_id,
+    sync_target,
+    task_id,
+    task_name,
+    task_policy,
+)
+from chimes.model.target import SyncTarget
+from chimes.services.run_requests import Order
+from chimes.services.runs import RunService
+from chimes.services.validation import PRIORITY_LIMIT
+from chimes.web.auth import authenticate
+from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.eventnative.translate import (
+    ACCEPTS,
+    PREFIXES,
+    TIME_LAYOUT,
+    Json,
+    Listing,
+    listing_from,
+    log_out,
+    number_from,
+    pair_from,
+    task_out,
+    window_from,
+    within,
+)
+from chimes.web.context import Doorway
+from chimes.web.locale import in_language, spoken_language
+from chimes.web.problems import Problem
+from chimes.web.requests import Refusal
+
+DOOR = "eventnative"
+NO_MATCH = say("Admin token does not match")
+_LOG_PAGE = 1000
+Handler = Callable[..., Awaitable[Response]]
+
+
+def eventnative_door(doorway: Doorway) -> DoorRouter:
+    """R4.13–R4.18, at `/tasks` and at `/api/v1/tasks`."""
+    door = DoorRouter(door=DOOR, prefixes=PREFIXES, render=render)
+    tasks = _Tasks(doorway)
+    routes: Sequence[tuple[str, str, Handler, Sequence[Json]]] = (
+        ("", "POST", tasks.create, _ASKS["create"]),
+        ("", "GET", tasks.all, _ASKS["all"]),
+        ("/{task_id}", "GET", tasks.one, ()),
+        ("/{task_id}/logs", "GET", tasks.logs, _ASKS["logs"]),
+        ("/{task_id}/cancel", "POST", tasks.cancel, ()),
+    )
+    first, *aliases = PREFIXES
+    for path, method, handler, asks in routes:
+        door.add_api_route(
+            f"{first}{path}",
+            handler,
+            methods=[method],
+            response_model=None,
+            status_code=201 if handler == tasks.create else 200,
+            openapi_extra={"parameters": list(asks)} if asks else None,
+        )
+        others = [f"{each}{path}" for each in aliases]
+        others += [f"{each}/" for each in PREFIXES if not path]
+        for other in others:
+            door.add_api_route(
+                other, handler, methods=[method], response_model=None, include_in_schema=False
+            )
+    return door
+
+
+class _Tasks:
+    def __init__(self, doorway: Doorway) -> None:
+        self._schedules = doorway.schedules
+        self._runs = doorway.runs
+        self._sources = doorway.sources
+        self._grace = doorway.settings.misfire_grace
+
+    async def create(self, request: Request) -> Response:
+        """Synchronise a collection: 201 with a new task, or 200 with the one that is waiting or
+        running already."""
+        actor = await _admin(request)
+        target = pair_from(request.query_params)
+        priority = number_from(request.query_params, "priority", most=PRIORITY_LIMIT)
+        order = Order(
+            target=target,
+            policy=task_policy(target, misfire_grace=self._grace),
+            name=task_name(target),
+            namespace=SYNC_NAMESPACE,
+            priority=priority,
+            said=frozenset({PRIORITY} if priority else ()),
+        )
+        try:
+            run, created = await self._schedules.asked_for(actor, order)
+        except StoreBusy:
+            raise _starting(target) from None
+        return JSONResponse({"task_id": task_id(run)}, status_code=201 if created else 200)
+
+    async def all(self, request: Request) -> Response:
+        """Tasks of a source that were created within a window, oldest first."""
+        actor = await _admin(request)
+        asked = listing_from(request.query_params)
+        pages = _pages(self._runs, actor, asked.query)
+        first = await anext(pages)
+        if not first:
+            await self._check_known(actor, asked)
+        return StreamingResponse(
+            _listed(asked, _chained(first, pages), self._drivers), media_type="application/json"
+        )
+
+    async def one(self, request: Request, task_id: str) -> Response:
+        """One task."""
+        run = await self._task(await _admin(request), task_id)
+        return JSONResponse(task_out(run, self._drivers))
+
+    async def logs(self, request: Request, task_id: str) -> Response:
+        """The log of a task, or what of it was written within a window."""
+        actor = await _admin(request)
+        start, end = window_from(request.query_params)
+        run = await self._task(actor, task_id)
+        found: list[LogEntry] = []
+        after = 0
+        while page := await self._runs.logs(actor, run.id, after=after, limit=_LOG_PAGE):
+            after = page[-1].number
+            found.extend(entry for entry in page if within(entry, start, end))
+            if len(page) < _LOG_PAGE:
+                break
+        lang = await spoken_language(request)
+        logs = [log_out(task_id, entry, lang) for entry in found]
+        return in_language(JSONResponse({"logs": logs}), lang)
+
+    async def cancel(self, request: Request, task_id: str) -> Response:
+        """A waiting task ends at once, a running one is asked to stop. One that has ended keeps
+        its status: 409, unless it was canceled."""
+        actor = await _admin(request)
+        run = await self._task(actor, task_id)
+        if run.status is not RunStatus.CANCELED:
+            await self._runs.cancel(actor, run.id)
+        return JSONResponse({"status": "ok"})
+
+    async def _task(self, actor: Actor, given: str) -> Run:
+        parts = parse_task_id(given)
+        if parts is None:
+            raise _unknown(given)
+        try:
+            run = await self._runs.get(actor, parts[1])
+        except NotFound:
+            raise _unknown(given) from None
+        if not is_task(run) or task_id(run) != given:
+            raise _unknown(given)
+        return run
+
+    async def _check_known(self, actor: Actor, asked: Listing) -> None:
+        """Nothing was found: a name that nobody knows is an error, but what has left the
+        configuration keeps its history."""
+        ever = replace(asked.query, statuses=(), created_since=None, created_until=None, limit=1)
+        if (await self._runs.find(actor, ever)).items:
+            return
+        if asked.collection is not None:
+            await self._schedules.defaults_of(
+                SyncTarget(source=asked.source, collection=asked.collection)
+            )
+        else:
+            await self._schedules.check_source(asked.source)
+
+    @property
+    def _drivers(self) -> Mapping[str, str]:
+        return {source.id: source.driver for source in self._sources.now.by_id.values()}
+
+
+async def _pages(runs: RunService, actor: Actor, query: RunQuery) -> AsyncIterator[Sequence[Run]]:
+    while True:
+        page = await runs.find(actor, query)
+        yield page.items
+        if page.next is None:
+            return
+        query = replace(query, after=page.next)
+
+
+async def _chained(
+    first: Sequence[Run], rest: AsyncIterator[Sequence[Run]]
+) -> AsyncIterator[Sequence[Run]]:
+    yield first
+    async for page in rest:
+        yield page
+
+
+async def _listed(
+    asked: Listing, pages: AsyncIterator[Sequence[Run]], drivers: Mapping[str, str]
+) -> AsyncIterator[str]:
+    """Page by page: a history may be longer than what fits into memory."""
+    taken: Counter[str] = Counter()
+    separator = ""
+    yield '{"tasks":['
+    async for page in pages:
+        shown: list[str] = []
+        for run in page:
+            collection = sync_target(run).collection
+            if asked.limit is None or taken[collection] < asked.limit:
+                taken[collection] += 1
+                shown.append(json.dumps(task_out(run, drivers), ensure_ascii=False))
+        if shown:
+            yield separator + ",".join(shown)
+            separator = ","
+        if asked.limit is not None and taken[asked.collection or ""] >= asked.limit:
+            break
+    yield "]}"
+
+
+def render(request: Request, problem: Problem) -> Response:
+    """`{message, error}`. Input that is not valid is 400 here."""
+    if problem.status == 401:
+        content = {"message": problem.said(NO_MATCH)}
+        return JSONResponse(content, 401, headers=dict(problem.headers))
+    status = 400 if problem.status == 422 else problem.status
+    message, error = problem.detail, problem.title
+    if problem.errors:
+        message, error = problem.errors[0].detail, problem.errors[0].hint
+    return JSONResponse(
+        {"message": message, "error": "" if error == message else error},
+        status_code=status,
+        headers=dict(problem.headers),
+    )
+
+
+async def _admin(request: Request) -> Actor:
+    """R4.13, C15."""
+    actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    if actor.role is not Role.ADMIN:
+        raise NotAllowed(say("Only an admin may call this"))
+    return actor
+
+
+def _unknown(task: str) -> NotFound:
+    return NotFound(say("Task with id [{task}] does not exist", task=task[:300]))
+
+
+def _starting(target: SyncTarget) -> Refusal:
+    return Refusal(
+        409,
+        "starting",
+        say(
+            "source: [{source}] collection: [{collection}] is starting to sync",
+            source=target.source,
+            collection=target.collection,
+        ),
+    )
+
+
+def _parameter(name: str, about: str, *, required: bool = False) -> Json:
+    return {
+        "name": name,
+        "in": "query",
+        "required": required,
+        "description": about,
+        "schema": {"type": "string"},
+    }
+
+
+_ASKS: Mapping[str, Sequence[Json]] = {
+    "create": (
+        _parameter("source", "Id of the source.", required=True),
+        _parameter("collection", "Name of the collection.", required=True),
+        _parameter("priority", "Class of the task; 300 where it is left out."),
+    ),
+    "all": (
+        _parameter("source", "Id of the source.", required=True),
+        _parameter("start", f"Created at or after, as {TIME_LAYOUT}.", required=True),
+        _parameter("end", f"Created at or before, as {TIME_LAYOUT}.", required=True),
+        _parameter("collection", "All of the source where it is left out."),
+        _parameter("status", "SCHEDULED, RUNNING, FAILED, SUCCESS or CANCELED."),
+        _parameter("limit", "At most so many of each collection; 0: no limit."),
+    ),
+    "logs": (
+        _parameter("start", f"Written at or after, as {TIME_LAYOUT}."),
+        _parameter("end", f"Written at or before, as {TIME_LAYOUT}."),
+    ),
+}

@@ -1,0 +1,1 @@
+"""Ksana compatibility API: timed HTTP callbacks under /jobs."""

@@ -1,0 +1,180 @@
+"""Ksana's routes: thin, with the answers that its users know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.i18n import ENGLISH, in_language, say
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId, uuid7
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.web.auth import authenticate
+from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.ksana.translate import (
+    Job,
+    JobDefaults,
+    edited_by_job,
+    job_from_schedule,
+    schedule_from_job,
+)
+from chimes.web.context import Doorway
+from chimes.web.locale import in_language as spoken
+from chimes.web.locale import language_of_headers, spoken_language
+from chimes.web.problems import Problem
+from chimes.web.requests import read_json, unparsable
+
+DOOR = "ksana"
+_ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
+_TITLES = {
+    400: say("Validation failed"),
+    401: say("Unauthorized"),
+    403: say("Forbidden"),
+    404: say("Job not found"),
+    405: say("Method not allowed"),
+    409: say("Conflict"),
+    413: say("Request body too large"),
+    415: say("Unsupported media type"),
+    429: say("Too many requests"),
+    503: say("Service unavailable"),
+}
+
+
+def ksana_door(doorway: Doorway) -> DoorRouter:
+    """R3.30–R3.36; /health is the server's."""
+    door = DoorRouter(door=DOOR, prefixes=["/jobs"], render=render)
+    jobs = _Jobs(doorway)
+    for path, method, handler in (
+        ("/jobs", "POST", jobs.create),
+        ("/jobs", "GET", jobs.all),
+        ("/jobs/{job_id}", "GET", jobs.one),
+        ("/jobs/{job_id}", "PATCH", jobs.patch),
+        ("/jobs/{job_id}", "DELETE", jobs.delete),
+        ("/jobs/{job_id}/run-now", "POST", jobs.run_now),
+        ("/jobs/{job_id}/pause", "POST", jobs.pause),
+        ("/jobs/{job_id}/resume", "POST", jobs.resume),
+    ):
+        door.add_api_route(path, handler, methods=[method], response_model=None)
+    return door
+
+
+class _Jobs:
+    def __init__(self, doorway: Doorway) -> None:
+        settings = doorway.settings
+        self._schedules = doorway.schedules
+        self._store = doorway.store
+        self._defaults = JobDefaults(
+            timeout=settings.default_timeout,
+            max_retries=settings.max_retries,
+            retry_backoff=settings.retry_backoff,
+        )
+
+    async def create(self, request: Request) -> Response:
+        actor = await _actor(request)
+        data = await _body(request)
+        now = await self._store.now()
+        new_id = uuid7(now).replace("-", "")
+        draft = schedule_from_job(data, actor, self._defaults, new_id=new_id, now=now)
+        return await self._answer(request, actor, await self._schedules.create(actor, draft), 201)
+
+    async def all(self, request: Request) -> Response:
+        actor = await _actor(request)
+        page = await self._schedules.find(actor, ScheduleQuery(limit=None))
+        now = await self._store.now()
+        lang = await _language(request, page.items)
+        jobs = [job_from_schedule(schedule, actor, now, lang) for schedule in page.items]
+        return spoken(JSONResponse(jobs), lang)
+
+    async def one(self, request: Request, job_id: str) -> Response:
+        actor = await _actor(request)
+        return await self._answer(request, actor, await self._schedules.get(actor, _id(job_id)))
+
+    async def patch(self, request: Request, job_id: str) -> Response:
+        actor = await _actor(request)
+        data = await _body(request)
+        now = await self._store.now()
+        changed = await self._schedules.change(
+            actor, _id(job_id), lambda schedule: edited_by_job(schedule, data, now)
+        )
+        return await self._answer(request, actor, changed)
+
+    async def delete(self, request: Request, job_id: str) -> Response:
+        await self._schedules.delete(await _actor(request), _id(job_id))
+        return Response(status_code=204)
+
+    async def run_now(self, request: Request, job_id: str) -> Response:
+        """At once, beside a run that may be under way."""
+        run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
+        headers: dict[str, str] = {"X-Ksana-Run-Id": run.id}
+        return await _message(request, say("Job triggered successfully"), headers)
+
+    async def pause(self, request: Request, job_id: str) -> Response:
+        await self._schedules.pause(await _actor(request), _id(job_id))
+        return await _message(request, say("Job paused successfully"))
+
+    async def resume(self, request: Request, job_id: str) -> Response:
+        await self._schedules.resume(await _actor(request), _id(job_id))
+        return await _message(request, say("Job resumed successfully"))
+
+    async def _answer(
+        self, request: Request, actor: Actor, schedule: Schedule, status: int = 200
+    ) -> Response:
+        lang = await _language(request, [schedule])
+        job: Job = job_from_schedule(schedule, actor, await self._store.now(), lang)
+        return spoken(JSONResponse(job, status_code=status), lang)
+
+
+def render(request: Request, problem: Problem) -> Response:
+    """`{error, message}`. Input that is not valid is 400 here; a key that is wrong, rather than
+    missing, is 403."""
+    status = 400 if problem.status == 422 else problem.status
+    title = _TITLES.get(status, problem.title)
+    headers = dict(problem.headers)
+    if problem.code == "bad_json":
+        title = say("Invalid JSON")
+    if status == 401:
+        headers["WWW-Authenticate"] = "ApiKey"
+        if _sent_a_key(request):
+            status, title = 403, _TITLES[403]
+    message = problem.detail
+    if problem.errors:
+        first = problem.errors[0]
+        bad_url = first.name == "target.url" and first.code != "egress_denied"
+        message = problem.said(say("invalid HTTP URL")) if bad_url else first.detail
+    content = {"error": problem.said(title), "message": message}
+    return JSONResponse(content, status_code=status, headers=headers)
+
+
+def _sent_a_key(request: Request) -> bool:
+    return "authorization" in request.headers or "x-api-key" in request.headers
+
+
+async def _actor(request: Request) -> Actor:
+    return await authenticate(request, door=DOOR, accepts=_ACCEPTS)
+
+
+async def _body(request: Request) -> object:
+    data = await read_json(request)
+    if not isinstance(data, dict):
+        raise unparsable(say("a job is an object"))
+    return data
+
+
+async def _language(request: Request, schedules: Sequence[Schedule]) -> str:
+    """Nobody's preference is asked for where there is nothing to tell."""
+    if any(schedule.last_error for schedule in schedules):
+        return await spoken_language(request)
+    return language_of_headers(request) or ENGLISH
+
+
+def _id(job_id: str) -> ScheduleId:
+    return ScheduleId(job_id)
+
+
+async def _message(request: Request, text: str, headers: dict[str, str] | None = None) -> Response:
+    lang = await spoken_language(request)
+    answer = JSONResponse({"message": in_language(text, lang)}, headers=headers)
+    return spoken(answer, lang)

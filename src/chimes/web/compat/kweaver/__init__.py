@@ -1,0 +1,1 @@
+"""KWeaver compatibility API: scheduled actions of knowledge networks."""

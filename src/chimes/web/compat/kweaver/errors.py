@@ -1,0 +1,131 @@
+"""Problems in the words of KWeaver: `{error_code, description, solution, error_link,
+error_details}` (R0.35)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from fastapi import Request
+from starlette.responses import JSONResponse, Response
+
+from chimes.i18n import say
+from chimes.web.problems import Problem
+
+# @@ The error codes of KWeaver, and what each of them tells people (R0.35).
+
+_SCHEDULE = "BknBackend.ActionSchedule."
+#: Ours, as problems have them, and KWeaver's.
+CODES: Mapping[str, str] = {
+    "invalid_parameter": f"{_SCHEDULE}InvalidParameter",
+    "invalid_cron": f"{_SCHEDULE}InvalidCronExpression",
+    "invalid_status": f"{_SCHEDULE}InvalidStatus",
+    "schedule_not_found": f"{_SCHEDULE}NotFound",
+    "internal_error": f"{_SCHEDULE}InternalError",
+    "invalid_offset": "BknBackend.InvalidParameter.Offset",
+    "invalid_limit": "BknBackend.InvalidParameter.Limit",
+    "invalid_sort": "BknBackend.InvalidParameter.Sort",
+    "invalid_direction": "BknBackend.InvalidParameter.Direction",
+    "not_json": "BknBackend.InvalidRequestHeader.ContentType",
+}
+#: What failed where the store could not be asked, by the method of the request.
+FAILURES: Mapping[str, str] = {
+    "POST": f"{_SCHEDULE}CreateFailed",
+    "PUT": f"{_SCHEDULE}UpdateFailed",
+    "DELETE": f"{_SCHEDULE}DeleteFailed",
+    "GET": f"{_SCHEDULE}GetFailed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    description: str
+    solution: str
+
+
+_PARAMETER = say("Check the parameters.")
+_LATER = say("Try again later. If it happens again, the log of the server has more.")
+WORDS: Mapping[str, Words] = {
+    CODES["invalid_parameter"]: Words(say("A parameter is not valid"), _PARAMETER),
+    CODES["invalid_cron"]: Words(
+        say("The cron expression is not valid"),
+        say("Write five fields: minute, hour, day of month, month, day of week."),
+    ),
+    CODES["invalid_status"]: Words(
+        say("The status is not valid"), say("Set the status to active or inactive.")
+    ),
+    CODES["schedule_not_found"]: Words(
+        say("There is no such action schedule"),
+        say("Check the id of the schedule, the knowledge network and the branch."),
+    ),
+    CODES["internal_error"]: Words(say("Something went wrong here"), _LATER),
+    CODES["invalid_offset"]: Words(say("The offset is not valid"), _PARAMETER),
+    CODES["invalid_limit"]: Words(say("The limit is not valid"), _PARAMETER),
+    CODES["invalid_sort"]: Words(say("The sort order is not valid"), _PARAMETER),
+    CODES["invalid_direction"]: Words(say("The sort direction is not valid"), _PARAMETER),
+    CODES["not_json"]: Words(
+        say("The content type is not supported"),
+        say("Send the header Content-Type: application/json."),
+    ),
+    FAILURES["POST"]: Words(say("The action schedule could not be created"), _LATER),
+    FAILURES["PUT"]: Words(say("The action schedule could not be changed"), _LATER),
+    FAILURES["DELETE"]: Words(say("The action schedules could not be deleted"), _LATER),
+    FAILURES["GET"]: Words(say("The action schedules could not be read"), _LATER),
+}
+#: For problems that every door has, by status.
+SOLUTIONS: Mapping[int, str] = {
+    401: say("Send a valid key, or the internal token to an internal route."),
+    403: say("Ask whoever administers the server for a key that may do this."),
+    404: say("Check the address."),
+    405: say("Check the method and the address."),
+    409: say("Look at what is there already, and try again."),
+    429: say("Wait for the time that Retry-After names, and try again."),
+    503: _LATER,
+}
+#: Where nothing better is known.
+CHECK_REQUEST = say("Check the request.")
+
+
+#: There is nothing to link to, and its users know this word for it.
+NO_LINK = "None"
+
+
+def render(request: Request, problem: Problem) -> Response:
+    """Input that is not valid is 400 here, a body that is not JSON 406 (C25)."""
+    status = {415: 406, 422: 400}.get(problem.status, problem.status)
+    code = _code(request.scope.get("method", ""), problem, status)
+    words = WORDS.get(code)
+    details = problem.errors[0].detail if problem.errors else problem.detail
+    content = {
+        "error_code": code,
+        "description": problem.said(words.description) if words else problem.title,
+        "solution": problem.said(words.solution if words else _solution(status)),
+        "error_link": NO_LINK,
+        "error_details": details,
+        **problem.more,
+    }
+    return JSONResponse(content, status_code=status, headers=dict(problem.headers))
+
+
+def _code(method: str, problem: Problem, status: int) -> str:
+    if problem.code in CODES:
+        return CODES[problem.code]
+    if problem.errors:
+        of_trigger = problem.errors[0].name.partition(".")[0] == "trigger"
+        return CODES["invalid_cron" if of_trigger else "invalid_parameter"]
+    if problem.code == "bad_json":
+        return CODES["invalid_parameter"]
+    if problem.kind == "not_found" and problem.detail != problem.title:
+        # An address that there is not says nothing but that.
+        return CODES["schedule_not_found"]
+    if status == 406:
+        return CODES["not_json"]
+    if status >= 500:
+        return FAILURES.get(method, CODES["internal_error"])
+    phrase = HTTPStatus(status).phrase
+    return "Public." + "".join(word.capitalize() for word in phrase.replace("-", " ").split())
+
+
+def _solution(status: int) -> str:
+    return SOLUTIONS.get(status, CHECK_REQUEST)

@@ -1,0 +1,1 @@
+"""Softnix compatibility API: scheduled prompts under /schedules."""

@@ -1,0 +1,509 @@
+"""Softnix schedules to ours and back. Pure; the messages are those that Softnix's users know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+from chimes.config import Settings
+from chimes.errors import InvalidInput
+from chimes.i18n import ENGLISH, say
+from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget
+from chimes.retelling import retold
+from chimes.services.prompts import NAMESPACE, name_of, prompt_draft
+from chimes.services.validation import ID_LIMIT, agent_policy, checked_text
+from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
+from chimes.triggers.zones import parse_zone
+
+if TYPE_CHECKING:
+    from chimes.language import Parsed
+
+
+# @@ What a schedule gets that does not say otherwise (R1.38).
+
+ONE_TIME = "one_time"
+CRON = "cron"
+WEB_UI = "web_ui"
+TELEGRAM = "telegram"
+RUNS_LISTED = 50
+MOST_RUNS_LISTED = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PromptDefaults:
+    #: Where neither the request nor the owner names one (C3).
+    timezone: str
+    #: C1, C6 and R1.32, without anybody who is told.
+    policy: Policy
+
+
+def prompt_defaults(settings: Settings) -> PromptDefaults:
+    policy = agent_policy(settings)
+    return PromptDefaults(
+        timezone=settings.softnix_default_timezone,
+        policy=replace(policy, misfire_grace=settings.misfire_grace, delivery=()),
+    )
+
+
+Item = dict[str, object]
+Given = Mapping[str, object]
+
+_OWNER = frozenset({"owner_type", "owner_id"})
+_DELIVERY = frozenset({"delivery_channel", "delivery_target"})
+_TASK = frozenset({"task", "task_prompt"})
+_WHEN = frozenset({"schedule_type", "run_at", "cron_expr", "timezone", "enabled"})
+#: What the service writes itself, and nobody else (S07).
+_BOOKKEEPING = frozenset(
+    {"id", "next_run_at", "last_dispatched_at", "created_at", "updated_at", "deleted_at"}
+)
+_SETTABLE = _OWNER | _DELIVERY | _TASK | _WHEN
+_FROM_TEXT = _OWNER | _DELIVERY | {"text", "timezone", "enabled"}
+
+
+# --- in -----------------------------------------------------------------------------------------
+def owner_from(given: Given, actor: Actor) -> Owner:
+    """The caller's own, unless one is named."""
+    if not any(given.get(name) is not None for name in _OWNER):
+        return actor.owner
+    kind = _text(given, "owner_type") or OwnerType.SYSTEM.value
+    if kind not in OwnerType.__members__.values():
+        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
+    return Owner(type=OwnerType(kind), id=_named(given, "owner_id") or Owner().id)
+
+
+def zone_from(given: Given) -> str | None:
+    """None: it names none."""
+    name = _text(given, "timezone").strip()
+    if not name:
+        return None
+    try:
+        return parse_zone(name).name
+    except InvalidInput:
+        raise InvalidInput(say("invalid timezone"), field="timezone") from None
+
+
+def checked_item(data: object) -> Given:
+    if isinstance(data, Mapping):
+        for name in data:
+            if name in _BOOKKEEPING:
+                raise InvalidInput(say("{name} cannot be set", name=name), field=name)
+    return _object(data, _SETTABLE)
+
+
+def checked_text_request(data: object) -> Given:
+    return _object(data, _FROM_TEXT)
+
+
+def text_from(given: Given) -> str:
+    text = _text(given, "text")
+    if not text.strip():
+        raise InvalidInput(say("text is required"), field="text")
+    return text
+
+
+def draft_from(
+    given: Given,
+    owner: Owner,
+    defaults: PromptDefaults,
+    *,
+    zone: str,
+    schedule_id: ScheduleId,
+    now: datetime,
+) -> Schedule:
+    """A new schedule from the body of POST /schedules (R1.18)."""
+    kind = (_text(given, "schedule_type") or ONE_TIME).strip().lower()
+    trigger = _trigger(kind, _text(given, "run_at"), _text(given, "cron_expr"), zone)
+    task = _task(given, None)
+    if not task.strip():
+        raise InvalidInput(say("task is required"), field="task")
+    return prompted(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
+
+
+def prompted(
+    task: str,
+    trigger: Trigger,
+    given: Given,
+    owner: Owner,
+    defaults: PromptDefaults,
+    *,
+    schedule_id: ScheduleId,
+    now: datetime,
+) -> Schedule:
+    channel, target = _channel(given, WEB_UI), _named(given, "delivery_target")
+    draft = prompt_draft(
+        schedule_id=schedule_id,
+        prompt=task,
+        trigger=trigger,
+        owner=owner,
+        policy=replace(defaults.policy, delivery=(_recipient(channel, target, owner),)),
+        enabled=_flag(given, "enabled", True),
+        now=now,
+    )
+    return _with_target(draft, target)
+
+
+def edited_by(schedule: Schedule, given: Given) -> Schedule:
+    """The schedule after PATCH /schedules/{id} (R1.21): what is left out, or null, stays."""
+    shown = item_from(schedule)
+    for name in ("owner_type", "owner_id", "schedule_type"):
+        if given.get(name) not in (None, shown[name]):
+            raise InvalidInput(say("{name} cannot be changed", name=name), field=name)
+    task = _task(given, schedule)
+    after = schedule
+    if task != shown["task"]:
+        if not task.strip():
+            raise InvalidInput(say("task is required"), field="task")
+        after = replace(after, target=_prompt(schedule, task), name=name_of(task))
+    trigger = _patched_trigger(given, schedule)
+    if _delivery_differs(given, shown):
+        channel = _channel(given, str(shown["delivery_channel"]))
+        target = _named(given, "delivery_target")
+        if given.get("delivery_target") is None and channel == shown["delivery_channel"]:
+            target = str(shown["delivery_target"] or "")
+        others = [
+            each
+            for each in schedule.policy.delivery
+            if each.channel not in (Channel.INBOX, Channel.TELEGRAM)
+        ]
+        delivery = (_recipient(channel, target, schedule.owner), *others)
+        after = _with_target(
+            replace(after, policy=replace(after.policy, delivery=delivery)), target
+        )
+    # A single moment that is over shows as switched off; to send that back asks for nothing.
+    enabled = schedule.enabled
+    if given.get("enabled") not in (None, shown["enabled"]) or trigger != schedule.trigger:
+        enabled = _flag(given, "enabled", schedule.enabled)
+    return replace(after, trigger=trigger, enabled=enabled)
+
+
+def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
+    before = schedule.trigger
+    zone = zone_from(given) or before.zone
+    run_at, expression = _text(given, "run_at"), _text(given, "cron_expr")
+    if isinstance(before, Once):
+        if expression:
+            raise InvalidInput(say("cron_expr is for cron schedules"), field="cron_expr")
+        if run_at and run_at != time_out(before.instant):
+            return replace(before, at=_once(run_at, zone).at, timezone=zone)
+        return before if zone == before.zone else replace(before, timezone=zone)
+    if run_at:
+        raise InvalidInput(say("run_at is for one_time schedules"), field="run_at")
+    if expression and expression != expression_out(before):
+        return _trigger(CRON, "", expression, zone)
+    if zone == before.zone or isinstance(before, Every):
+        return before
+    return _trigger(CRON, "", before.expression, zone)
+
+
+def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
+    if kind not in (ONE_TIME, CRON):
+        raise InvalidInput(say("schedule_type must be one_time or cron"), field="schedule_type")
+    if kind == ONE_TIME:
+        if not run_at.strip():
+            raise InvalidInput(say("run_at is required for one_time schedule"), field="run_at")
+        return _once(run_at, zone)
+    if not expression.strip():
+        raise InvalidInput(say("cron_expr is required for cron schedule"), field="cron_expr")
+    try:
+        return Cron(expression.strip(), timezone=zone)
+    except InvalidInput as error:
+        raise InvalidInput(error.message, field="trigger.expression", hint=error.hint) from None
+
+
+def _once(text: str, zone: str) -> Once:
+    """A moment with an offset, or a wall time in the zone of the schedule."""
+    given = text.strip()
+    if len(given) > 10 and given[10] == " ":
+        given = f"{given[:10]}T{given[11:]}"
+    try:
+        return Once(given, timezone=zone)
+    except InvalidInput:
+        raise InvalidInput(say("invalid run_at datetime"), field="run_at") from None
+
+
+def _task(given: Given, schedule: Schedule | None) -> str:
+    """C23: two names of one thing. Sent back together, the one that was changed counts."""
+    before = "" if schedule is None else _prompt_of(schedule)
+    told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
+    if len(told) > 1:
+        raise InvalidInput(say("task and task_prompt are the same thing; send one"), field="task")
+    if not told:
+        return before
+    return told.pop()
+
+
+def _channel(given: Given, usual: str) -> str:
+    channel = (_text(given, "delivery_channel") or usual).strip().lower()
+    if channel not in (WEB_UI, TELEGRAM):
+        raise InvalidInput(
+            say("delivery_channel must be web_ui or telegram"), field="delivery_channel"
+        )
+    return channel
+
+
+def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
+    if channel == WEB_UI:
+        return Recipient(channel=Channel.INBOX)
+    if not target and owner.type is OwnerType.CHAT:
+        target = owner.id
+    if not target:
+        raise InvalidInput(say("delivery_target is required for telegram"), field="delivery_target")
+    return Recipient(channel=Channel.TELEGRAM, to=target)
+
+
+def _delivery_differs(given: Given, shown: Item) -> bool:
+    return any(given.get(name) not in (None, shown[name]) for name in _DELIVERY)
+
+
+def _with_target(schedule: Schedule, target: str) -> Schedule:
+    """What was named for the web, which needs no target, is given back as it was."""
+    kept = {name: each for name, each in schedule.door_data.items() if name != NAMESPACE}
+    if target and all(each.to != target for each in schedule.policy.delivery):
+        kept[NAMESPACE] = {"delivery_target": target}
+    return replace(schedule, door_data=kept)
+
+
+def _prompt(schedule: Schedule, task: str) -> AgentTarget:
+    before = schedule.target
+    assert isinstance(before, AgentTarget)
+    return replace(before, prompt=task)
+
+
+def _prompt_of(schedule: Schedule) -> str:
+    assert isinstance(schedule.target, AgentTarget)
+    return schedule.target.prompt
+
+
+# --- out ----------------------------------------------------------------------------------------
+def item_from(schedule: Schedule) -> Item:
+    """R1.16, and beside the seed's names those of the original (C23). A single moment that has had
+    its turn shows as switched off."""
+    trigger = schedule.trigger
+    once = isinstance(trigger, Once)
+    over = once and schedule.next_slot is None
+    prompt = _prompt_of(schedule)
+    told = [each for each in schedule.policy.delivery if each.channel is Channel.TELEGRAM]
+    return {
+        "id": schedule.id,
+        "owner_type": schedule.owner.type.value,
+        "owner_id": schedule.owner.id,
+        "task_prompt": prompt,
+        "task": prompt,
+        "schedule_type": ONE_TIME if once else CRON,
+        "run_at": time_out(trigger.instant) if isinstance(trigger, Once) else None,
+        "cron_expr": expression_out(trigger),
+        "timezone": trigger.zone,
+        "enabled": schedule.enabled and not over,
+        "next_run_at": time_out(schedule.next_run_at),
+        "delivery_channel": TELEGRAM if told else WEB_UI,
+        "delivery_target": told[0].to if told else _kept_target(schedule),
+        "last_dispatched_at": time_out(schedule.last_enqueued_at),
+        "created_at": time_out(schedule.created_at),
+        "updated_at": time_out(schedule.updated_at),
+        "deleted_at": time_out(schedule.deleted_at),
+    }
+
+
+def expression_out(trigger: Trigger) -> str | None:
+    match trigger:
+        case Once():
+            return None
+        case Every():
+            return f"@every {format_duration_go(trigger.every)}"
+        case Cron():
+            return trigger.expression
+
+
+def _kept_target(schedule: Schedule) -> str | None:
+    kept = schedule.door_data.get(NAMESPACE)
+    target = kept.get("delivery_target") if isinstance(kept, Mapping) else None
+    return target if isinstance(target, str) else None
+
+
+def time_out(moment: datetime | None) -> str | None:
+    """C18: `+00:00`."""
+    return None if moment is None else moment.astimezone(UTC).isoformat()
+
+
+# --- reading ------------------------------------------------------------------------------------
+def _object(data: object, known: frozenset[str]) -> Given:
+    if not isinstance(data, Mapping):
+        raise InvalidInput(say("a JSON object is needed"))
+    for name in data:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            shown = str(name)[:64]
+            unknown = (
+                say("unknown field: {name}; did you mean {near}?", name=shown, near=near[0])
+                if near
+                else say("unknown field: {name}", name=shown)
+            )
+            raise InvalidInput(unknown, field=shown)
+    return data
+
+
+def _text(given: Given, name: str) -> str:
+    value = given.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise InvalidInput(say("{name} must be text", name=name), field=name)
+    return value
+
+
+def _named(given: Given, name: str) -> str:
+    """An id: chats have numbers."""
+    value = given.get(name)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    text = checked_text(_text(given, name).strip(), name)
+    if len(text) > ID_LIMIT:
+        raise InvalidInput(
+            say("{name} has at most {id_limit} characters", name=name, id_limit=ID_LIMIT),
+            field=name,
+        )
+    return text
+
+
+def _flag(given: Given, name: str, usual: bool) -> bool:
+    value = given.get(name)
+    if value is None:
+        return usual
+    if not isinstance(value, bool):
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+    return value
+
+
+# @@ Softnix's lists, runs and parsed sentences. Pure.
+
+#: C10. What never began has no word there: a slot that was missed has failed, one that was left out
+#: on purpose is canceled; `run_stop_reason` tells which.
+_STATUS = {
+    RunStatus.QUEUED: "queued",
+    RunStatus.RUNNING: "running",
+    RunStatus.SUCCEEDED: "completed",
+    RunStatus.FAILED: "failed",
+    RunStatus.TIMEOUT: "failed",
+    RunStatus.UNKNOWN: "failed",
+    RunStatus.MISSED: "failed",
+    RunStatus.CANCELED: "canceled",
+    RunStatus.SKIPPED: "canceled",
+}
+_ERRORS = {
+    RunStatus.TIMEOUT: say("timeout"),
+    RunStatus.UNKNOWN: say("unknown: the node that had the run is gone"),
+    RunStatus.MISSED: say("missed: nobody was there at its time"),
+    RunStatus.SKIPPED: say("skipped"),
+}
+_YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listing:
+    """R1.19. None: any."""
+
+    owner_type: str | None = None
+    owner_id: str | None = None
+    enabled: bool | None = None
+
+    @property
+    def owner(self) -> Owner | None:
+        """None: not named in full."""
+        if self.owner_type is None or self.owner_id is None:
+            return None
+        return Owner(type=OwnerType(self.owner_type), id=self.owner_id)
+
+    def matches(self, item: Item) -> bool:
+        return all(
+            asked is None or asked == item[name]
+            for name, asked in (
+                ("owner_type", self.owner_type),
+                ("owner_id", self.owner_id),
+                ("enabled", self.enabled),
+            )
+        )
+
+
+def listing_from(given: Mapping[str, str]) -> Listing:
+    owner_type = given.get("owner_type") or None
+    if owner_type is not None and owner_type not in OwnerType.__members__.values():
+        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
+    enabled = _yes_or_no(given, "enabled")
+    status = given.get("status", "").strip().lower()
+    if status in ("enabled", "active"):
+        enabled = True
+    elif status in ("disabled", "paused", "inactive"):
+        enabled = False
+    elif status not in ("", "all"):
+        raise InvalidInput(say("status must be enabled, disabled or all"), field="status")
+    if enabled is None and _yes_or_no(given, "include_disabled") is False:
+        enabled = True
+    return Listing(owner_type=owner_type, owner_id=given.get("owner_id") or None, enabled=enabled)
+
+
+def limit_from(given: Mapping[str, str]) -> int:
+    text = given.get("limit", str(RUNS_LISTED))
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_RUNS_LISTED:
+        raise InvalidInput(
+            say(
+                "limit must lie between 1 and {most_runs_listed}", most_runs_listed=MOST_RUNS_LISTED
+            ),
+            field="limit",
+        )
+    return int(text)
+
+
+def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
+    text = given.get(name, "").strip().lower()
+    if text not in ("", *_YES, *_NO):
+        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+    return text in _YES if text else None
+
+
+def run_out(run: Run, lang: str = ENGLISH) -> Item:
+    """R1.17. `run_id` is the run itself; the pipeline's own id stands beside it."""
+    status = _STATUS[run.status]
+    error = run.error or _ERRORS.get(run.status)
+    pipeline_id = (run.result or {}).get("pipeline_run_id")
+    return {
+        "id": run.id,
+        "schedule_id": run.schedule_id,
+        "run_id": run.id,
+        "status": status,
+        "created_at": time_out(run.created_at),
+        "started_at": time_out(run.started_at),
+        "finished_at": time_out(run.finished_at),
+        "error": error and retold(error, lang),
+        "run_status": status,
+        "run_stop_reason": _stop_reason(run),
+        "pipeline_run_id": pipeline_id if isinstance(pipeline_id, str) else None,
+    }
+
+
+def parsed_out(parsed: Parsed) -> Item:
+    trigger = parsed.trigger
+    return {
+        "schedule_type": ONE_TIME if isinstance(trigger, Once) else CRON,
+        "timezone": parsed.timezone,
+        "task": parsed.task,
+        "run_at": time_out(trigger.instant) if isinstance(trigger, Once) else None,
+        "cron_expr": expression_out(trigger),
+        "source_pattern": parsed.pattern,
+    }
+
+
+def _stop_reason(run: Run) -> str | None:
+    if not run.status.terminal:
+        return None
+    if run.status is RunStatus.SUCCEEDED:
+        return "completed"
+    return run.reason or run.status.value

@@ -1,0 +1,1 @@
+"""Dashboard: server-rendered pages under /ui."""

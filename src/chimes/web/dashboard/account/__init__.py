@@ -1,0 +1,1 @@
+"""Sign-in, preferences and Telegram links of the signed-in user."""

@@ -1,0 +1,1 @@
+"""Shared parts of all dashboard pages: requests, sessions, forms, filters, templates."""

@@ -1,0 +1,266 @@
+"""Times for people: always with their zone, in their language, and how far away they are."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from importlib.resources import files
+from zoneinfo import ZoneInfo
+
+from babel import Locale
+from babel.dates import format_date, get_timezone_name
+from babel.numbers import format_decimal, format_percent
+from markupsafe import Markup
+
+from chimes.i18n import Wording, in_language, say
+from chimes.triggers.clock_changes import Effect, Touched
+from chimes.triggers.moment import format_moment
+from chimes.web.dashboard.core.preferences import Look, by_clock, second_zone
+
+#: Up to here a distance has two units.
+_NEAR = timedelta(hours=48)
+_BUDDHIST = 543
+_DAY = {
+    "en": ("EEE d MMM", "EEE d MMM y"),
+    "th": ("EEE d MMM", "EEE d MMM y"),
+    "zh": ("M月d日 EEE", "y年M月d日 EEE"),
+}
+_LOCALES = {"en": "en_GB", "th": "th_TH", "zh": "zh_Hans_CN"}
+_BYTES = ("B", "KB", "MB", "GB", "TB")
+
+
+@lru_cache
+def locale_of(language: str) -> Locale:
+    return Locale.parse(_LOCALES[language])
+
+
+@lru_cache(maxsize=256)
+def zone_info(name: str) -> ZoneInfo:
+    """From the pinned tzdata, as the scheduler's own zones are."""
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+def absolute(
+    moment: datetime, zone: str, look: Look, *, now: datetime, seconds: bool = False
+) -> str:
+    """`Mon 16 Nov 09:00 +07`; with the year where it is another than now."""
+    local = moment.astimezone(zone_info(zone))
+    return f"{_date(local, look, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
+
+
+def dated(moment: datetime, zone: str, look: Look) -> str:
+    """`Mon 16 Nov 2026 09:00 +07`: with its year, whenever it is read. Quick, for pictures: there
+    are hundreds of them on a page."""
+    local = moment.astimezone(zone_info(zone))
+    day = _written_day(local, look, _DAY[look.language][1])
+    return f"{day} {local.hour:02}:{local.minute:02} {zone_mark(local)}"
+
+
+def zone_mark(local: datetime) -> str:
+    """`+07`, `EDT`, `UTC`: what tells this time from the same one elsewhere."""
+    return local.tzname() or local.strftime("%z")
+
+
+def zone_title(zone: str, language: str) -> str:
+    """`Thailand Time`, for people who do not know the name."""
+    return str(get_timezone_name(zone_info(zone), locale=locale_of(language)))
+
+
+def day(moment: datetime, zone: str, look: Look, *, now: datetime) -> str:
+    """The date only, for captions and axes that name the zone themselves."""
+    return _date(moment.astimezone(zone_info(zone)), look, now)
+
+
+def _date(local: datetime, look: Look, now: datetime) -> str:
+    short, long = _DAY[look.language]
+    this_year = local.year == now.astimezone(local.tzinfo).year
+    return _written_day(local, look, short if this_year else long)
+
+
+def _written_day(local: datetime, look: Look, pattern: str) -> str:
+    if look.era == "be":
+        pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
+    return _dated(local.date(), pattern, look.language)
+
+
+@lru_cache(maxsize=1024)
+def _dated(day: date, pattern: str, language: str) -> str:
+    """Kept: the times on a page are of a few days."""
+    return str(format_date(day, pattern, locale=locale_of(language)))
+
+
+def _clock(local: datetime, *, seconds: bool) -> str:
+    return f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
+
+
+def units_of(span: timedelta) -> tuple[tuple[str, int], ...]:
+    """One or two units, never rounded up: `(("h", 1), ("min", 5))`."""
+    seconds = int(abs(span).total_seconds())
+    if seconds < 60:
+        return (("s", seconds),)
+    minutes, rest = divmod(seconds, 60)
+    if minutes < 60:
+        return (("min", minutes), ("s", rest)) if minutes < 5 and rest else (("min", minutes),)
+    hours, minutes = divmod(minutes, 60)
+    if abs(span) < _NEAR:
+        return (("h", hours), ("min", minutes)) if minutes else (("h", hours),)
+    return (("d", hours // 24),)
+
+
+def unit_words(unit: str, count: int) -> Wording:
+    match unit:
+        case "ms":
+            return say("{count} ms", count=count)
+        case "s":
+            return say("{count} s", count=count)
+        case "min":
+            return say("{count} min", count=count)
+        case "h":
+            return say("{count} h", count=count)
+        case _:
+            return say("{count} d", count=count)
+
+
+def span(length: timedelta | float | None, language: str) -> str:
+    """How long something took: `840 ms`, `2.3 s`, `1 h 5 min`."""
+    if length is None:
+        return "–"
+    seconds = length.total_seconds() if isinstance(length, timedelta) else length
+    if seconds >= 10:
+        return _span_words(float(int(seconds)), language)
+    return _span_words(round(seconds, 1 if seconds >= 1 else 3), language)
+
+
+@lru_cache(maxsize=4096)
+def _span_words(seconds: float, language: str) -> str:
+    """Kept: a list has hundreds of them, and as exact as they are shown they come again."""
+    if seconds < 1:
+        return in_language(unit_words("ms", round(seconds * 1000)), language)
+    if seconds < 10:
+        shown = _decimal(seconds, language)
+        return in_language(say("{count} s", count=shown), language)
+    return _joined(units_of(timedelta(seconds=seconds)), language)
+
+
+def window_name(name: str, language: str) -> str:
+    """Of a window as an address has it, `24h` or `7d`: in words of the language."""
+    return in_language(unit_words(name[-1], int(name[:-1])), language)
+
+
+def _joined(units: tuple[tuple[str, int], ...], language: str) -> str:
+    between = "" if language == "zh" else " "
+    return between.join(in_language(unit_words(*each), language) for each in units)
+
+
+def relative(moment: datetime, now: datetime, language: str) -> str:
+    """`in 1 h 5 min`, `3 min ago`, `now`."""
+    away = moment - now
+    if abs(away) < timedelta(seconds=1):
+        return in_language(say("now"), language)
+    words = _joined(units_of(away), language)
+    if away > timedelta(0):
+        return in_language(say("in {span}", span=words), language)
+    return in_language(say("{span} ago", span=words), language)
+
+
+def moment_html(
+    moment: datetime | None,
+    look: Look,
+    *,
+    now: datetime,
+    zone: str | None = None,
+    seconds: bool = False,
+    distance: bool = True,
+) -> Markup:
+    """The one way in which a page shows a time. `zone` is the schedule's own."""
+    if moment is None:
+        return Markup('<span class="none">–</span>')
+    first, other = by_clock(look, zone), second_zone(look, zone)
+
+    def shown(in_zone: str) -> str:
+        return absolute(moment, in_zone, look, now=now, seconds=seconds)
+
+    parts = [
+        Markup('<time datetime="{}" title="{}"><span class="when">{}</span>').format(
+            format_moment(moment), _card(moment, look, zone, now), shown(first)
+        )
+    ]
+    if distance:
+        parts.append(
+            Markup(' <span class="away" data-away>{}</span>').format(
+                relative(moment, now, look.language)
+            )
+        )
+    if other is not None:
+        parts.append(Markup(' <span class="also">{}</span>').format(shown(other)))
+    parts.append(Markup("</time>"))
+    return Markup("").join(parts)
+
+
+def _card(moment: datetime, look: Look, zone: str | None, now: datetime) -> str:
+    """All zones and the Unix time, for the tooltip and the tap card."""
+    zones = dict.fromkeys([*([zone] if zone else []), look.zone, "UTC"])
+    lines = [f"{absolute(moment, each, look, now=now, seconds=True)} · {each}" for each in zones]
+    return "\n".join([*lines, f"Unix {int(moment.timestamp())}"])
+
+
+def instant_text(moment: datetime) -> str:
+    """For files and people who copy: UTC, without doubt."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def number(value: float, language: str) -> str:
+    return _decimal(value, language)
+
+
+@lru_cache(maxsize=1024)
+def _decimal(value: float, language: str) -> str:
+    return str(format_decimal(value, locale=locale_of(language)))
+
+
+def percent(share: float, language: str) -> str:
+    pattern = "#,##0.#%" if 0.9 < share < 1 else "#,##0%"
+    # Nobody should read 100 % where something failed.
+    shown = min(share, 0.999) if share < 1 else share
+    return str(format_percent(shown, pattern, locale=locale_of(language)))
+
+
+def size(count: float, language: str) -> str:
+    step = 0
+    while count >= 1024 and step < len(_BYTES) - 1:
+        count, step = count / 1024, step + 1
+    shown = _decimal(round(count, 1 if count < 10 and step else 0), language)
+    return f"{shown} {_BYTES[step]}"
+
+
+# @@ What a change of the clocks does to a schedule, in words.
+
+
+def touched_in_words(touched: Touched, look: Look, now: datetime) -> Wording:
+    zone = touched.change.zone
+    on = day(touched.change.at, zone, look, now=now)
+    clock = f"{touched.meant:%H:%M}"
+    match touched.effect:
+        case Effect.MOVED:
+            return say(
+                "{day}: {time} does not exist in {zone}; it fires at {fires}.",
+                day=on,
+                time=clock,
+                zone=zone,
+                fires=f"{touched.fires:%H:%M}",
+            )
+        case Effect.ONCE:
+            return say(
+                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
+                day=on,
+                time=clock,
+                zone=zone,
+            )
+        case Effect.TWICE:
+            return say(
+                "{day}: {time} comes twice in {zone}; it fires both times.",
+                day=on,
+                time=clock,
+                zone=zone,
+            )

@@ -1,0 +1,1 @@
+"""Schedule editor: form, preview, test run and save."""

@@ -1,0 +1,205 @@
+"""A cron expression part by part: what each says, and which one cannot be read (UX A.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from chimes.errors import InvalidTrigger
+from chimes.i18n import Wording, in_language, say
+from chimes.language import short_weekday
+from chimes.triggers.cron_fields import DESCRIPTORS, CronFields, DayFields, parse_fields
+from chimes.web.dashboard.core.times import locale_of
+
+_UNITS = ("second", "minute", "hour", "day", "month", "weekday", "year")
+_NAMES: dict[str, Wording] = {
+    "second": say("second"),
+    "minute": say("minute"),
+    "hour": say("hour"),
+    "day": say("day of the month"),
+    "month": say("month"),
+    "weekday": say("weekday"),
+    "year": say("year"),
+}
+_ALL: dict[str, Wording] = {
+    "second": say("every second"),
+    "minute": say("every minute"),
+    "hour": say("every hour"),
+    "day": say("every day of the month"),
+    "month": say("every month"),
+    "weekday": say("every weekday, Monday to Sunday"),
+    "year": say("every year"),
+}
+_ALLOWED = {
+    "second": "0–59",
+    "minute": "0–59",
+    "hour": "0–23",
+    "day": "1–31 L W",
+    "month": "1–12",
+    "weekday": "0–7 L #",
+    "year": "1970–2199",
+}
+_SIZES = {"second": 60, "minute": 60, "hour": 24, "day": 31, "month": 12, "weekday": 7}
+#: What can be written there.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "second": ("0", "*/10", "*/30"),
+    "minute": ("0", "*/5", "*/15", "30", "*"),
+    "hour": ("9", "9-17", "*/2", "0", "*"),
+    "day": ("1", "15", "L", "LW", "*"),
+    "month": ("*/3", "1", "1,7", "*"),
+    "weekday": ("1-5", "1", "0,6", "5L", "*"),
+    "year": ("*",),
+}
+#: A Sunday.
+_SUNDAY = datetime(2023, 1, 1, tzinfo=UTC)
+_MOST_SHOWN = 14
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CronPart:
+    #: second, minute, hour, day, month, weekday or year.
+    unit: str
+    name: str
+    text: str
+    #: In words, or what is wrong with it.
+    meaning: str
+    wrong: bool
+    allowed: str
+    choices: tuple[str, ...]
+
+
+def cron_parts(expression: str, dialect: str, language: str) -> tuple[CronPart, ...]:
+    """In the order written. Empty for what has no parts: `@every 5m`, or a zone and nothing."""
+    words = expression.split()
+    if words and words[0].startswith(("CRON_TZ=", "TZ=")):
+        words = words[1:]
+    if len(words) == 1 and words[0].lower() in DESCRIPTORS:
+        words = DESCRIPTORS[words[0].lower()].split()
+    if not words or words[0].startswith("@") or len(words) > len(_UNITS):
+        return ()
+    quartz = dialect == "quartz" or (dialect in ("", "auto") and len(words) == 7)
+    seconds = len(words) > 5 or dialect in ("seconds", "quartz")
+    units = _UNITS if seconds else _UNITS[1:]
+    return tuple(
+        _part(unit, text.upper(), quartz, language)
+        for unit, text in zip(units, words, strict=False)
+    )
+
+
+def _part(unit: str, text: str, quartz: bool, language: str) -> CronPart:
+    wrong = False
+    try:
+        meaning = _meaning(unit, text, quartz, language)
+    except InvalidTrigger as error:
+        meaning, wrong = in_language(error.message, language), True
+    return CronPart(
+        unit=unit,
+        name=in_language(_NAMES[unit], language),
+        text=text,
+        meaning=meaning,
+        wrong=wrong,
+        allowed="1–7 L #" if quartz and unit == "weekday" else _ALLOWED[unit],
+        choices=CHOICES[unit],
+    )
+
+
+def _alone(unit: str, text: str, quartz: bool) -> CronFields:
+    """By the scheduler's own reading: this part, with nothing said by the others."""
+    parts = dict.fromkeys(_UNITS, "*") | {"second": "0", unit: text}
+    if not quartz and unit != "year":
+        return parse_fields(" ".join(parts[each] for each in _UNITS[:6]), "seconds")
+    parts["day" if unit == "weekday" else "weekday"] = "?"
+    return parse_fields(" ".join(parts[each] for each in _UNITS), "quartz")
+
+
+def _meaning(unit: str, text: str, quartz: bool, language: str) -> str:
+    if text in ("*", "?"):
+        return in_language(_ALL[unit], language)
+    fields = _alone(unit, text, quartz)
+    if unit == "year":
+        return text
+    days, values = fields.days, _values(unit, fields)
+    said = []
+    if len(values) == _SIZES[unit] and not _special(unit, days):
+        said.append(in_language(_ALL[unit], language))
+    elif values:
+        said.append(_listed(values, unit, language))
+    said += [in_language(each, language) for each in _special(unit, days, language)]
+    return " · ".join(said)
+
+
+def _values(unit: str, fields: CronFields) -> list[int]:
+    match unit:
+        case "second":
+            return _bits(fields.seconds)
+        case "minute":
+            return _bits(fields.minutes & (1 << 60) - 1)
+        case "hour":
+            return [hour for hour in range(24) if fields.minutes >> 60 * hour & 1]
+        case "day":
+            return [bit + 1 for bit in _bits(fields.days.days & (1 << 31) - 1)]
+        case "month":
+            return _bits(fields.days.months)
+        case _:
+            return _bits(fields.days.weekdays & (1 << 7) - 1)
+
+
+def _bits(mask: int) -> list[int]:
+    return [bit for bit in range(mask.bit_length()) if mask >> bit & 1]
+
+
+def _listed(values: Sequence[int], unit: str, language: str) -> str:
+    """`0, 15, 30, 45`, `Mon–Fri`: runs of three and more are written as one."""
+    runs: list[list[int]] = []
+    for value in values:
+        if runs and runs[-1][-1] == value - 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    shown: list[str] = []
+    for run in runs:
+        names = [_named(value, unit, language) for value in run]
+        shown += names if len(run) < 3 else [f"{names[0]}–{names[-1]}"]
+    more = ["…"] if len(shown) > _MOST_SHOWN else []
+    return ", ".join([*shown[:_MOST_SHOWN], *more])
+
+
+def _named(value: int, unit: str, language: str) -> str:
+    if unit == "weekday":
+        return short_weekday(_SUNDAY.replace(day=1 + value % 7), language)
+    if unit == "month":
+        return str(locale_of(language).months["stand-alone"]["abbreviated"][value])
+    return str(value)
+
+
+def _special(unit: str, days: DayFields, language: str = "en") -> list[Wording]:
+    found: list[Wording] = []
+    if unit == "day":
+        found += [
+            say("the last day of the month")
+            if back == 0
+            else say("{days} days before the last day of the month", days=back)
+            for back in days.last
+        ]
+        if days.last_working:
+            found.append(say("the last working day of the month"))
+        found += [say("the working day nearest to day {day}", day=each) for each in days.nearest]
+        found += [
+            say("the working day nearest to {days} days before the last", days=back)
+            for back in days.last_nearest
+        ]
+    if unit == "weekday":
+        found += [
+            say("{weekday}, number {count} of the month", weekday=_day(each, language), count=count)
+            for each, count in days.nth
+        ]
+        found += [
+            say("the last {weekday} of the month", weekday=_day(each, language))
+            for each in days.last_weekday
+        ]
+    return found
+
+
+def _day(weekday: int, language: str) -> str:
+    return _named(weekday, "weekday", language)

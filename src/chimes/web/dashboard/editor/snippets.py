@@ -1,0 +1,190 @@
+"""The same schedule as a command, as a request and as YAML, to copy. Secrets stay `***`."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import yaml
+
+from chimes.errors import InvalidInput
+from chimes.model.recipient import recipient_text
+from chimes.triggers import format_duration_go, parse_duration
+from chimes.web.dashboard.editor.trigger_fields import Plain
+
+#: What `chimes add` has an option for.
+_TRIGGER_KEYS = frozenset({"kind", "expression", "timezone", "every", "at", "jitter"})
+_KEY_HEADER = "Authorization: Bearer $CHIMES_API_KEY"
+_POLICY_OPTIONS = {
+    "max_retries": "--retry",
+    "timeout": "--timeout",
+    "overlap": "--overlap",
+    "misfire": "--misfire",
+}
+_USUAL: Mapping[str, object] = {
+    "headers": {},
+    "body": "",
+    "expected_status": [],
+    "signing_secrets": [],
+    "verify_tls": True,
+    "args": {},
+    "input": {},
+    "pipeline": "",
+    "model": "",
+    "max_tokens": None,
+    "identities": [],
+    "params": {},
+    "account": {"id": "", "type": ""},
+    "branch": "main",
+    "labels": {},
+    "enabled": True,
+    "depends_on": None,
+    "policy": {},
+    "max_concurrent_runs": None,
+    "concurrency_key": None,
+    "language": "",
+    "late_after": "PT1M",
+    "quiet": None,
+    "digest": None,
+}
+_SAID_IN_WORDS = frozenset(
+    {"name", "trigger", "target", "policy", "priority", "labels", "enabled", "delivery"}
+)
+
+
+_SAID_OF_RECIPIENTS = frozenset(
+    {"channel", "to", "on", "signing_secrets", "late_after", "quiet", "digest"}
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Command:
+    text: str
+    #: Whether it says everything; a command has no options for some things.
+    complete: bool
+
+
+def without_usual(body: Mapping[str, object]) -> Plain:
+    """Only what somebody chose."""
+    found: Plain = {}
+    for name, value in body.items():
+        if isinstance(value, Mapping) and name in ("target", "policy"):
+            value = without_usual(value)
+        elif name == "delivery" and isinstance(value, list):
+            value = [without_usual(each) if isinstance(each, Mapping) else each for each in value]
+        if name not in _USUAL or value != _USUAL[name]:
+            found[name] = value
+    return found
+
+
+def as_yaml(body: Mapping[str, object]) -> str:
+    text: str = yaml.safe_dump(
+        {"schedules": [without_usual(body)]}, allow_unicode=True, sort_keys=False, width=88
+    )
+    return text
+
+
+def as_curl(body: Mapping[str, object], url: str) -> str:
+    data = json.dumps(without_usual(body), ensure_ascii=False)
+    lines = (
+        ("curl", "-X", "POST", shlex.quote(f"{url}/api/v1/schedules")),
+        ("-H", f'"{_KEY_HEADER}"'),
+        ("-H", shlex.quote(": ".join(("Content-Type", "application/json")))),
+        ("-d", shlex.quote(data)),
+    )
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
+def as_command(body: Mapping[str, object]) -> Command:
+    chosen = without_usual(body)
+    trigger, target = _part(chosen, "trigger"), _part(chosen, "target")
+    policy = _part(chosen, "policy")
+    words = ["chimes", "add", _expression(trigger)]
+    complete = not (trigger.keys() - _TRIGGER_KEYS) and chosen.keys() <= _SAID_IN_WORDS
+    if "timezone" in trigger:
+        words += ["--tz", str(trigger["timezone"])]
+    if "jitter" in trigger:
+        words += ["--jitter", str(trigger["jitter"])]
+    options, whole = _target_options(target)
+    words += options
+    complete = complete and whole and policy.keys() <= _POLICY_OPTIONS.keys()
+    words += ["--name", str(chosen.get("name", ""))]
+    for name, option in _POLICY_OPTIONS.items():
+        if name in policy:
+            words += [option, str(policy[name])]
+    if chosen.get("priority"):
+        words += ["--priority", str(chosen["priority"])]
+    for name, value in _part(chosen, "labels").items():
+        words += ["--label", name if value is None else f"{name}={value}"]
+    delivery = chosen.get("delivery")
+    for each in delivery if isinstance(delivery, list) else []:
+        words += ["--notify", recipient_text(each)]
+        complete = complete and each.keys() <= _SAID_OF_RECIPIENTS
+    if chosen.get("enabled") is False:
+        words.append("--paused")
+    return Command(text=shlex.join(words), complete=complete)
+
+
+def _expression(trigger: Plain) -> str:
+    if trigger.get("kind") == "every":
+        try:
+            step = format_duration_go(parse_duration(str(trigger["every"])))
+            return " ".join(("every", step))
+        except InvalidInput:
+            return "every …"
+    return str(trigger.get("expression") or trigger.get("at") or "…")
+
+
+def _target_options(target: Plain) -> tuple[list[str], bool]:
+    """The options, and whether they say all of the target."""
+    match target.get("kind"):
+        case "http":
+            words = ["--http", str(target.get("url", "")), "--method", str(target.get("method"))]
+            for name, value in _part(target, "headers").items():
+                words += ["--header", f"{name}: {value}"]
+            if target.get("body"):
+                words += ["--body", str(target["body"])]
+            return words, not target.keys() & {"expected_status", "signing_secrets", "verify_tls"}
+        case "task" | "flow" as kind:
+            key = "args" if kind == "task" else "input"
+            words = [f"--{kind}", str(target.get("name", ""))]
+            if target.get(key):
+                words += [f"--{key}", json.dumps(target[key], ensure_ascii=False)]
+            return words, True
+        case "sync":
+            return ["--sync", f"{target.get('source')}/{target.get('collection')}"], True
+        case "agent":
+            words = ["--agent", "--prompt", str(target.get("prompt", ""))]
+            if target.get("model"):
+                words += ["--model", str(target["model"])]
+            return words, not target.keys() & {"pipeline", "max_tokens"}
+        case "message":
+            return ["--message", str(target.get("text", ""))], True
+        case "action":
+            return _action_options(target), "account" not in target
+        case _:
+            return [], False
+
+
+def _action_options(target: Plain) -> list[str]:
+    words = ["--action", str(target["action_type_id"]), "--kn", str(target["kn_id"])]
+    if "branch" in target:
+        words += ["--branch", str(target["branch"])]
+    identities = target.get("identities")
+    for each in identities if isinstance(identities, list) else []:
+        words += ["--identity", json.dumps(each, ensure_ascii=False)]
+    for name, value in _part(target, "params").items():
+        words += ["--param", f"{name}={json.dumps(value, ensure_ascii=False)}"]
+    return words
+
+
+def _part(body: Mapping[str, object], name: str) -> Plain:
+    found = body.get(name)
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def pretty(value: object) -> str:
+    """JSON for people."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)

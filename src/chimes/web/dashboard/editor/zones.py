@@ -1,0 +1,258 @@
+"""Finding a zone as people know it: by city, country, offset or abbreviation, in three languages
+(UX A.4). Names come from CLDR (Babel), rules from the pinned tzdata."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import lru_cache
+
+from babel.core import get_global
+
+from chimes.i18n import LANGUAGES, say
+from chimes.language import short_weekday
+from chimes.triggers import zone_names
+from chimes.web.dashboard.core.times import locale_of, zone_info
+
+#: Abbreviations and codes that people write for a place; several mean more than one.
+_SHORT: Mapping[str, tuple[str, ...]] = {
+    "bkk": ("Asia/Bangkok",),
+    "ict": ("Asia/Bangkok", "Asia/Ho_Chi_Minh"),
+    "est": ("America/New_York", "EST"),
+    "edt": ("America/New_York",),
+    "et": ("America/New_York",),
+    "cst": ("America/Chicago", "Asia/Shanghai"),
+    "cdt": ("America/Chicago",),
+    "mst": ("America/Denver", "MST"),
+    "mdt": ("America/Denver",),
+    "pst": ("America/Los_Angeles", "Asia/Manila"),
+    "pdt": ("America/Los_Angeles",),
+    "gmt": ("UTC", "Europe/London"),
+    "bst": ("Europe/London",),
+    "cet": ("Europe/Berlin", "Europe/Paris"),
+    "cest": ("Europe/Berlin", "Europe/Paris"),
+    "eet": ("Europe/Athens",),
+    "msk": ("Europe/Moscow",),
+    "ist": ("Asia/Kolkata", "Europe/Dublin", "Asia/Jerusalem"),
+    "sgt": ("Asia/Singapore",),
+    "hkt": ("Asia/Hong_Kong",),
+    "jst": ("Asia/Tokyo",),
+    "kst": ("Asia/Seoul",),
+    "wib": ("Asia/Jakarta",),
+    "aest": ("Australia/Sydney",),
+    "aedt": ("Australia/Sydney",),
+    "nzst": ("Pacific/Auckland",),
+    "z": ("UTC",),
+    "utc": ("UTC",),
+}
+#: Cities that name no zone themselves, as people look for them.
+_ALSO: Mapping[str, tuple[str, ...]] = {
+    "Asia/Shanghai": ("beijing", "peking", "ปักกิ่ง", "北京"),
+    "Asia/Bangkok": ("กรุงเทพฯ", "กรุงเทพมหานคร", "เชียงใหม่"),
+    "Asia/Kolkata": ("delhi", "mumbai", "bangalore", "เดลี", "มุมไบ", "新德里", "孟买"),
+    "America/Los_Angeles": ("seattle", "ซานฟรานซิสโก", "旧金山"),
+    "America/New_York": ("boston", "washington", "วอชิงตัน", "华盛顿"),
+    "Europe/Berlin": ("munich", "frankfurt", "hamburg", "มิวนิก", "慕尼黑", "法兰克福"),
+    "Asia/Ho_Chi_Minh": ("saigon", "hanoi", "ไซ่ง่อน", "ฮานอย", "河内"),
+    "Australia/Sydney": ("canberra",),
+}
+#: Names of zones without summer time, which most who write them have.
+_WITHOUT_SUMMER: Mapping[str, tuple[str, str]] = {
+    "est": ("America/New_York", "UTC-5"),
+    "mst": ("America/Denver", "UTC-7"),
+}
+_OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])\s*([0-9]{1,2})(?::?([0-9]{2}))?")
+_MOST = 12
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ZoneChoice:
+    name: str
+    #: As its city and country are called in the language.
+    place: str
+    #: `UTC+7`, as it is now.
+    offset: str
+    #: `10:24`, as it is there now.
+    clock: str
+    #: `Mon`, as it is there now.
+    weekday: str
+    #: Whether its clocks change within a year.
+    changes: bool
+    #: The reader's own; one that schedules have.
+    mine: bool = False
+    recent: bool = False
+    #: The instance's own.
+    default: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownZones:
+    """Which zones come first, and why."""
+
+    mine: str = ""
+    default: str = ""
+    #: Those of the schedules that there are, the most frequent first.
+    recent: Sequence[str] = ()
+
+    def first(self) -> list[str]:
+        return [*dict.fromkeys(each for each in (self.mine, *self.recent, self.default) if each)]
+
+
+NONE_KNOWN = KnownZones()
+_MOST_RECENT = 4
+_MOST_CLOCKS = 6
+
+
+def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
+    known = zone_names()
+    counted = Counter(each for each in zones if each in known)
+    return tuple(name for name, _ in counted.most_common(_MOST_RECENT))
+
+
+@lru_cache(maxsize=1)
+def _territories() -> Mapping[str, str]:
+    """Zones that people live by, with the country of each; links and historic names are not."""
+    found: dict[str, str] = dict(get_global("zone_territories"))
+    known = zone_names()
+    return {name: code for name, code in found.items() if name in known} | {"UTC": ""}
+
+
+@lru_cache(maxsize=2000)
+def _place(name: str, language: str) -> tuple[str, str]:
+    """City and country in a language."""
+    locale = locale_of(language)
+    code = _territories().get(name, "")
+    city = name.rpartition("/")[2].replace("_", " ")
+    found = locale.time_zones.get(name)
+    if found is not None and "city" in found:
+        city = str(found["city"])
+    return city, str(locale.territories.get(code, ""))
+
+
+@lru_cache(maxsize=1)
+def _index() -> Mapping[str, str]:
+    """All words by which each zone is found, folded."""
+    found = {}
+    for name, code in _territories().items():
+        words = [name, name.replace("_", " "), code, *_ALSO.get(name, ())]
+        for language in LANGUAGES:
+            words += _place(name, language)
+        found[name] = " ".join(words).casefold()
+    return found
+
+
+def choice(name: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN) -> ZoneChoice:
+    city, country = _place(name, language)
+    local = now.astimezone(zone_info(name))
+    return ZoneChoice(
+        name=name,
+        place=f"{city}, {country}" if country else city,
+        offset=_offset_text(local),
+        clock=f"{local:%H:%M}",
+        weekday=short_weekday(local, language),
+        changes=_changes(name, now),
+        mine=name == known.mine,
+        recent=name in known.recent,
+        default=name == known.default,
+    )
+
+
+def world_clock(
+    zone: str, language: str, now: datetime, known: KnownZones
+) -> tuple[ZoneChoice, ...]:
+    """What time it is now where it matters: there, here, and where the others are."""
+    names = [each for each in (zone, *known.first(), "UTC") if each in zone_names()]
+    return tuple(
+        choice(name, language, now, known) for name in [*dict.fromkeys(names)][:_MOST_CLOCKS]
+    )
+
+
+def found_zones(
+    text: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN
+) -> tuple[ZoneChoice, ...]:
+    """The zones that a text may mean, the likeliest first; without a text, those known here."""
+    wanted = " ".join(text.casefold().split())
+    if not wanted:
+        names: Sequence[str] = [*dict.fromkeys((*known.first(), "UTC"))]
+    else:
+        first = known.first()
+        names = sorted(
+            _matching(wanted, now),
+            key=lambda name: first.index(name) if name in first else len(first),
+        )[:_MOST]
+    return tuple(choice(name, language, now, known) for name in names)
+
+
+def meant_zone(text: str, now: datetime, sure: str = "") -> str | None:
+    """The one zone that a text can mean, however it is written; None: none, or several. `sure`: a
+    name that somebody chose knowing what it means."""
+    wanted = " ".join(text.casefold().split())
+    if text in zone_names() and (text == sure or wanted not in _WITHOUT_SUMMER):
+        return text
+    found = _matching(wanted, now, strict=True)
+    return found[0] if len(found) == 1 else None
+
+
+def _matching(wanted: str, now: datetime, *, strict: bool = False) -> list[str]:
+    if wanted in _SHORT:
+        return list(_SHORT[wanted])
+    if offset := _OFFSET.fullmatch(wanted):
+        minutes = int(offset[2]) * 60 + int(offset[3] or 0)
+        shift = timedelta(minutes=-minutes if offset[1] == "-" else minutes)
+        return _known_first(
+            name for name in _territories() if now.astimezone(zone_info(name)).utcoffset() == shift
+        )
+    index = _index()
+    exact = [name for name in index if name.casefold() == wanted or _is_place(name, wanted)]
+    if exact or strict:
+        others = [] if strict else [n for n in index if n not in exact and wanted in index[n]]
+        return [*exact, *others]
+    starts = _known_first(name for name, words in index.items() if f" {wanted}" in f" {words}")
+    return starts or _known_first(name for name, words in index.items() if wanted in words)
+
+
+def _known_first(names: Iterable[str]) -> list[str]:
+    """Those that have a name of their own here are those that people ask for most."""
+    common = {*_ALSO, *(name for found in _SHORT.values() for name in found)}
+    return sorted(names, key=lambda name: name not in common)
+
+
+def _is_place(name: str, wanted: str) -> bool:
+    if wanted in _ALSO.get(name, ()):
+        return True
+    return any(
+        wanted == part.casefold() for language in LANGUAGES for part in _place(name, language)
+    )
+
+
+def _offset_text(local: datetime) -> str:
+    shift = local.utcoffset() or timedelta(0)
+    minutes = int(abs(shift).total_seconds()) // 60
+    sign = "-" if shift < timedelta(0) else "+"
+    rest = f":{minutes % 60:02d}" if minutes % 60 else ""
+    return f"UTC{sign}{minutes // 60}{rest}"
+
+
+def _changes(name: str, now: datetime) -> bool:
+    zone = zone_info(name)
+    shifts = {
+        (now + timedelta(days=30 * month)).astimezone(zone).utcoffset() for month in range(12)
+    }
+    return len(shifts) > 1
+
+
+def several_zones(text: str, found: Sequence[ZoneChoice]) -> str:
+    """What is said where a text is not one zone."""
+    if not found:
+        return say("No time zone is known by {text!r}.", text=text[:64])
+    if asked := _WITHOUT_SUMMER.get(text.strip().casefold()):
+        return say(
+            "{text!r}: is it {zone}, which has summer time, or {offset} all year?",
+            text=text[:64],
+            zone=asked[0],
+            offset=asked[1],
+        )
+    return say("{text!r} can be several time zones. Which one is meant?", text=text[:64])

@@ -1,0 +1,1 @@
+"""Inbox page: messages that schedules delivered."""

@@ -1,0 +1,381 @@
+"""Inbox: what schedules delivered, the list and one message of it (UX A.7)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlsplit
+
+from markupsafe import Markup
+from starlette.responses import JSONResponse, Response
+
+from chimes.errors import InvalidInput, NotFound
+from chimes.i18n import Wording, counted, say
+from chimes.model.access import Owner
+from chimes.model.ids import InboxId, RunId
+from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.notification import READ, Delivery, DeliveryState, InboxChange, InboxItem, Wake
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.schedule import Schedule
+from chimes.model.validation import MOST_RECIPIENTS
+from chimes.notifications.message import CHANNELS
+from chimes.notifications.text import DEEPEST, readable_markdown
+from chimes.notifications.text import shown as shown_markdown
+from chimes.services.runs import may_reply, reply, reply_id
+from chimes.triggers.moment import parse_moment
+from chimes.web.api.paging import cursor_to, position_from, question_of
+from chimes.web.dashboard.core.flash import Undo
+from chimes.web.dashboard.core.forms import REFUSALS, Refused
+from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.inbox.views import (
+    FOLDERS,
+    HERE,
+    KINDS,
+    Asked,
+    Press,
+    asked_in,
+    elsewhere,
+    in_chats,
+    laters,
+    may_mark,
+    presses,
+)
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.token import Token
+
+
+# @@ Markdown that somebody else's program wrote, as HTML that can do nothing: no HTML of its own,
+# no pictures that would be fetched, links only to where people go, no styles (S47, S74). A line
+# is a line, as in every other place where the text is sent to.
+
+#: Our own pages of runs are what digests lead to.
+_LINKED = ("http://", "https://", "mailto:", "/ui/runs/")
+#: A message has its place in a page: its first heading is not the page's.
+_HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
+
+
+@lru_cache(maxsize=64)
+def safe_html(markdown: str) -> Markup:
+    """What would take too long to read, or is nested too deep, stays the text that it is."""
+    text = shown_markdown(markdown)
+    if not readable_markdown(text):
+        return _as_it_is(text)
+    parser = _parser()
+    try:
+        tokens = parser.parse(text)
+        if any(token.level >= DEEPEST - 1 for token in tokens):
+            return _as_it_is(text)
+        _tame(tokens)
+        html = parser.renderer.render(tokens, parser.options, {})
+    except RecursionError:
+        return _as_it_is(text)
+    return Markup(html)  # noqa: S704 - written by the parser, which escapes and knows no HTML
+
+
+def _as_it_is(text: str) -> Markup:
+    return Markup("<pre>{}</pre>").format(text)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": DEEPEST})
+    parser.enable(["table", "strikethrough"]).disable("image")
+    # Replaced as the library's documents say it is done.
+    setattr(parser, "validateLink", _leads_somewhere)  # noqa: B010
+    return parser
+
+
+def _leads_somewhere(url: str) -> bool:
+    return url.strip().lower().startswith(_LINKED)
+
+
+def _tame(tokens: Sequence[Token]) -> None:
+    for token in tokens:
+        # The alignment of a table would be an inline style, which no page of ours has.
+        token.attrs.pop("style", None)
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = _HEADINGS[token.tag]
+        elif token.type == "link_open":
+            token.attrs |= {"rel": "noopener noreferrer nofollow", "target": "_blank"}
+        if token.children:
+            _tame(token.children)
+
+
+pages = Pages()
+_TOLD = 20
+#: The door by which presses come.
+TELEGRAM = "telegram"
+#: What tells one reply from the same one sent twice.
+LONGEST_KEY = 64
+
+
+@pages.get("/inbox")
+async def inbox(visit: Visit) -> Response:
+    return await shown(visit, None)
+
+
+@pages.get("/inbox/newer")
+async def newer(visit: Visit) -> Response:
+    """How many unread ones there are more than the page knows of."""
+    known = visit.query.get("known", "")
+    if not known.isdigit() or len(known) > 9:
+        raise InvalidInput(field="known", source="query")
+    query = asked_in(visit.query).query(visit.now)
+    _, unread = await visit.door.messages.inbox(visit.actor, replace(query, limit=1))
+    more = max(0, unread - int(known))
+    text = counted("{count} new message – show", "{count} new messages – show", more)
+    return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
+
+
+@pages.get("/inbox/{id}")
+async def message(visit: Visit) -> Response:
+    """The list with one message open. Looking changes nothing: that it was read is said by a form
+    of the page, by itself where there are scripts."""
+    return await shown(
+        visit, await visit.door.messages.item(visit.actor, InboxId(visit.path["id"]))
+    )
+
+
+async def shown(
+    visit: Visit, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
+) -> Response:
+    """`failed`: the form of the message that was `refused`; it has what was typed. The answer to
+    a form has the list of the page that the form was on, from its beginning, and the message in
+    it even if it is not one of that list any more."""
+    asked_by_form = visit.request.method == "POST"
+    asked = asked_in(_query_of(visit.back()) if asked_by_form else visit.query)
+    question = question_of(visit.request)
+    after = position_from(visit.query.get("cursor"), question, numbers=True)
+    found, unread = await visit.door.messages.inbox(
+        visit.actor, replace(asked.query(visit.now), after=after)
+    )
+    more = ""
+    if found.next is not None and not asked_by_form:
+        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        more = f"{url.path}?{url.query}"
+    items = found.items
+    if asked_by_form and item is not None and all(each.id != item.id for each in items):
+        items = (item, *items)
+    schedule = None if item is None else await _schedule(visit, item)
+    told = await _told(visit, item)
+    return visit.page(
+        "inbox/page.html",
+        status=200 if refused is None else refused.status,
+        error=refused,
+        failed=failed,
+        given=visit.form,
+        asked=asked,
+        folders=FOLDERS,
+        kinds=KINDS,
+        items=items,
+        in_chats=await _in_chats(visit, items),
+        unread=unread,
+        more=more,
+        newer=asked.address("newer", known=str(unread)),
+        item=item,
+        body=safe_html(item.text) if item is not None else "",
+        schedule=schedule,
+        may_edit=schedule is not None and visit.actor.may_write(schedule.owner),
+        may_mark=may_mark(visit.actor, _owner_shown(visit, asked, item)),
+        told=told,
+        words_of=CHANNELS.__getitem__,
+        presses=await _presses(visit, item) if told else (),
+        may_reply=await _may_reply(visit, item),
+        reply_key=visit.form.text("request")[:LONGEST_KEY] or secrets.token_hex(8),
+        laters=laters(visit.look, visit.now),
+        name_of=_name_of(asked, found.items),
+    )
+
+
+def _query_of(address: str) -> dict[str, str]:
+    return dict(parse_qsl(urlsplit(address).query))
+
+
+def _owner_shown(visit: Visit, asked: Asked, item: InboxItem | None) -> Owner:
+    return item.owner if item is not None else asked.owner or visit.actor.owner
+
+
+def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
+    """Of the schedule that the list is narrowed down to, as its messages call it."""
+    names = [each.schedule_name for each in items if each.schedule_id == asked.schedule_id]
+    return names[0] if names else asked.schedule_id or ""
+
+
+async def _schedule(visit: Visit, item: InboxItem) -> Schedule | None:
+    """None: it is gone, or was never one."""
+    if item.schedule_id is None:
+        return None
+    try:
+        return await visit.door.schedules.get(visit.actor, item.schedule_id)
+    except NotFound:
+        return None
+
+
+async def _in_chats(visit: Visit, items: tuple[InboxItem, ...]) -> dict[RunId, DeliveryState]:
+    """One question for all of a page."""
+    ids = tuple({each.run_id for each in items if each.run_id is not None})
+    if not ids:
+        return {}
+    query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MOST_RECIPIENTS)
+    return in_chats((await visit.door.messages.deliveries(visit.actor, query)).items)
+
+
+async def _presses(visit: Visit, item: InboxItem | None) -> tuple[Press, ...]:
+    if item is None or item.run_id is None:
+        return ()
+    about = (item.run_id, *((item.schedule_id,) if item.schedule_id else ()))
+    query = AuditQuery(object_ids=about, door=TELEGRAM, since=item.created_at, limit=_TOLD)
+    return presses(await visit.door.store.list_audit(query))
+
+
+async def _may_reply(visit: Visit, item: InboxItem | None) -> bool:
+    if item is None or item.run_id is None:
+        return False
+    try:
+        run = await visit.door.runs.get(visit.actor, item.run_id)
+    except NotFound:
+        return False
+    return may_reply(visit.actor, run)
+
+
+async def _told(visit: Visit, item: InboxItem | None) -> tuple[Delivery, ...]:
+    if item is None or item.run_id is None:
+        return ()
+    query = DeliveryQuery(run_id=item.run_id, limit=_TOLD)
+    return elsewhere((await visit.door.messages.deliveries(visit.actor, query)).items)
+
+
+# @@ What can be done with messages: read, starred, put away, later.
+
+
+@pages.post("/inbox/{id}/seen")
+async def seen(visit: Visit) -> Response:
+    """Sent by the page itself when a message is open: nothing is said about it. The page takes
+    from the answer what is different now: the row and the counts."""
+    item = await visit.door.messages.change(visit.actor, _id(visit), READ)
+    if visit.partial:
+        return await shown(visit, item)
+    return visit.redirect(visit.back(f"{HERE}/{item.id}"))
+
+
+@pages.post("/inbox/{id}/read")
+async def read(visit: Visit) -> Response:
+    return await _marked(visit, READ, say("Marked as read."), "unread")
+
+
+@pages.post("/inbox/{id}/unread")
+async def unread(visit: Visit) -> Response:
+    return await _marked(visit, InboxChange(read=False), say("Marked as unread."), "read", to=HERE)
+
+
+@pages.post("/inbox/{id}/star")
+async def star(visit: Visit) -> Response:
+    change = InboxChange(starred=True)
+    return await _marked(visit, change, say("Starred: it stays for good."), "unstar")
+
+
+@pages.post("/inbox/{id}/unstar")
+async def unstar(visit: Visit) -> Response:
+    return await _marked(visit, InboxChange(starred=False), say("No longer starred."), "star")
+
+
+@pages.post("/inbox/{id}/archive")
+async def archive(visit: Visit) -> Response:
+    change = InboxChange(archived=True, read=True)
+    return await _marked(visit, change, say("Put away."), "unarchive", to=HERE)
+
+
+@pages.post("/inbox/{id}/unarchive")
+async def unarchive(visit: Visit) -> Response:
+    return await _marked(visit, InboxChange(archived=False), say("Back in the inbox."), "archive")
+
+
+@pages.post("/inbox/{id}/snooze")
+async def snooze(visit: Visit) -> Response:
+    item = await visit.door.messages.item(visit.actor, _id(visit))
+    try:
+        change = InboxChange(snoozed_until=_until(visit))
+        return await _marked(visit, change, say("It comes back later."), "wake", to=HERE)
+    except REFUSALS as error:
+        return await shown(visit, item, await visit.refused(error), "snooze")
+
+
+@pages.post("/inbox/{id}/wake")
+async def wake(visit: Visit) -> Response:
+    change = InboxChange(snoozed_until=Wake())
+    return await _marked(visit, change, say("Back in the inbox."), "")
+
+
+@pages.post("/inbox/test")
+async def test_message(visit: Visit) -> Response:
+    outcome = await visit.door.messages.send_test(visit.actor, Recipient(channel=Channel.INBOX))
+    return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
+
+
+@pages.post("/inbox/{id}/reply")
+async def reply_to_agent(visit: Visit) -> Response:
+    """Refused, the message comes again with the reply as it was typed: the run may have been
+    forgotten meanwhile, a quota be used up."""
+    item = await visit.door.messages.item(visit.actor, _id(visit))
+    if item.run_id is None:
+        raise NotFound(say("message {id} not found", id=item.id))
+    try:
+        run = await visit.door.runs.get(visit.actor, item.run_id)
+        new = await reply(
+            visit.door.schedules,
+            visit.actor,
+            run,
+            visit.form.raw("text"),
+            run_id=reply_id(item.id, visit.form.text("request")[:LONGEST_KEY]),
+            language=visit.look.language,
+        )
+    except (*REFUSALS, NotFound) as error:
+        return await shown(visit, item, await visit.refused(error), "reply")
+    return visit.done(
+        say("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
+    )
+
+
+@pages.post("/inbox/read-all")
+async def read_all(visit: Visit) -> Response:
+    asked = asked_in(dict(visit.form.items()))
+    marked = await visit.door.messages.read_all(visit.actor, asked.query(visit.now))
+    text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
+    return visit.done(text, to=visit.back(HERE))
+
+
+async def _marked(
+    visit: Visit, change: InboxChange, text: Wording, undone_by: str, *, to: str = ""
+) -> Response:
+    """On to where the form was; `to` where that was the message itself, which is done with."""
+    item = await visit.door.messages.change(visit.actor, _id(visit), change)
+    back = visit.back(f"{HERE}/{item.id}")
+    if to and back.startswith(f"{HERE}/{item.id}"):
+        back = to
+    undo = Undo(action=f"{HERE}/{item.id}/{undone_by}") if undone_by else None
+    return visit.done(text, to=back, undo=undo)
+
+
+def _until(visit: Visit) -> datetime:
+    """One of those offered, or a moment by the reader's clock."""
+    chosen = visit.form.text("later")
+    for each in laters(visit.look, visit.now):
+        if each.name == chosen:
+            return each.until
+    text = visit.form.text("until")
+    if not text:
+        raise InvalidInput(say("say when"), field="until", code="missing")
+    return parse_moment(text, visit.look.zone, field="until")
+
+
+def _id(visit: Visit) -> InboxId:
+    return InboxId(visit.path["id"])

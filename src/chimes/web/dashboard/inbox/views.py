@@ -1,0 +1,217 @@
+"""What the inbox shows: which messages are asked for, and one of them with how it was told
+elsewhere. Nothing here asks a store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from chimes.errors import InvalidInput
+from chimes.i18n import Wording, say
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.audit import AuditEntry
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.listing import InboxQuery
+from chimes.model.notification import Delivery, DeliveryState, occasion_of
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.run import RunStatus
+from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.preferences import Look
+
+HERE = "/ui/inbox"
+PAGE = 30
+_MORNING = 8
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    name: str
+    title: Wording
+
+
+FOLDERS = (
+    Folder(name="inbox", title=say("Inbox")),
+    Folder(name="unread", title=say("Unread")),
+    Folder(name="starred", title=say("Starred")),
+    Folder(name="snoozed", title=say("Snoozed")),
+    Folder(name="archived", title=say("Archived")),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Kind:
+    """Of messages, by what they tell."""
+
+    name: str
+    title: Wording
+    statuses: tuple[str, ...] = ()
+
+
+KINDS = (
+    Kind(name="", title=say("Everything")),
+    Kind(
+        name="alerts",
+        title=say("Alerts"),
+        statuses=tuple(
+            each.value
+            for each in RunStatus
+            if each.terminal and occasion_of(each, None) is Occasion.FAILURE
+        ),
+    ),
+    Kind(name="results", title=say("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
+    Kind(name="digests", title=say("Digests"), statuses=("digest",)),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """As it stands in the address."""
+
+    folder: str = "inbox"
+    kind: str = ""
+    schedule_id: ScheduleId | None = None
+    owner: Owner | None = None
+
+    def query(self, now: datetime) -> InboxQuery:
+        """What is snoozed is left out, except where it was starred or put away, or is asked
+        for."""
+        statuses = next(each.statuses for each in KINDS if each.name == self.kind)
+        asked = InboxQuery(
+            owner=self.owner, schedule_id=self.schedule_id, statuses=statuses, limit=PAGE
+        )
+        match self.folder:
+            case "unread":
+                return replace(asked, unread=True, awake_at=now)
+            case "starred":
+                return replace(asked, starred=True, archived=None)
+            case "archived":
+                return replace(asked, archived=True)
+            case "snoozed":
+                return replace(asked, asleep_at=now)
+            case _:
+                return replace(asked, awake_at=now)
+
+    def address(self, item_id: str = "", **more: str) -> str:
+        """Of the list, or of a message within it."""
+        path = f"{HERE}/{item_id}" if item_id else HERE
+        found = self.fields | more
+        return f"{path}?{urlencode(found)}" if found else path
+
+    @property
+    def fields(self) -> dict[str, str]:
+        found: dict[str, str] = {}
+        if self.folder != "inbox":
+            found["show"] = self.folder
+        if self.kind:
+            found["of"] = self.kind
+        if self.schedule_id is not None:
+            found["schedule"] = self.schedule_id
+        if self.owner is not None:
+            found["owner"] = str(self.owner)
+        return found
+
+    def in_folder(self, name: str) -> Asked:
+        return replace(self, folder=name)
+
+    def of_kind(self, name: str) -> Asked:
+        return replace(self, kind=name)
+
+    def of_schedule(self, schedule_id: ScheduleId | None) -> Asked:
+        return replace(self, schedule_id=schedule_id)
+
+
+def asked_in(query: Mapping[str, str]) -> Asked:
+    """Folders that there are not are the inbox; InvalidInput for an owner that cannot be one."""
+    folder, owner, kind = query.get("show", ""), query.get("owner", ""), query.get("of", "")
+    return Asked(
+        kind=kind if any(each.name == kind for each in KINDS) else "",
+        folder=folder if any(each.name == folder for each in FOLDERS) else "inbox",
+        schedule_id=ScheduleId(query["schedule"]) if query.get("schedule") else None,
+        owner=_owner(owner) if owner else None,
+    )
+
+
+def _owner(text: str) -> Owner:
+    kind, _, name = text.partition(":")
+    if not name or kind not in tuple(OwnerType):
+        raise InvalidInput(say("one such as user:anna"), field="owner", source="query")
+    return Owner(type=OwnerType(kind), id=name)
+
+
+def may_mark(actor: Actor, owner: Owner) -> bool:
+    """As `MessageService` has it: what somebody has read is no affair of operators."""
+    return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
+
+
+def elsewhere(deliveries: Iterable[Delivery]) -> tuple[Delivery, ...]:
+    """How the same run was told by other channels."""
+    return tuple(each for each in deliveries if each.recipient.channel is not Channel.INBOX)
+
+
+def in_chats(deliveries: Iterable[Delivery]) -> dict[RunId, DeliveryState]:
+    """What became of the same news in Telegram, by run; the best of several chats."""
+    found: dict[RunId, DeliveryState] = {}
+    for each in deliveries:
+        if each.run_id is not None and each.recipient.channel is Channel.TELEGRAM:
+            before = found.get(each.run_id, each.state)
+            found[each.run_id] = min(before, each.state, key=_BEST.index)
+    return found
+
+
+_BEST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Press:
+    """Of a button under the message in a chat."""
+
+    what: Wording
+    at: datetime
+    by: str
+
+
+def presses(entries: Iterable[AuditEntry]) -> tuple[Press, ...]:
+    """Newest first, from what the audit has of the run and its schedule."""
+    return tuple(
+        Press(what=_PRESSED[each.verb], at=each.at, by=each.actor)
+        for each in entries
+        if each.verb in _PRESSED and each.allowed
+    )
+
+
+_PRESSED = {
+    "run": say("Run again"),
+    "retry": say("Run again"),
+    "pause": say("Pause"),
+    "done": say("Done"),
+}
+
+
+# --- until when -----------------------------------------------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Later:
+    name: str
+    title: Wording
+    until: datetime
+
+
+def laters(look: Look, now: datetime) -> tuple[Later, ...]:
+    """What can be chosen for a snooze, by the reader's clock."""
+    local = now.astimezone(times.zone_info(look.zone))
+    morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)
+    monday = morning + timedelta(days=7 - morning.weekday())
+    return (
+        Later(name="hour", title=say("In an hour"), until=now + timedelta(hours=1)),
+        Later(
+            name="tomorrow",
+            title=say("Tomorrow at 08:00"),
+            until=(morning + timedelta(days=1)).astimezone(now.tzinfo),
+        ),
+        Later(
+            name="monday",
+            title=say("Next Monday at 08:00"),
+            until=monday.astimezone(now.tzinfo),
+        ),
+    )

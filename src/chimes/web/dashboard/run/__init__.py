@@ -1,0 +1,1 @@
+"""Page of one run: attempts, log, result and actions."""

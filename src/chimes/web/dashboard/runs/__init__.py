@@ -1,0 +1,1 @@
+"""Runs page: list, filters, bulk actions, export."""

@@ -1,0 +1,1 @@
+"""Page of one schedule: next fires, charts, fire log, definition and versions."""

@@ -1,0 +1,210 @@
+"""The pictures on the page of one schedule: what was and what comes, how long it took, how late it
+began; pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+from chimes.i18n import Wording, in_language, say
+from chimes.model.insights import Result, Tally
+from chimes.model.run import Origin, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.services.slots import upcoming_fires
+from chimes.triggers.clock_changes import clock_changes
+from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart
+from chimes.web.dashboard.charts.svg import Chart, worst
+from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
+from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.schedules.views import state_word
+
+#: The timeline: so much of what was, and of what comes.
+BEHIND, AHEAD = timedelta(days=5), timedelta(days=2)
+#: Above this many runs in it, hours stand for them.
+MOST_MARKS = 150
+#: Of what comes; what follows is drawn as "and so on".
+MOST_COMING = 2 * MOST_MARKS
+_MICROSECOND = timedelta(microseconds=1)
+_HOUR = timedelta(hours=1)
+#: What is due this very moment may not be on record yet.
+_JUST_NOW = timedelta(minutes=1)
+
+
+def marks_of(
+    schedule: Schedule,
+    results: Sequence[Result],
+    hours: Iterable[Tally],
+    expected: timedelta | None,
+    now: datetime,
+) -> list[Fire]:
+    """What was and what comes, one more than `MOST_COMING` where that is not all. Of many runs an
+    hour is one mark, the worst of them."""
+    since = now - BEHIND
+    recent = [each for each in results if each.planned_at >= since]
+    if len(recent) < MOST_MARKS:
+        past = [
+            Fire(
+                at=each.planned_at,
+                length=each.duration or timedelta(0),
+                status=each.status,
+                address=f"/ui/runs/{each.run_id}",
+            )
+            for each in recent
+        ]
+    else:
+        past = [
+            Fire(
+                at=each.at, status=worst(each.statuses), address=f"/ui/schedules/{schedule.id}/runs"
+            )
+            for each in hours
+            if each.total
+        ]
+    ahead = (
+        upcoming_fires([schedule], now + AHEAD, limit=MOST_COMING + 1) if schedule.enabled else []
+    )
+    return past + [Fire(at=each.at, length=expected or timedelta(0)) for each in ahead]
+
+
+def expected_marks(
+    schedule: Schedule,
+    results: Sequence[Result],
+    hours: Sequence[Tally],
+    now: datetime,
+    *,
+    whole: bool,
+) -> list[Fire]:
+    """The times at which it should have run since it is what it is; those of which nothing is on
+    record are marked as missed. Of many an hour is one mark. `whole`: `results` are all there
+    are."""
+    since = max(now - BEHIND, schedule.updated_at)
+    if schedule.purged_until is not None:
+        since = max(since, schedule.purged_until)
+    if not schedule.enabled or now <= since:
+        return []
+    slots: list[datetime] = []
+    slot = schedule.trigger.next_after(since)
+    while slot is not None and slot < now - _JUST_NOW and len(slots) < MOST_MARKS:
+        slots.append(slot)
+        slot = schedule.trigger.next_after(slot)
+    if len(slots) >= MOST_MARKS:
+        return _expected_hours(schedule, hours, since, now)
+    if not whole and results:
+        slots = [each for each in slots if each >= results[-1].planned_at]
+    planned = sorted(each.planned_at for each in results if each.origin is Origin.SCHEDULE)
+    ends = [*slots[1:], now]
+    return [
+        Fire(at=each, status=None if _any_between(planned, each, end) else RunStatus.MISSED)
+        for each, end in zip(slots, ends, strict=False)
+    ]
+
+
+def _any_between(moments: Sequence[datetime], start: datetime, end: datetime) -> bool:
+    place = bisect_left(moments, start)
+    return place < len(moments) and moments[place] < end
+
+
+def _expected_hours(
+    schedule: Schedule, hours: Sequence[Tally], since: datetime, now: datetime
+) -> list[Fire]:
+    found: list[Fire] = []
+    for each in hours:
+        end = min(each.at + _HOUR, now - _JUST_NOW)
+        start = max(each.at, since)
+        slot = schedule.trigger.next_after(start - _MICROSECOND) if start < end else None
+        if slot is not None and slot < end:
+            found.append(Fire(at=each.at, status=None if each.total else RunStatus.MISSED))
+    return found
+
+
+def week(
+    schedule: Schedule,
+    marks: Sequence[Fire],
+    expected: Sequence[Fire],
+    look: Look,
+    now: datetime,
+) -> Chart:
+    """What was expected above what was: where nothing stands below, nothing ran."""
+    more = sum(each.status is None for each in marks) > MOST_COMING
+    zone = by_clock(look, schedule.trigger.zone)
+    start, end = now - BEHIND, now + AHEAD
+    said = partial(in_language, language=look.language)
+    info = times.zone_info(zone)
+    first = start.astimezone(info).replace(hour=0, minute=0, second=0, microsecond=0)
+    midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
+
+    def mark(name: str, fires: Sequence[Fire]) -> str:
+        when = times.dated(fires[0].at, zone, look)
+        if len(fires) > 1:
+            return said(say("{count} from {when}", count=len(fires), when=when))
+        return f"{state(fires[0].status)}, {when}"
+
+    def state(status: RunStatus | None) -> str:
+        return said(say("planned")) if status is None else state_word(status, look.language)
+
+    return timeline(
+        [
+            *([Lane(name=said(say("Expected")), fires=expected)] if expected else []),
+            Lane(name=said(say("Runs")), fires=marks[:-1] if more else marks, more=more),
+        ],
+        start=start,
+        end=end,
+        now=now,
+        ticks=[each for each in midnights if start < each < end],
+        changes=[each.at for each in clock_changes(zone, start, end)],
+        words=TimelineWords(
+            title=said(say("Five days behind, two ahead")),
+            description=said(
+                say("Runs that were and runs to come, by the clock of {zone}", zone=zone)
+            ),
+            lane=said(say("Row")),
+            when=said(say("When")),
+            status=said(say("Result")),
+            now=said(say("now")),
+            change=said(say("the clocks change")),
+            mark=mark,
+            clock=lambda at: times.day(at, zone, look, now=now),
+            moment=lambda at: times.dated(at, zone, look),
+            state=state,
+        ),
+    )
+
+
+def durations(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
+    points = [_point(each, each.duration) for each in results if each.duration is not None]
+    title = say("How long runs took")
+    return points_chart(points, _words(title, say("Duration"), schedule, look))
+
+
+def lags(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
+    points = [_point(each, each.lag) for each in results if each.lag is not None]
+    title = say("How late runs began")
+    return points_chart(points, _words(title, say("Lag"), schedule, look))
+
+
+def _point(result: Result, length: timedelta) -> Point:
+    return Point(
+        at=result.planned_at,
+        seconds=length.total_seconds(),
+        status=result.status,
+        address=f"/ui/runs/{result.run_id}",
+    )
+
+
+def _words(title: Wording, value: Wording, schedule: Schedule, look: Look) -> PointWords:
+    zone = by_clock(look, schedule.trigger.zone)
+    said = partial(in_language, language=look.language)
+    return PointWords(
+        title=said(title),
+        description=said(say("A point for each run, by the clock of {zone}", zone=zone)),
+        when=said(say("When")),
+        value=said(value),
+        status=said(say("Result")),
+        median=said(say("median")),
+        p95=said(say("p95")),
+        span=lambda seconds: times.span(seconds, look.language),
+        state=lambda status: state_word(status, look.language),
+        moment=lambda at: times.dated(at, zone, look),
+    )

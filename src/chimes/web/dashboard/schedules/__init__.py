@@ -1,0 +1,1 @@
+"""Schedules page: list, bulk actions, import, month view."""

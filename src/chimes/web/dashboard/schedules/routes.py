@@ -1,0 +1,292 @@
+"""Schedules: the list, with its filters in the URL (UX A.2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlencode
+
+from pydantic import ValidationError
+from starlette.responses import JSONResponse, Response
+
+from chimes.errors import InvalidInput
+from chimes.i18n import counted, say
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
+from chimes.redaction import masked_url
+from chimes.services.insights import InsightService
+from chimes.services.preferences import ListName
+from chimes.web.api.paging import cursor_to, position_from, question_of
+from chimes.web.api.schemas import TargetPatch
+from chimes.web.api.translate import patched_target, target_out
+from chimes.web.dashboard.core.filters import (
+    SCHEDULE_NAMES,
+    Chip,
+    Filter,
+    read_filter,
+    schedule_filter,
+)
+from chimes.web.dashboard.core.forms import REFUSALS, Refused
+from chimes.web.dashboard.core.lists import saved_in
+from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.preferences import (
+    COLUMNS,
+    chosen_in_list_choices,
+    remembered,
+    with_view,
+)
+from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.schedules.month import month_page
+from chimes.web.dashboard.schedules.views import HINTS, Row, Sorting, busy, rows_of, sorting_from
+from chimes.web.requests import sentence
+
+pages = Pages()
+HERE = "/ui/schedules"
+LIST = ListName.SCHEDULES
+PAGE = 25
+#: Rows that are looked at again with one question.
+MOST_AGAIN = 100
+#: Results of those that run often, for strips that reach further back.
+_MOST_BUSY, _OF_BUSY = 50, 90
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What a filter asks the store, and the filter with what was wrong about it."""
+
+    filter: Filter
+    query: ScheduleQuery
+
+
+def asked_for(visit: Visit, text: str, sorting: Sorting | None = None) -> Asked:
+    """From the text of the box: `status:paused label:billing next:<1h`."""
+    return asked_by(visit, read_filter(text, SCHEDULE_NAMES), sorting)
+
+
+def asked_by(visit: Visit, filter_: Filter, sorting: Sorting | None = None) -> Asked:
+    found = schedule_filter(filter_, visit.actor, (sorting or Sorting()).query)
+    query = found.query
+    if found.next_within is not None:
+        query = replace(query, due_by=visit.now + found.next_within)
+    return Asked(filter=found.filter, query=query)
+
+
+@pages.get("/schedules")
+async def schedules(visit: Visit) -> Response:
+    """As a table, as cards or as a month: as the address says, and then as it said last."""
+    sorting = sorting_from(visit.query.get("sort", ""))
+    asked = asked_for(visit, visit.query.get("q", ""), sorting)
+    choices = with_view(chosen_in_list_choices(visit.request), visit.query.get("view", ""))
+    frame: dict[str, object] = {
+        "asked": asked,
+        "sorting": sorting,
+        "view": choices.view,
+        "hints": HINTS,
+        "columns": COLUMNS[LIST],
+        "cols": choices.shows(LIST),
+        "may_create": visit.actor.may_create(visit.actor.owner),
+    }
+    if not visit.partial:
+        frame["saved"] = await saved_in(visit, LIST)
+    if choices.view == "month":
+        nothing = not await visit.door.schedules.count(visit.actor, asked.query)
+        hiding = await _hiding(visit, asked.filter) if nothing and asked.filter.chips else None
+        frame |= {"nothing": nothing, "hiding": hiding}
+        answer = await month_page(visit, asked.filter, asked.query, **frame)
+    else:
+        answer = await _rows_page(visit, asked, sorting, frame)
+    answer.headers.add_vary_header("HX-Request")
+    return remembered(visit.request, answer, choices)
+
+
+async def _rows_page(
+    visit: Visit, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
+) -> Response:
+    question = question_of(visit.request)
+    after = position_from(visit.query.get("cursor"), question, numbers=sorting.numbers)
+    found = await visit.door.schedules.find(
+        visit.actor, replace(asked.query, after=after, limit=PAGE)
+    )
+    rows = await _rows(visit, found.items)
+    more = ""
+    if found.next is not None:
+        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        more = f"{url.path}?{url.query}"
+    back = sorting.address(asked.filter, HERE)
+    values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
+    template = f"schedules/{frame['view']}.html"
+    if visit.partial:
+        return visit.part(template, "rows", status=200, **values)
+    total = await visit.door.schedules.count(visit.actor, asked.query)
+    hiding = None
+    if not found.items and asked.filter.chips:
+        hiding = await _hiding(visit, asked.filter)
+    newer = f"{HERE}/newer?{urlencode({'q': asked.filter.text, 'known': total})}"
+    values |= {"total": total, "hiding": hiding, "newer": newer}
+    return visit.page(template, status=200, **values)
+
+
+async def _rows(visit: Visit, found: Sequence[Schedule]) -> tuple[Row, ...]:
+    insights = InsightService(visit.door.store)
+    ids = [each.id for each in found]
+    glances = await insights.glances(visit.actor, ids) if ids else {}
+    often = busy(glances)[:_MOST_BUSY]
+    longer = await insights.results(visit.actor, often, each=_OF_BUSY) if often else {}
+    return rows_of(found, glances, visit.actor, visit.look, longer)
+
+
+@pages.get("/schedules/rows")
+async def rows_again(visit: Visit) -> Response:
+    """Rows that somebody is looking at, as they are now. Those that are gone are not among them."""
+    ids = visit.request.query_params.getlist("id")
+    if len(ids) > MOST_AGAIN:
+        raise InvalidInput(
+            say("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+        )
+    query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MOST_AGAIN)
+    found = await visit.door.schedules.find(visit.actor, query)
+    choices = with_view(chosen_in_list_choices(visit.request), visit.query.get("view", ""))
+    view = "cards" if choices.view == "cards" else "table"
+    return visit.part(
+        f"schedules/{view}.html",
+        "rows",
+        rows=await _rows(visit, found.items),
+        cols=choices.shows(LIST),
+        more="",
+        back=visit.back(HERE),
+    )
+
+
+@pages.get("/schedules/newer")
+async def newer(visit: Visit) -> Response:
+    """How many more there are than the page knows of: new rows wait until somebody wants them."""
+    known = visit.query.get("known", "")
+    if not known.isdigit() or len(known) > 9:
+        raise InvalidInput(field="known", source="query")
+    asked = asked_for(visit, visit.query.get("q", ""))
+    more = max(0, await visit.door.schedules.count(visit.actor, asked.query) - int(known))
+    text = counted("{count} new schedule – show", "{count} new schedules – show", more)
+    return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
+
+
+async def _hiding(visit: Visit, found: Filter) -> Chip | None:
+    """The one condition without which there would be something to see; None: it takes more."""
+    for chip in found.chips:
+        without = asked_by(visit, found.without(chip))
+        if await visit.door.schedules.count(visit.actor, without.query):
+            return chip
+    return None
+
+
+# @@ Run now, from a list: what is run with what is shown first, and can be another payload for
+# this one run (UX A.2).
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Payload:
+    """What a run is given to work with, as text; secrets are hidden."""
+
+    #: Empty: there is nothing to give.
+    name: str
+    text: str
+    json: bool
+
+    @property
+    def empty(self) -> bool:
+        return self.text in ("", "{}")
+
+
+def payload_shown(target: Target) -> Payload:
+    name = payload_name(target)
+    plain = target_out(target).get(name, "")
+    if isinstance(plain, str):
+        return Payload(name=name, text=plain, json=False)
+    return Payload(name=name, text=json.dumps(plain, ensure_ascii=False, indent=2), json=True)
+
+
+def facts_of(target: Target) -> dict[str, str]:
+    """What else a target says, field by field; nothing secret."""
+    found = {
+        name: masked_url(value) if name == "url" and isinstance(value, str) else value
+        for name, value in target_out(target).items()
+        if name not in (payload_name(target), "kind") and value not in ("", [], {}, None)
+    }
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        for name, value in found.items()
+    }
+
+
+def target_with(before: Target, text: str) -> Target:
+    """With what was typed; `***` is the secret that was there. InvalidInput names `payload`."""
+    name = payload_name(before)
+    given: object = text
+    if not isinstance(before, HttpTarget | AgentTarget):
+        given = _object_in(text)
+    try:
+        return patched_target(TargetPatch.model_validate({name: given}), before)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        message = sentence(first["type"], first.get("ctx", {}))
+        raise InvalidInput(message, field="payload", code="bad_payload") from None
+
+
+def _object_in(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(
+            say("this is not valid JSON: {why}", why=error), field="payload", code="bad_json"
+        ) from None
+    if not isinstance(found, dict):
+        raise InvalidInput(
+            say('parameters are a JSON object such as {{"name": "Ada"}}'),
+            field="payload",
+            code="not_an_object",
+        )
+    return found
+
+
+@pages.get("/schedules/{id}/run")
+async def ask(visit: Visit) -> Response:
+    return _asked(visit, await _schedule(visit))
+
+
+@pages.post("/schedules/{id}/run/with")
+async def run_with(visit: Visit) -> Response:
+    """On to the new run, or to the one of its pair that is under way."""
+    schedule = await _schedule(visit)
+    try:
+        target = target_with(schedule.target, visit.form.raw("payload"))
+        run, created = await visit.door.schedules.run_asked_for(
+            visit.actor, schedule.id, target=target
+        )
+    except REFUSALS as error:
+        return _asked(visit, schedule, error=await visit.refused(error))
+    if created:
+        return visit.done(say("Its run was asked for."), to=f"/ui/runs/{run.id}")
+    text = say("It is under way already: this is that run.")
+    return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
+
+
+async def _schedule(visit: Visit) -> Schedule:
+    return await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
+
+
+def _asked(visit: Visit, schedule: Schedule, *, error: Refused | None = None) -> Response:
+    payload = payload_shown(schedule.target)
+    return visit.page_or_part(
+        "schedules/run.html",
+        "part",
+        status=200 if error is None else error.status,
+        schedule=schedule,
+        facts=facts_of(schedule.target),
+        payload=payload,
+        typed=visit.form.raw("payload") if error else payload.text,
+        error=error,
+        may_change=visit.actor.may_create(schedule.owner) and bool(payload.name),
+        back=visit.back("/ui/schedules"),
+    )

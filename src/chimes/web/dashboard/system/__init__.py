@@ -1,0 +1,1 @@
+"""System pages: nodes, audit, access, channels, settings, about."""

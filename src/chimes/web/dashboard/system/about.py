@@ -1,0 +1,242 @@
+"""System, about: what this is, whether it is in order, and whose work it contains."""
+
+from __future__ import annotations
+
+import platform
+import re
+import shutil
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
+from importlib.resources import files
+
+from starlette.responses import Response
+
+from chimes.i18n import joined, say
+from chimes.model.listing import Counts
+from chimes.model.node import Node, NodeState
+from chimes.store.port import StoreStatus
+from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.system.routes import operators_only
+from chimes.web.dashboard.system.settings import package_version
+from chimes.web.dashboard.system.views import CLOCK_WARNING
+
+# @@ About: whose work is in here, and what helps somebody who helps; nothing here asks a store.
+
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+_CLASSIFIER = "License :: "
+_EXTRA = "extra =="
+#: Where a package says so in a whole text, its first line has to do.
+_LONGEST = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """`state`: ok, warn or bad."""
+
+    name: str
+    state: str
+    detail: str
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Licence:
+    name: str
+    version: str
+    licence: str
+    #: Sent to browsers, not only used by the server.
+    vendored: bool = False
+
+
+@lru_cache(maxsize=1)
+def licences() -> tuple[Licence, ...]:
+    """Of Chimes itself, of what it sends to browsers, and of every package that it needs here."""
+    known = _needed("chimes")
+    own = tuple(_licence(each) for each in known if each.name == "chimes")
+    others = [_licence(each) for each in known if each.name != "chimes"]
+    return (*own, *_vendored(), *sorted(others, key=lambda each: each.name.lower()))
+
+
+def _vendored() -> list[Licence]:
+    text = (files("chimes.web.dashboard") / "static" / "vendor" / "VENDOR.toml").read_text(
+        "utf-8"
+    )
+    return [
+        Licence(
+            name=str(each["package"]),
+            version=str(each["version"]),
+            licence=str(each["licence"]),
+            vendored=True,
+        )
+        for each in tomllib.loads(text).values()
+    ]
+
+
+def _needed(first: str) -> list[Distribution]:
+    """What is installed of a package and of all that it names, and so on."""
+    found: dict[str, Distribution] = {}
+    waiting = [first]
+    while waiting:
+        name = waiting.pop()
+        key = re.sub(r"[-_.]+", "-", name).lower()
+        if key in found:
+            continue
+        try:
+            found[key] = distribution(name)
+        except PackageNotFoundError:
+            continue
+        # Extras are our own to choose; those of others are not asked for.
+        wanted = (each for each in found[key].requires or () if name == first or _EXTRA not in each)
+        named = map(_NAME.match, wanted)
+        waiting += [each[0] for each in named if each]
+    return list(found.values())
+
+
+def _licence(package: Distribution) -> Licence:
+    about = package.metadata
+    classifiers = about.get_all("Classifier") or []
+    words = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith(_CLASSIFIER)]
+    said = [
+        *(about.get_all("License-Expression") or ()),
+        ", ".join(words),
+        *(each.strip().partition("\n")[0][:_LONGEST] for each in about.get_all("License") or ()),
+    ]
+    found = next(filter(None, said), "?")
+    return Licence(name=package.name, version=package.version, licence=found)
+
+
+def support_text(facts: Mapping[str, str], checks: Sequence[Check]) -> str:
+    """In English, without names of schedules, addresses or secrets."""
+    lines = [f"{name}: {value}" for name, value in facts.items() if value]
+    lines += [f"[{each.state}] {each.name}: {each.detail}" for each in checks]
+    return "\n".join(lines)
+
+
+pages = Pages()
+_LITTLE_DISK = 2**30
+#: A year of rules that is older than this many years is old.
+_OLD_ZONES = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    status: StoreStatus
+    counts: Counts
+    nodes: tuple[Node, ...]
+
+
+@pages.get("/system/about")
+async def about(visit: Visit) -> Response:
+    operators_only(visit)
+    store = visit.door.store
+    looked = Looked(
+        status=await store.status(), counts=await store.counts(), nodes=await store.nodes()
+    )
+    checks = _checks(visit, looked)
+    facts = {
+        "Chimes": visit.door.version,
+        "Python": platform.python_version(),
+        "tzdata": package_version("tzdata"),
+        "platform": platform.platform(terse=True),
+        "store": f"{looked.status.kind} {looked.status.schema}",
+        "schedules": str(looked.counts.schedules),
+        "runs": str(sum(looked.counts.runs.values())),
+        "nodes": ", ".join(
+            f"{node.version} {node.state(visit.now)} {'+'.join(node.roles)}"
+            for node in looked.nodes
+        ),
+    }
+    return visit.page(
+        "system/about.html",
+        checks=checks,
+        facts=facts,
+        licences=licences(),
+        support=support_text(facts, checks),
+    )
+
+
+def _checks(visit: Visit, looked: Looked) -> list[Check]:
+    return [
+        *_store_checks(visit, looked),
+        *_node_checks(visit, looked.nodes),
+        _zone_check(visit),
+        *_disk_check(visit),
+    ]
+
+
+def _store_checks(visit: Visit, looked: Looked) -> list[Check]:
+    status = looked.status
+    found = [
+        Check(
+            name=say("Store"),
+            state="warn" if status.degraded else "ok",
+            detail=say("{kind}, schema {schema}", kind=status.kind, schema=status.schema),
+            fix=status.degraded or "",
+        )
+    ]
+    reason = visit.door.not_ready()
+    if reason:
+        found.append(Check(name=say("This node"), state="warn", detail=reason))
+    return found
+
+
+def _node_checks(visit: Visit, nodes: tuple[Node, ...]) -> list[Check]:
+    states = {node.id: node.state(visit.now) for node in nodes}
+    alive = [node for node in nodes if states[node.id] is not NodeState.GONE]
+    working = [node for node in alive if not node.drain]
+    off = [str(node.id) for node in alive if abs(node.clock_offset) > CLOCK_WARNING]
+    versions = sorted({node.version for node in alive})
+    return [
+        Check(
+            name=say("Nodes"),
+            state="ok" if working else "bad",
+            detail=say("{alive} of {all} are alive", alive=len(alive), all=len(nodes)),
+            fix="" if working else say("Start a node, or resume one that is drained."),
+        ),
+        Check(
+            name=say("Versions"),
+            state="warn" if len(versions) > 1 else "ok",
+            detail=", ".join(versions) or "–",
+            fix=say("Bring all nodes to the same version.") if len(versions) > 1 else "",
+        ),
+        Check(
+            name=say("Clocks"),
+            state="warn" if off else "ok",
+            detail=joined(", ", off) if off else say("within a second of the store's"),
+            fix=say("Let a time service such as chrony set the clock.") if off else "",
+        ),
+    ]
+
+
+def _zone_check(visit: Visit) -> Check:
+    number = package_version("tzdata")
+    year = number.partition(".")[0]
+    old = year.isdecimal() and visit.now.year - int(year) > _OLD_ZONES
+    return Check(
+        name=say("Time zones"),
+        state="ok" if number and not old else "warn",
+        detail=say("tzdata {version}", version=number)
+        if number
+        else say("the rules of the machine"),
+        fix=say("Upgrade tzdata: countries change their rules.") if old or not number else "",
+    )
+
+
+def _disk_check(visit: Visit) -> list[Check]:
+    folder = visit.door.settings.data_dir
+    if not folder.is_dir():
+        return []
+    free = shutil.disk_usage(folder).free
+    enough = free > _LITTLE_DISK
+    return [
+        Check(
+            name=say("Disk"),
+            state="ok" if enough else "warn",
+            detail=say("{megabytes} MiB are free", megabytes=free // 2**20),
+            fix="" if enough else say("Make room where the data is kept."),
+        )
+    ]

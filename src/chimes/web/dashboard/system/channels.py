@@ -1,0 +1,292 @@
+"""System, channels and secrets: what is set, whether it can be reached, what did not arrive."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import secrets
+import shutil
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from starlette.responses import Response
+
+from chimes.clock import Clock
+from chimes.config import Settings
+from chimes.errors import ConfigError, InvalidInput, NotAllowed, NotFound, told
+from chimes.i18n import in_language, say
+from chimes.model.ids import DeliveryId
+from chimes.model.listing import DeliveryQuery
+from chimes.model.notification import DeliveryState
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.sync import Source, Sources
+from chimes.model.validation import SECRET_PREFIX
+from chimes.notifications.message import CHANNELS
+from chimes.services.nodes import may_control
+from chimes.web.dashboard.core.forms import REFUSALS, Refused
+from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.runs.views import visible
+from chimes.web.dashboard.system.routes import operators_only
+
+if TYPE_CHECKING:
+    from chimes.telegram.bot import Bot
+
+
+# @@ The ways out as System shows them, without their secrets.
+
+#: Bytes of a signing key, as Standard Webhooks advises.
+_KEY_BYTES = 32
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChannelRow:
+    #: As the check is called; empty: there is nothing to reach.
+    id: str
+    name: str
+    #: What is set, without secrets; empty: it is not in use.
+    detail: str
+    setting: str
+    #: Where the check connects to.
+    url: str = ""
+
+
+def channel_rows(known: Settings) -> tuple[ChannelRow, ...]:
+    return (
+        ChannelRow(
+            id="telegram",
+            name=say("Telegram bot"),
+            detail=_how_telegram(known),
+            setting="CHIMES_TELEGRAM_TOKEN",
+            url=known.telegram_api_url if known.telegram_token else "",
+        ),
+        ChannelRow(
+            id="email",
+            name=say("E-mail"),
+            detail=known.smtp_from or bare_host(known.smtp_url),
+            setting="CHIMES_SMTP_URL",
+            url=known.smtp_url,
+        ),
+        ChannelRow(
+            id="agents",
+            name=say("Agents"),
+            detail=bare_host(known.agent_url),
+            setting="CHIMES_AGENT_URL",
+            url=known.agent_url,
+        ),
+        ChannelRow(
+            id="actions",
+            name=say("Action service"),
+            detail=bare_host(known.action_url),
+            setting="CHIMES_ACTION_URL",
+            url=known.action_url,
+        ),
+        ChannelRow(
+            id="",
+            name=say("Public address"),
+            detail=bare_host(known.public_url),
+            setting="CHIMES_PUBLIC_URL",
+        ),
+    )
+
+
+def _how_telegram(known: Settings) -> str:
+    if not known.telegram_token:
+        return ""
+    return say("webhook") if known.telegram_webhook_url else say("long polling")
+
+
+def bare_host(url: str) -> str:
+    """Without what may be a secret in it."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return ""
+    shown = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{shown}{'' if port is None else f':{port}'}" if host else ""
+
+
+def new_signing_key() -> str:
+    """`whsec_` and base64, as Standard Webhooks has them."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+
+
+# @@ Whether what this node is configured to talk to can be reached from here. Addresses come from
+# the settings and from chimes.yaml, never from a visitor.
+
+PATIENCE = 5.0
+_PORTS = {"http": 80, "https": 443, "smtp": 587, "smtps": 465}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    ok: bool
+    #: A whole sentence, said.
+    text: str
+
+
+async def reach_url(name: str, url: str, clock: Clock) -> Reach:
+    """A connection to the host and port of the URL; nothing is sent but a handshake."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        return Reach(ok=False, text=say("{name}: its address cannot be read.", name=name))
+    secure = ssl.create_default_context() if parts.scheme in ("https", "smtps") else None
+    before = clock.monotonic()
+    try:
+        async with asyncio.timeout(PATIENCE):
+            _, writer = await asyncio.open_connection(host, port, ssl=secure)
+    except TimeoutError:
+        text = say("{name}: no answer from {host}:{port}.", name=name, host=host, port=port)
+        return Reach(ok=False, text=text)
+    except (OSError, ValueError) as error:
+        given = {"name": name, "host": host, "port": port, "why": told(error)}
+        text = say("{name}: {host}:{port} cannot be reached: {why}", **given)
+        return Reach(ok=False, text=text)
+    writer.close()
+    with contextlib.suppress(OSError, TimeoutError):
+        async with asyncio.timeout(1):
+            await writer.wait_closed()
+    took = round((clock.monotonic() - before) * 1000)
+    given = {"name": name, "host": host, "port": port, "took": took}
+    return Reach(ok=True, text=say("{name}: {host}:{port} answers after {took} ms.", **given))
+
+
+async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
+    """As far as can be seen without synchronising anything."""
+    if source.driver == "http_json":
+        return await reach_url(source.id, str(source.config.get("url", "")), clock)
+    if source.driver == "command":
+        return _reach_command(source, sources.directory)
+    from chimes.targets.sync.function_check import check_callables
+
+    try:
+        await check_callables(Sources({source.id: source}, sources.directory))
+    except ConfigError as error:
+        return Reach(ok=False, text=error.message)
+    return Reach(ok=True, text=say("{name}: its function is there.", name=source.id))
+
+
+def _reach_command(source: Source, directory: str) -> Reach:
+    command = source.config.get("command")
+    program = str(command[0]) if isinstance(command, list | tuple) and command else ""
+    beside = Path(directory, str(source.config.get("cwd", "")), program)
+    if program and (shutil.which(program) or ("/" in program and shutil.which(beside))):
+        text = say("{name}: the program {program} is there.", name=source.id, program=program)
+        return Reach(ok=True, text=text)
+    text = say("{name}: there is no program {program}.", name=source.id, program=program)
+    return Reach(ok=False, text=text)
+
+
+pages = Pages()
+HERE = "/ui/system/channels"
+_SHOWN = 20
+
+
+@pages.get("/system/channels")
+async def channels(visit: Visit) -> Response:
+    operators_only(visit)
+    return await page(visit)
+
+
+@pages.post("/system/channels/check/{id}")
+async def check(visit: Visit) -> Response:
+    """A look from this node at what is configured; nothing is sent."""
+    _controllers_only(visit)
+    wanted = visit.path["id"]
+    row = next((each for each in channel_rows(visit.door.settings) if each.id == wanted), None)
+    if row is None or not row.url:
+        raise NotFound(say("There is nothing to check under {name!r}", name=wanted))
+    name = in_language(row.name, visit.look.language)
+    found = await reach_url(name, row.url, visit.door.clock)
+    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+
+
+@pages.post("/system/sources/{id}/check")
+async def check_source(visit: Visit) -> Response:
+    _controllers_only(visit)
+    sources = visit.door.sources.now
+    source = sources.by_id.get(visit.path["id"])
+    if source is None:
+        raise NotFound(say("There is no source {id!r}", id=visit.path["id"]))
+    found = await reach_source(source, sources, visit.door.clock)
+    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+
+
+@pages.post("/system/channels/signing-key")
+async def signing_key(visit: Visit) -> Response:
+    """Made and shown, not kept: the page that answers is the only one that has it."""
+    _controllers_only(visit)
+    return await page(visit, made=new_signing_key())
+
+
+@pages.post("/system/channels/test")
+async def send_test(visit: Visit) -> Response:
+    """A real message in the name of the visitor, who waits for what becomes of it."""
+    operators_only(visit)
+    given = visit.form.text("channel")
+    if given not in set(Channel):
+        raise InvalidInput(say("choose a channel"), field="channel")
+    secret = visit.form.raw("signing_secret").strip()
+    recipient = Recipient(
+        channel=Channel(given),
+        to=visit.form.text("to"),
+        language=visit.look.language,
+        signing_secrets=(secret,) if secret else (),
+    )
+    try:
+        outcome = await visit.door.messages.send_test(visit.actor, recipient)
+    except REFUSALS as error:
+        return await page(visit, error=await visit.refused(error), failed=given)
+    return visit.done(outcome.words, to=HERE, kind=outcome.kind)
+
+
+@pages.post("/system/deliveries/{id}/retry")
+async def retry(visit: Visit) -> Response:
+    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
+    return visit.done(say("The message is sent again."), to=HERE)
+
+
+async def page(
+    visit: Visit,
+    *,
+    made: str = "",
+    error: Refused | None = None,
+    failed: str = "",
+) -> Response:
+    """`failed`: the channel of the test that `error` is about."""
+    bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
+    dead = await visit.door.messages.deliveries(
+        visit.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
+    )
+    return visit.page(
+        "system/channels.html",
+        status=200 if error is None else error.status,
+        rows=channel_rows(visit.door.settings),
+        bot=bot is not None,
+        sources=tuple(visit.door.sources.now.by_id.values()),
+        channels=CHANNELS,
+        visible=visible,
+        dead=dead.items,
+        more_dead=dead.next is not None,
+        may_control=may_control(visit.actor),
+        made=made,
+        error=error,
+        failed=failed,
+        given=visit.form,
+        email=bool(visit.door.settings.smtp_url),
+        may_test=visit.actor.may_create(visit.actor.owner),
+    )
+
+
+def _controllers_only(visit: Visit) -> None:
+    if not may_control(visit.actor):
+        raise NotAllowed()

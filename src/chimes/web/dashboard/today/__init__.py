@@ -1,0 +1,1 @@
+"""Today page: health, timeline, running now, needs attention."""

@@ -1,0 +1,68 @@
+"""Letters to send, and what is about them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from chimes.model.ids import DeliveryId
+from chimes.model.notification import Delivery, outbox
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import Run, RunStatus
+from chimes.model.target import AgentTarget
+from chimes.notifications.base import Letter, Progress
+from chimes.notifications.message import Message, message_of
+from tests.builders import NOW, a_run, a_schedule
+
+CHAT = "4242"
+ARTIFACTS = "artifacts"
+
+
+def a_recipient(channel: Channel = Channel.TELEGRAM, **given: Any) -> Recipient:
+    to = {
+        Channel.TELEGRAM: CHAT,
+        Channel.WEBHOOK: "http://127.0.0.1:1/hook",
+        Channel.EMAIL: "ada@example.com",
+        Channel.INBOX: "",
+    }[channel]
+    return Recipient(**({"channel": channel, "to": to} | given))
+
+
+def an_ended_run(text: str = "all is well", **given: Any) -> Run:
+    """Of an agent, on a schedule, with what it said."""
+    values: dict[str, Any] = {
+        "status": RunStatus.SUCCEEDED,
+        "target": AgentTarget(prompt="say something"),
+        "result": {"text": text, "artifacts": given.pop(ARTIFACTS, [])},
+    }
+    return a_run(a_schedule(name="Morning report"), **(values | given))
+
+
+def a_delivery_of(run: Run, recipient: Recipient, occasion: Occasion | None = None) -> Delivery:
+    from dataclasses import replace
+
+    told = replace(run, policy=Policy(delivery=(recipient,)))
+    (made,) = outbox(told, None, NOW)
+    return made if occasion is None else replace(made, occasion=occasion)
+
+
+def a_message(run: Run, recipient: Recipient | None = None, **given: Any) -> Message:
+    values: dict[str, Any] = {"language": "en", "zone": "Asia/Bangkok"}
+    delivery = a_delivery_of(run, recipient or a_recipient(), given.pop("occasion", None))
+    return message_of(delivery, run, **(values | given))
+
+
+def a_letter(
+    run: Run | None = None, recipient: Recipient | None = None, *, done: int = 0, **given: Any
+) -> Letter:
+    run = run or an_ended_run()
+    recipient = recipient or a_recipient()
+    delivery = a_delivery_of(run, recipient)
+    return Letter(
+        delivery_id=DeliveryId(delivery.id),
+        recipient=recipient,
+        owner=run.owner,
+        message=a_message(run, recipient, **given),
+        now=NOW,
+        progress=Progress(done),
+    )

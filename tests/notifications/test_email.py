@@ -1,0 +1,202 @@
+"""E-mail: a real SMTP conversation with a receiver on the loopback."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from chimes.errors import ConfigError
+from chimes.model.egress import EgressRules
+from chimes.model.recipient import Channel
+from chimes.notifications.attachments import Fetcher
+from chimes.notifications.base import Refused, Result, Retry, Sent
+from chimes.notifications.email import Email, Server, sender_of, server_of
+from tests.builders import NOW
+from tests.notifications.bot_api import served
+from tests.notifications.letters import a_letter, a_recipient, an_ended_run
+from tests.notifications.smtp_server import SmtpServer, smtp_server
+from tests.targets.certificates import Authority, an_authority
+
+TO = a_recipient(Channel.EMAIL)
+SENDER = sender_of("Chimes <chimes@example.org>")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return an_authority(tmp_path_factory.mktemp("certificates"))
+
+
+@asynccontextmanager
+async def channel(server: Server, *, agent_url: str = "", **given: Any) -> AsyncIterator[Email]:
+    fetcher = Fetcher(egress=EgressRules(open_mode=False), user_agent="test", agent_url=agent_url)
+    email = Email(server=server, sender=SENDER, fetcher=fetcher, **given)
+    await email.open()
+    try:
+        yield email
+    finally:
+        await email.close()
+
+
+def at(smtp: SmtpServer, **given: Any) -> Server:
+    return replace(Server(host="127.0.0.1", port=smtp.port, tls=False), **given)
+
+
+async def result_of(smtp: SmtpServer, **given: Any) -> Result:
+    async with channel(at(smtp), **given) as email:
+        return await email.send(a_letter(recipient=TO))
+
+
+async def test_a_mail_is_text_in_the_language_of_its_reader() -> None:
+    async with smtp_server() as smtp, channel(at(smtp)) as email:
+        letter = a_letter(an_ended_run("สรุปข่าว **วันนี้**"), TO, language="th")
+        result = await email.send(letter)
+    assert result == Sent(receipt=f"<{letter.delivery_id}@example.org>")
+    (mail,) = smtp.mails
+    assert (mail.sender, mail.to) == ("chimes@example.org", ["ada@example.com"])
+    message = mail.message
+    assert message["Subject"] == "Morning report: สำเร็จ"
+    assert message["From"] == "Chimes <chimes@example.org>"
+    # The same at every attempt, so that a receiver can tell a repeat.
+    assert message["Message-ID"] == f"<{letter.delivery_id}@example.org>"
+    assert message["Date"].datetime == NOW.replace(microsecond=0)
+    assert message["Auto-Submitted"] == "auto-generated"
+    assert message.get_content().replace("\r\n", "\n") == letter.message.text + "\n"
+    assert "สรุปข่าว วันนี้" in message.get_content()
+
+
+# S37 for mail: no name can begin a header of its own
+@pytest.mark.parametrize("name", ["a\r\nBcc: eve@example.com", "a\nSubject: x", "a\u2028b\x0b\x85"])
+async def test_no_name_begins_a_header(name: str) -> None:
+    run = replace(an_ended_run(), schedule_name=name)
+    async with smtp_server() as smtp, channel(at(smtp)) as email:
+        assert isinstance(await email.send(a_letter(run, TO)), Sent)
+    (mail,) = smtp.mails
+    assert mail.to == ["ada@example.com"]
+    assert "Bcc" not in mail.message
+    assert mail.message.get_all("Subject") == [mail.message["Subject"]]
+
+
+@pytest.mark.parametrize(
+    "address", ["", "nobody", "a@b\r\nRCPT TO:<eve@example.com>", "a@b,c@d", "<a@b>, eve@x"]
+)
+async def test_what_is_no_address_is_given_up(address: str) -> None:
+    async with smtp_server() as smtp, channel(at(smtp)) as email:
+        result = await email.send(a_letter(recipient=replace(TO, to=address)))
+    assert isinstance(result, Refused)
+    assert smtp.mails == []
+
+
+async def test_files_are_attached_and_what_cannot_be_had_is_a_link() -> None:
+    async def answer(request: web.Request) -> web.Response:
+        if request.match_info["name"] == "gone":
+            raise web.HTTPNotFound()
+        return web.Response(body=b"\x89PNG\r\n.\r\n", content_type="image/png")
+
+    app = web.Application()
+    app.router.add_get("/{name}", answer)
+    async with served(app) as url, smtp_server() as smtp:
+        made = [{"name": name, "url": f"{url}/{name}"} for name in ("รูป.png", "gone")]
+        async with channel(at(smtp), agent_url=url) as email:
+            assert isinstance(await email.send(a_letter(an_ended_run(artifacts=made), TO)), Sent)
+    message = smtp.mails[0].message
+    (attached,) = message.iter_attachments()
+    assert attached.get_filename() == "รูป.png"
+    assert attached.get_content_type() == "image/png"
+    assert attached.get_content() == b"\x89PNG\r\n.\r\n"
+    body = message.get_body()
+    assert body is not None
+    assert body.get_content().strip().endswith(f"gone: {url}/gone")
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (
+            {"RCPT": "450 try later"},
+            Retry(error="SMTP 450 try later", code="smtp_450"),
+        ),
+        ({"RCPT": "550 no such user"}, Refused(error="SMTP 550 no such user", code="smtp_550")),
+        ({"MAIL": "552 too much"}, Refused(error="SMTP 552 too much", code="smtp_552")),
+        ({"END": "451 busy"}, Retry(error="SMTP 451 busy", code="smtp_451")),
+        ({"END": "554 spam"}, Refused(error="SMTP 554 spam", code="smtp_554")),
+        ({"CONNECT": "421 full"}, Retry(error="SMTP 421 full", code="smtp_421")),
+    ],
+)
+async def test_what_an_answer_means(answers: dict[str, str], expected: object) -> None:
+    async with smtp_server() as smtp:
+        smtp.answers = answers
+        assert await result_of(smtp) == expected
+
+
+async def test_a_server_that_hangs_or_is_not_there() -> None:
+    async with smtp_server() as smtp:
+        smtp.answers = {"EHLO": ""}
+        result = await result_of(smtp, seconds=0.2)
+        assert result == Retry(error="timed out after 0.2 s", code="timeout")
+        smtp.answers = {"CONNECT": ""}
+        result = await result_of(smtp, answer_seconds=0.1)
+        assert isinstance(result, Retry)
+        assert result.code == "unreachable"
+    result = await result_of(smtp)
+    assert isinstance(result, Retry)
+    assert result.code == "unreachable"
+
+
+async def test_a_password_goes_only_where_nobody_listens(authority: Authority) -> None:
+    async with smtp_server() as smtp:
+        smtp.account, smtp.tls = "ada:pa:ss", authority.server("localhost")
+        server = at(smtp, host="localhost", user="ada", password="pa:ss")
+        async with channel(server, tls=authority.client()) as email:
+            assert isinstance(await email.send(a_letter(recipient=TO)), Sent)
+        assert (smtp.mails[0].tls, smtp.mails[0].login) == (True, "ada:pa:ss")
+        # Somewhere else than on this machine it stays at home without TLS.
+        smtp.tls = None
+        async with channel(replace(server, host="127.1")) as email:
+            result = await email.send(a_letter(recipient=TO))
+        assert isinstance(result, Refused)
+        assert result.code == "no_tls"
+        async with channel(replace(server, password="wrong")) as email:
+            result = await email.send(a_letter(recipient=TO))
+        assert isinstance(result, Retry)
+        assert (result.code, "wrong" in result.error) == ("bad_login", False)
+
+
+async def test_smtps_speaks_tls_from_the_first_byte(authority: Authority) -> None:
+    async with smtp_server(over_tls=authority.server("localhost")) as smtp:
+        server = at(smtp, host="localhost", tls=True)
+        async with channel(server, tls=authority.client()) as email:
+            assert isinstance(await email.send(a_letter(recipient=TO)), Sent)
+        async with channel(server) as email:
+            result = await email.send(a_letter(recipient=TO))
+    assert isinstance(result, Retry)
+    assert result.code == "tls"
+    assert len(smtp.mails) == 1
+
+
+def test_the_address_of_the_server() -> None:
+    server = Server(host="mail.example", port=465, tls=True, user="a@b", password="p/w")
+    assert server_of("smtps://a%40b:p%2Fw@mail.example") == server
+    assert server_of("smtp://mail.example") == Server(host="mail.example", port=25, tls=False)
+    assert server_of("smtp://u@mail.example").port == 587
+    assert server_of("smtp://mail.example:2525").port == 2525
+
+
+@pytest.mark.parametrize(
+    "url", ["mail.example", "http://x", "smtp://", "smtp://u:hush@h:port", "smtp://u:hush%C3%A4@h"]
+)
+def test_what_is_no_address_of_a_server(url: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="smtp_url") as raised:
+        server_of(url)
+    assert "hush" not in str(raised.value)
+
+
+@pytest.mark.parametrize("text", ["", "nobody", "a b", "@x"])
+def test_what_nobody_can_send_from(text: str) -> None:
+    with pytest.raises(ConfigError, match="smtp_from"):
+        sender_of(text)

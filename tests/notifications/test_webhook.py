@@ -1,0 +1,143 @@
+"""Signed webhooks: one POST, the rules of callbacks, nothing followed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from standardwebhooks import Webhook as Verifier
+
+from chimes.model.egress import Egress
+from chimes.model.recipient import Channel
+from chimes.model.run import RunStatus
+from chimes.notifications.base import Refused, Retry, Sent
+from chimes.notifications.webhook import Webhook
+from tests.builders import NOW
+from tests.notifications.letters import a_letter, a_recipient, an_ended_run
+from tests.targets.sinks import OK, OPEN, SERVER, Sink, answer, serving
+
+OLD, NEW = "whsec_" + "QUJD" * 8, "whsec_" + "WFla" * 8
+
+
+@asynccontextmanager
+async def channel(egress: Egress = OPEN, **given: Any) -> AsyncIterator[Webhook]:
+    webhook = Webhook(egress=egress, user_agent="Chimes/test", **given)
+    await webhook.open()
+    try:
+        yield webhook
+    finally:
+        await webhook.close()
+
+
+async def sent(
+    answers: Sequence[bytes] = (OK,), *, egress: Egress = OPEN, **given: Any
+) -> tuple[object, Sink]:
+    sink = Sink(list(answers))
+    async with serving(sink.handle) as sink.port, channel(egress) as webhook:
+        recipient = a_recipient(Channel.WEBHOOK, to=f"{sink.url}/hook?a=1", **given)
+        return await webhook.send(a_letter(recipient=recipient)), sink
+
+
+async def test_a_receiver_knows_what_happened_and_that_it_is_ours(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = an_ended_run("**done**", artifacts=[{"name": "a", "url": "https://x.example/a"}])
+    sink = Sink()
+    async with serving(sink.handle) as sink.port, channel() as webhook:
+        recipient = a_recipient(
+            Channel.WEBHOOK, to=f"{sink.url}/hook?a=1", signing_secrets=(OLD, NEW)
+        )
+        letter = a_letter(run, recipient)
+        assert await webhook.send(letter) == Sent(receipt="200")
+    received = sink.last
+    assert (received.method, received.target) == ("POST", "/hook?a=1")
+    assert received.headers["webhook-id"] == letter.delivery_id
+    assert received.headers["webhook-timestamp"] == str(int(NOW.timestamp()))
+    monkeypatch.setattr(Verifier, "_Webhook__verify_timestamp", lambda self, header: NOW)
+    for secret in (OLD, NEW):
+        Verifier(secret).verify(received.body, received.headers)
+    body = json.loads(received.body)
+    assert body["type"] == "run.succeeded"
+    assert body["timestamp"].startswith(NOW.date().isoformat())
+    data = body["data"]
+    assert data["delivery_id"] == letter.delivery_id
+    assert data["schedule"] == {"id": run.schedule_id, "name": "Morning report"}
+    assert (data["run"]["id"], data["run"]["output"]) == (run.id, "**done**")
+    assert data["text"].endswith("done")
+    assert data["artifacts"] == [{"name": "a", "url": "https://x.example/a"}]
+
+
+async def test_without_a_secret_it_is_not_signed() -> None:
+    result, sink = await sent()
+    assert isinstance(result, Sent)
+    assert "webhook-signature" not in sink.last.headers
+
+
+@pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.MISSED, RunStatus.CANCELED])
+async def test_the_type_is_how_the_run_ended(status: RunStatus) -> None:
+    sink = Sink()
+    async with serving(sink.handle) as sink.port, channel() as webhook:
+        recipient = a_recipient(Channel.WEBHOOK, to=sink.url)
+        run = an_ended_run(status=status, result=None, error="why")
+        await webhook.send(a_letter(run, recipient))
+    assert json.loads(sink.last.body)["type"] == f"run.{status}"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ("204 No Content", Sent(receipt="204")),
+        ("410 Gone", Refused(error="HTTP 410 Gone", code="gone")),
+        ("404 Not Found", Refused(error="HTTP 404 Not Found", code="http_404")),
+        ("302 Found", Refused(error="HTTP 302 Found: not followed", code="redirect")),
+        ("408 Request Timeout", Retry(error="HTTP 408 Request Timeout", code="http_408")),
+        ("500 Oops", Retry(error="HTTP 500 Oops", code="http_500")),
+    ],
+)
+async def test_what_an_answer_means(status: str, expected: object) -> None:
+    result, sink = await sent([answer(status, Location="http://127.0.0.1:1/")])
+    assert result == expected
+    assert len(sink.requests) == 1
+
+
+async def test_a_receiver_may_ask_for_time() -> None:
+    result, _ = await sent([answer("429 Slow Down", Retry_After="90")])
+    assert isinstance(result, Retry)
+    assert (result.after, result.holds_back) == (timedelta(seconds=90), True)
+
+
+# S33
+async def test_a_private_address_is_refused_where_keys_are_on() -> None:
+    result, sink = await sent(egress=SERVER)
+    assert isinstance(result, Refused)
+    assert (result.code, sink.connections) == ("egress_denied", 0)
+
+
+async def test_a_receiver_that_is_not_there_or_says_nothing() -> None:
+    recipient = a_recipient(Channel.WEBHOOK, to="http://127.0.0.1:9/")
+    async with channel() as webhook:
+        result = await webhook.send(a_letter(recipient=recipient))
+    assert result == Retry(error="connection refused", code="connect_failed")
+
+    sink = Sink()
+
+    async def silent(reader: Any, writer: Any) -> None:
+        await reader.read()
+
+    sink.then = silent
+    async with serving(sink.handle) as sink.port, channel(seconds=0.1) as webhook:
+        recipient = a_recipient(Channel.WEBHOOK, to=sink.url)
+        result = await webhook.send(a_letter(recipient=recipient))
+    assert result == Retry(error="timed out after 0.1 s", code="timeout")
+
+
+async def test_an_address_of_older_rules_is_given_up() -> None:
+    recipient = a_recipient(Channel.WEBHOOK, to="ftp://example.com/")
+    async with channel() as webhook:
+        result = await webhook.send(a_letter(recipient=recipient))
+    assert isinstance(result, Refused)
+    assert result.code == "invalid_url"

@@ -1,0 +1,53 @@
+"""Which limits hold, and from when on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from chimes.config import Settings
+from chimes.errors import InvalidTrigger, QuotaExceeded
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.target import HttpTarget
+from chimes.runtime import build_services
+from chimes.services.access import AccessService
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Every
+from tests.builders import ALICE, a_schedule
+
+CHAT = Owner(type=OwnerType.CHAT, id="7")
+IN_CHAT = Actor(owner=CHAT, role=Role.MEMBER, door="telegram")
+MEMBER = Actor(owner=ALICE, role=Role.MEMBER)
+anywhere = partial(a_schedule, target=HttpTarget(url="http://example.org/"))
+
+
+# RELIABILITY 8: whoever writes in a chat is never the user of this machine
+async def test_chats_have_the_shortest_interval_of_members_without_keys() -> None:
+    clock = SettableClock()
+    services = await build_services(Settings(), MemoryStore(clock), clock)
+    fast = anywhere(trigger=Every("1s"))
+    for actor, owner in ((IN_CHAT, CHAT), (replace(IN_CHAT, owner=ALICE), ALICE), (Actor(), CHAT)):
+        with pytest.raises(InvalidTrigger, match="10 s"):
+            await services.schedules.create(actor, replace(fast, owner=owner))
+    made = await services.schedules.create(Actor(), fast)
+    assert made.enabled
+    chats = await services.schedules.create(IN_CHAT, anywhere(owner=CHAT, trigger=Every("10s")))
+    with pytest.raises(InvalidTrigger, match="10 s"):
+        await services.schedules.change(
+            IN_CHAT, chats.id, lambda s: replace(s, trigger=Every("2s"))
+        )
+
+
+# The first key may be made on another node, and a chat asks no door whether there is one.
+async def test_quotas_hold_from_the_first_key_on() -> None:
+    clock = SettableClock()
+    store = MemoryStore(clock)
+    services = await build_services(Settings(max_schedules_per_owner=1), store, clock)
+    await services.schedules.create(MEMBER, anywhere(owner=ALICE))
+    await AccessService(store, clock).create(Actor(), name="x", role=Role.ADMIN)
+    clock.advance(1)
+    with pytest.raises(QuotaExceeded):
+        await services.schedules.create(MEMBER, anywhere(owner=ALICE))

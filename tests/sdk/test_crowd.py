@@ -1,0 +1,166 @@
+"""A crowd due at one instant, on real nodes with a real application: taken ahead, and still nobody
+early, nobody twice, and nobody who was paused in time (PostgreSQL)."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import RunQuery
+from chimes.model.planning import CLOSED
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule, paused
+from chimes.model.target import TaskTarget
+from chimes.store.sql import SqlStore, open_postgres
+from chimes.triggers import Every
+from tests.builders import a_schedule
+from tests.sdk.process import DEADLINE, Start, Worker
+
+CROWD = 200
+APP = """
+import os
+import time
+from chimes import Chimes
+
+app = Chimes(os.environ["CHIMES_STORE"])
+calls = os.open(os.environ["CALLS"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+@app.task(name="note")
+async def note(number: int) -> None:
+    os.write(calls, f"{number} {time.time()!r}\\n".encode())
+"""
+LEASE = 3.0
+
+
+@pytest.fixture
+async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
+    store = open_postgres(postgres_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+class Site:
+    """Nodes with the application, and the calls that it noted."""
+
+    def __init__(self, start: Start, url: str, home: Path) -> None:
+        (home / "noting.py").write_text(APP)
+        self._start = start
+        self._environment = {
+            "CHIMES_STORE": url,
+            "CHIMES_WORKERS": "300",
+            "CHIMES_LEASE": f"{LEASE}s",
+            "CHIMES_POLL_INTERVAL": "0.2s",
+            "PYTHONPATH": str(home),
+            "CALLS": str(home / "calls"),
+        }
+        self._calls = home / "calls"
+
+    def node(self) -> Worker:
+        return self._start("worker", "--app", "noting:app", **self._environment).ready()
+
+    def calls(self) -> list[tuple[int, float]]:
+        lines = self._calls.read_text().split("\n")[:-1] if self._calls.exists() else []
+        return [(int(number), float(at)) for number, at in (line.split() for line in lines)]
+
+
+@pytest.fixture
+def site(start: Start, postgres_url: str, tmp_path: Path) -> Site:
+    return Site(start, postgres_url, tmp_path)
+
+
+async def crowd(store: SqlStore, seconds: float, first: int = 0) -> tuple[list[Schedule], datetime]:
+    slot = await store.now() + timedelta(seconds=seconds)
+    made = [
+        a_schedule(
+            trigger=Every(timedelta(days=365), anchor=slot),
+            next_slot=slot,
+            next_run_at=slot,
+            target=TaskTarget(name="note", args={"number": number}),
+        )
+        for number in range(first, first + CROWD)
+    ]
+    await store.load(made)
+    return made, slot
+
+
+async def runs(store: SqlStore, *statuses: RunStatus) -> list[Run]:
+    return list((await store.list_runs(RunQuery(statuses=statuses, limit=None))).items)
+
+
+async def until_runs(store: SqlStore, count: int, *statuses: RunStatus) -> list[Run]:
+    end = time.monotonic() + DEADLINE
+    while len(found := await runs(store, *statuses)) < count:
+        assert time.monotonic() < end, f"{len(found)} of {count}"
+        await asyncio.sleep(0.02)
+    return found
+
+
+# I2, I9
+async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Site) -> None:
+    site.node()
+    _, slot = await crowd(store, 5)
+    ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
+    calls = site.calls()
+    assert Counter(number for number, _ in calls) == Counter(range(CROWD))
+    # The database and the nodes share this machine's clock.
+    assert min(at for _, at in calls) >= slot.timestamp()
+    assert any(run.ahead for run in ended)
+    assert {run.attempt for run in ended} == {1}
+
+
+# F55
+async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, site: Site) -> None:
+    site.node()
+    expected: set[int] = set()
+    in_time: set[ScheduleId] = set()
+
+    async def tried(first: int) -> None:
+        made, slot = await crowd(store, 2.5, first)
+        await until_runs(store, len(expected) + CROWD)
+
+        def pause(schedule: Schedule, now: datetime) -> Schedule:
+            in_time.discard(schedule.id)
+            if now < slot - CLOSED:
+                in_time.add(schedule.id)
+            return paused(schedule, now, "me")
+
+        half = made[: CROWD // 2]
+        await asyncio.gather(*(store.change_schedule(each.id, pause) for each in half))
+        expected.update(first + n for n, each in enumerate(made) if each.id not in in_time)
+        await until_runs(store, len(expected), RunStatus.SUCCEEDED)
+
+    # A busy machine may be too late to pause anybody.
+    for turn in range(3):
+        if not in_time:
+            await tried(turn * CROWD)
+    assert in_time
+    assert Counter(number for number, _ in site.calls()) == Counter(expected)
+    assert len(await runs(store)) == len(expected)
+
+
+# F04: kill -9 inside the window; the other one takes over after the lease
+async def test_a_node_that_is_killed_while_they_wait(store: SqlStore, site: Site) -> None:
+    node = site.node()
+    _, slot = await crowd(store, 2.5)
+    await until_runs(store, CROWD)
+    node.kill()
+    # On a busy machine the kill may come too late: then these may be repeated.
+    begun = {number for number, _ in site.calls()}
+    other = site.node()
+    ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
+    calls = site.calls()
+    counted = Counter(number for number, _ in calls)
+    assert set(counted) == set(range(CROWD))
+    assert {number for number in counted if counted[number] > 1} <= begun
+    assert min(at for _, at in calls) >= slot.timestamp()
+    assert all(run.attempt <= 2 and len(run.attempts) <= 2 for run in ended)
+    assert other.stop() == 0

@@ -1,0 +1,245 @@
+"""Example schedules: loaded once, harmless, told from what is real, and gone without a trace."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import NotAllowed
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.insights import Cause, Window
+from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
+from chimes.model.notification import outbox
+from chimes.model.planning import manual_run
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule, deleted
+from chimes.model.target import HttpTarget, TaskTarget
+from chimes.runtime.serve import work
+from chimes.services.demo import (
+    EXAMPLES,
+    LABEL,
+    MADE_UP,
+    PAST,
+    TASK,
+    DemoService,
+    message_ids,
+    story_of,
+)
+from chimes.services.insights import InsightService
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import NOW, a_node, a_run, a_schedule, places
+from tests.store_contract.stores import KINDS, Home, StoreKind
+
+#: One of each way to load: all that SQL has is the same on MariaDB.
+STORES = ("memory", "sqlite", "json", "postgresql", "redis")
+ADMIN = Actor()
+HTTP = HttpTarget(url="http://127.0.0.1:9/")
+EVERY_RUN = RunQuery(limit=None)
+EVERY_SCHEDULE = ScheduleQuery(limit=None)
+
+
+def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
+    found = [story_of(example, 1, NOW, live=True) for example in EXAMPLES]
+    return [(story.schedule, story.runs) for story in found]
+
+
+def test_the_examples_call_nobody() -> None:
+    for schedule, _ in stories():
+        if schedule.enabled:
+            assert isinstance(schedule.target, TaskTarget)
+            assert schedule.target.name == TASK
+        else:
+            assert schedule.pause_note
+            assert schedule.next_run_at is None
+        assert schedule.name.startswith("Demo: ")
+        assert LABEL in schedule.labels
+        assert not schedule.policy.delivery, "nobody is told of what never happened"
+
+
+def test_what_nobody_can_carry_out_is_paused_and_says_why() -> None:
+    for example in EXAMPLES:
+        schedule = story_of(example, 1, NOW, live=False).schedule
+        assert not schedule.enabled
+        assert schedule.pause_note
+
+
+async def test_what_an_example_does_takes_its_time_and_nothing_else() -> None:
+    assert await work(0.0) == MADE_UP
+    with pytest.raises(RuntimeError, match=MADE_UP):
+        await work(0.0, fails=True)
+
+
+def test_two_weeks_have_everything_that_can_happen() -> None:
+    runs = [run for _, runs in stories() for run in runs]
+    counts = Counter(run.status for run in runs)
+    for status in (
+        RunStatus.SUCCEEDED,
+        RunStatus.FAILED,
+        RunStatus.TIMEOUT,
+        RunStatus.MISSED,
+        RunStatus.SKIPPED,
+    ):
+        assert counts[status] > 0, status
+    assert 1000 < len(runs) < 3000
+    assert counts[RunStatus.SUCCEEDED] > 0.9 * len(runs)
+    for run in runs:
+        assert run.status.terminal
+        assert run.finished_at is not None
+        assert NOW - PAST <= run.planned_at < run.finished_at <= NOW
+        assert run.started_at is None or run.planned_at < run.started_at < run.finished_at
+        assert not outbox(run, None, NOW)
+
+
+def test_the_same_slot_has_the_same_story() -> None:
+    later = [story_of(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES]
+    before = {run.id: run for _, runs in stories() for run in runs}
+    same = [run.id for story in later for run in story.runs if run.id in before]
+    assert len(same) > 1000
+
+
+def test_schedules_remember_what_their_runs_say() -> None:
+    for schedule, runs in stories():
+        if runs:
+            assert schedule.last_status is runs[-1].status
+            assert schedule.last_slot == runs[-1].slot
+        if schedule.enabled:
+            assert schedule.next_slot is not None
+            assert schedule.next_slot > NOW
+
+
+@pytest.mark.parametrize(
+    "kind", [each for each in KINDS if each.name in STORES], ids=lambda kind: kind.name
+)
+async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path: Path) -> None:
+    home = Home(kind, tmp_path, SettableClock())
+    store = await home.open()
+    try:
+        mine = await store.add_schedule(a_schedule(labels={LABEL: None}))
+        (own,) = await store.add_runs([a_run(mine, status=RunStatus.FAILED, finished_at=NOW)])
+        demo = DemoService(store)
+        assert not await demo.loaded(ADMIN)
+        assert await demo.load(ADMIN, live=True) == len(EXAMPLES) == 10
+        assert await demo.loaded(ADMIN)
+        await looks_real(store)
+        everything = len((await store.list_runs(EVERY_RUN)).items)
+        assert await DemoService(store).load(ADMIN) == 0
+        assert await store.count_schedules(EVERY_SCHEDULE) == 11
+        assert len((await store.list_runs(EVERY_RUN)).items) == everything
+
+        removed = await demo.remove(ADMIN)
+        assert (removed.schedules, removed.runs) == (10, everything - 1)
+        assert (await store.list_schedules(EVERY_SCHEDULE)).items == (mine,)
+        assert (await store.list_runs(EVERY_RUN)).items == (own,)
+        assert (await store.list_inbox(InboxQuery(archived=None))).items == ()
+        total = await InsightService(store).run_totals(ADMIN, Window.last(PAST, NOW))
+        assert total.total == 1
+        assert await demo.remove(ADMIN) == type(removed)()
+        verbs = [each.verb for each in await store.list_audit(AuditQuery())]
+        assert [verb for verb in verbs if "demo" in verb] == ["remove_demo", "load_demo"]
+        if not kind.durable:
+            assert await demo.load(ADMIN) == 10, "once more, under other ids"
+            assert await store.count_schedules(EVERY_SCHEDULE) == 11
+    finally:
+        await home.close()
+
+
+async def looks_real(store: Store) -> None:
+    insights = InsightService(store)
+    causes = {each.sign.cause for each in (await insights.attention(ADMIN)).items}
+    assert {Cause.FAILING, Cause.MISSED} <= causes
+    week = await insights.run_totals(ADMIN, Window.last(timedelta(days=7), NOW))
+    assert week.total > 500
+    assert 0.9 < (week.success_rate or 0) < 1
+    assert (await insights.lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
+    assert (await store.list_deliveries(DeliveryQuery())).items == ()
+    (failing,) = [story for story in stories() if "(fails)" in story[0].name]
+    run = failing[1][-1]
+    assert run.error
+    lines = await store.read_logs(run.id)
+    assert [each.level for each in lines] == ["info", "info", "warning", "error"]
+    assert lines[-1].message.startswith("Traceback (most recent call last):\n")
+    assert lines[-1].message.endswith(run.error)
+    inbox = (await store.list_inbox(InboxQuery())).items
+    assert [each.id for each in inbox if each.run_id == run.id] == [message_ids(1)[0]]
+    assert {each.id for each in inbox} == set(message_ids(1))
+    for item in inbox:
+        assert item.title.startswith("Demo: ")
+        assert MADE_UP in item.text
+        assert NOW - PAST <= item.created_at <= NOW
+    assert 0 < await store.count_unread(InboxQuery()) < len(inbox)
+
+
+async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    real, calls = store.load, 0
+
+    async def breaks(items: object) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            raise ConnectionError
+        return await real(items)  # type: ignore[arg-type]
+
+    store.load = breaks  # type: ignore[method-assign]
+    with pytest.raises(ConnectionError):
+        await demo.load(ADMIN)
+    store.load = real  # type: ignore[method-assign]
+    assert await demo.load(ADMIN) == 10
+    assert await store.count_schedules(EVERY_SCHEDULE) == 10
+    await home.close()
+
+
+async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    on = replace(EVERY_SCHEDULE, enabled=True)
+    await demo.load(ADMIN)
+    assert await store.count_schedules(on) == 0
+    await demo.remove(ADMIN)
+    await store.join(a_node(offers=(f"task:{TASK}",)), timedelta(minutes=1))
+    await demo.load(ADMIN)
+    assert await store.count_schedules(on) == 7
+    await home.close()
+
+
+async def test_what_is_gone_or_under_way_stops_no_removal(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    demo = DemoService(store)
+    await demo.load(ADMIN, live=True)
+    first, second = (await store.list_schedules(EVERY_SCHEDULE)).items[:2]
+    await store.change_schedule(first.id, lambda before, at: deleted(before, at, "somebody"))
+    (under_way,) = await running_by_hand(store, second)
+    assert (await demo.remove(ADMIN)).schedules == 9
+    assert (await store.list_runs(EVERY_RUN)).items == (under_way,)
+    await home.close()
+
+
+async def running_by_hand(store: Store, schedule: Schedule) -> tuple[Run, ...]:
+    await store.join(a_node(), timedelta(minutes=1))
+    await store.add_runs([replace(manual_run(schedule, NOW), target=HTTP)])
+    return await store.claim(places())
+
+
+async def test_only_admins_load_and_remove(tmp_path: Path) -> None:
+    home = Home(KINDS[0], tmp_path, SettableClock())
+    store = await home.open()
+    anna = Owner(type=OwnerType.USER, id="anna")
+    for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR):
+        actor = Actor(owner=anna, role=role)
+        with pytest.raises(NotAllowed):
+            await DemoService(store).load(actor)
+        with pytest.raises(NotAllowed):
+            await DemoService(store).remove(actor)
+    await DemoService(store).load(ADMIN)
+    assert not await DemoService(store).loaded(Actor(owner=anna, role=Role.MEMBER))
+    assert await DemoService(store).loaded(Actor(owner=anna, role=Role.OPERATOR))
+    await home.close()

@@ -1,0 +1,378 @@
+"""The timing of schedules in memory, pass by pass, on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.engine.events import (
+    DutyFailed,
+    DutyRecovered,
+    Event,
+    Events,
+    FallbackBegan,
+    FallbackEnded,
+    ScheduleBroken,
+    SchedulesFired,
+    SlotsTaken,
+)
+from chimes.engine.poller import Told
+from chimes.errors import StoreUnavailable
+from chimes.model.ids import RunId, ScheduleId, declared_id, slot_run_id
+from chimes.model.listing import RunQuery
+from chimes.model.planning import slot_run
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Dependency, Schedule, planned
+from chimes.sdk.memory_mode import LOOK_BACK, REFRESH, Fallback, MemoryTimer, Timed, known_ids
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Cron, Every
+from tests.builders import a_schedule
+from tests.engine.rig import Faults
+
+START = datetime(2030, 1, 1, 12, 0, 30, tzinfo=UTC)
+MINUTE = timedelta(minutes=1)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = SettableClock(START)
+        self.store = MemoryStore(self.clock)
+        self.events: list[Event] = []
+        self.declared: list[Timed] = []
+        self.declaring_fails: Exception | None = None
+
+    def schedule(self, name: str = "tick", **given: Any) -> Schedule:
+        values: dict[str, Any] = {
+            "name": name,
+            "trigger": Cron("* * * * *"),
+            "policy": Policy(),
+            "created_at": START,
+            "updated_at": START,
+        }
+        return planned(a_schedule(**(values | given)), self.clock.now())
+
+    def timer(self, *schedules: Schedule, always: bool = True) -> MemoryTimer:
+        self.declared = [Timed(schedule=each, always=always) for each in schedules]
+        self.faults = Faults(self.store)
+        self.fallback = Fallback(self.events.append)
+
+        async def declarations() -> list[Timed]:
+            if self.declaring_fails is not None:
+                raise self.declaring_fails
+            return self.declared
+
+        return MemoryTimer(
+            self.faults.store,
+            declarations=declarations,
+            known=self.declared,
+            fallback=self.fallback,
+            clock=self.clock,
+            events=Events([self.events.append]),
+            poll=timedelta(seconds=1),
+        )
+
+    async def runs(self) -> list[Run]:
+        found = (await self.store.list_runs(RunQuery(limit=None))).items
+        return sorted(found, key=lambda run: (run.planned_at, run.id))
+
+    async def slots(self, *statuses: RunStatus) -> list[int]:
+        """The minutes of the slots."""
+        return [
+            run.slot.minute
+            for run in await self.runs()
+            if run.slot and (not statuses or run.status in statuses)
+        ]
+
+    def told(self, kind: type[Any]) -> list[Any]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+@pytest.fixture
+async def scene() -> AsyncIterator[Scene]:
+    scene = Scene()
+    await scene.store.open()
+    yield scene
+    await scene.store.close()
+
+
+async def test_each_slot_when_it_comes(scene: Scene) -> None:
+    schedule = scene.schedule()
+    timer = scene.timer(schedule)
+    rest = await timer.once()
+    assert isinstance(rest, Told)
+    assert await scene.slots() == []
+    for minute in (1, 2, 3):
+        scene.clock.set(START.replace(minute=minute, second=0))
+        await timer.once()
+        assert await scene.slots() == list(range(1, minute + 1))
+    run = (await scene.runs())[0]
+    # R2.13, C5: the id and the key that every node comes to.
+    assert run.id == slot_run_id(schedule.id, START.replace(minute=1, second=0))
+    assert run.schedule_id == schedule.id
+    assert await scene.store.get_schedule(schedule.id) is None
+    assert len(scene.told(SchedulesFired)) == 3
+
+
+async def test_it_sleeps_until_the_next_slot_or_the_next_poll(scene: Scene) -> None:
+    timer = scene.timer(scene.schedule())
+    rest = await timer.once()
+    assert isinstance(rest, Told)
+    assert rest.seconds == 1.0
+    scene.clock.advance(29.75)
+    rest = await timer.once()
+    assert isinstance(rest, Told)
+    assert rest.seconds == pytest.approx(0.25)
+
+
+# C12
+async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
+    schedule = scene.schedule()
+    timers = [scene.timer(schedule) for _ in range(5)]
+    scene.clock.advance(MINUTE)
+    for timer in timers:
+        await timer.once()
+        scene.clock.advance(0.001)
+    assert len(await scene.runs()) == 1
+    assert sum(event.count for event in scene.told(SlotsTaken)) == 4
+    assert sum(len(event.runs) for event in scene.told(SchedulesFired)) == 1
+
+
+# C12, C1
+@pytest.mark.parametrize(
+    ("misfire", "run", "missed"),
+    [
+        (Misfire.SKIP, [5], [1]),
+        (Misfire.ONE, [1, 5], [2]),
+        (Misfire.ALL, [1, 2, 3, 4, 5], []),
+    ],
+)
+async def test_while_the_store_is_down_nothing_runs_and_then_it_is_caught_up(
+    scene: Scene, misfire: Misfire, run: list[int], missed: list[int]
+) -> None:
+    policy = Policy(misfire=misfire, misfire_grace=timedelta(seconds=30), overlap=Overlap.ALLOW)
+    timer = scene.timer(scene.schedule(policy=policy))
+    await timer.once()
+    scene.faults.down = StoreUnavailable("gone")
+    for _ in range(5):
+        scene.clock.advance(MINUTE)
+        with pytest.raises(StoreUnavailable):
+            await timer.once()
+    assert scene.fallback.active is False
+    scene.faults.down = None
+    scene.clock.set(START.replace(minute=5, second=10))
+    await timer.once()
+    assert await scene.slots(RunStatus.QUEUED) == run
+    assert await scene.slots(RunStatus.MISSED) == missed
+
+
+async def test_a_lost_answer_makes_no_second_run(scene: Scene) -> None:
+    timer = scene.timer(scene.schedule())
+    scene.clock.advance(MINUTE)
+    scene.faults.answer_lost["add_runs"] = StoreUnavailable("no answer")
+    with pytest.raises(StoreUnavailable):
+        await timer.once()
+    await timer.once()
+    assert len(await scene.runs()) == 1
+
+
+# C6
+async def test_overlaps(scene: Scene) -> None:
+    schedule = scene.schedule()
+    timer = scene.timer(schedule)
+    for _ in range(3):
+        scene.clock.advance(MINUTE)
+        await timer.once()
+    assert await scene.slots(RunStatus.QUEUED) == [1]
+    assert await scene.slots(RunStatus.SKIPPED) == [2, 3]
+
+
+async def test_cancel_old(scene: Scene) -> None:
+    timer = scene.timer(scene.schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
+    for _ in range(2):
+        scene.clock.advance(MINUTE)
+        await timer.once()
+    assert await scene.slots(RunStatus.CANCELED) == [1]
+    assert await scene.slots(RunStatus.QUEUED) == [2]
+
+
+async def test_a_shared_key_is_left_to_the_store(scene: Scene) -> None:
+    policy = Policy(concurrency_key="task:x", max_concurrent_runs=1, overlap=Overlap.QUEUE)
+    timer = scene.timer(scene.schedule(policy=policy))
+    for _ in range(2):
+        scene.clock.advance(MINUTE)
+        await timer.once()
+    assert [run.blocked for run in await scene.runs()] == [False, True]
+
+
+# R2.39
+async def test_a_dependency_is_looked_up_in_the_runs(scene: Scene) -> None:
+    other = scene.schedule("other")
+    dependency = Dependency(schedule_id=other.id)
+    timer = scene.timer(scene.schedule(depends_on=dependency))
+    scene.clock.advance(MINUTE)
+    await timer.once()
+    assert await scene.slots(RunStatus.SKIPPED) == [1]
+    done = replace(
+        slot_run(other, scene.clock.now(), scene.clock.now()),
+        status=RunStatus.SUCCEEDED,
+        finished_at=scene.clock.now(),
+    )
+    await scene.store.add_runs([done])
+    scene.clock.advance(MINUTE)
+    await timer.once()
+    assert await scene.slots(RunStatus.QUEUED) == [2]
+
+
+# R2.10
+async def test_one_that_cannot_be_planned_stops_alone(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from chimes.sdk import memory_mode
+
+    plan = memory_mode.plan
+
+    def broken(schedule: Schedule, *rest: Any) -> Any:
+        if schedule.name == "bad":
+            raise ValueError("cannot")
+        return plan(schedule, *rest)
+
+    monkeypatch.setattr(memory_mode, "plan", broken)
+    timer = scene.timer(scene.schedule("bad"), scene.schedule("good"))
+    for _ in range(2):
+        scene.clock.advance(MINUTE)
+        await timer.once()
+    assert [event.schedule.name for event in scene.told(ScheduleBroken)] == ["bad"]
+    assert {run.schedule_name for run in await scene.runs()} == {"good"}
+
+
+async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
+    timer = scene.timer(scene.schedule(), always=False)
+    scene.clock.advance(MINUTE)
+    await timer.once()
+    assert await scene.runs() == []
+
+
+# R2.33
+async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: Scene) -> None:
+    schedule = scene.schedule()
+    timer = scene.timer(schedule, scene.schedule("paused", enabled=False), always=False)
+    await timer.once()
+    scene.clock.set(START.replace(minute=3, second=5))
+    # Slot 3 was fired by the store just before its table broke.
+    await scene.store.add_runs(
+        [slot_run(schedule, START.replace(minute=3, second=0), scene.clock.now())]
+    )
+    scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
+    scene.declaring_fails = KeyError("no table")
+    assert scene.fallback.active
+    assert "memory" in scene.fallback.reason
+    await timer.once()
+    # What may have been under way is looked at again; the row of slot 3 is found there.
+    assert set(await scene.slots()) == {3}
+    scene.clock.set(START.replace(minute=4, second=0))
+    await timer.once()
+    assert await scene.slots() == [3, 4]
+    scene.declaring_fails = None
+    scene.fallback(DutyRecovered(duty="scheduler"))
+    scene.clock.advance(REFRESH)
+    await timer.once()
+    scene.clock.set(START.replace(minute=5, second=0))
+    await timer.once()
+    assert await scene.slots() == [3, 4]
+    assert {run.schedule_name for run in await scene.runs()} == {"tick"}
+    assert [
+        type(each) for each in scene.events if isinstance(each, FallbackBegan | FallbackEnded)
+    ] == [
+        FallbackBegan,
+        FallbackEnded,
+    ]
+
+
+async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
+    timer = scene.timer(scene.schedule(), always=False)
+    await timer.once()
+    scene.clock.set(START.replace(minute=1, second=0) + LOOK_BACK / 2)
+    scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
+    await timer.once()
+    assert await scene.slots() == [1]
+
+
+async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene) -> None:
+    """It was created, or resumed, after the slot of minute 1 (C8)."""
+    scene.clock.set(START.replace(minute=1, second=10))
+    young = scene.schedule(updated_at=scene.clock.now())
+    timer = scene.timer(young, always=False)
+    await timer.once()
+    scene.clock.set(START.replace(minute=1, second=20))
+    scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
+    await timer.once()
+    assert await scene.slots() == []
+    scene.clock.set(START.replace(minute=2, second=0))
+    await timer.once()
+    assert await scene.slots() == [2]
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("gone"), TimeoutError()])
+async def test_a_store_that_is_down_is_no_reason_for_a_fallback(
+    scene: Scene, error: Exception
+) -> None:
+    scene.timer(scene.schedule(), always=False)
+    scene.fallback(DutyFailed(duty="scheduler", error=error, first=True))
+    scene.fallback(DutyFailed(duty="maintenance", error=KeyError("x"), first=True))
+    assert not scene.fallback.active
+    assert scene.fallback.reason == ""
+
+
+async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
+    """The id changes when the schedule was deleted and created again; the cursor stays."""
+    schedule = scene.schedule()
+    timer = scene.timer(schedule)
+    await timer.once()
+    moved = replace(schedule, id=ScheduleId("another"))
+    scene.declared = [Timed(schedule=moved, always=True)]
+    scene.clock.advance(REFRESH)
+    await timer.once()
+    scene.clock.set(START.replace(minute=1, second=0))
+    await timer.once()
+    assert [run.schedule_id for run in await scene.runs()] == ["another"]
+    # Another trigger is planned from now on.
+    scene.declared = [
+        Timed(schedule=replace(moved, trigger=Every("3m")), always=True),
+    ]
+    scene.clock.advance(REFRESH)
+    await timer.once()
+    scene.clock.set(START.replace(minute=2, second=0))
+    await timer.once()
+    assert await scene.slots() == [1]
+    scene.clock.set(START.replace(minute=3, second=0))
+    await timer.once()
+    assert await scene.slots(RunStatus.QUEUED, RunStatus.SKIPPED) == [1, 3]
+
+
+async def test_ids_are_found_in_the_runs(scene: Scene) -> None:
+    schedule = scene.schedule("known", namespace="catbird")
+    await scene.store.add_runs([slot_run(schedule, START, START)])
+    found = await known_ids(scene.store, "catbird", ["known", "unknown"])
+    assert found == {"known": schedule.id}
+
+
+async def test_the_id_of_one_that_runs_seldom_is_found_too(scene: Scene) -> None:
+    """Deleted once and declared again, and then a thousand runs of others."""
+    for generation in (1, 2):
+        rare = scene.schedule(
+            "rare", namespace="catbird", id=declared_id("catbird", "rare", generation)
+        )
+        await scene.store.add_runs([slot_run(rare, START, START)])
+    busy = scene.schedule("busy", namespace="catbird")
+    for number in range(1000):
+        scene.clock.advance(1)
+        now = scene.clock.now()
+        await scene.store.add_runs([replace(slot_run(busy, now, now), id=RunId(f"r{number}"))])
+    found = await known_ids(scene.store, "catbird", ["busy", "rare"])
+    assert found == {"busy": busy.id, "rare": declared_id("catbird", "rare", 2)}

@@ -1,0 +1,250 @@
+"""Mode db, mode memory, both side by side, and the way from one to the other."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from chimes import Chimes
+from chimes.clock import SystemClock
+from chimes.errors import Conflict, NotFound
+from chimes.model.run import Origin, Run, RunStatus
+from tests.sdk.looking import QUICK, eventually, runs_of, stored
+
+SECOND = timedelta(seconds=1)
+
+
+def an_app(
+    url: str, *names: str, every: str = "every 1s", clock: Any = None, **options: Any
+) -> Chimes:
+    app = Chimes(url, settings=QUICK, clock=clock)
+
+    @app.task
+    async def tick() -> None: ...
+
+    for name in names or ("tick",):
+        # On a busy machine a run may not be over when the next slot comes.
+        app.schedule(name, every, tick, **({"overlap": "allow"} | options))
+    return app
+
+
+async def ticking(app: Chimes, count: int, name: str = "tick") -> list[Run]:
+    """All rows, once this many runs have succeeded."""
+    await eventually(
+        lambda: runs_of(app, name, RunStatus.SUCCEEDED), lambda runs: len(runs) >= count, 30
+    )
+    return await runs_of(app, name)
+
+
+def slots(runs: list[Run]) -> list[datetime]:
+    return [run.slot for run in runs if run.slot is not None]
+
+
+def no_gap_and_no_double(runs: list[Run], step: timedelta = SECOND) -> bool:
+    found = slots(runs)
+    return all(after - before == step for before, after in pairwise(found))
+
+
+class AnHourAhead(SystemClock):
+    def now(self) -> datetime:
+        return super().now() + timedelta(hours=1)
+
+
+# R2.1, C12
+async def test_many_workers_time_in_memory_and_each_slot_runs_once(shared_url: str) -> None:
+    apps = [an_app(shared_url, mode="memory") for _ in range(3)]
+    for app in apps:
+        await app.start()
+    try:
+        runs = await ticking(apps[0], 4)
+        assert no_gap_and_no_double(runs)
+        assert await apps[0].list_schedules() == []
+    finally:
+        for app in apps:
+            await app.stop()
+
+
+# R2.2: the weakness of option 1 that is gone
+@pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
+async def test_a_worker_whose_clock_is_off_makes_the_same_slots(
+    server: str, request: pytest.FixtureRequest
+) -> None:
+    url = request.getfixturevalue(server)
+    apps = [an_app(url, mode="memory"), an_app(url, mode="memory", clock=AnHourAhead())]
+    for app in apps:
+        await app.start()
+    try:
+        runs = await ticking(apps[0], 3)
+        assert no_gap_and_no_double(runs)
+        assert max(slots(runs)) < datetime.now(UTC) + timedelta(minutes=5)
+    finally:
+        for app in apps:
+            await app.stop()
+
+
+# R2.15
+async def test_both_modes_side_by_side_in_one_worker(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = Chimes(url, settings=QUICK)
+
+    @app.task
+    async def tick() -> None: ...
+
+    app.schedule("kept", "every 1s", tick, mode="db", overlap="allow")
+    app.schedule("here", "every 1s", tick, mode="memory", overlap="allow")
+    app.schedule("usual", "@daily", tick)
+    await app.start()
+    try:
+        for name in ("kept", "here"):
+            runs = await ticking(app, 2, name)
+            assert no_gap_and_no_double(runs)
+        assert {info.name for info in await app.list_schedules()} == {"kept", "usual"}
+        warnings = [each for each in caplog.records if "timed in memory" in each.getMessage()]
+        assert len(warnings) == 1
+        assert warnings[0].levelname == "WARNING"
+    finally:
+        await app.stop()
+
+
+# R2.15: the flag
+async def test_the_flag_decides_for_those_that_say_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def kept(**options: Any) -> list[str]:
+        app = Chimes("memory://", **options)
+
+        @app.task
+        async def tick() -> None: ...
+
+        app.schedule("db", "@daily", tick, mode="db")
+        app.schedule("memory", "@daily", tick, mode="memory")
+        app.schedule("usual", "@daily", tick)
+        async with app:
+            await app.sync()
+            return sorted(info.name for info in await app.list_schedules())
+
+    assert await kept() == ["db", "usual"]
+    assert await kept(use_db_driven_scheduling=False) == ["db"]
+    # What the operator says wins over what the code says.
+    monkeypatch.setenv("CHIMES_USE_DB_DRIVEN_SCHEDULING", "false")
+    assert await kept() == ["db"]
+    monkeypatch.setenv("CHIMES_USE_DB_DRIVEN_SCHEDULING", "true")
+    assert await kept(use_db_driven_scheduling=False) == ["db", "usual"]
+
+
+async def test_no_warning_without_memory_mode(caplog: pytest.LogCaptureFixture) -> None:
+    app = an_app("memory://")
+    await app.start()
+    await app.stop()
+    assert "timed in memory" not in caplog.text
+
+
+async def test_what_can_be_done_with_a_schedule_in_memory() -> None:
+    app = an_app("memory://", "here", every="@daily", mode="memory")
+    await app.start()
+    try:
+        for verb in (
+            app.get_schedule("here"),
+            app.set_schedule_enabled("here", False),
+            app.reschedule_for("here", "2030-01-01T00:00:00Z"),
+        ):
+            with pytest.raises(Conflict, match="timed in memory"):
+                await verb
+        with pytest.raises(NotFound):
+            await app.get_schedule("nothing")
+        assert await app.delete_schedule("here") is False
+        handle = await app.trigger_schedule("here")
+        await handle.result("10s")
+        run = await handle.run()
+        assert (run.schedule_name, run.origin, run.slot) == ("here", Origin.MANUAL, None)
+    finally:
+        await app.stop()
+
+
+# C12: one worker of the old release, one of the new
+async def test_workers_of_both_modes_make_the_same_runs(shared_url: str) -> None:
+    old, new = an_app(shared_url, mode="memory"), an_app(shared_url, mode="db")
+    await old.start()
+    await new.start()
+    try:
+        runs = await ticking(new, 4)
+        assert no_gap_and_no_double(runs)
+        assert len({run.schedule_id for run in runs}) == 1
+    finally:
+        await old.stop()
+        await new.stop()
+
+
+# --- backfill -----------------------------------------------------------------------------------
+# R2.7, R2.26, R2.34: MigrationBackfill
+async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: str) -> None:
+    specs = {"hourly": "@hourly", "daily": "0 9 * * *", "weekly": "0 2 * * 0"}
+    app = Chimes(shared_url, use_db_driven_scheduling=False)
+
+    @app.task
+    async def tick() -> None: ...
+
+    for name, spec in specs.items():
+        app.schedule(name, spec, tick)
+    async with app:
+        shown = await app.backfill_schedules()
+        assert [each.name for each in shown] == list(specs)
+        assert all(each.created for each in shown)
+        assert await app.list_schedules() == []
+        # The canary (R2.34).
+        (canary,) = await app.backfill_schedules(confirm=True, only=["daily"])
+        assert canary.created
+        assert [info.name for info in await app.list_schedules()] == ["daily"]
+        done = await app.backfill_schedules(confirm=True)
+        assert {each.name: each.created for each in done} == {
+            "hourly": True,
+            "daily": False,
+            "weekly": True,
+        }
+        for info in await app.list_schedules():
+            schedule = await stored(app, info.name)
+            # The cron calculation, from the moment of creation.
+            assert info.next_run_at == schedule.trigger.next_after(info.created_at)
+            assert info.cron_spec == specs[info.name]
+        # ON CONFLICT DO NOTHING.
+        before = await stored(app, "daily")
+        again = await app.backfill_schedules(confirm=True)
+        assert not any(each.created for each in again)
+        assert await stored(app, "daily") == before
+        with pytest.raises(NotFound, match="did you mean daily"):
+            await app.backfill_schedules(only=["dialy"])
+
+
+async def test_after_a_backfill_the_release_with_mode_db_changes_nothing(shared_url: str) -> None:
+    old = an_app(shared_url, every="@hourly", mode="memory")
+    async with old:
+        await old.backfill_schedules(confirm=True)
+        before = await stored(old, "tick")
+    async with an_app(shared_url, every="@hourly", mode="db") as new:
+        await new.sync()
+        assert await stored(new, "tick") == before
+
+
+# R2.35: the way back
+async def test_rollback_to_memory(shared_url: str) -> None:
+    new = an_app(shared_url, mode="db")
+    await new.start()
+    await eventually(lambda: runs_of(new, "tick", RunStatus.SUCCEEDED), len)
+    await new.stop()
+    async with new:
+        assert await new.delete_schedule("tick")
+        before = {run.id for run in await runs_of(new, "tick")}
+    old = an_app(shared_url, mode="memory")
+    await old.start()
+    try:
+        runs = await eventually(
+            lambda: runs_of(old, "tick", RunStatus.SUCCEEDED),
+            lambda runs: len({run.id for run in runs} - before) >= 2,
+        )
+        assert len(set(slots(runs))) == len(runs)
+    finally:
+        await old.stop()

@@ -1,0 +1,335 @@
+"""Prompts from a declaration to their answer, on a real node; stubs for other people's servers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes import AgentTarget, Chimes, Recipient
+from chimes.config import Settings
+from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
+from chimes.model.access import Actor
+from chimes.model.checkpoint import handover_from, heard_name, kept_name_agent_run
+from chimes.model.policy import Backoff, Policy
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.run import Run, RunStatus
+from chimes.model.target import HttpTarget
+from chimes.services.run_requests import Order
+from chimes.targets.agent import pipeline
+from tests.sdk.looking import QUICK, eventually, runs_of, stored
+from tests.targets.agent_servers import (
+    API_KEY,
+    USAGE,
+    a_model,
+    a_pipeline,
+    delta,
+    ending,
+    events,
+    sending,
+)
+from tests.targets.sinks import a_sink, answer, until
+
+GOOD = events(delta("It rains."), ending(), {"choices": [], "usage": USAGE}, "[DONE]")
+PROMPT = AgentTarget(prompt="What is the weather?")
+
+
+def configured(url: str, which: str = "openai", **given: Any) -> Settings:
+    values: dict[str, Any] = {
+        "agent_pipeline": which,
+        "agent_url": url,
+        "agent_model": "stub",
+        "agent_api_key": API_KEY,
+        "dispatch_backoff": timedelta(milliseconds=20),
+    }
+    return replace(QUICK, **(values | given))
+
+
+@asynccontextmanager
+async def an_app(settings: Settings, url: str = "memory://") -> AsyncIterator[Chimes]:
+    app = Chimes(url, settings=settings)
+    await app.start()
+    try:
+        yield app
+    finally:
+        await app.stop()
+
+
+async def ordered(app: Chimes, target: AgentTarget = PROMPT, **policy: Any) -> Run:
+    order = Order(
+        target=target,
+        policy=replace(Policy(), **policy),
+        said=frozenset(policy),
+    )
+    return await app.runtime().services.schedules.start(Actor(), order)
+
+
+async def ended(app: Chimes, run: Run) -> Run:
+    store = app.runtime().services.store
+
+    async def look() -> Run:
+        found = await store.get_run(run.id)
+        assert found is not None
+        return found
+
+    return await eventually(look, lambda found: found.status.terminal)
+
+
+async def nothing_kept(app: Chimes, run: Run) -> None:
+    store = app.runtime().services.store
+    for name in (kept_name_agent_run(run.id), heard_name(run.id)):
+        await eventually(lambda name=name: store.read_state(name), lambda found: found is None)  # type: ignore[misc]
+
+
+# R1.10
+async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
+    async with a_model(GOOD) as model:
+        settings = configured(model.url, dispatch_attempts=5, agent_timeout=timedelta(minutes=2))
+        app = Chimes("memory://", settings=settings)
+        app.schedule(
+            "weather",
+            "ทุกวัน 09:00 สรุปข่าว",
+            AgentTarget(prompt=""),
+            timezone="Asia/Bangkok",
+            delivery=[
+                Recipient(channel=Channel.INBOX, on=(Occasion.FAILURE,)),
+                {"channel": "telegram", "to": 42},
+            ],
+        )
+        app.schedule("plain", "every day at 18:30", PROMPT, retries=0)
+        await app.start()
+        try:
+            schedule = await stored(app, "weather")
+            plain = await stored(app, "plain")
+            result = await (await app.trigger_schedule("weather")).result(10)
+            (run,) = await runs_of(app, "weather")
+        finally:
+            await app.stop()
+    assert schedule.target == AgentTarget(prompt="สรุปข่าว")
+    assert schedule.trigger.zone == "Asia/Bangkok"
+    policy = schedule.policy
+    # R1.32, C14: attempts are counted in total
+    assert (policy.max_retries, policy.backoff) == (4, Backoff.EXPONENTIAL)
+    assert policy.timeout == timedelta(minutes=2)
+    assert [each.channel for each in policy.delivery] == [Channel.INBOX, Channel.TELEGRAM]
+    assert plain.policy.max_retries == 0
+    assert plain.policy.delivery == (Recipient(channel=Channel.INBOX),)
+    assert plain.trigger.zone == "UTC"
+    assert run.status is RunStatus.SUCCEEDED
+    assert run.schedule_id == schedule.id
+    assert result == run.result
+    assert run.result is not None
+    assert run.result["text"] == "It rains."
+    sent = json.loads(model.last.body)
+    assert sent["messages"] == [{"role": "user", "content": "สรุปข่าว"}]
+
+
+@pytest.mark.parametrize(
+    ("trigger", "target", "error"),
+    [
+        ("พรุ่งนี้ 09:00", PROMPT, "another moment"),
+        ("ทุกวัน", PROMPT, "does not say exactly when"),
+        ("every day at 9am call mum", PROMPT, "so does the target"),
+        ("every day at 9am call mum", "http://127.0.0.1:9/x", "so does the target"),
+        ("0 9 * * *", AgentTarget(prompt=" "), "prompt is needed"),
+    ],
+)
+def test_what_is_wrong_is_said_where_it_is_declared(
+    trigger: str, target: object, error: str
+) -> None:
+    with pytest.raises(InvalidInput, match=error):
+        Chimes("memory://").schedule("x", trigger, target)
+
+
+@pytest.mark.parametrize("told", [{"channel": "pigeon"}, {"channel": "email", "to": "x"}])
+def test_recipients_are_checked_where_they_are_declared(told: dict[str, object]) -> None:
+    with pytest.raises(InvalidInput, match=r"delivery|address"):
+        Chimes("memory://").schedule("x", "@daily", PROMPT, delivery=[told])
+
+
+def test_an_expression_that_is_wrong_is_not_taken_for_words() -> None:
+    with pytest.raises(InvalidTrigger, match="fields"):
+        Chimes("memory://").schedule("x", "0 9 * *", PROMPT)
+
+
+async def test_without_a_pipeline_a_run_says_which_settings_are_missing() -> None:
+    async with an_app(QUICK) as app:
+        failed = await ended(app, await ordered(app))
+    assert (failed.status, failed.reason, failed.attempt) == (RunStatus.FAILED, "no_pipeline", 1)
+    assert "set CHIMES_AGENT_PIPELINE" in failed.error
+    with pytest.raises(ConfigError, match="agent_url"):
+        await Chimes("memory://", settings=configured("")).start()
+
+
+async def test_a_node_without_a_pipeline_leaves_prompts_to_one_that_has_it(
+    sqlite_url: str,
+) -> None:
+    async with (
+        a_model(GOOD) as model,
+        an_app(QUICK, sqlite_url) as without,
+        an_app(configured(model.url), sqlite_url),
+    ):
+        runs = [await ended(without, await ordered(without)) for _ in range(4)]
+    assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
+    assert {run.attempt for run in runs} == {1}
+
+
+# R1.32, C14
+async def test_a_hand_over_that_fails_is_tried_again_up_to_the_total(url: str) -> None:
+    busy = answer("503 Busy", b"not now")
+    async with (
+        a_model(then=sending(busy, head=b"")) as model,
+        an_app(configured(model.url, dispatch_attempts=3), url) as app,
+    ):
+        failed = await ended(app, await ordered(app))
+        assert len(model.requests) == 3
+        # The attempt after the first finds it well again.
+        run = await ordered(app)
+        await until(lambda: len(model.requests) == 4)
+        model.then = sending(GOOD)
+        done = await ended(app, run)
+    assert (failed.status, failed.attempt) == (RunStatus.FAILED, 3)
+    assert failed.error == "the model server answered HTTP 503: not now"
+    assert done.status is RunStatus.SUCCEEDED
+    assert 2 <= done.attempt <= 3
+
+
+async def test_a_refusal_for_good_is_not_tried_again() -> None:
+    async with (
+        a_model(then=sending(answer("401 No", b"no"), head=b"")) as model,
+        an_app(configured(model.url)) as app,
+    ):
+        failed = await ended(app, await ordered(app))
+    assert (failed.status, failed.attempt) == (RunStatus.FAILED, 1)
+    assert "CHIMES_AGENT_API_KEY" in failed.error
+    assert len(model.requests) == 1
+
+
+# F67: other runs and the node itself are not hurt
+async def test_an_endless_stream_ends_while_others_are_answered() -> None:
+    piece = events(*(delta("word " * 20) for _ in range(100)))
+
+    async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
+        while True:
+            writer.write(piece)
+            await writer.drain()
+
+    async with (
+        a_model(then=flood) as endless,
+        a_model(GOOD) as model,
+        an_app(configured(model.url)) as app,
+        an_app(configured(endless.url)) as other,
+    ):
+        floods = [await ordered(other) for _ in range(3)]
+        await until(lambda: len(endless.requests) == 3)
+        done = await ended(app, await ordered(app))
+        left = [await ended(other, each) for each in floods]
+        assert app.node is not None
+        assert app.node.engine.trusted
+    assert done.status is RunStatus.SUCCEEDED
+    assert {each.status for each in left} == {RunStatus.FAILED}
+    assert {each.reason for each in left} == {"answer_too_long"}
+    assert all(len(str((each.result or {})["text"])) <= 64 * 1024 for each in left)
+
+
+async def test_prompts_that_hang_take_no_place_away_from_others() -> None:
+    async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    async with (
+        a_model(then=hang) as model,
+        a_sink() as sink,
+        an_app(configured(model.url, workers=1)) as app,
+    ):
+        hanging = [await ordered(app) for _ in range(3)]
+        await until(lambda: len(model.requests) == 3)
+        order = Order(target=HttpTarget(url=sink.url), policy=Policy())
+        schedules = app.runtime().services.schedules
+        done = await ended(app, await schedules.start(Actor(), order))
+        for run in hanging:
+            await app.runtime().services.runs.cancel(Actor(), run.id)
+            await ended(app, run)
+    assert done.status is RunStatus.SUCCEEDED
+
+
+# --- the pipeline `runs` --------------------------------------------------------------------------
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(pipeline, "LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr(pipeline, "HEARING", 0.02)
+
+
+@pytest.mark.usefixtures("quick")
+async def test_what_is_kept_for_a_run_is_forgotten_at_its_end(url: str) -> None:
+    there_first = [{"status": "running"}, {"status": "completed", "output": "made"}]
+    async with (
+        a_pipeline(statuses=there_first, refusals=[503]) as there,
+        an_app(configured(there.url, "runs"), url) as app,
+    ):
+        run = await ended(app, await ordered(app))
+        await nothing_kept(app, run)
+    assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
+    assert run.result is not None
+    assert (run.result["text"], run.result["pipeline_run_id"]) == ("made", "pipe/1")
+    assert there.runs == {run.id: "pipe/1"}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_callback_that_another_node_has_taken_ends_the_run(url: str) -> None:
+    settings = {"agent_callback_url": "https://chimes.example"}
+    async with (
+        a_pipeline(statuses=[{"status": "running"}]) as there,
+        an_app(configured(there.url, "runs", **settings), url) as app,
+    ):
+        run = await ordered(app)
+        await until(lambda: there.gets > 1)
+        store = app.runtime().services.store
+        kept = await store.read_state(kept_name_agent_run(run.id))
+        assert kept is not None
+        assert handover_from(kept.value).token in there.posts[0]["callback_url"]
+        said = json.dumps({"status": "succeeded", "output": {"text": "told"}})
+        await store.set_state(heard_name(run.id), said)
+        done = await ended(app, run)
+        await nothing_kept(app, done)
+    assert done.status is RunStatus.SUCCEEDED
+    assert done.result is not None
+    assert done.result["text"] == "told"
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_canceled_run_is_canceled_over_there_too() -> None:
+    async with (
+        a_pipeline(statuses=[{"status": "running"}]) as there,
+        an_app(configured(there.url, "runs")) as app,
+    ):
+        run = await ordered(app)
+        await until(lambda: there.gets > 0)
+        await app.runtime().services.runs.cancel(Actor(), run.id)
+        done = await ended(app, run)
+        await until(lambda: there.canceled == ["/runs/pipe%2F1/cancel"])
+        await nothing_kept(app, done)
+    assert done.status is RunStatus.CANCELED
+
+
+@pytest.mark.usefixtures("quick")
+async def test_a_node_that_leaves_lets_the_next_one_go_on(sqlite_url: str) -> None:
+    states: list[Any] = [{"status": "running"}]
+    async with a_pipeline(statuses=states) as there:
+        settings = configured(there.url, "runs", shutdown_grace=timedelta(milliseconds=50))
+        async with an_app(settings, sqlite_url) as app:
+            run = await ordered(app)
+            await until(lambda: there.gets > 0)
+        assert there.canceled == []
+        states.append({"status": "completed", "output": "in the end"})
+        async with an_app(settings, sqlite_url) as app:
+            done = await ended(app, run)
+    assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 2)
+    assert len(there.posts) == 1

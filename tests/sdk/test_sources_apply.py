@@ -1,0 +1,455 @@
+"""`chimes apply`, schedules of sources in the store, and reading the file again over the API."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.config import Settings, load_settings, store_location
+from chimes.errors import ConfigError, Conflict, InvalidInput, NotAllowed
+from chimes.model.access import Actor, Role
+from chimes.model.ids import NodeId
+from chimes.model.listing import ScheduleQuery
+from chimes.model.policy import Misfire, Overlap, Policy, RunDefaults
+from chimes.model.schedule import Schedule
+from chimes.model.sync import Sources
+from chimes.runtime.apply_config import (
+    PairDefaults,
+    SourceFile,
+    SourceSchedules,
+    told_to_read_again,
+)
+from chimes.runtime.composition import JoinedOffers, Services, build_services, build_store
+from chimes.services.nodes import KnownSources
+from chimes.targets.sync.config import read_sources
+from tests.builders import NOW, a_node
+from tests.forking import ran
+from tests.sdk.process import CHIMES, Start, Worker, wait_until
+
+ADMIN = Actor()
+
+
+def raw(**collections: Any) -> dict[str, Any]:
+    """Sources by their collections: `{name: schedule}`."""
+    return {
+        source: {
+            "driver": "command",
+            "config": {"command": ["true"]},
+            "collections": [
+                {"name": name, **({"schedule": schedule} if schedule else {})}
+                for name, schedule in names.items()
+            ],
+        }
+        for source, names in collections.items()
+    }
+
+
+class Rig:
+    """The schedules of sources on a store."""
+
+    def __init__(self, services: Services, known: KnownSources) -> None:
+        self.services = services
+        self.known = known
+        self.schedules = SourceSchedules(services, Settings())
+
+    async def write(self, plain: dict[str, Any]) -> dict[str, str]:
+        self.known.put(read_sources(plain, "", NOW))
+        changes = await self.schedules.write(self.known.now)
+        return {change.name: change.what for change in changes}
+
+    async def plan(self, plain: dict[str, Any]) -> dict[str, str]:
+        sources: Sources = read_sources(plain, "", NOW)
+        return {each.name: each.what for each in await self.schedules.plan(sources)}
+
+    async def stored(self) -> dict[str, Schedule]:
+        query = ScheduleQuery(namespace="sync", limit=100)
+        page = await self.services.store.list_schedules(query)
+        return {each.name: each for each in page.items}
+
+
+@pytest.fixture
+async def rig() -> AsyncIterator[Rig]:
+    settings = Settings(store="memory://")
+    clock = SystemClock()
+    store = build_store(store_location(settings), clock)
+    await store.open()
+    known = KnownSources()
+    services = await build_services(
+        settings, store, clock, offers=lambda: PairDefaults(known), sources=known
+    )
+    yield Rig(services, known)
+    await store.close()
+
+
+async def test_collections_with_a_schedule_get_one(rig: Rig) -> None:
+    found = await rig.write(raw(shop={"orders": "@daily", "users": ""}))
+    assert found == {"shop/orders": "created"}
+    schedule = (await rig.stored())["shop/orders"]
+    policy = schedule.policy
+    assert (policy.misfire, policy.overlap) == (Misfire.SKIP, Overlap.SKIP)  # C1, C6
+    assert (policy.concurrency_key, policy.concurrency_limit) == ("sync:shop#orders", 1)
+    assert policy.max_retries == 0
+    assert str(schedule.owner) == "system:default"
+    assert schedule.priority == 200
+
+
+async def test_the_same_is_left_alone_and_another_is_changed(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": "@hourly"}))
+    before = await rig.stored()
+    again = await rig.write(raw(shop={"orders": "@daily", "users": "@weekly"}))
+    assert again == {"shop/orders": "unchanged", "shop/users": "updated"}
+    after = await rig.stored()
+    assert after["shop/orders"] == before["shop/orders"]
+    assert after["shop/users"].id == before["shop/users"].id
+    assert after["shop/users"].next_run_at != before["shop/users"].next_run_at
+
+
+async def test_a_pause_stays(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}))
+    schedule = (await rig.stored())["shop/orders"]
+    await rig.services.schedules.pause(ADMIN, schedule.id)
+    assert await rig.write(raw(shop={"orders": "@hourly"})) == {"shop/orders": "updated"}
+    assert not (await rig.stored())["shop/orders"].enabled
+
+
+async def test_what_the_file_no_longer_has_is_deleted(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": "@daily"}, files={"all": "@daily"}))
+    first = await rig.stored()
+    wanted = raw(shop={"orders": "@daily", "users": ""})
+    expected = {"files/all": "deleted", "shop/orders": "unchanged", "shop/users": "deleted"}
+    assert await rig.plan(wanted) == expected
+    assert await rig.stored() == first
+    assert await rig.write(wanted) == expected
+    assert set(await rig.stored()) == {"shop/orders"}
+    # Back again it is another schedule: its old slots are not its own.
+    assert (await rig.write(raw(shop={"orders": "@daily", "users": "@daily"})))[
+        "shop/users"
+    ] == "created"
+    assert (await rig.stored())["shop/users"].id != first["shop/users"].id
+
+
+async def test_a_source_that_another_node_offers_is_left(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}, files={"all": "@daily"}))
+    now = await rig.services.store.now()
+    node = a_node("other", offers=("sync:files",), started_at=now)
+    await rig.services.store.join(node, Settings().lease)
+    assert await rig.write(raw(shop={"orders": ""})) == {
+        "files/all": "kept",
+        "shop/orders": "deleted",
+    }
+    changes = await rig.schedules.plan(rig.known.now, own_node="other")
+    assert [change.what for change in changes] == ["deleted"]
+
+
+async def test_schedules_of_others_in_the_namespace_are_left(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily"}))
+    schedule = (await rig.stored())["shop/orders"]
+    await rig.services.schedules.create(
+        ADMIN, replace(schedule, id=type(schedule.id)(""), name="by hand")
+    )
+    assert await rig.write(raw(shop={"orders": "@daily"})) == {"shop/orders": "unchanged"}
+    assert set(await rig.stored()) == {"shop/orders", "by hand"}
+
+
+async def live(rig: Rig, name: str, *keys: str) -> None:
+    """A node that has these pairs."""
+    policy = RunDefaults(policy=Policy(), priority=200)
+    offers = tuple(sorted({key.partition("#")[0] for key in keys}))
+    node = a_node(name, offers=offers, defaults=dict.fromkeys(keys, policy))
+    await rig.services.store.join(node, Settings().lease)
+
+
+async def test_nodes_with_different_collections_let_each_other_be(rig: Rig) -> None:
+    """A rolling change of files: the older one neither removes nor changes what the newer has."""
+    older = read_sources(raw(shop={"orders": "@daily"}), "", NOW)
+    newer = raw(shop={"orders": "@hourly", "new": "@daily"})
+    await live(rig, "older", "sync:shop#orders")
+    await live(rig, "newer", "sync:shop#orders", "sync:shop#new")
+    await rig.write(newer)
+    before = await rig.stored()
+    await rig.schedules.clear_up(older, own_node="older")
+    assert await rig.stored() == before
+    changes = {each.name: each.what for each in await rig.schedules.plan(older, "older")}
+    assert changes == {"shop/new": "kept", "shop/orders": "updated"}
+    # What somebody else took away comes back; what nobody has any more goes.
+    await rig.services.schedules.delete(ADMIN, before["shop/new"].id)
+    await rig.schedules.clear_up(rig.known.now, own_node="newer")
+    assert set(await rig.stored()) == {"shop/new", "shop/orders"}
+    await rig.services.store.leave(NodeId("newer"))
+    await rig.schedules.clear_up(older, own_node="older")
+    assert set(await rig.stored()) == {"shop/orders"}
+
+
+async def test_nothing_is_done_and_undone_for_ever(rig: Rig) -> None:
+    """A node that carries out nothing makes no schedules that others would take away again; one
+    whose file has the collection without a schedule takes none away but once."""
+    files = read_sources(raw(files={"all": "@daily"}), "", NOW)
+    rig.known.put(files)
+    await rig.schedules.clear_up(files)
+    assert await rig.stored() == {}
+    await live(rig, "worker", "sync:files#all")
+    await rig.schedules.clear_up(files)
+    before = await rig.stored()
+    assert set(before) == {"files/all"}
+    without = read_sources(raw(files={"all": ""}), "", NOW)
+    await rig.schedules.clear_up(without)
+    assert await rig.stored() == before
+    assert [each.what for each in await rig.schedules.write(without)] == ["deleted"]
+
+
+# Reading again
+
+
+def a_file(folder: Path, plain: Any) -> SourceFile:
+    (folder / "chimes.yaml").write_text(json.dumps({"sources": plain}))
+    loaded = load_settings(environ={}, config_file=folder / "chimes.yaml")
+    return SourceFile(loaded, SystemClock())
+
+
+async def test_a_mistake_leaves_what_is_in_force(tmp_path: Path) -> None:
+    """F73."""
+    file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    before = file.known.now
+    for text in ("{", "[]", '{"sources": {"shop": 1}}', '{"sorces": {}}'):
+        (tmp_path / "chimes.yaml").write_text(text)
+        with pytest.raises(ConfigError):
+            await file.reload()
+        assert file.known.now is before
+    (tmp_path / "chimes.yaml").unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await file.reload()
+    assert file.known.now is before
+
+
+def attached(rig: Rig, folder: Path, lease: str = "1s") -> SourceFile:
+    """A node with the file of the folder."""
+    environ = {"CHIMES_LEASE": lease}
+    loaded = load_settings(environ=environ, config_file=folder / "chimes.yaml")
+    file = SourceFile(loaded, SystemClock())
+
+    async def nothing() -> None: ...
+
+    file.attach(rig.schedules, announce=nothing, own_node=lambda: "own")
+    return file
+
+
+async def test_what_the_service_refuses_is_not_in_force_by_half(rig: Rig, tmp_path: Path) -> None:
+    """F73: the rules for schedules are looked at before anything is."""
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    file = attached(rig, tmp_path)
+    rig.known.put(file.known.now)
+    await file.begin()
+    before, stored = file.known.now, await rig.stored()
+    a_file(tmp_path, raw(shop={"aaa": "@daily", "bad": "@every 50ms"}))
+    for dry_run in (True, False):
+        with pytest.raises(ConfigError, match="collection shop/bad: "):
+            await file.reload(dry_run=dry_run)
+        assert file.known.now is before
+        assert await rig.stored() == stored
+
+
+async def test_keeping_up_goes_on_after_a_refusal(
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A quota, for example, may be raised."""
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    file = attached(rig, tmp_path, lease="1s")
+    rig.known.put(file.known.now)
+    await live(rig, "own", "sync:shop#orders")
+    refused = asyncio.Event()
+    really = rig.schedules.clear_up
+
+    async def clear_up(*given: Any) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise InvalidInput("too many schedules", field="owner", code="quota")
+        await really(*given)
+
+    monkeypatch.setattr(rig.schedules, "clear_up", clear_up)
+    monkeypatch.setattr("chimes.runtime.apply_config.PAUSE", 0.01)
+    keeping = asyncio.create_task(file.keep_up())
+    try:
+        async with asyncio.timeout(20):
+            while not await rig.stored():
+                await asyncio.sleep(0.02)
+                assert not keeping.done()
+    finally:
+        keeping.cancel()
+    assert "the schedules of the sources are refused" in caplog.text
+
+
+async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
+    file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    with pytest.raises(NotAllowed):
+        await file.known.reload(Actor(role=Role.OPERATOR))
+    assert (await file.known.reload(ADMIN)).file == str(tmp_path / "chimes.yaml")
+    with pytest.raises(Conflict, match="no configuration file"):
+        await KnownSources().reload(ADMIN)
+
+
+def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:
+    """S63."""
+    plain = raw(shop={"orders": ""})
+    file = a_file(tmp_path, plain)
+    (tmp_path / "chimes.yaml").chmod(0o644)
+    assert file.warnings == ()
+    plain["shop"]["config"]["api_token"] = "tok-123"
+    file = a_file(tmp_path, plain)
+    assert "chmod 600" in file.warnings[0]
+    assert "tok-123" in file.secrets
+    (tmp_path / "chimes.yaml").chmod(0o600)
+    assert file.warnings == ()
+
+
+async def test_what_a_node_tells_the_others(rig: Rig) -> None:
+    await rig.write(raw(shop={"orders": "@daily", "users": ""}))
+    pairs = PairDefaults(rig.known)
+    assert list(pairs) == ["sync:shop#orders", "sync:shop#users"]
+    assert len(pairs) == 2
+    own = {"task:a": pairs["sync:shop#users"], "sync:shop#users": pairs["sync:shop#users"]}
+    joined = JoinedOffers(own, pairs)
+    assert list(joined) == ["task:a", "sync:shop#users", "sync:shop#orders"]
+    assert len(joined) == 3
+    assert joined["sync:shop#orders"].priority == 200
+    assert joined["task:a"] is own["task:a"]
+    with pytest.raises(KeyError):
+        joined["sync:shop#none"]
+
+
+# The command
+
+
+def apply(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+    return ran(["apply", *arguments], cwd=folder, env=kept | {"CHIMES_PORT": "1"} | environment)
+
+
+def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[int, Any]:
+    request = urllib.request.Request(f"http://127.0.0.1:{node.port}{path}", method=method)
+    request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+
+
+def test_without_a_server_the_store_is_written(tmp_path: Path) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    done = apply(tmp_path, "--dry-run")
+    assert (done.returncode, done.stdout) == (0, "+\tshop/orders\tcreated\n")
+    assert apply(tmp_path).stdout == "+\tshop/orders\tcreated\n"
+    assert apply(tmp_path).stdout == " \tshop/orders\tunchanged\n"
+    a_file(tmp_path, raw(shop={"users": "@daily"}))
+    done = apply(tmp_path, "--json")
+    assert [(each["name"], each["what"]) for each in json.loads(done.stdout)] == [
+        ("shop/orders", "deleted"),
+        ("shop/users", "created"),
+    ]
+
+
+def test_mistakes_end_with_a_code(tmp_path: Path) -> None:
+    done = apply(tmp_path)
+    assert done.returncode == 2
+    assert "no chimes.yaml" in done.stderr
+    (tmp_path / "chimes.yaml").write_text("sources: {shop: {driver: pithon}}")
+    done = apply(tmp_path)
+    assert done.returncode == 2
+    assert "sources.shop.driver: unknown 'pithon'; did you mean python?" in done.stderr
+    done = apply(tmp_path, "--url", "http://127.0.0.1:1")
+    assert done.returncode == 2
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    assert apply(tmp_path, "--url", "http://127.0.0.1:1").returncode == 7
+
+
+def test_a_server_reads_its_file_again(tmp_path: Path, start: Start) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    environment = {"CHIMES_ADMIN_TOKEN": "token-of-the-admin"}
+    node = start("serve", "--port", "0", **environment).ready()
+    server = {"CHIMES_PORT": str(node.port)}
+    a_file(tmp_path, raw(shop={"orders": "@daily"}, files={"all": "@hourly", "some": ""}))
+    assert apply(tmp_path, **server).returncode == 4
+    done = apply(tmp_path, "--dry-run", **server, **environment)
+    assert done.stdout == "+\tfiles/all\tcreated\n \tshop/orders\tunchanged\n", done.stderr
+    status, found = ask(node, "/api/v1/sources", token="token-of-the-admin")
+    assert (status, [each["id"] for each in found["items"]]) == (200, ["shop"])
+    done = apply(tmp_path, **server, **environment)
+    assert done.stdout == "+\tfiles/all\tcreated\n \tshop/orders\tunchanged\n", done.stderr
+    status, found = ask(node, "/api/v1/sources", token="token-of-the-admin")
+    assert found["file"] == str(tmp_path / "chimes.yaml")
+    assert found["items"][1] == {
+        "id": "files",
+        "driver": "command",
+        "collections": [
+            {
+                "name": "all",
+                "trigger": {"kind": "cron", "expression": "@hourly"},
+                "priority": 200,
+                "timeout": "1h0m0s",
+            },
+            {"name": "some", "trigger": None, "priority": 200, "timeout": "1h0m0s"},
+        ],
+    }
+    # Another file is not what this server reads.
+    other = tmp_path / "other"
+    other.mkdir()
+    a_file(other, raw(shop={"orders": ""}))
+    done = apply(other, **server, **environment)
+    assert done.returncode == 5
+    assert f"reads {tmp_path / 'chimes.yaml'}, not {other / 'chimes.yaml'}" in done.stderr
+    (tmp_path / "chimes.yaml").write_text("sources: 5")
+    status, problem = ask(node, "/api/v1/sources/reload", "POST", "token-of-the-admin")
+    assert (status, problem["code"]) == (422, "bad_config")
+    assert "sources: expected" in problem["detail"]
+    assert node.stop() == 0
+
+
+def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
+    a_file(tmp_path, raw(shop={"orders": "@daily"}))
+    # They are known by their command lines.
+    node = start("serve", "--port", "0", "--log-format", "json", executed=True).ready()
+    a_file(tmp_path, raw(shop={"orders": "@hourly"}))
+    done = apply(tmp_path)
+    assert done.stdout == "~\tshop/orders\tupdated\n"
+    assert f"-{node.pid}-" in done.stderr.partition("Told to read their file again:")[2]
+    ended = subprocess.Popen(["true"])
+    ended.wait(10)
+    strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]
+    assert told_to_read_again([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
+    wait_until(lambda: "the sources were read again" in node.output, "the reload")
+    assert node.stop() == 0
+
+
+def test_doctor_looks_at_the_sources(tmp_path: Path) -> None:
+    """F73."""
+    kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
+
+    def doctor() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [CHIMES, "doctor"],
+            cwd=tmp_path,
+            env=kept | {"CHIMES_PORT": "1"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    a_file(tmp_path, raw(shop={"orders": "@daily", "users": ""}))
+    assert "✓\tsources\t1 with 2 collections" in doctor().stdout
+    (tmp_path / "chimes.yaml").write_text("sources: {shop: {drver: python}}")
+    done = doctor()
+    assert done.returncode == 9
+    assert "✕\tsources\tchimes.yaml: sources.shop.drver: unknown key 'drver'" in done.stdout

@@ -1,0 +1,258 @@
+"""Enqueueing inside the caller's own transaction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+from sqlalchemy import Connection, create_engine, text
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
+from sqlalchemy.orm import Session
+
+from chimes import Chimes
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.run import RunStatus
+from tests.sdk.looking import QUICK, runs_of
+
+
+def an_app(url: str) -> Chimes:
+    app = Chimes(url, settings=QUICK)
+
+    @app.task
+    async def greet(name: str) -> str:
+        return f"hello {name}"
+
+    @app.task(concurrency=1)
+    async def one_at_a_time(number: int) -> int:
+        return number
+
+    return app
+
+
+def async_url(url: str) -> str:
+    scheme, _, rest = url.partition("://")
+    driver = "asyncpg" if scheme.startswith("postgres") else "asyncmy"
+    name = "postgresql" if scheme.startswith("postgres") else "mysql"
+    return f"{name}+{driver}://{rest}"
+
+
+@pytest.fixture(params=["postgresql", "mariadb"])
+def server_url(request: pytest.FixtureRequest) -> str:
+    name = "postgres_url" if request.param == "postgresql" else "mariadb_url"
+    found: str = request.getfixturevalue(name)
+    return found
+
+
+@pytest.fixture
+async def engine(server_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(async_url(server_url))
+    yield engine
+    await engine.dispose()
+
+
+@pytest.fixture
+async def read_committed(server_url: str) -> AsyncIterator[AsyncEngine]:
+    engine = create_async_engine(async_url(server_url), isolation_level="READ COMMITTED")
+    yield engine
+    await engine.dispose()
+
+
+async def orders_table(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(text("CREATE TABLE orders (number INTEGER)"))
+
+
+async def an_order(connection: AsyncConnection | AsyncSession) -> None:
+    await connection.execute(text("INSERT INTO orders VALUES (1)"))
+
+
+async def count_orders(engine: AsyncEngine) -> int:
+    async with engine.connect() as connection:
+        return int((await connection.execute(text("SELECT count(*) FROM orders"))).scalar_one())
+
+
+async def test_a_commit_brings_the_run(server_url: str, engine: AsyncEngine) -> None:
+    app = an_app(server_url)
+    await app.start()
+    try:
+        await orders_table(engine)
+        async with engine.begin() as connection:
+            await an_order(connection)
+            greet = app.registry.get("greet")
+            handle = await app.enqueue(greet.name, {"name": "Ann"}, connection=connection)
+            with pytest.raises(NotFound):  # nobody else sees it yet
+                await handle.status()
+        assert await handle.result("30s") == "hello Ann"
+        assert await count_orders(engine) == 1
+    finally:
+        await app.stop()
+
+
+async def test_a_rollback_takes_the_run_along(server_url: str, engine: AsyncEngine) -> None:
+    app = an_app(server_url)
+    async with app:
+        await orders_table(engine)
+        async with engine.connect() as connection:
+            await connection.begin()
+            await an_order(connection)
+            handle = await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+            await connection.rollback()
+        with pytest.raises(NotFound):
+            await handle.status()
+        assert await runs_of(app) == []
+        assert await count_orders(engine) == 0
+
+
+async def test_an_async_session(server_url: str, engine: AsyncEngine) -> None:
+    app = an_app(server_url)
+    async with app:
+        async with AsyncSession(engine) as session:
+            handle = await app.enqueue("greet", {"name": "Ann"}, connection=session)
+            await session.commit()
+        assert await handle.status() is RunStatus.QUEUED
+        async with AsyncSession(engine) as session:
+            lost = await app.enqueue("greet", {"name": "Bob"}, connection=session)
+        with pytest.raises(NotFound):
+            await lost.status()
+
+
+async def test_a_key_means_one_run_across_transactions(
+    server_url: str, engine: AsyncEngine
+) -> None:
+    app = an_app(server_url)
+    async with app:
+
+        async def enqueue(number: int) -> str:
+            async with engine.begin() as connection:
+                handle = await app.enqueue(
+                    "greet", {"name": f"{number}"}, key="once", connection=connection
+                )
+                return handle.id
+
+        ids = await asyncio.gather(*(enqueue(number) for number in range(5)))
+        assert len(set(ids)) == 1
+        assert len(await runs_of(app)) == 1
+        assert (await app.enqueue("greet", {"name": "x"}, key="once")).id == ids[0]
+
+
+async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncEngine) -> None:
+    app = an_app(server_url)
+    async with app:
+        async with read_committed.begin() as connection:
+            for number in range(3):
+                await app.enqueue("one_at_a_time", {"number": number}, connection=connection)
+        assert sorted(run.blocked for run in await runs_of(app)) == [False, True, True]
+        await app.start()
+        try:
+            for run in await runs_of(app):
+                await app.run_handle(run.id).result("30s")
+        finally:
+            await app.stop()
+
+
+async def test_a_limit_needs_a_transaction_that_sees_what_is_committed(server_url: str) -> None:
+    """Else it would count runs by an older state, and could let one wait for ever."""
+    app = an_app(server_url)
+    engine = create_async_engine(async_url(server_url), isolation_level="REPEATABLE READ")
+    async with app:
+        async with engine.connect() as connection:
+            await connection.begin()
+            await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+            with pytest.raises(InvalidInput, match="READ COMMITTED; this one is at REPEATABLE"):
+                await app.enqueue("one_at_a_time", {"number": 1}, connection=connection)
+            await connection.commit()
+        assert [run.schedule_name for run in await runs_of(app)] == ["greet"]
+    await engine.dispose()
+
+
+async def test_asyncpg_itself(postgres_url: str) -> None:
+    app = an_app(postgres_url)
+    connection = await asyncpg.connect(postgres_url)
+    await app.start()
+    try:
+        await connection.execute("CREATE TABLE orders (number INTEGER)")
+        async with connection.transaction():
+            await connection.execute("INSERT INTO orders VALUES (1)")
+            handle = await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+            limited = await app.enqueue("one_at_a_time", {"number": 7}, connection=connection)
+            again = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
+            twice = await app.enqueue("greet", {"name": "x"}, key="k", connection=connection)
+            assert again == twice
+        assert await handle.result("30s") == "hello Ann"
+        assert await limited.result("30s") == 7
+        transaction = connection.transaction()
+        await transaction.start()
+        lost = await app.enqueue("greet", {"name": "Bob"}, connection=connection)
+        await transaction.rollback()
+        with pytest.raises(NotFound):
+            await lost.status()
+    finally:
+        await app.stop()
+        await connection.close()
+
+
+async def test_the_codecs_of_an_asyncpg_connection_stay_the_callers(postgres_url: str) -> None:
+    app = an_app(postgres_url)
+    connection = await asyncpg.connect(postgres_url)
+    try:
+        await connection.set_type_codec(
+            "json", schema="pg_catalog", encoder=str, decoder=lambda _: "mine"
+        )
+        async with app:
+            async with connection.transaction():
+                await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+            assert await connection.fetchval("""SELECT '{"a": 1}'::json""") == "mine"
+    finally:
+        await connection.close()
+
+
+async def test_a_pooled_asyncpg_connection(postgres_url: str) -> None:
+    app = an_app(postgres_url)
+    async with app, asyncpg.create_pool(postgres_url, min_size=1, max_size=1) as pool:
+        async with pool.acquire() as connection, connection.transaction():
+            handle = await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+        assert await handle.status() is RunStatus.QUEUED
+
+
+async def test_sqlite_through_plain_sqlalchemy(sqlite_url: str, tmp_path: Path) -> None:
+    app = an_app(sqlite_url)
+    engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}")
+    async with app:
+        with engine.begin() as connection:
+            handle = await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+        assert await handle.status() is RunStatus.QUEUED
+        with Session(engine) as session:
+            lost = await app.enqueue("greet", {"name": "Bob"}, connection=session)
+            session.rollback()
+        with pytest.raises(NotFound):
+            await lost.status()
+    engine.dispose()
+
+
+async def test_what_cannot_be_joined_is_said(sqlite_url: str, tmp_path: Path) -> None:
+    app = an_app(sqlite_url)
+    engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}")
+    elsewhere = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    async with app:
+        with engine.connect() as connection:
+            await refused(app, connection, "no transaction is open")
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("SELECT 1"))
+            await refused(app, connection, "AUTOCOMMIT")
+        with elsewhere.begin() as connection:
+            await refused(app, connection, "does not reach the store")
+        await refused(app, 42, "SQLAlchemy")
+    engine.dispose()
+    elsewhere.dispose()
+    async with an_app("memory://") as other:
+        with create_engine("sqlite://").begin() as connection:
+            await refused(other, connection, "no SQL database")
+
+
+async def refused(app: Chimes, connection: Connection | int, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why) as error:
+        await app.enqueue("greet", {"name": "Ann"}, connection=connection)
+    assert error.value.field == "connection"

@@ -1,0 +1,55 @@
+"""The whole trail, verified in batches."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chimes.services import audit
+from chimes.services.audit import verified_chain
+from chimes.store.memory import MemoryStore
+from tests.builders import an_entry
+
+LENGTH = 25
+
+
+@pytest.fixture
+async def trail(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+    monkeypatch.setattr(audit, "_BATCH", 10)
+    for number in range(LENGTH):
+        await store.append_audit(an_entry(verb=f"verb-{number}"))
+    return store
+
+
+async def test_an_empty_trail_is_whole(store: MemoryStore) -> None:
+    found = await verified_chain(store)
+    assert (found.ok, found.checked, found.first_bad) == (True, 0, None)
+
+
+async def test_a_whole_trail(trail: MemoryStore) -> None:
+    found = await verified_chain(trail)
+    assert (found.ok, found.checked, found.first_bad) == (True, LENGTH, None)
+
+
+@pytest.mark.parametrize("number", [1, 5, 15, 16, 25])
+async def test_an_entry_that_was_changed(trail: MemoryStore, number: int) -> None:
+    """Also at the border of two batches."""
+    entries = trail._state.audit
+    entries[number - 1] = replace(entries[number - 1], actor="somebody else")
+    found = await verified_chain(trail)
+    assert (found.ok, found.first_bad) == (False, number)
+
+
+@pytest.mark.parametrize("number", [1, 5, 15, 16])
+async def test_an_entry_that_was_taken_out(trail: MemoryStore, number: int) -> None:
+    del trail._state.audit[number - 1]
+    found = await verified_chain(trail)
+    assert (found.ok, found.first_bad) == (False, number + 1)
+
+
+async def test_of_several_the_oldest_is_named(trail: MemoryStore) -> None:
+    entries = trail._state.audit
+    for number in (3, 20):
+        entries[number - 1] = replace(entries[number - 1], verb="x")
+    assert (await verified_chain(trail)).first_bad == 3

@@ -1,0 +1,142 @@
+"""Changes of the clocks are told before they come, to whom they concern (UX A.1)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.access import Actor, Role
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import Cause
+from chimes.model.schedule import Schedule, deleted, paused, planned
+from chimes.services import insights as clock_watch
+from chimes.services.insights import KEPT_FOR, ClockWatch, Coming
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Cron
+from chimes.triggers.clock_changes import Effect
+from tests.builders import ALICE, BOB, a_schedule
+
+NEW_YORK = "America/New_York"
+#: Two days before the clocks of New York go forward.
+NOW = datetime(2027, 3, 12, 7, tzinfo=UTC)
+OPERATOR = Actor(role=Role.OPERATOR)
+ANNA = Actor(owner=ALICE, role=Role.MEMBER)
+
+
+class Scene:
+    def __init__(self) -> None:
+        self.clock = SettableClock(NOW)
+        self.store = MemoryStore(self.clock)
+        self.watch = ClockWatch(self.store, self.clock)
+
+    async def add(self, expression: str, zone: str = NEW_YORK, **given: Any) -> Schedule:
+        trigger = Cron(expression, timezone=zone)
+        schedule = planned(a_schedule(trigger=trigger, **given), self.clock.now())
+        return await self.store.add_schedule(schedule)
+
+    async def coming(self, actor: Actor = OPERATOR) -> Coming:
+        return await self.watch.coming(actor, self.clock.now())
+
+
+def told(found: Coming) -> list[tuple[ScheduleId, Effect]]:
+    return [(each.found.schedule.id, each.touched.effect) for each in found.noticing]
+
+
+async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_counted() -> None:
+    scene = Scene()
+    moved = await scene.add("30 2 * * *")
+    for expression in ("0 9 * * *", "30 2 * * 1", "*/5 * * * *"):
+        await scene.add(expression)
+    await scene.add("30 2 * * *", "Asia/Bangkok")
+    found = await scene.coming()
+    assert told(found) == [(moved.id, Effect.MOVED)]
+    (zone,) = found.zones
+    assert (zone.change.zone, zone.change.at, zone.schedules) == (
+        NEW_YORK,
+        datetime(2027, 3, 14, 7, tzinfo=UTC),
+        4,
+    )
+    sign = found.noticing[0].found.sign
+    assert (sign.cause, sign.at) == (Cause.CLOCK_CHANGE, zone.change.at)
+
+
+async def test_each_goes_by_its_own_clock() -> None:
+    scene = Scene()
+    chicago = await scene.add("30 2 * * *", "America/Chicago")
+    new_york = await scene.add("30 2 * * *")
+    found = await scene.coming()
+    assert told(found) == [(new_york.id, Effect.MOVED), (chicago.id, Effect.MOVED)]
+    assert [each.schedules for each in found.zones] == [1, 1]
+
+
+async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
+    scene = Scene()
+    await scene.add("30 2 * * *")
+    assert (await scene.watch.coming(OPERATOR, NOW - timedelta(days=6))) == Coming()
+    scene = Scene()
+    await scene.add("30 2 * * *")
+    assert (await scene.coming()).zones
+    scene.clock.advance(timedelta(days=2))
+    assert await scene.coming() == Coming()
+
+
+async def test_everybody_is_told_of_its_own() -> None:  # S04
+    scene = Scene()
+    await scene.add("30 2 * * *", owner=BOB)
+    assert await scene.coming(ANNA) == Coming()
+    mine = await scene.add("30 2 * * *", owner=ALICE)
+    scene.clock.advance(timedelta(seconds=KEPT_FOR + 1))
+    assert told(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
+    assert (await scene.coming(ANNA)).zones[0].schedules == 1
+    assert len((await scene.coming()).noticing) == 2
+
+
+async def test_zones_are_looked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    asked = 0
+    real = scene.store.zones_in_use
+
+    async def counted(*given: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return await real(*given)
+
+    monkeypatch.setattr(scene.store, "zones_in_use", counted)
+    for _ in range(3):
+        await scene.coming()
+    assert asked == 1
+    scene.clock.advance(timedelta(seconds=KEPT_FOR + 1))
+    await scene.coming()
+    assert asked == 2
+    monkeypatch.setattr(clock_watch, "MOST_KEPT", 1)
+    await scene.coming(ANNA)
+    await scene.coming()
+    assert asked == 4
+
+
+async def test_what_was_paused_deleted_or_skipped_meanwhile_is_not_told() -> None:
+    scene = Scene()
+    three = [await scene.add("30 2 * * *", name=name) for name in "abc"]
+    assert len(told(await scene.coming())) == 3
+    await scene.store.change_schedule(three[0].id, lambda s, now: paused(s, now, "me"))
+    await scene.store.change_schedule(three[1].id, lambda s, now: deleted(s, now, "me"))
+    later = datetime(2027, 3, 15, 6, 30, tzinfo=UTC)
+    await scene.store.change_schedule(
+        three[2].id, lambda s, now: replace(s, next_slot=later, next_run_at=later)
+    )
+    assert told(await scene.coming()) == []
+
+
+async def test_a_zone_that_there_is_not_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = Scene()
+    moved = await scene.add("30 2 * * *")
+
+    async def damaged(*_: Any) -> dict[str, tuple[ScheduleId, ...]]:
+        return {"No/Where": (ScheduleId("x"),), NEW_YORK: (moved.id,)}
+
+    monkeypatch.setattr(scene.store, "zones_in_use", damaged)
+    assert told(await scene.coming()) == [(moved.id, Effect.MOVED)]

@@ -1,0 +1,274 @@
+"""Numbers for whoever asks, of its own unless it sees everything; why something did not run."""
+
+from __future__ import annotations
+
+import pytest
+
+from chimes.errors import NotAllowed, NotFound
+from chimes.model.access import Actor
+from chimes.model.ids import ScheduleId
+from chimes.model.insights import QUARTER, Cause, RunFilter, Window
+from chimes.model.listing import ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.run import Reason, RunStatus
+from chimes.services.insights import InsightService
+from chimes.services.schedules import ScheduleService
+from chimes.services.slots import Decision, FireLogEntry, FireLogWish
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import (
+    ALICE,
+    BOB,
+    HOUR,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_node,
+    a_run,
+    a_schedule,
+    an_entry,
+    due_schedule,
+    places,
+)
+from tests.ended_runs import ended
+from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER
+
+OF_ALICE, OF_BOB = ScheduleId("of-alice"), ScheduleId("of-bob")
+WINDOW = Window.last(HOUR, NOW)
+EVERYBODY = [ADMIN, OPERATOR]
+ALICES = [MEMBER, VIEWER]
+FAILED = RunStatus.FAILED
+
+
+@pytest.fixture
+def insights(store: MemoryStore) -> InsightService:
+    return InsightService(store)
+
+
+@pytest.fixture
+async def peopled(store: MemoryStore) -> None:
+    """Alice's schedule fails, two minutes late; of Bob's one run goes on."""
+    await store.join(a_node(), HOUR)
+    alices = a_schedule(id=OF_ALICE, owner=ALICE, last_status=FAILED)
+    bobs = a_schedule(id=OF_BOB, owner=BOB)
+    late = {"lag": 2 * MINUTE, "owner": ALICE, "error": "no route"}
+    good = ended(NOW - 9 * MINUTE, schedule=alices, owner=ALICE, took=3 * SECOND)
+    bad = [ended(NOW - n * MINUTE, FAILED, alices, **late) for n in (5, 4)]
+    await store.load([alices, bobs, good, *bad, ended(NOW - MINUTE, schedule=bobs, owner=BOB)])
+    await store.add_runs([a_run(bobs, owner=BOB)])
+    assert len(await store.claim(places())) == 1
+
+
+@pytest.mark.usefixtures("peopled")
+async def test_nobody_sees_the_numbers_of_others(insights: InsightService) -> None:
+    for actor in ALICES:
+        assert (await insights.schedule_counts(actor)).total == 1
+        assert (await insights.schedule_counts(actor, ScheduleQuery(owner=BOB))).total == 1
+        assert (await insights.run_totals(actor, WINDOW)).total == 3
+        assert (await insights.run_totals(actor, WINDOW, RunFilter(owner=BOB))).total == 3
+        assert (await insights.run_totals(actor, WINDOW, RunFilter(schedule_id=OF_BOB))).total == 0
+        buckets = await insights.run_buckets(actor, WINDOW, QUARTER)
+        assert sum(tally.total for tally in buckets) == 3
+        assert (await insights.lag(actor, WINDOW)).total == 3
+        series = await insights.lag_series(actor, WINDOW, QUARTER)
+        assert sum(bucket.lags.total for bucket in series) == 3
+        assert set(await insights.glances(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
+        assert set(await insights.expected_durations(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
+        assert len(await insights.points(actor, OF_ALICE)) == 3
+        assert await insights.points(actor, OF_BOB) == ()
+        assert await insights.held(actor, limit=20) == ()
+        assert [each.schedule.id for each in (await insights.attention(actor)).items] == [OF_ALICE]
+        assert (await insights.error_groups(actor, WINDOW)).failures == 2
+        with pytest.raises(NotFound):
+            await insights.fire_log(actor, OF_BOB)
+        with pytest.raises(NotAllowed):
+            await insights.lag_series(actor, WINDOW, QUARTER, by_node=True)
+    assert (await insights.attention(STRANGER)).total == 0
+    assert (await insights.error_groups(STRANGER, WINDOW)).failures == 0
+
+
+@pytest.mark.usefixtures("peopled")
+async def test_operators_see_everything(insights: InsightService) -> None:
+    for actor in EVERYBODY:
+        assert (await insights.schedule_counts(actor)).total == 2
+        assert (await insights.schedule_counts(actor, ScheduleQuery(owner=BOB))).total == 1
+        assert (await insights.run_totals(actor, WINDOW)).total == 5
+        assert (await insights.run_totals(actor, WINDOW, RunFilter(owner=BOB))).total == 2
+        assert (await insights.lag(actor, WINDOW)).total == 4
+        by_node = await insights.lag_series(
+            actor, WINDOW, WINDOW.until - WINDOW.since, by_node=True
+        )
+        assert [(bucket.node, bucket.lags.total) for bucket in by_node] == [("node-1", 4)]
+        assert set(await insights.glances(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE, OF_BOB}
+        assert len((await insights.fire_log(actor, OF_BOB)).entries) == 2
+
+
+@pytest.mark.usefixtures("peopled")
+async def test_a_glance(insights: InsightService) -> None:
+    glance = (await insights.glances(MEMBER, [OF_ALICE]))[OF_ALICE]
+    assert [result.status for result in glance.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
+    assert glance.median == 3 * SECOND
+    assert glance.streak is not None
+    assert (glance.streak.good, glance.streak.count, glance.streak.open) == (False, 2, False)
+    assert glance.last_good == glance.results[2]
+    assert await insights.expected_durations(MEMBER, [OF_ALICE]) == {OF_ALICE: 3 * SECOND}
+
+
+@pytest.mark.usefixtures("peopled")
+async def test_what_runs_now_and_how_long_it_should(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    (now,) = await insights.held(STRANGER, limit=20)
+    assert now.schedule_id == OF_BOB
+    assert (await insights.glances(STRANGER, [OF_BOB]))[OF_BOB].median == SECOND
+    await store.add_runs([a_run(), a_run(a_schedule())])
+    assert len(await store.claim(places())) == 2
+    assert len(await insights.held(ADMIN, limit=20)) == 3
+    assert len(await insights.held(ADMIN, limit=2)) == 2
+
+
+@pytest.mark.usefixtures("peopled")
+async def test_how_late_is_late(insights: InsightService) -> None:
+    (item,) = (await insights.attention(MEMBER)).items
+    assert item.sign.cause is Cause.FAILING
+    assert (await insights.attention(ADMIN, limit=0)).total == 1
+
+
+# --- the fire log -------------------------------------------------------------------------------
+async def log_of(
+    insights: InsightService, actor: Actor, schedule_id: ScheduleId, limit: int = 50
+) -> list[FireLogEntry]:
+    found: list[FireLogEntry] = []
+    page = await insights.fire_log(actor, schedule_id, limit=limit)
+    found += page.entries
+    for _ in range(100):
+        if page.next is None:
+            break
+        page = await insights.fire_log(actor, schedule_id, after=page.next, limit=limit)
+        found += page.entries
+    return found
+
+
+async def test_the_log_says_why_something_did_not_run(
+    insights: InsightService,
+    schedules: ScheduleService,
+    store: MemoryStore,
+    clock: SettableClock,
+) -> None:
+    schedule = await store.add_schedule(due_schedule(owner=ALICE), an_entry(object_id="other"))
+    await store.fire_due(plan, limit=5)
+    clock.advance(60)
+    await store.fire_due(plan, limit=5)
+    clock.advance(1)
+    await schedules.skip(MEMBER, schedule.id, reason="not today")
+    clock.advance(1)
+    await schedules.run_now(MEMBER, schedule.id)
+    clock.advance(1)
+    await schedules.move(MEMBER, schedule.id, clock.now() + 5 * SECOND)
+    clock.advance(1)
+    await schedules.pause(OPERATOR, schedule.id, note="holidays")
+    clock.advance(3600)
+    await schedules.resume(MEMBER, schedule.id)
+    entries = await log_of(insights, MEMBER, schedule.id)
+    told = [(entry.decision, entry.reason) for entry in entries]
+    assert told == [
+        (Decision.RESUMED, ""),
+        (Decision.PAUSED, "holidays"),
+        (Decision.MOVED, ""),
+        (Decision.MANUAL, ""),
+        (Decision.MANUAL, ""),
+        (Decision.SKIPPED, Reason.SKIPPED_BY_HAND),
+        (Decision.SKIPPED, "not today"),
+        (Decision.SKIPPED, Reason.OVERLAP),
+        (Decision.FIRED, ""),
+    ]
+    for limit in (1, 2, 3, 100):
+        assert await log_of(insights, MEMBER, schedule.id, limit) == entries
+
+
+async def test_missed_slots_are_in_the_log(insights: InsightService, store: MemoryStore) -> None:
+    schedule = a_schedule(owner=ALICE)
+    missed = ended(
+        NOW - HOUR, RunStatus.MISSED, schedule, owner=ALICE, missed_count=3, reason=Reason.MISFIRE
+    )
+    backfill = ended(NOW, schedule=schedule, owner=ALICE, origin="backfill", slot=None)
+    await store.load([schedule, missed, backfill])
+    assert await log_of(insights, VIEWER, schedule.id) == [
+        FireLogEntry(at=NOW, decision=Decision.BACKFILL, run=backfill),
+        FireLogEntry(at=NOW - HOUR, decision=Decision.MISSED, run=missed),
+    ]
+
+
+async def test_what_did_not_run_is_found_behind_what_did(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    # UX A.3: "why not last night?", of a schedule that ran hundreds of times since.
+    schedule = a_schedule(owner=ALICE)
+    missed = ended(NOW - 9 * HOUR, RunStatus.MISSED, schedule, owner=ALICE, reason=Reason.MISFIRE)
+    since = [ended(NOW - n * MINUTE, schedule=schedule, owner=ALICE) for n in range(60)]
+    await store.load([schedule, missed, *since])
+    for verb in ("skip", "update", "pause"):
+        await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=NOW))
+    page = await insights.fire_log(MEMBER, schedule.id, wish=FireLogWish(not_run=True), limit=20)
+    assert page.next is None
+    told = [entry.decision for entry in page.entries]
+    assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
+
+
+async def test_a_stretch_of_the_log_knows_what_held_from_before(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    schedule = a_schedule(owner=ALICE)
+    outage = ended(
+        NOW - 30 * HOUR,
+        RunStatus.MISSED,
+        schedule,
+        owner=ALICE,
+        missed_count=20,
+        missed_until=NOW - 10 * HOUR,
+    )
+    within, later = (ended(NOW - hours * HOUR, schedule=schedule, owner=ALICE) for hours in (12, 2))
+    await store.load([schedule, outage, within, later])
+    wish = FireLogWish(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
+
+    async def found() -> list[Decision]:
+        page = await insights.fire_log(MEMBER, schedule.id, wish=wish)
+        return [entry.decision for entry in page.entries]
+
+    async def note(hours: int, verb: str, **given: object) -> None:
+        at = NOW - hours * HOUR
+        await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=at, **given))
+
+    assert await found() == [Decision.FIRED, Decision.MISSED]
+    await note(50, "pause")
+    await note(45, "update", changes={"name": ["a", "b"]})
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.PAUSED]
+    await note(40, "resume", allowed=False)
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.PAUSED]
+    await note(35, "update", changes={"enabled": [False, True]})
+    assert await found() == [Decision.FIRED, Decision.MISSED]
+    await note(32, "update", changes={"enabled": [True, False]})
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.CHANGED]
+    await note(3, "resume")
+    assert await found() == [Decision.FIRED, Decision.MISSED, Decision.CHANGED]
+
+
+async def test_addresses_and_refusals_are_for_operators(
+    insights: InsightService, store: MemoryStore
+) -> None:
+    schedule = await store.add_schedule(a_schedule(owner=ALICE))
+    changed = an_entry(object_id=schedule.id, verb="update", owner=str(ALICE), address="10.0.0.9")
+    await store.append_audit(changed)
+    await store.append_audit(an_entry(object_id=schedule.id, owner=str(ALICE), allowed=False))
+    await store.append_audit(an_entry(object_id=schedule.id, owner=str(BOB), verb="delete"))
+    (mine,) = await log_of(insights, MEMBER, schedule.id)
+    assert mine.decision is Decision.CHANGED
+    assert mine.note is not None
+    assert mine.note.address == ""
+    seen = await log_of(insights, OPERATOR, schedule.id)
+    assert [entry.note.address for entry in seen if entry.note] == ["127.0.0.1", "10.0.0.9"]
+
+
+async def test_no_log_of_nobody(insights: InsightService) -> None:
+    with pytest.raises(NotFound):
+        await insights.fire_log(ADMIN, ScheduleId("nobody"))

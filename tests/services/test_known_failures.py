@@ -1,0 +1,206 @@
+"""Failures that somebody has looked at, and when that no longer counts (UX A.6)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import replace
+
+import pytest
+
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.model.checkpoint import KeptState
+from chimes.model.insights import Attention, Attentions, Cause, Sign
+from chimes.model.listing import AuditQuery
+from chimes.model.run import Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.services import attention as known_failures
+from chimes.services.attention import (
+    LONGEST_NOTE,
+    MOST,
+    KnownFailures,
+    SnoozeService,
+    awake,
+    still_known,
+)
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import MINUTE, NOW, a_run, a_schedule
+
+ANNA = Owner(type=OwnerType.USER, id="anna")
+ACTOR = Actor(owner=ANNA, role=Role.MEMBER)
+EVERYBODY = Actor(role=Role.OPERATOR)
+
+
+class Slow(MemoryStore):
+    """Others get in between a look and what is written after it."""
+
+    async def read_state(self, name: str) -> KeptState | None:
+        found = await super().read_state(name)
+        await asyncio.sleep(0)
+        return found
+
+
+def failed(schedule: Schedule, error: str = "HTTP 500") -> Run:
+    return a_run(
+        schedule,
+        status=RunStatus.FAILED,
+        planned_at=NOW - MINUTE,
+        created_at=NOW - MINUTE,
+        started_at=NOW - MINUTE,
+        finished_at=NOW - MINUTE / 2,
+        error=error,
+    )
+
+
+def failing(schedule: Schedule, cause: Cause = Cause.FAILING) -> Attentions:
+    sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW)
+    return Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+
+
+async def marked(error: str = "HTTP 500") -> tuple[MemoryStore, Schedule, Run]:
+    store = MemoryStore(SettableClock())
+    schedule = a_schedule(owner=ANNA, last_status=RunStatus.FAILED, last_error=error)
+    await store.add_schedule(schedule)
+    run = failed(schedule, error)
+    await KnownFailures(store).mark(ACTOR, run, "  the supplier is told ")
+    return store, schedule, run
+
+
+async def test_what_is_known_needs_no_attention_of_anybody() -> None:
+    store, schedule, run = await marked()
+    for actor in (ACTOR, EVERYBODY):
+        put_off = await SnoozeService(store).of(actor, NOW)
+        assert awake(failing(schedule), put_off, 20) == Attentions()
+    known = await KnownFailures(store).of(schedule)
+    assert known is not None
+    assert (known.run_id, known.note, known.by) == (run.id, "the supplier is told", ACTOR.name)
+    (entry,) = await store.list_audit(AuditQuery())
+    assert (entry.verb, entry.object_id, entry.reason) == (
+        "mark_known",
+        run.id,
+        "the supplier is told",
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"last_error": "dns"}, Cause.FAILING),
+        # It has worked since, and fails again in the same way.
+        ({"last_success_at": NOW}, Cause.FAILING),
+        # Graver, or something else altogether.
+        ({}, Cause.STOPPED),
+        ({}, Cause.MISSED),
+    ],
+)
+async def test_what_is_new_is_told(changes: dict[str, object], cause: Cause) -> None:
+    store, schedule, _ = await marked()
+    other = replace(schedule, **changes)  # type: ignore[arg-type]
+    put_off = await SnoozeService(store).of(ACTOR, NOW)
+    assert awake(failing(other, cause), put_off, 20).total == 1
+
+
+async def test_a_success_before_it_ends_nothing() -> None:
+    store, schedule, _ = await marked()
+    known = await KnownFailures(store).of(schedule)
+    assert known is not None
+    assert still_known(known, replace(schedule, last_success_at=NOW - 2 * MINUTE))
+
+
+async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
+    store, schedule, run = await marked()
+    service = SnoozeService(store)
+    await service.snooze(ACTOR, schedule.id, Cause.MISSED)
+    put_off = await service.of(ACTOR, NOW)
+    assert awake(failing(schedule), put_off, 20).total == 0
+    assert awake(failing(schedule, Cause.MISSED), put_off, 20).total == 0
+    await KnownFailures(store).forget(ACTOR, run)
+    put_off = await service.of(ACTOR, NOW)
+    assert awake(failing(schedule), put_off, 20).total == 1
+    assert awake(failing(schedule, Cause.LATE), put_off, 20).total == 0
+    await service.wake(ACTOR, schedule.id)
+    assert await service.of(ACTOR, NOW) == {}
+
+
+async def test_who_may_and_what_can_be_marked() -> None:
+    store, schedule, run = await marked()
+    service = KnownFailures(store)
+    bob = Actor(owner=Owner(type=OwnerType.USER, id="bob"), role=Role.MEMBER)
+    with pytest.raises(NotFound):
+        await service.mark(bob, run, "")
+    with pytest.raises(NotAllowed):
+        await service.mark(Actor(owner=ANNA, role=Role.VIEWER), run, "")
+    with pytest.raises(NotAllowed):
+        await service.forget(Actor(owner=ANNA, role=Role.VIEWER), run)
+    with pytest.raises(Conflict):
+        await service.mark(ACTOR, replace(run, status=RunStatus.SUCCEEDED), "")
+    with pytest.raises(Conflict):
+        await service.mark(ACTOR, replace(run, schedule_id=None), "")
+    with pytest.raises(InvalidInput):
+        await service.mark(ACTOR, run, "x" * (LONGEST_NOTE + 1))
+    with pytest.raises(InvalidInput):
+        await service.mark(ACTOR, run, "a\u202eb")
+    await store.change_schedule(schedule.id, lambda each, now: replace(each, deleted_at=now))
+    with pytest.raises(NotFound):
+        await service.mark(ACTOR, run, "")
+
+
+async def test_the_oldest_marks_go_first() -> None:
+    store = MemoryStore(SettableClock())
+    service = KnownFailures(store)
+    first = a_schedule(owner=ANNA)
+    for schedule in (first, *(a_schedule(owner=ANNA) for _ in range(MOST))):
+        await store.add_schedule(schedule)
+        await service.mark(ACTOR, failed(schedule), "")
+    assert len(await service.all()) == MOST
+    assert first.id not in await service.all()
+
+
+async def test_the_marks_of_one_owner_are_no_loss_to_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(known_failures, "MOST", 4)
+    monkeypatch.setattr(known_failures, "MOST_OF_ALL", 6)
+    store, schedule, _ = await marked()
+    service = KnownFailures(store)
+    made = []
+    for name in ("bob",) * 5 + ("eve",) * 3:
+        owner = Owner(type=OwnerType.USER, id=name)
+        other = a_schedule(owner=owner)
+        made.append(other.id)
+        await store.add_schedule(other)
+        await service.mark(Actor(owner=owner, role=Role.MEMBER), failed(other), "")
+    # The first of Bob's went as his fifth, two more when all were too many.
+    assert list(await service.all()) == [schedule.id, *made[3:]]
+
+
+async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
+    store = Slow(SettableClock())
+    schedules = [a_schedule(owner=ANNA) for _ in range(5)]
+    for schedule in schedules:
+        await store.add_schedule(schedule)
+    service = KnownFailures(store)
+    runs = [failed(schedule) for schedule in schedules]
+    await asyncio.gather(*(service.mark(ACTOR, run, "") for run in runs))
+    assert set(await service.all()) == {schedule.id for schedule in schedules}
+    await asyncio.gather(*(service.forget(ACTOR, run) for run in runs[1:]))
+    assert set(await service.all()) == {schedules[0].id}
+
+
+async def test_a_mark_of_before_owners_were_noted_still_counts() -> None:
+    store, schedule, _ = await marked()
+    state = await store.read_state("known-failures")
+    assert state is not None
+    plain = json.loads(state.value)
+    del plain[schedule.id]["owner"]
+    await store.set_state("known-failures", json.dumps(plain))
+    assert await KnownFailures(store).of(schedule) is not None
+
+
+@pytest.mark.parametrize("damaged", ["{", "[]", '{"a": 1}', '{"a": {"run": "x"}}', '{"a": []}'])
+async def test_damaged_marks_count_as_none(damaged: str) -> None:
+    store = MemoryStore(SettableClock())
+    await store.set_state("known-failures", damaged)
+    assert await KnownFailures(store).all() == {}

@@ -1,0 +1,159 @@
+"""One rate limit on several nodes (R1.37)."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from chimes.errors import RateLimited, StoreUnavailable
+from chimes.model.access import Owner, OwnerType, Quota
+from chimes.services.access import OwnerQuotas, SharedLimiter
+from chimes.store.memory import MemoryStore
+from chimes.store.port import Taken
+from chimes.testing import SettableClock
+
+CHAT = Owner(type=OwnerType.CHAT, id="7")
+ANNA = Owner(type=OwnerType.USER, id="anna")
+
+
+class Counting(MemoryStore):
+    """Knows how often it was asked, and may be out of order."""
+
+    asked = 0
+    broken = False
+
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+        if self.broken:
+            raise StoreUnavailable()
+        self.asked += 1
+        await asyncio.sleep(0)
+        return await super().take_tokens(name, rate=rate, burst=burst, count=count)
+
+
+@pytest.fixture
+def counting(clock: SettableClock) -> Counting:
+    return Counting(clock)
+
+
+def node(store: Counting, clock: SettableClock) -> SharedLimiter:
+    return SharedLimiter(store, clock, rate=20, burst=40)
+
+
+async def allowed(limiter: SharedLimiter, times: int, caller: str = "user:anna") -> int:
+    passed = 0
+    for _ in range(times):
+        try:
+            await limiter.take(caller)
+        except RateLimited:
+            continue
+        passed += 1
+    return passed
+
+
+async def test_nodes_share_one_limit(counting: Counting, clock: SettableClock) -> None:
+    nodes = [node(counting, clock) for _ in range(3)]
+    passed = 0
+    for _ in range(40):
+        for each in nodes:
+            passed += await allowed(each, 1)
+    assert passed == 40
+    clock.advance(1)
+    assert sum([await allowed(each, 40) for each in nodes]) == 20
+    assert await allowed(nodes[0], 1, "user:bob") == 1
+
+
+# Tokens that a node has fetched and not spent are lost, never saved up.
+async def test_never_more_than_the_limit_over_time(
+    counting: Counting, clock: SettableClock
+) -> None:
+    nodes = [node(counting, clock) for _ in range(4)]
+    passed = 0
+    for step in range(200):
+        passed += await allowed(nodes[step % 4], 3)
+        clock.advance(0.05)
+    assert passed <= 40 + 20 * 10
+    assert passed >= 20 * 10 * 0.8
+
+
+async def test_whoever_keeps_below_the_limit_is_never_refused(
+    counting: Counting, clock: SettableClock
+) -> None:
+    """Also not when its requests are spread over nodes that each see few of them."""
+    nodes = [node(counting, clock) for _ in range(19)]
+    for step in range(500):
+        assert await allowed(nodes[step % 19], 1) == 1
+        clock.advance(1 / 19)
+
+
+async def test_a_busy_caller_costs_few_writes(counting: Counting, clock: SettableClock) -> None:
+    limiter = node(counting, clock)
+    for _ in range(200):
+        assert await allowed(limiter, 1) == 1
+        clock.advance(0.05)
+    assert counting.asked < 200 / 3
+
+
+async def test_refusals_cost_no_writes(counting: Counting, clock: SettableClock) -> None:
+    limiter = node(counting, clock)
+    await allowed(limiter, 40)
+    before = counting.asked
+    assert await allowed(limiter, 500) == 0
+    assert counting.asked <= before + 2
+    with pytest.raises(RateLimited) as refused:
+        await limiter.take("user:anna")
+    assert timedelta() < refused.value.retry_after <= timedelta(seconds=0.05)
+
+
+async def test_many_at_once(counting: Counting, clock: SettableClock) -> None:
+    limiter = node(counting, clock)
+    answers = await asyncio.gather(
+        *(limiter.take("user:anna") for _ in range(100)), return_exceptions=True
+    )
+    assert sum(not isinstance(each, BaseException) for each in answers) == 40
+    assert all(isinstance(each, RateLimited) for each in answers if isinstance(each, Exception))
+    assert counting.asked < 20
+
+
+async def test_without_the_store_a_node_counts_alone(
+    counting: Counting, clock: SettableClock
+) -> None:
+    counting.broken = True
+    limiter = node(counting, clock)
+    assert await allowed(limiter, 100) == 40
+    counting.broken = False
+    clock.advance(1)
+    assert await allowed(limiter, 5) == 5
+
+
+async def test_callers_that_were_quiet_longest_are_forgotten(
+    counting: Counting, clock: SettableClock
+) -> None:
+    limiter = SharedLimiter(counting, clock, rate=1, burst=1)
+    for number in range(10_001):
+        await limiter.take(str(number))
+    assert len(limiter._purses) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("rule", "owner", "quotas"),
+    [
+        ({}, ANNA, ()),
+        ({}, CHAT, (20,)),
+        ({"keys_on": True}, ANNA, (9, 20)),
+        ({"keys_on": True, "active": 3}, CHAT, (9, 3)),
+        ({"active": 3}, ANNA, (3,)),
+        ({"active": 0}, CHAT, ()),
+        ({"active": 0, "keys_on": True}, ANNA, (9,)),
+    ],
+)
+def test_which_quotas_hold(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
+    given = {"active": None, "keys_on": False} | rule
+    found = OwnerQuotas(schedules=9, **given)(owner)  # type: ignore[arg-type]
+    assert tuple(each.limit for each in found) == quotas
+    for each in found:
+        assert each in (
+            Quota(limit=9),
+            Quota(limit=each.limit, active=True, namespace="softnix"),
+        )

@@ -1,0 +1,108 @@
+"""Zone and language of an owner (R1.4, T11)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chimes.errors import InvalidInput, NotAllowed
+from chimes.model.access import Actor, Role, Scope
+from chimes.model.listing import AuditQuery
+from chimes.services.preferences import NOTHING_CHOSEN, Preferences, PreferenceService
+from chimes.services.schedules import ScheduleService
+from chimes.store.memory import MemoryStore
+from chimes.triggers import Cron, Every, Once
+from tests.builders import ALICE, BOB, a_schedule
+from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER
+
+BANGKOK = {"timezone": "Asia/Bangkok"}
+
+
+@pytest.fixture
+def preferences(store: MemoryStore) -> PreferenceService:
+    return PreferenceService(store)
+
+
+async def test_what_is_chosen_is_kept_and_written_down(
+    preferences: PreferenceService, store: MemoryStore
+) -> None:
+    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+    await preferences.change(MEMBER, BANGKOK)
+    after = await preferences.change(MEMBER, {"language": "th-TH"})
+    assert after == Preferences(timezone="Asia/Bangkok", language="th")
+    assert await preferences.of(ALICE) == after
+    assert await preferences.of(BOB) == NOTHING_CHOSEN
+    assert await preferences.change(MEMBER, BANGKOK) == after
+    notes = await store.list_audit(AuditQuery(verb="update_preferences"))
+    assert [note.changes for note in notes] == [
+        {"language": [None, "th"]},
+        {"timezone": [None, "Asia/Bangkok"]},
+    ]
+    assert {note.owner for note in notes} == {"user:alice"}
+    gone = await preferences.change(MEMBER, {"timezone": None, "language": None})
+    assert gone == NOTHING_CHOSEN
+    assert await store.read_state("me:user:alice") is None
+
+
+@pytest.mark.parametrize(
+    "chosen", [{"timezone": "Mars/Base"}, {"timezone": "+07:00"}, {"language": "de"}]
+)
+async def test_bad_choices_change_nothing(
+    preferences: PreferenceService, chosen: dict[str, str]
+) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        await preferences.change(MEMBER, BANGKOK | chosen)
+    assert refused.value.field in chosen
+    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+
+
+async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
+    agent = Actor(role=Role.MEMBER, owner=ALICE, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES))
+    narrowed = replace(VIEWER, scopes=(Scope.READ,))
+    for actor in (narrowed, STRANGER, agent):
+        with pytest.raises(NotAllowed):
+            await preferences.change(actor, BANGKOK, owner=ALICE)
+    for actor in (OPERATOR, VIEWER):
+        await preferences.change(actor, BANGKOK)
+        assert (await preferences.of(actor.owner)).timezone == "Asia/Bangkok"
+    for actor in (OPERATOR, replace(VIEWER, owner=BOB)):
+        with pytest.raises(NotAllowed):
+            await preferences.change(actor, BANGKOK, owner=ALICE)
+    await preferences.change(MEMBER, {"timezone": None})
+    await preferences.change(ADMIN, BANGKOK, owner=ALICE)
+    assert (await preferences.of(ALICE)).timezone == "Asia/Bangkok"
+
+
+@pytest.mark.parametrize(
+    "value", ["nonsense", "[]", '{"timezone": "Mars/Base", "language": 5}', '{"timezone": 1}']
+)
+async def test_what_is_damaged_counts_as_not_chosen(
+    preferences: PreferenceService, store: MemoryStore, value: str
+) -> None:
+    await store.set_state("me:user:alice", value)
+    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+
+
+# T11
+async def test_a_trigger_without_a_zone_has_its_owners(
+    preferences: PreferenceService, schedules: ScheduleService
+) -> None:
+    await preferences.change(MEMBER, BANGKOK)
+    zones = []
+    for trigger in (
+        Cron("0 9 * * *"),
+        Cron("0 9 * * *", timezone="Europe/Berlin"),
+        Once("2031-01-01T09:00:00"),
+    ):
+        made = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=trigger))
+        zones.append(made.trigger.zone)
+    assert zones == ["Asia/Bangkok", "Europe/Berlin", "Asia/Bangkok"]
+    other = await schedules.create(ADMIN, a_schedule(trigger=Cron("0 9 * * *")))
+    assert other.trigger.zone == "UTC"
+    plain = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=Every("1h")))
+    assert plain.trigger.zone == "UTC"
+    changed = await schedules.change(
+        ADMIN, made.id, lambda before: replace(before, trigger=Cron("0 8 * * *"))
+    )
+    assert changed.trigger.zone == "Asia/Bangkok"

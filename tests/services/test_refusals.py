@@ -1,0 +1,166 @@
+"""A secret or token that is not accepted is found, wherever that shows (UX A.1)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.access import Actor, Role
+from chimes.model.ids import DeliveryId, RunId
+from chimes.model.insights import Attention, Attentions, Cause, Sign, joined_attention
+from chimes.model.notification import Delivery, DeliveryState
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule
+from chimes.services.attention import CODES, refusals, says_refused
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, a_run, a_schedule
+
+OPERATOR = Actor(role=Role.OPERATOR)
+REFUSED = "HTTP 401 Unauthorized"
+
+
+@pytest.mark.parametrize(
+    ("error", "refused"),
+    [
+        (REFUSED, True),
+        ("HTTP 403 Forbidden", True),
+        ("the agent answered HTTP 401: no (is CHIMES_AGENT_API_KEY right?)", True),
+        ("HTTP 404 Not Found", False),
+        ("HTTP 4010", False),
+        ("RuntimeError: they said HTTP 401", False),
+        ("", False),
+    ],
+)
+def test_only_what_our_targets_say_counts(error: str, refused: bool) -> None:
+    assert says_refused(error) is refused
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(SettableClock(NOW))
+
+
+async def failed(store: MemoryStore, error: str = REFUSED, **given: Any) -> Schedule:
+    """A schedule with one failed run; what it says of its last one can be given."""
+    values = {"last_status": RunStatus.FAILED, "last_error": error, "last_run_at": NOW - MINUTE}
+    schedule = await store.add_schedule(a_schedule(**(values | given)))
+    run = a_run(
+        schedule,
+        owner=schedule.owner,
+        status=RunStatus.FAILED,
+        created_at=NOW - MINUTE,
+        finished_at=NOW - MINUTE,
+        error=error,
+    )
+    await store.load([run])
+    return schedule
+
+
+async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given: Any) -> Delivery:
+    at = NOW - minutes * MINUTE
+    values: dict[str, Any] = {
+        "id": DeliveryId(f"{schedule.id}-{minutes}"),
+        "run_id": RunId("some-run"),
+        "schedule_id": schedule.id,
+        "owner": schedule.owner,
+        "recipient": Recipient(channel=Channel.TELEGRAM, to="42"),
+        "occasion": Occasion.FAILURE,
+        "state": DeliveryState.DEAD,
+        "created_at": at,
+        "available_at": at,
+        "error": "Telegram answered 403: blocked by the user",
+        "code": "blocked",
+    }
+    return await store.add_delivery(Delivery(**(values | given)))
+
+
+async def test_a_refused_call_is_told_with_its_run(store: MemoryStore) -> None:
+    schedule = await failed(store)
+    (found,) = await refusals(store, OPERATOR, NOW)
+    assert (found.channel, found.error) == (None, REFUSED)
+    assert found.found.schedule.id == schedule.id
+    sign = found.found.sign
+    assert (sign.cause, sign.at) == (Cause.REFUSED, NOW - MINUTE)
+    assert sign.run_id is not None
+    assert await refusals(store, OPERATOR, NOW, failed=False) == ()
+
+
+async def test_who_has_recovered_fails_otherwise_or_is_paused_is_not_told(
+    store: MemoryStore,
+) -> None:
+    await failed(store, last_status=RunStatus.SUCCEEDED, last_error="")
+    await failed(store, last_error="HTTP 500")
+    await failed(store, enabled=False)
+    await failed(store, error="HTTP 500")
+    assert await refusals(store, OPERATOR, NOW) == ()
+    assert await refusals(store, OPERATOR, NOW + 25 * HOUR) == ()
+
+
+@pytest.mark.parametrize("state", [DeliveryState.DEAD, DeliveryState.PENDING])
+async def test_a_refused_message_is_told_with_its_channel(
+    store: MemoryStore, state: DeliveryState
+) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    await told(store, schedule, minutes=9, state=state)
+    newest = await told(store, schedule, minutes=3, state=state)
+    (found,) = await refusals(store, OPERATOR, NOW)
+    assert (found.channel, found.error) == (Channel.TELEGRAM, newest.error)
+    assert (found.found.sign.count, found.found.sign.run_id) == (2, newest.run_id)
+
+
+async def test_messages_that_were_taken_since_then_and_other_troubles_do_not_count(
+    store: MemoryStore,
+) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    await told(store, schedule, minutes=9)
+    await told(store, schedule, minutes=3, state=DeliveryState.DELIVERED, code="", error="")
+    other = await store.add_schedule(a_schedule())
+    await told(store, other, code="unreachable")
+    await told(store, other, minutes=25 * 60)
+    assert await refusals(store, OPERATOR, NOW) == ()
+    # To another chat it was; this one still refuses.
+    there = Recipient(channel=Channel.TELEGRAM, to="43")
+    await told(store, schedule, minutes=8, recipient=there, code="bad_token")
+    (found,) = await refusals(store, OPERATOR, NOW)
+    assert found.found.sign.count == 1
+    assert "bad_token" in CODES
+
+
+async def test_everybody_hears_of_its_own(store: MemoryStore) -> None:  # S04
+    await failed(store, owner=BOB)
+    theirs = await store.add_schedule(a_schedule(owner=BOB))
+    await told(store, theirs)
+    anna = Actor(owner=ALICE, role=Role.MEMBER)
+    assert await refusals(store, anna, NOW) == ()
+    mine = await failed(store, owner=ALICE)
+    (found,) = await refusals(store, anna, NOW)
+    assert found.found.schedule.id == mine.id
+    assert len(await refusals(store, OPERATOR, NOW)) == 3
+
+
+def test_a_schedule_is_joined_once_with_its_gravest_sign() -> None:
+    one, two, three = (a_schedule(name=name) for name in "abc")
+
+    def seen(schedule: Schedule, cause: Cause, ago: timedelta = MINUTE) -> Attention:
+        sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW - ago)
+        return Attention(schedule=schedule, sign=sign)
+
+    found = Attentions(total=7, items=(seen(one, Cause.FAILING), seen(two, Cause.STOPPED)))
+    more = [
+        seen(one, Cause.REFUSED),
+        seen(two, Cause.REFUSED),
+        seen(three, Cause.REFUSED, HOUR),
+        seen(three, Cause.CLOCK_CHANGE),
+    ]
+    after = joined_attention(found, more)
+    assert after.total == 8
+    assert [(each.schedule.name, each.sign.cause) for each in after.items] == [
+        ("b", Cause.STOPPED),
+        ("a", Cause.REFUSED),
+        ("c", Cause.REFUSED),
+    ]
+    assert joined_attention(found, ()).total == 7

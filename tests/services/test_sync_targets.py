@@ -1,0 +1,309 @@
+"""Sync targets: who knows a pair, and that at most one run of it is active (R4.18, R4.20)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.errors import Conflict, InvalidInput
+from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery, RunQuery
+from chimes.model.planning import plan
+from chimes.model.policy import PRIORITY, Overlap, Policy, RunDefaults
+from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
+from chimes.model.schedule import Schedule
+from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
+from chimes.model.sync import NOW as NOW_CLASS
+from chimes.model.target import HttpTarget, SyncTarget
+from chimes.model.validation import check_target
+from chimes.services.run_requests import Order
+from chimes.services.runs import RunService
+from chimes.services.schedules import ScheduleService
+from chimes.services.validation import longest_timeout, usual_defaults, usual_timeout
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Every
+from tests.builders import HOUR, LEASE, MINUTE, NOW, a_node, a_schedule, a_verdict, places
+from tests.services.conftest import ADMIN
+
+ORDERS = SyncTarget(source="shop", collection="orders")
+CLIENTS = SyncTarget(source="shop", collection="clients")
+ELSEWHERE = SyncTarget(source="crm", collection="deals")
+TIMEOUT = timedelta(minutes=7)
+HERE = {
+    each.key: RunDefaults(policy=task_policy(each, timeout=TIMEOUT), priority=HIGH)
+    for each in (ORDERS, CLIENTS)
+}
+NOTHING: frozenset[str] = frozenset()
+
+
+@pytest.fixture
+def schedules(store: MemoryStore) -> ScheduleService:
+    return ScheduleService(store, check_target=check_target, offers=lambda: HERE)
+
+
+@pytest.fixture
+async def node(store: MemoryStore) -> None:
+    """One with a file of its own."""
+    said = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
+    await store.join(a_node(offers=(ORDERS.needs, ELSEWHERE.needs), defaults=said), LEASE)
+
+
+def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
+    return a_schedule(**({"target": target, "policy": task_policy(target)} | given))
+
+
+def order(target: SyncTarget = ORDERS, **given: Any) -> Order:
+    values: dict[str, Any] = {"target": target, "policy": task_policy(target), "said": NOTHING}
+    return Order(**(values | given))
+
+
+async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
+    claimed = await store.claim(places(offers=frozenset({ORDERS.needs})))
+    verdicts = [a_verdict(run, clock.now(), AttemptEnd.SUCCEEDED) for run in claimed]
+    return list((await store.finish(verdicts)).accepted)
+
+
+def test_its_times() -> None:
+    assert usual_timeout(ORDERS) == SYNC_TIMEOUT
+    assert longest_timeout(ORDERS) == timedelta(days=7)
+    assert usual_defaults(ORDERS) == RunDefaults(policy=task_policy(ORDERS), priority=HIGH)
+
+
+@pytest.mark.parametrize(
+    ("target", "field", "code", "hint"),
+    [
+        (replace(ORDERS, source="shpo"), "target.source", "unknown_source", "did you mean shop?"),
+        (replace(ELSEWHERE, source="cmr"), "target.source", "unknown_source", "did you mean crm?"),
+        (
+            replace(ORDERS, collection="order"),
+            "target.collection",
+            "unknown_collection",
+            "did you mean orders?",
+        ),
+        (
+            replace(ELSEWHERE, collection="xx"),
+            "target.collection",
+            "unknown_collection",
+            None,
+        ),
+        (replace(ORDERS, source="a#b"), "source", "bad_name", None),
+    ],
+)
+@pytest.mark.usefixtures("node")
+async def test_a_pair_that_nobody_has_is_refused(
+    schedules: ScheduleService, target: SyncTarget, field: str, code: str, hint: str | None
+) -> None:
+    made = await schedules.create(ADMIN, draft(ELSEWHERE), said=NOTHING)
+    for refused in (
+        schedules.create(ADMIN, draft(target), said=NOTHING),
+        schedules.asked_for(ADMIN, order(target)),
+        schedules.change(ADMIN, made.id, lambda s: replace(s, target=target), said=NOTHING),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            await refused
+        assert (caught.value.field, caught.value.code) == (field, code)
+        assert caught.value.hint == hint
+
+
+@pytest.mark.usefixtures("node")
+async def test_a_node_that_has_gone_has_no_sources(
+    schedules: ScheduleService, clock: SettableClock
+) -> None:
+    await schedules.check_source("crm")
+    await schedules.check_source("shop")
+    clock.advance(LEASE)
+    await schedules.check_source("shop")
+    with pytest.raises(InvalidInput, match="no node that is alive has the source 'crm'"):
+        await schedules.check_source("crm")
+
+
+async def test_a_schedule_has_the_key_and_the_limit_of_its_pair(
+    schedules: ScheduleService,
+) -> None:
+    made = await schedules.create(ADMIN, draft(policy=Policy()), said=NOTHING)
+    assert made.policy == replace(task_policy(ORDERS, timeout=TIMEOUT), misfire=Policy().misfire)
+    assert made.priority == HIGH
+    chosen = await schedules.create(ADMIN, draft(priority=7), said=frozenset({PRIORITY}))
+    assert chosen.priority == 7
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("overlap", Overlap.QUEUE),
+        ("overlap", Overlap.ALLOW),
+        ("overlap", Overlap.CANCEL_OLD),
+        ("max_concurrent_runs", 2),
+        ("burst_allowed", True),
+        ("concurrency_key", "mine"),
+        ("concurrency_key", CLIENTS.key),
+    ],
+)
+async def test_more_than_one_at_a_time_cannot_be_had(
+    schedules: ScheduleService, store: MemoryStore, field: str, value: object
+) -> None:
+    policy = replace(Policy(), **{field: value})
+    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    for refused in (
+        schedules.create(ADMIN, draft(policy=policy), said={field}),
+        schedules.create(ADMIN, draft(policy=policy)),
+        schedules.asked_for(ADMIN, order(policy=policy, said=frozenset({field}))),
+        schedules.change(ADMIN, made.id, lambda s: replace(s, policy=policy), said={field}),
+    ):
+        with pytest.raises(InvalidInput) as caught:
+            await refused
+        assert (caught.value.field, caught.value.code) == (f"policy.{field}", "one_at_a_time")
+    assert await store.get_schedule(made.id) == made
+
+
+async def test_nobody_else_gets_the_key_of_a_pair(schedules: ScheduleService) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.create(ADMIN, a_schedule(policy=Policy(concurrency_key=ORDERS.key)))
+    assert (caught.value.field, caught.value.code) == ("policy.concurrency_key", "reserved")
+    await schedules.create(ADMIN, a_schedule(policy=Policy(concurrency_key="sync:nothing")))
+
+
+@pytest.mark.parametrize("priority", [0, -1, 1001])
+async def test_the_class_of_a_task_is_positive(schedules: ScheduleService, priority: int) -> None:
+    said = frozenset({PRIORITY})
+    for refused in (
+        schedules.create(ADMIN, draft(priority=priority), said=said),
+        schedules.asked_for(ADMIN, order(priority=priority, said=said)),
+    ):
+        with pytest.raises(InvalidInput, match="between 1 and 1000"):
+            await refused
+
+
+async def test_a_schedule_turned_to_another_pair_has_its_key(
+    schedules: ScheduleService,
+) -> None:
+    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    for said in (NOTHING, None):
+        for target in (CLIENTS, ORDERS):
+            after = await schedules.change(
+                ADMIN, made.id, lambda s, to=target: replace(s, target=to), said=said
+            )
+            assert after.policy.concurrency_key == target.key
+
+
+# R4.18, C7
+async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
+    schedules: ScheduleService,
+    runs: RunService,
+    store: MemoryStore,
+    clock: SettableClock,
+) -> None:
+    await store.join(a_node(offers=(ORDERS.needs,)), LEASE)
+    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    first, created = await schedules.asked_for(ADMIN, order(name="shop/orders"))
+    assert created
+    assert (first.concurrency_key, first.concurrency_limit) == (ORDERS.key, 1)
+    assert (first.priority, first.policy.timeout) == (NOW_CLASS, TIMEOUT)
+
+    async def asks() -> list[tuple[Run, bool]]:
+        return [
+            await schedules.asked_for(ADMIN, order()),
+            await schedules.run_asked_for(ADMIN, made.id),
+            await schedules.run_asked_for(ADMIN, made.id, beside_others=True),
+        ]
+
+    noted = len(await store.list_audit(AuditQuery()))
+    assert await asks() == [(first, False)] * 3
+    (running,) = await store.claim(places(offers=frozenset({ORDERS.needs})))
+    assert await asks() == [(running, False)] * 3
+    # What was not done is not in the audit.
+    assert len(await store.list_audit(AuditQuery())) == noted
+    await store.finish([a_verdict(running, clock.now(), AttemptEnd.FAILED)])
+
+    again, created = await runs.retry(ADMIN, first.id)
+    assert created
+    assert (again.retry_of, again.priority) == (first.id, NOW_CLASS)
+    assert await runs.retry(ADMIN, first.id) == (again, False)
+    assert (await schedules.start(ADMIN, order())).id == again.id
+    assert (await schedules.run_now(ADMIN, made.id)).id == again.id
+    _, elsewhere = await schedules.asked_for(ADMIN, order(CLIENTS))
+    assert elsewhere
+
+
+async def test_run_now_of_a_schedule_is_of_the_class_of_what_is_asked_for(
+    schedules: ScheduleService,
+) -> None:
+    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    run, created = await schedules.run_asked_for(ADMIN, made.id, beside_others=True)
+    assert created
+    assert (run.priority, run.concurrency_key, run.slot) == (NOW_CLASS, ORDERS.key, None)
+
+
+async def test_the_same_request_again_is_not_a_busy_pair(schedules: ScheduleService) -> None:
+    asked = [await schedules.asked_for(ADMIN, order(), run_id=RunId("r1")) for _ in range(2)]
+    assert asked == [(asked[0][0], True)] * 2
+
+
+# C6
+async def test_a_tick_while_a_task_is_active_is_skipped(
+    schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+) -> None:
+    await store.join(a_node(offers=(ORDERS.needs,)), HOUR)
+    await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), said=NOTHING)
+    task, _ = await schedules.asked_for(ADMIN, order())
+    clock.advance(MINUTE)
+    (tick,) = (await store.fire_due(plan, limit=10)).others
+    assert (tick.status, tick.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
+    assert [run.id for run in await end(store, clock)] == [task.id]
+    clock.advance(MINUTE)
+    (tick,) = (await store.fire_due(plan, limit=10)).others
+    assert (tick.status, tick.priority) == (RunStatus.QUEUED, HIGH)
+
+
+async def test_slots_are_not_filled_and_not_moved_past_each_other(
+    schedules: ScheduleService, store: MemoryStore
+) -> None:
+    made = await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), said=NOTHING)
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.backfill(ADMIN, made.id, NOW - MINUTE, NOW)
+    assert caught.value.code == "not_slot_bound"
+    assert made.next_slot is not None
+    with pytest.raises(Conflict):
+        await schedules.move(ADMIN, made.id, made.next_slot + MINUTE)
+    moved = await schedules.move(ADMIN, made.id, made.next_slot + MINUTE / 2)
+    assert moved.next_run_at == made.next_slot + MINUTE / 2
+    assert not (await store.list_runs(RunQuery())).items
+
+
+async def test_an_edit_does_not_leave_a_second_run_of_the_pair_behind(
+    schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+) -> None:
+    """A slot whose instant has passed while it waits for its jitter."""
+    trigger = Every("1h", anchor=NOW, jitter="30m")
+    made = await schedules.create(ADMIN, draft(trigger=trigger), said=NOTHING)
+    assert made.next_slot is not None
+    assert made.next_run_at is not None
+    assert made.next_slot < made.next_run_at
+    clock.set(made.next_slot + (made.next_run_at - made.next_slot) / 2)
+    await schedules.change(
+        ADMIN, made.id, lambda s: replace(s, trigger=Every("2h", anchor=NOW)), said=NOTHING
+    )
+    (left,) = (await store.list_runs(RunQuery())).items
+    assert (left.status, left.slot) == (RunStatus.SKIPPED, made.next_slot)
+
+
+async def test_a_schedule_turned_away_from_a_pair_leaves_its_key(
+    schedules: ScheduleService,
+) -> None:
+    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+
+    def away(schedule: Schedule) -> Schedule:
+        return replace(schedule, target=HttpTarget(url="http://127.0.0.1:9/"))
+
+    turned: Callable[[Schedule], Schedule] = away
+    after = await schedules.change(
+        ADMIN,
+        made.id,
+        lambda s: replace(turned(s), policy=replace(s.policy, timeout=timedelta(seconds=1))),
+    )
+    assert after.policy.concurrency_key is None

@@ -1,0 +1,190 @@
+"""Who may run what: offers of nodes and of the own application; runs without a schedule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from chimes.errors import InvalidInput, NotAllowed
+from chimes.model.access import Role
+from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery
+from chimes.model.policy import Overlap, Policy, RunDefaults
+from chimes.model.run import Origin, RunStatus
+from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
+from chimes.model.validation import check_target
+from chimes.services.run_requests import Order
+from chimes.services.schedules import ScheduleService
+from chimes.services.validation import longest_timeout, usual_timeout
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule
+from tests.services.conftest import ADMIN, MEMBER, OPERATOR, VIEWER
+
+GREET = TaskTarget(name="greet")
+LOCAL = {"task:local": RunDefaults(policy=Policy(max_retries=4), priority=3)}
+
+
+@pytest.fixture
+def schedules(store: MemoryStore) -> ScheduleService:
+    return ScheduleService(store, check_target=check_target, offers=lambda: LOCAL)
+
+
+async def offered(store: MemoryStore, *offers: str, node: str = "node-1") -> None:
+    await store.join(a_node(node, offers=offers), LEASE)
+
+
+def test_every_kind_has_its_times() -> None:
+    targets = (HttpTarget(url="http://h/"), GREET, FlowTarget(name="f"))
+    assert [usual_timeout(each) for each in targets] == [
+        timedelta(seconds=10),
+        timedelta(minutes=5),
+        timedelta(days=1),
+    ]
+    assert [longest_timeout(each) for each in targets] == [
+        timedelta(minutes=15),
+        timedelta(days=7),
+        timedelta(days=365),
+    ]
+
+
+# S66
+async def test_a_task_is_taken_where_a_living_node_offers_it(
+    schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+) -> None:
+    draft = a_schedule(target=GREET)
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.create(ADMIN, draft)
+    assert (caught.value.field, caught.value.code) == ("target.name", "unknown_task")
+    await offered(store, "http", "task:greet")
+    made = await schedules.create(ADMIN, draft)
+    clock.advance(LEASE)
+    with pytest.raises(InvalidInput):
+        await schedules.create(ADMIN, a_schedule(target=GREET))
+    # What is saved stays valid, also when something else about it changes.
+    renamed = await schedules.change(ADMIN, made.id, lambda s: replace(s, name="other"))
+    assert renamed.name == "other"
+    again = await schedules.change(
+        ADMIN, made.id, lambda s: replace(s, target=replace(GREET, args={"a": 1}))
+    )
+    assert again.target == TaskTarget(name="greet", args={"a": 1})
+    with pytest.raises(InvalidInput):
+        await schedules.change(ADMIN, made.id, lambda s: replace(s, target=FlowTarget(name="f")))
+
+
+async def test_the_own_application_may_schedule_before_a_node_has_joined(
+    schedules: ScheduleService,
+) -> None:
+    await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="local")))
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="locla")))
+    assert caught.value.hint == "did you mean local?"
+
+
+async def test_steps_are_not_suggested(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:pipe/greeting", "flow:greeting")
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greetin")))
+    assert caught.value.hint is None
+
+
+async def test_a_malformed_name_is_refused_before_anybody_is_asked(
+    schedules: ScheduleService, store: MemoryStore
+) -> None:
+    await offered(store, "task:os:system")
+    made = await schedules.create(ADMIN, a_schedule())
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.change(
+            ADMIN, made.id, lambda s: replace(s, target=TaskTarget(name="os:system"))
+        )
+    assert caught.value.code == "bad_name"
+
+
+# --- runs without a schedule ------------------------------------------------------------------
+def order(**given: object) -> Order:
+    values: dict[str, object] = {"target": GREET, "policy": Policy()}
+    return Order(**(values | given))  # type: ignore[arg-type]
+
+
+async def test_a_run_is_started(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:greet")
+    run = await schedules.start(MEMBER, order(name=" hello ", priority=4))
+    assert (run.schedule_id, run.schedule_name, run.owner) == (None, "hello", ALICE)
+    assert (run.origin, run.status, run.priority) == (Origin.MANUAL, RunStatus.QUEUED, 4)
+    assert (run.available_at, run.concurrency_key) == (NOW, None)
+    [note] = await store.list_audit(AuditQuery(verb="start"))
+    assert (note.object_id, note.owner, note.actor) == (run.id, str(ALICE), MEMBER.name)
+    assert note.changes == {"target": {"kind": "task", "name": "greet"}}
+
+
+async def test_the_audit_has_no_secrets(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:greet")
+    args = {"token": "hush", "list": [{"password": "hush"}]}
+    await schedules.start(ADMIN, order(target=TaskTarget(name="greet", args=args)))
+    await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greet", args=args)))
+    assert "hush" not in repr(await store.list_audit(AuditQuery()))
+
+
+async def test_with_an_id_it_can_be_asked_for_again(
+    schedules: ScheduleService, store: MemoryStore
+) -> None:
+    await offered(store, "task:greet")
+    first = await schedules.start(ADMIN, order(), run_id=RunId("r1"))
+    assert await schedules.start(ADMIN, order(), run_id=RunId("r1")) == first
+
+
+async def test_a_key_holds_runs_back(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:greet")
+    policy = Policy(concurrency_key="one at a time", overlap=Overlap.QUEUE)
+    runs = [await schedules.start(ADMIN, order(policy=policy)) for _ in range(2)]
+    assert [run.blocked for run in runs] == [False, True]
+    free = await schedules.start(ADMIN, order(policy=replace(policy, burst_allowed=True)))
+    assert not free.blocked
+
+
+async def test_who_may_start_runs(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:greet")
+    for actor in (VIEWER, OPERATOR):
+        with pytest.raises(NotAllowed):
+            await schedules.start(actor, order())
+    with pytest.raises(NotAllowed):
+        await schedules.start(MEMBER, order(owner=BOB))
+    assert (await schedules.start(ADMIN, order(owner=BOB))).owner == BOB
+    target = HttpTarget(url="https://h/", verify_tls=False)
+    with pytest.raises(NotAllowed, match="certificate"):
+        await schedules.start(MEMBER, order(target=target))
+    assert MEMBER.role is Role.MEMBER
+
+
+@pytest.mark.parametrize(
+    ("given", "field"),
+    [
+        ({"priority": 1001}, "priority"),
+        ({"policy": Policy(timeout=timedelta(days=8))}, "policy.timeout"),
+        ({"policy": Policy(concurrency_key="\u202e")}, "policy.concurrency_key"),
+        ({"at": NOW + timedelta(days=366)}, "at"),
+        ({"name": "x" * 201}, "name"),
+        ({"target": TaskTarget(name="nobody")}, "target.name"),
+    ],
+)
+async def test_orders_that_are_refused(
+    schedules: ScheduleService, store: MemoryStore, given: dict[str, object], field: str
+) -> None:
+    await offered(store, "task:greet")
+    with pytest.raises(InvalidInput) as caught:
+        await schedules.start(ADMIN, order(**given))
+    assert caught.value.field == field
+
+
+async def test_later_and_never_in_the_past(schedules: ScheduleService, store: MemoryStore) -> None:
+    await offered(store, "task:greet")
+    later = await schedules.start(ADMIN, order(at=NOW + MINUTE))
+    assert (later.planned_at, later.available_at, later.created_at) == (
+        NOW + MINUTE,
+        NOW + MINUTE,
+        NOW,
+    )
+    past = await schedules.start(ADMIN, order(at=NOW - MINUTE))
+    assert past.available_at == NOW

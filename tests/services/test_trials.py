@@ -1,0 +1,117 @@
+"""Tests that people ask for, to see whether messages arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.errors import InvalidInput, NotAllowed, NotFound, RateLimited
+from chimes.model.access import Actor, Role
+from chimes.model.ids import KeyId
+from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.notification import DeliveryState, DeliveryVerdict
+from chimes.model.policy import Policy
+from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, MessageService
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.builders import ALICE, BOB, a_schedule
+
+HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
+NO_PATIENCE = timedelta()
+
+
+@pytest.fixture
+def clock() -> SettableClock:
+    return SettableClock()
+
+
+@pytest.fixture
+def store(clock: SettableClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+def member(role: Role = Role.MEMBER) -> Actor:
+    return Actor(owner=ALICE, role=role, key_id=KeyId("k"))
+
+
+async def settled(store: MemoryStore, **given: Any) -> None:
+    """As a deliverer does it."""
+    async with asyncio.timeout(5):
+        while not (found := (await store.list_deliveries(DeliveryQuery())).items):
+            await store.wait_for_work(store.changes(), None)
+    verdict = DeliveryVerdict(delivery_id=found[0].id, fence=found[0].fence, **given)
+    await store.finish_deliveries([verdict])
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"sent": True}, "done", "The test by webhook has arrived."),
+        ({"error": "HTTP 410"}, "error", "The test by webhook did not arrive: HTTP 410"),
+        (
+            {"error": "HTTP 500", "retry_in": timedelta(hours=1)},
+            "warning",
+            "The test by webhook has not arrived yet, and is tried again: HTTP 500",
+        ),
+    ],
+)
+async def test_what_became_of_it_is_said(
+    store: MemoryStore, given: dict[str, object], kind: str, words: str
+) -> None:
+    sending = MessageService(store).send_test(member(), HOOK)
+    outcome, _ = await asyncio.gather(sending, settled(store, **given))
+    assert (outcome.kind, str(outcome.words)) == (kind, words)
+    assert (outcome.delivery.occasion, outcome.delivery.owner) == (Occasion.TEST, ALICE)
+    (note,) = await store.list_audit(AuditQuery())
+    assert (note.verb, note.object_kind, note.object_id) == (
+        "test",
+        "delivery",
+        outcome.delivery.id,
+    )
+    assert "abcdefgh" not in str(note.changes)
+
+
+async def test_nobody_waits_for_ever(store: MemoryStore) -> None:
+    outcome = await MessageService(store).send_test(member(), HOOK, patience=NO_PATIENCE)
+    assert (outcome.state, outcome.kind) == (DeliveryState.PENDING, "warning")
+    assert str(outcome.words) == "The test by webhook is on its way."
+
+
+async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> None:
+    service = MessageService(store)
+    for _ in range(MOST_AT_ONCE):
+        await service.send_test(member(), HOOK, patience=NO_PATIENCE)
+    with pytest.raises(RateLimited) as refused:
+        await service.send_test(member(), HOOK, patience=NO_PATIENCE)
+    assert refused.value.retry_after <= timedelta(seconds=ANOTHER_AFTER)
+    assert len((await store.list_deliveries(DeliveryQuery())).items) == MOST_AT_ONCE
+    clock.advance(timedelta(seconds=ANOTHER_AFTER))
+    await service.send_test(member(), HOOK, patience=NO_PATIENCE)
+
+
+# S05: what could not be saved is not sent to either
+async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
+    service = MessageService(store)
+    with pytest.raises(InvalidInput):
+        await service.send_test(member(), replace(HOOK, to="ftp://x"), patience=NO_PATIENCE)
+    with pytest.raises(NotAllowed):
+        await service.send_test(member(Role.VIEWER), HOOK, patience=NO_PATIENCE)
+    assert (await store.list_deliveries(DeliveryQuery())).items == ()
+
+
+async def test_a_recipient_of_a_schedule_is_told_in_its_owners_name(store: MemoryStore) -> None:
+    service = MessageService(store)
+    theirs = a_schedule(owner=BOB, policy=Policy(delivery=(HOOK,)), name="Nightly")
+    admin = member(Role.ADMIN)
+    outcome = await service.send_test(admin, HOOK, schedule=theirs, patience=NO_PATIENCE)
+    assert (outcome.delivery.owner, outcome.delivery.schedule_name) == (BOB, "Nightly")
+    with pytest.raises(NotAllowed):
+        await service.send_test(member(), HOOK, schedule=theirs, patience=NO_PATIENCE)
+    other = replace(HOOK, to="https://example.com/other")
+    with pytest.raises(NotFound):
+        await service.send_test(admin, other, schedule=theirs, patience=NO_PATIENCE)

@@ -1,0 +1,81 @@
+"""Earlier definitions from the audit (R1.41, UX A.3): what changed, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chimes.errors import InvalidInput, NotFound
+from chimes.model.access import Actor
+from chimes.model.policy import Overlap
+from chimes.model.schedule import Schedule
+from chimes.model.target import HttpTarget
+from chimes.services.schedules import ScheduleService
+from chimes.services.slots import Version, as_it_was, history_of, versions_of
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from chimes.triggers import Cron
+from tests.builders import a_schedule
+
+ADMIN = Actor()
+TARGET = HttpTarget(
+    url="http://127.0.0.1:9/a?token=abc", headers={"Authorization": "hush", "X-A": "1"}
+)
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(SettableClock())
+
+
+@pytest.fixture
+def service(store: MemoryStore) -> ScheduleService:
+    return ScheduleService(store, check_target=lambda target: None)
+
+
+async def versions(store: MemoryStore, schedule: Schedule) -> tuple[Version, ...]:
+    return versions_of(await history_of(store, ADMIN, schedule))
+
+
+async def test_a_version_comes_back_as_it_was_and_keeps_the_secrets_of_now(
+    store: MemoryStore, service: ScheduleService
+) -> None:
+    first = await service.create(ADMIN, a_schedule(name="one", target=TARGET))
+    await service.change(
+        ADMIN,
+        first.id,
+        lambda s: replace(
+            s,
+            name="two",
+            labels={"a": None},
+            trigger=Cron("0 9 * * *", timezone="Asia/Tokyo"),
+            policy=replace(s.policy, overlap=Overlap.QUEUE),
+            target=replace(TARGET, headers={"Authorization": "other", "X-A": "2"}),
+        ),
+    )
+    await service.pause(ADMIN, first.id, note="holiday")
+    now = await service.change(ADMIN, first.id, lambda s: replace(s, name="three", priority=5))
+    found = await versions(store, now)
+    assert [each.verb for each in found] == ["update", "update", "create"]
+    assert "hush" not in str(found)
+    assert found[0].changes["name"] == ("two", "three")
+    back = as_it_was(now, found, found[2].number)
+    assert (back.name, back.labels, back.priority) == ("one", {}, 0)
+    assert (back.trigger, back.policy) == (first.trigger, first.policy)
+    assert back.target == replace(TARGET, headers={"Authorization": "other", "X-A": "1"})
+    assert (back.enabled, back.pause_note) == (False, "holiday"), "a pause is no part of it"
+    assert as_it_was(now, found, found[0].number) == now
+    between = as_it_was(now, found, found[1].number)
+    assert (between.name, between.priority, between.labels) == ("two", 0, {"a": None})
+
+
+async def test_a_secret_that_is_gone_is_said(store: MemoryStore, service: ScheduleService) -> None:
+    first = await service.create(ADMIN, a_schedule(target=TARGET))
+    other = HttpTarget(url="http://127.0.0.1:9/a")
+    now = await service.change(ADMIN, first.id, lambda s: replace(s, target=other))
+    found = await versions(store, now)
+    with pytest.raises(InvalidInput, match="secret"):
+        as_it_was(now, found, found[1].number)
+    with pytest.raises(NotFound):
+        as_it_was(now, found, 99)

@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from chimes.config import Settings
+from chimes.notifications.telegram_api import Action, decode
+from chimes.services.preferences import PreferenceService
+from chimes.services.runs import RunService
+from chimes.services.schedules import ScheduleService
+from chimes.services.validation import agent_policy
+from chimes.store.memory import MemoryStore
+from chimes.telegram.commands import Verb
+from chimes.telegram.conversation import Conversation, Services, Settled
+from chimes.telegram.updates import read_update
+from chimes.testing import SettableClock
+from tests.telegram.bot_api import TOKEN, BotApiStub, message
+
+#: A Monday, 08:00 in Bangkok.
+NOW = datetime(2026, 2, 9, 1, 0, tzinfo=UTC)
+
+
+@dataclass
+class Chats:
+    """A bot that answers chats 7 and 8, without anything in between."""
+
+    clock: SettableClock
+    store: MemoryStore
+    schedules: ScheduleService
+    conversation: Conversation
+    number: int = 100
+    settled: list[Settled] = field(default_factory=list)
+
+    async def say(self, text: str, chat: int = 7, **more: Any) -> str:
+        self.number += 1
+        return await self.take(message(self.number, text, chat, **more))
+
+    async def take(self, update: dict[str, Any]) -> str:
+        """What the bot answers; empty: nothing."""
+        incoming = read_update(update)
+        if incoming is None:
+            return ""
+        settled = await self.conversation.handle(incoming)
+        self.settled.append(settled)
+        return "\n---\n".join(reply.text for reply in settled.replies)
+
+
+def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
+    verbs = {
+        Action.RUN: Verb.RUN,
+        Action.RETRY: Verb.RETRY,
+        Action.PAUSE: Verb.PAUSE,
+        Action.SNOOZE: Verb.SNOOZE,
+        Action.DONE: Verb.DONE,
+    }
+    found = decode(data, chat=chat, token=TOKEN)
+    return (verbs[found.action], found.object_id) if found else None
+
+
+async def chimes_bot() -> str:
+    return "chimes_bot"
+
+
+def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
+    schedules = ScheduleService(store, check_target=lambda target: None)
+    services = Services(
+        store=store,
+        schedules=schedules,
+        runs=RunService(store),
+        preferences=PreferenceService(store),
+    )
+    settings: dict[str, Any] = {
+        "allowed": ("7", "8", "-100"),
+        "per_minute": 30,
+        "policy": agent_policy(Settings()),
+        "default_zone": "Asia/Bangkok",
+        "read_button": pressed,
+        "username": chimes_bot,
+    }
+    return Chats(
+        clock=clock,
+        store=store,
+        schedules=schedules,
+        conversation=Conversation(services, **settings | given),
+    )
+
+
+@pytest.fixture
+def chats() -> Chats:
+    clock = SettableClock(NOW)
+    return chats_on(MemoryStore(clock), clock)
+
+
+@pytest.fixture
+async def bot_api() -> AsyncIterator[BotApiStub]:
+    stub = await BotApiStub().start()
+    yield stub
+    await stub.stop()

@@ -1,0 +1,253 @@
+"""Updates in, answers out: once each, whichever way and however often they come (S55, S58, S61)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from datetime import timedelta
+
+import httpx2
+import pytest
+
+from chimes.model.access import Owner, OwnerType, Role
+from chimes.model.listing import ScheduleQuery
+from chimes.notifications.telegram_api import BotApi, BotApiError
+from chimes.telegram.bot import LOST_AFTER, Bot, LongPolling, NotYet
+from chimes.telegram.commands import Reply
+from chimes.telegram.routes import SECRET_HEADER, telegram_door
+from tests.builders import a_node
+from tests.telegram.bot_api import TOKEN, BotApiStub, message
+from tests.telegram.conftest import NOW, Chats
+from tests.web.rig import serving
+
+WORDS = "/schedule every day at 9:00 water the plants"
+SECRET = "the-secret-of-the-webhook"
+NO_WAIT = timedelta()
+
+
+@dataclass
+class Line:
+    """A bot on the line to the stub."""
+
+    bot: Bot
+    api: BotApi
+    polling: LongPolling
+    chats: Chats
+
+    async def schedules(self) -> int:
+        return len((await self.chats.store.list_schedules(ScheduleQuery())).items)
+
+
+@pytest.fixture
+async def line(chats: Chats, bot_api: BotApiStub) -> AsyncIterator[Line]:
+    api = BotApi(token=TOKEN, url=bot_api.url, timeout=timedelta(seconds=5))
+    bot = Bot(chats.conversation, api, chats.store)
+    yield Line(bot, api, LongPolling(bot, api, chats.store), chats)
+    await bot.close()
+    await api.close()
+
+
+async def test_polling_answers_and_confirms(line: Line, bot_api: BotApiStub) -> None:
+    await bot_api.say(WORDS)
+    assert await line.polling.once() == 1
+    await line.bot.flush()
+    (answer,) = bot_api.texts()
+    assert "Schedule created" in answer
+    assert len(bot_api.updates) == 1, "not confirmed before it was dealt with"
+    assert await line.polling.once(wait=NO_WAIT) == 0
+    assert not bot_api.updates
+
+
+async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApiStub) -> None:
+    update = message(5, WORDS)
+    handled = await asyncio.gather(
+        *(line.bot.take(update) for _ in range(5)), return_exceptions=True
+    )
+    assert sum(each is True for each in handled) == 1
+    assert all(each in (True, False) or isinstance(each, NotYet) for each in handled)
+    assert await line.schedules() == 1
+    await line.bot.flush()
+    assert len(bot_api.texts()) == 1
+    assert not await line.bot.take(update)
+    assert line.bot.counts["duplicates"] >= 1
+
+
+# S58: whoever began with it died
+async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: BotApiStub) -> None:
+    store = line.chats.store
+    begun = (await store.now()).isoformat()
+    await store.remember_request("telegram:", "9", begun, keep=timedelta(days=1))
+    with pytest.raises(NotYet):
+        await line.bot.take(message(9, WORDS))
+    line.chats.clock.advance(LOST_AFTER)
+    assert await line.bot.take(message(9, WORDS))
+    assert await line.schedules() == 1
+
+
+async def test_an_answer_is_tried_again(line: Line, bot_api: BotApiStub) -> None:
+    busy = {"ok": False, "error_code": 429, "parameters": {"retry_after": 0}}
+    bot_api.answers.extend([(429, busy), (502, {})])
+    # The pauses are those that Telegram asked for, and a second.
+    assert await line.bot.send(Reply(chat_id="7", text="hello"))
+    assert bot_api.texts() == ["hello"]
+
+
+async def test_a_refused_answer_undoes_nothing(line: Line, bot_api: BotApiStub) -> None:
+    bot_api.answers.append((403, {"ok": False, "error_code": 403, "description": "blocked"}))
+    assert await line.bot.take(message(5, WORDS))
+    await line.bot.flush()
+    assert await line.schedules() == 1
+    assert bot_api.texts() == []
+
+
+async def test_a_chat_that_is_held_back_holds_up_no_other(line: Line, bot_api: BotApiStub) -> None:
+    busy = {"ok": False, "error_code": 429, "parameters": {"retry_after": 20}}
+    bot_api.answers.append((429, busy))
+    async with asyncio.timeout(5):
+        assert await line.bot.take(message(5, "/schedules", chat=7))
+        await bot_api.wait_until(lambda: not bot_api.answers)
+        assert await line.bot.take(message(6, "/schedules", chat=8))
+        await bot_api.wait_until(lambda: bool(bot_api.texts(8)))
+    assert bot_api.texts(7) == []
+
+
+# A date that no calendar has, and whatever else may come
+@pytest.mark.parametrize("date", [2**50, 10**12, -5, True, "now"])
+async def test_an_odd_update_stops_nobody(line: Line, bot_api: BotApiStub, date: object) -> None:
+    await line.bot.take(message(5, "/schedules", date=date))
+    await line.bot.take(message(6, "/schedules"))
+    await line.bot.flush()
+    assert bot_api.texts()
+
+
+async def test_nodes_take_turns(line: Line, chats: Chats, bot_api: BotApiStub) -> None:
+    lease = timedelta(minutes=5)
+    for name in ("a", "b"):
+        await chats.store.join(a_node(name), lease)
+    other = LongPolling(line.bot, line.api, chats.store)
+    chats.clock.set(NOW.replace(second=0))
+    assert [await line.polling.in_turn(), await other.in_turn()] == [True, False]
+    assert await line.polling.in_turn(), "for the whole of its turn"
+    chats.clock.set(NOW.replace(second=11))
+    assert [await other.in_turn(), await line.polling.in_turn()] == [True, False]
+
+
+async def test_long_answers_are_split(line: Line, bot_api: BotApiStub) -> None:
+    text = "\n".join(f"line {number} {'x' * 80}" for number in range(120))
+    assert await line.bot.send(Reply(chat_id="7", text=text))
+    parts = bot_api.texts()
+    assert len(parts) > 2
+    assert all(len(part) <= 4096 for part in parts)
+    assert "\n".join(parts) == text
+
+
+# S60
+async def test_previews_are_off_and_text_is_plain(line: Line, bot_api: BotApiStub) -> None:
+    await line.bot.send(Reply(chat_id="7", text="<b>_*[]()</b> https://example.org"))
+    ((_, body),) = bot_api.sent
+    assert body["link_preview_options"] == {"is_disabled": True}
+    assert "parse_mode" not in body
+    assert body["text"] == "<b>_*[]()</b> https://example.org"
+
+
+# S61
+async def test_the_token_is_in_no_text(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    api = BotApi(token=TOKEN, url="http://127.0.0.1:9", timeout=timedelta(seconds=1))
+    with pytest.raises(BotApiError) as failed:
+        await api.call("getMe", {})
+    await api.close()
+    secret = TOKEN.partition(":")[2]
+    assert failed.value.__cause__ is None
+    for text in (str(failed.value), repr(failed.value), caplog.text):
+        assert secret not in text
+
+
+async def test_a_wrong_token_is_said(bot_api: BotApiStub) -> None:
+    api = BotApi(token="1:wrong", url=bot_api.url)
+    with pytest.raises(BotApiError, match="Unauthorized") as failed:
+        await api.call("getMe", {})
+    assert failed.value.status == 401
+    await api.close()
+
+
+class TestRoutes:
+    @pytest.fixture
+    async def client(self, line: Line) -> AsyncIterator[httpx2.AsyncClient]:
+        def door(doorway):  # type: ignore[no-untyped-def]
+            return telegram_door(doorway, line.bot, line.polling, secret=SECRET, webhook=False)
+
+        async with serving(
+            line.chats.store, line.chats.clock, doors=[door], documented=False
+        ) as rig:
+            self.rig = rig
+            yield rig.client
+
+    # S55
+    async def test_the_webhook_wants_its_secret(
+        self, client: httpx2.AsyncClient, line: Line
+    ) -> None:
+        for headers in ({}, {SECRET_HEADER: "wrong"}, {SECRET_HEADER: SECRET + "x"}):
+            answer = await client.post("/telegram/webhook", json=message(5, WORDS), headers=headers)
+            assert answer.status_code == 401
+            # Not even a body that is no JSON is looked at.
+            answer = await client.post("/telegram/webhook", content=b"{", headers=headers)
+            assert answer.status_code == 401
+        assert await line.schedules() == 0
+        good = {SECRET_HEADER: SECRET}
+        answer = await client.post("/telegram/webhook", json=message(5, WORDS), headers=good)
+        assert (answer.status_code, answer.json()) == (200, {"ok": True, "handled": True})
+        again = await client.post("/telegram/webhook", json=message(5, WORDS), headers=good)
+        assert again.json() == {"ok": True, "handled": False}
+        assert await line.schedules() == 1
+
+    async def test_a_poll_by_hand(
+        self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
+    ) -> None:
+        await bot_api.say(WORDS)
+        answer = await client.post("/telegram/poll?limit=5")
+        assert answer.json() == {"processed": 1}
+        assert (await client.post("/telegram/poll?limit=0")).status_code == 422
+
+    async def test_a_poll_beside_another_says_so(
+        self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
+    ) -> None:
+        number = await bot_api.say(WORDS)
+        begun = (await line.chats.store.now()).isoformat()
+        keep = timedelta(days=1)
+        await line.chats.store.remember_request("telegram:", str(number), begun, keep=keep)
+        answer = await client.post("/telegram/poll")
+        assert (answer.status_code, answer.json()["code"]) == (409, "under_way")
+
+    async def test_counts_and_record(
+        self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
+    ) -> None:
+        await line.bot.take(message(5, WORDS))
+        await line.bot.take(message(6, "/schedules", chat=8))
+        await line.bot.take(message(7, "/schedules", chat=99))
+        counts = (await client.get("/telegram/metrics")).json()
+        assert (counts["updates"], counts["unauthorized"]) == (3, 1)
+        strangers = (await client.get("/telegram/audit?chat_id=99")).json()["items"]
+        assert [row["event"] for row in strangers] == ["refused"]
+        rows = (await client.get("/telegram/audit?chat_id=7")).json()["items"]
+        commands = [row for row in rows if row["event"] == "telegram_command"]
+        assert [(r["chat_id"], r["update_id"], r["command"], r["ok"]) for r in commands] == [
+            ("7", 5, "schedule", True)
+        ]
+        assert commands[0]["arg_preview"].startswith("every day")
+        assert {"ts", "event", "chat_id", "update_id", "command", "arg_preview", "ok"} <= set(
+            commands[0]
+        )
+
+    async def test_only_operators_look(self, client: httpx2.AsyncClient) -> None:
+        anna = Owner(type=OwnerType.USER, id="anna")
+        member = await self.rig.key(Role.MEMBER, anna)
+        for method, path in (
+            ("GET", "/telegram/metrics"),
+            ("GET", "/telegram/audit"),
+            ("POST", "/telegram/poll"),
+        ):
+            assert (await client.request(method, path)).status_code == 401
+            assert (await client.request(method, path, headers=member)).status_code == 403

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from chimes.config import Settings
+from chimes.testing import SettableClock
+from chimes.web.compat.kweaver.routes import kweaver_door
+from tests.store_contract.stores import KINDS, Home, StoreKind
+from tests.web.rig import Rig, serving
+
+
+@pytest.fixture
+async def kweaver() -> AsyncIterator[Rig]:
+    """Open mode, memory store."""
+    async with serving(doors=[kweaver_door]) as rig:
+        yield rig
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    kind: StoreKind = request.param
+    clock = SettableClock()
+    home = Home(kind, tmp_path, clock)
+    store = await home.open()
+    try:
+        async with serving(store, clock, doors=[kweaver_door]) as rig:
+            yield rig
+    finally:
+        await home.close()
+
+
+@pytest.fixture
+async def with_keys() -> AsyncIterator[Rig]:
+    """Keys are on, and there is an internal token."""
+    settings = Settings(requests_per_second=1000, internal_token="inside")
+    async with serving(doors=[kweaver_door], fixed_keys=["root"], settings=settings) as rig:
+        yield rig

@@ -1,0 +1,454 @@
+"""Action schedules: made, read, changed, switched, deleted (R0.25–R0.31)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.access import Owner
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import AuditQuery
+from chimes.model.planning import plan
+from chimes.model.policy import Misfire, Overlap
+from chimes.model.run import RunStatus
+from chimes.model.target import ActionTarget
+from chimes.triggers import Cron
+from chimes.web.openapi import describe_api
+from tests.builders import LEASE, a_node, a_schedule, a_verdict, places
+from tests.web.compat.kweaver.asking import (
+    KN1,
+    KN2,
+    OBJECTS,
+    body,
+    made,
+    milliseconds,
+    shown,
+    stored,
+)
+from tests.web.rig import Rig, definition
+
+MINUTE = 60_000
+U1 = {"X-Account-Id": "u1", "X-Account-Type": "app"}
+ACTION = {
+    "kind": "action",
+    "action_type_id": "restart",
+    "kn_id": "kn1",
+    "identities": OBJECTS,
+    "params": {"force": True},
+}
+
+
+# R0.25, R0.27, C17, C18, C19, C23
+async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) -> None:
+    rig = on_any_store
+    answer = await rig.client.post(KN1, json=body(), headers=U1)
+    assert answer.status_code == 201
+    assert set(answer.json()) == {"id"}
+    schedule_id = answer.json()["id"]
+    assert len(schedule_id) == 20
+    now = milliseconds(rig)
+    assert await shown(rig, schedule_id) == {
+        "id": schedule_id,
+        "name": "restart pods",
+        "kn_id": "kn1",
+        "branch": "main",
+        "action_type_id": "restart",
+        "cron_expression": "*/5 * * * *",
+        "unique_identities": OBJECTS,
+        "_instance_identities": OBJECTS,
+        "dynamic_params": {"force": True},
+        "status": "inactive",
+        "creator": {"id": "u1", "type": "app"},
+        "create_time": now,
+        "updater": {"id": "u1", "type": "app"},
+        "update_time": now,
+    }
+    schedule = await stored(rig, schedule_id)
+    assert schedule.target == ActionTarget(
+        action_type_id="restart",
+        kn_id="kn1",
+        identities=tuple(OBJECTS),
+        params={"force": True},
+        account_id="u1",
+        account_type="app",
+    )
+    assert (schedule.namespace, schedule.enabled) == ("kweaver", False)
+
+
+# C1, R0.34
+async def test_how_it_is_carried_out(kweaver: Rig) -> None:
+    policy = (await stored(kweaver, await made(kweaver))).policy
+    assert (policy.misfire, policy.overlap) == (Misfire.ONE, Overlap.SKIP)
+    assert policy.timeout == timedelta(minutes=10)
+    assert policy.misfire_grace == kweaver.doorway.settings.misfire_grace
+
+
+# R0.14: computed only when active
+async def test_an_active_one_has_its_next_time(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver, status="active")
+    found = await shown(kweaver, schedule_id)
+    assert found["status"] == "active"
+    assert found["next_run_time"] == milliseconds(kweaver) + 5 * MINUTE
+    assert "last_run_time" not in found
+    assert "lock_holder" not in found
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        "",
+        "/api/ontology-manager/v1",
+        "/api/bkn-backend/v1",
+        "/in/v1",
+        "/api/ontology-manager/in/v1",
+        "/api/bkn-backend/in/v1",
+    ],
+)
+async def test_all_routes_under_each_of_their_names(kweaver: Rig, prefix: str) -> None:
+    path = f"{prefix}{KN1}"
+    schedule_id = await made(kweaver, path)
+    client = kweaver.client
+    assert (await client.get(path)).json()["total_count"] == 1
+    assert (await client.get(f"{path}/")).json()["total_count"] == 1
+    answer = await client.put(f"{path}/{schedule_id}", json={"name": "other"})
+    assert (answer.status_code, answer.text) == (200, "null")
+    answer = await client.put(f"{path}/{schedule_id}/status", json={"status": "active"})
+    assert (answer.status_code, answer.text) == (200, "null")
+    found = await shown(kweaver, schedule_id, path)
+    assert (found["name"], found["status"]) == ("other", "active")
+    assert (await client.delete(f"{path}/{schedule_id}")).status_code == 204
+    wrong = await client.get(f"{path}/{schedule_id}")
+    assert wrong.status_code == 404
+    assert wrong.json()["error_code"] == "BknBackend.ActionSchedule.NotFound"
+
+
+@pytest.mark.parametrize("name", ["unique_identities", "_instance_identities"])
+async def test_objects_by_either_name(kweaver: Rig, name: str) -> None:
+    sent = body()
+    sent[name] = sent.pop("_instance_identities")
+    answer = await kweaver.client.post(KN1, json=sent)
+    found = await shown(kweaver, answer.json()["id"])
+    assert found["unique_identities"] == found["_instance_identities"] == OBJECTS
+
+
+# What is read can be sent back.
+async def test_the_whole_of_it_sent_back_changes_nothing(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver, status="active", cron_expression="? 9 * * MON-FRI")
+    before = await shown(kweaver, schedule_id)
+    assert before["cron_expression"] == "? 9 * * MON-FRI"
+    kweaver.clock.advance(60)
+    answer = await kweaver.client.put(f"{KN1}/{schedule_id}", json=before)
+    assert answer.status_code == 200
+    assert await shown(kweaver, schedule_id) == before
+
+
+# R0.28, R0.38
+async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
+    rig = on_any_store
+    schedule_id = await made(rig, headers=U1, status="active")
+    before = await shown(rig, schedule_id)
+    path = f"{KN1}/{schedule_id}"
+    rig.clock.advance(90)
+    for change in (
+        {"name": "ชื่อใหม่"},
+        {"unique_identities": [{"id": "x"}]},
+        {"dynamic_params": {}},
+        {"cron_expression": "CRON_TZ=Asia/Bangkok 0 9 * * *"},
+    ):
+        answer = await rig.client.put(path, json=change, headers={"X-Account-Id": "u2"})
+        assert (answer.status_code, answer.text) == (200, "null")
+    after = await shown(rig, schedule_id)
+    now = milliseconds(rig)
+    del before["dynamic_params"]
+    assert after == before | {
+        "name": "ชื่อใหม่",
+        "cron_expression": "CRON_TZ=Asia/Bangkok 0 9 * * *",
+        "unique_identities": [{"id": "x"}],
+        "_instance_identities": [{"id": "x"}],
+        # 09:00 in Bangkok is 02:00 in UTC, of the next day.
+        "next_run_time": now - 90_000 + 17 * 60 * MINUTE,
+        "updater": {"id": "u2", "type": "user"},
+        "update_time": now,
+    }
+    # The account that it is executed for is that of whoever made it.
+    target = (await stored(rig, schedule_id)).target
+    assert isinstance(target, ActionTarget)
+    assert (target.account_id, target.account_type) == ("u1", "app")
+
+
+async def test_the_action_type_stays(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver)
+    path = f"{KN1}/{schedule_id}"
+    alone = await kweaver.client.put(path, json={"action_type_id": "other"})
+    assert alone.status_code == 400
+    beside = await kweaver.client.put(path, json={"action_type_id": "other", "name": "n"})
+    assert beside.status_code == 200
+    found = await shown(kweaver, schedule_id)
+    assert (found["action_type_id"], found["name"]) == ("restart", "n")
+
+
+async def test_another_cron_of_an_inactive_one_plans_nothing(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver)
+    await kweaver.client.put(f"{KN1}/{schedule_id}", json={"cron_expression": "0 1 * * *"})
+    found = await shown(kweaver, schedule_id)
+    assert found["cron_expression"] == "0 1 * * *"
+    assert "next_run_time" not in found
+
+
+# R0.30, C8
+async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig) -> None:
+    rig = kweaver
+    schedule_id = await made(rig, status="active")
+    path = f"{KN1}/{schedule_id}/status"
+
+    async def switched(status: str) -> dict[str, Any]:
+        answer = await rig.client.put(path, json={"status": status}, headers=U1)
+        assert (answer.status_code, answer.text) == (200, "null")
+        return await shown(rig, schedule_id)
+
+    off = await switched("inactive")
+    assert off["status"] == "inactive"
+    assert "next_run_time" not in off
+    assert off["updater"] == {"id": "u1", "type": "app"}
+    rig.clock.advance(3600)
+    on = await switched("active")
+    assert on["status"] == "active"
+    assert on["next_run_time"] == milliseconds(rig) + 5 * MINUTE
+    assert await switched("active") == on
+    # Nothing is made up for.
+    assert (await rig.client.get(f"/api/v1/runs?schedule_id={schedule_id}")).json()["items"] == []
+    notes = await rig.store.list_audit(AuditQuery(object_id=schedule_id))
+    assert {note.door for note in notes} == {"kweaver"}
+    assert [note.verb for note in notes][::-1] == ["create", "pause", "resume", "resume"]
+
+
+# R0.29, C16
+async def test_several_are_deleted_at_once(kweaver: Rig) -> None:
+    rig = kweaver
+    ids = [await made(rig, status="active") for _ in range(3)]
+    kept = await made(rig)
+    answer = await rig.client.delete(f"{KN1}/{ids[0]},{ids[1]}, {ids[2]},{ids[0]}")
+    assert (answer.status_code, answer.text) == (204, "")
+    for schedule_id in ids:
+        assert (await rig.client.get(f"{KN1}/{schedule_id}")).status_code == 404
+        assert (await stored(rig, schedule_id)).deleted_at == rig.clock.now()
+    assert (await rig.client.get(KN1)).json()["entries"] == [await shown(rig, kept)]
+    notes = await rig.store.list_audit(AuditQuery(verb="delete"))
+    assert [note.object_id for note in notes] == ids[::-1]
+
+
+async def test_nothing_is_deleted_where_one_is_unknown(kweaver: Rig) -> None:
+    ids = [await made(kweaver, status="active") for _ in range(2)]
+    before = await kweaver.snapshot()
+    for place in range(3):
+        asked = [*ids[:place], "nobody", *ids[place:]]
+        answer = await kweaver.client.delete(f"{KN1}/{','.join(asked)}")
+        assert answer.status_code == 404
+        assert answer.json()["error_code"] == "BknBackend.ActionSchedule.NotFound"
+        assert "nobody" in answer.json()["error_details"]
+    assert await kweaver.snapshot() == before
+
+
+async def test_nothing_is_deleted_where_one_is_elsewhere(kweaver: Rig) -> None:
+    here, there = await made(kweaver), await made(kweaver, KN2)
+    branch = await made(kweaver, f"{KN1}?branch=dev")
+    native = (await kweaver.create())["id"]
+    before = await kweaver.snapshot()
+    for other in (there, branch):
+        answer = await kweaver.client.delete(f"{KN1}/{here},{other}")
+        assert answer.status_code == 400
+        assert answer.json()["error_code"] == "BknBackend.ActionSchedule.InvalidParameter"
+        assert other in answer.json()["error_details"]
+    # Other targets do not exist here.
+    assert (await kweaver.client.delete(f"{KN1}/{here},{native}")).status_code == 404
+    assert (await kweaver.client.delete(f"{KN1}/,%20,")).status_code == 400
+    assert await kweaver.snapshot() == before
+    assert (await kweaver.client.delete(f"{KN1}/{branch}?branch=dev")).status_code == 204
+
+
+async def test_a_network_and_a_branch_see_only_their_own(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver, f"{KN1}?branch=dev")
+    assert (await shown(kweaver, schedule_id, params={"branch": "dev"}))["branch"] == "dev"
+    client = kweaver.client
+    before = await kweaver.snapshot()
+    for path in (f"{KN1}/{schedule_id}", f"{KN2}/{schedule_id}?branch=dev"):
+        bare, _, query = path.partition("?")
+        for answer in (
+            await client.get(path),
+            await client.put(path, json={"name": "x"}),
+            await client.put(f"{bare}/status?{query}", json={"status": "active"}),
+        ):
+            assert answer.status_code == 404
+            assert answer.json()["error_code"] == "BknBackend.ActionSchedule.NotFound"
+    assert (await client.get(KN1)).json() == {"entries": [], "total_count": 0}
+    assert (await client.get(f"{KN1}?branch=dev")).json()["total_count"] == 1
+    assert await kweaver.snapshot() == before
+
+
+# R0.31
+async def test_what_is_due(on_any_store: Rig) -> None:
+    rig = on_any_store
+    late = await made(rig, status="active", cron_expression="1 * * * *")
+    later = await made(rig, status="active", cron_expression="2 * * * *")
+    await made(rig, status="active", cron_expression="3 * * * *")
+    await made(rig, cron_expression="1 * * * *")
+    elsewhere = await made(rig, KN2, status="active", cron_expression="1 * * * *")
+    branch = await made(rig, f"{KN1}?branch=dev", status="active", cron_expression="1 * * * *")
+    due = f"/in/v1{KN1}/due"
+    assert (await rig.client.get(due)).json() == {"entries": []}
+    rig.clock.advance(120)
+    found = (await rig.client.get(due)).json()
+    assert set(found) == {"entries"}
+    assert [each["id"] for each in found["entries"]] == [late, later]
+    assert found["entries"][0] == await shown(rig, late)
+    assert found["entries"][1]["next_run_time"] == milliseconds(rig)
+    others = await rig.client.get(f"/api/bkn-backend/in/v1{KN2}/due")
+    assert [each["id"] for each in others.json()["entries"]] == [elsewhere]
+    others = await rig.client.get(f"/api/ontology-manager/in/v1{KN1}/due?branch=dev")
+    assert [each["id"] for each in others.json()["entries"]] == [branch]
+    # Outside, it is the id of no schedule.
+    assert (await rig.client.get(f"{KN1}/due")).status_code == 404
+    await rig.store.fire_due(plan, limit=10)
+    assert (await rig.client.get(due)).json() == {"entries": []}
+
+
+async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
+    for number in range(205):
+        schedule = a_schedule(
+            id=ScheduleId(f"s{number:03}"),
+            trigger=Cron("* * * * *", timezone="UTC"),
+            target=ActionTarget(action_type_id="a", kn_id="kn1", identities=({"id": "x"},)),
+        )
+        await kweaver.store.add_schedule(schedule)
+    # Switched on by SQL, and not planned yet (C8).
+    unplanned = replace(schedule, id=ScheduleId("new"), next_slot=None)
+    await kweaver.store.add_schedule(unplanned)
+    kweaver.clock.advance(60)
+    entries = (await kweaver.client.get(f"/in/v1{KN1}/due")).json()["entries"]
+    assert [each["id"] for each in entries] == [f"s{number:03}" for number in range(205)]
+
+
+# R0.13, R0.15, R0.16: the lock is the lease of the run
+async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> None:
+    rig = on_any_store
+    schedule_id = await made(rig, status="active", cron_expression="* * * * *")
+    idle = await made(rig, status="active", cron_expression="0 0 1 1 *")
+    await rig.store.join(a_node("node-7"), LEASE)
+    rig.clock.advance(61)
+    await rig.store.join(a_node("node-7"), LEASE)
+    fired = await rig.store.fire_due(
+        plan, limit=10, places=replace(places("node-7"), offers=frozenset({"action"}))
+    )
+    (run,) = fired.claimed
+    rig.clock.advance(2)
+    locked = await shown(rig, schedule_id)
+    assert (locked["lock_holder"], locked["lock_time"]) == ("node-7", milliseconds(rig) - 2000)
+    entries = (await rig.client.get(f"{KN1}?sort=next_run_time&direction=asc")).json()["entries"]
+    assert [each.get("lock_holder") for each in entries] == ["node-7", None]
+    assert entries[1]["id"] == idle
+    await rig.store.finish([a_verdict(run, rig.clock.now())])
+    free = await shown(rig, schedule_id)
+    assert "lock_holder" not in free
+    assert "lock_time" not in free
+    assert free["last_run_time"] == milliseconds(rig) - 2000
+    runs = (await rig.client.get(f"/api/v1/runs?schedule_id={schedule_id}")).json()["items"]
+    assert [each["status"] for each in runs] == [RunStatus.SUCCEEDED.value]
+
+
+# C22: one store behind all doors
+async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver, headers=U1, status="active")
+    native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
+    assert (native["id"], native["target"]["kind"]) == (schedule_id, "action")
+    assert native["trigger"]["expression"] == "*/5 * * * *"
+    await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/pause")
+    found = await shown(kweaver, schedule_id)
+    assert found["status"] == "inactive"
+    assert found["updater"] == {"id": "default", "type": "system"}
+    # C7: run by hand, also while it is inactive; nothing moves.
+    answer = await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/run")
+    assert answer.status_code == 202
+    assert await shown(kweaver, schedule_id) == found
+
+
+@pytest.mark.parametrize(
+    ("trigger", "told"),
+    [
+        ({"kind": "cron", "expression": "0 9 * * *"}, "0 9 * * *"),
+        (
+            {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"},
+            "CRON_TZ=Asia/Bangkok 0 9 * * *",
+        ),
+        ({"kind": "cron", "expression": "TZ=Asia/Tokyo 0 9 * * *"}, "TZ=Asia/Tokyo 0 9 * * *"),
+        ({"kind": "every", "every": "90s"}, "@every 1m30s"),
+        ({"kind": "once", "at": "2031-01-01T00:00:00Z"}, ""),
+    ],
+)
+async def test_native_actions_are_seen_here(
+    kweaver: Rig, trigger: dict[str, str], told: str
+) -> None:
+    answer = await kweaver.client.post(
+        "/api/v1/schedules", json=definition(trigger=trigger, target=ACTION)
+    )
+    assert answer.status_code == 201, answer.text
+    await kweaver.create()
+    (found,) = (await kweaver.client.get(KN1)).json()["entries"]
+    assert (found["id"], found["cron_expression"]) == (answer.json()["id"], told)
+    assert found["creator"] == {"id": "default", "type": "system"}
+    assert found["unique_identities"] == OBJECTS
+    path = f"{KN1}/{found['id']}"
+    assert (await kweaver.client.put(path, json=found)).status_code == 200
+    assert (await kweaver.client.get(path)).json()["cron_expression"] == told
+    changed = await kweaver.client.put(path, json={"cron_expression": "1 1 * * *"})
+    assert changed.status_code == 200
+    assert (await kweaver.client.get(path)).json()["cron_expression"] == "1 1 * * *"
+
+
+# What cannot be said here is kept.
+async def test_bounds_of_a_native_trigger_stay(kweaver: Rig) -> None:
+    trigger = {
+        "kind": "cron",
+        "expression": "0 0 9 * * *",
+        "timezone": "Asia/Bangkok",
+        "end_at": "2031-01-01T00:00:00Z",
+    }
+    native = await kweaver.create(trigger=trigger, target=ACTION)
+    path = f"{KN1}/{native['id']}"
+    await kweaver.client.put(path, json={"cron_expression": "30 9 * * *"})
+    after = (await stored(kweaver, native["id"])).trigger
+    assert isinstance(after, Cron)
+    assert (after.expression, after.zone) == ("30 9 * * *", "UTC")
+    assert after.end_at is not None
+
+
+async def test_a_cron_that_was_changed_elsewhere_is_shown_as_it_is_now(kweaver: Rig) -> None:
+    schedule_id = await made(kweaver, cron_expression="?  9 * * *")
+    assert (await shown(kweaver, schedule_id))["cron_expression"] == "?  9 * * *"
+    zone = {"kind": "cron", "expression": "* 9 * * *", "timezone": "Asia/Bangkok"}
+    await kweaver.client.patch(f"/api/v1/schedules/{schedule_id}", json={"trigger": zone})
+    told = (await shown(kweaver, schedule_id))["cron_expression"]
+    assert told == "CRON_TZ=Asia/Bangkok * 9 * * *"
+
+
+async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
+    paths = describe_api(kweaver.app)["paths"]
+    seed = "/knowledge-networks/{kn_id}/action-schedules"
+    ours = {path for path in paths if "action-schedules" in path}
+    assert {path for path in ours if not path.startswith(("/in/v1", seed))} == set()
+    asked = {each["name"] for each in paths[seed]["get"]["parameters"]}
+    assert {"kn_id", "branch", "name_pattern", "limit", "sort", "direction"} <= asked
+    schema = paths[seed]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "cron_expression" in schema["required"]
+    assert "/in/v1/knowledge-networks/{kn_id}/action-schedules/due" in ours
+
+
+# C3: not the zone of the server
+async def test_the_zone_is_that_of_the_owner_or_the_systems(kweaver: Rig) -> None:
+    await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
+    assert (await kweaver.doorway.preferences.of(Owner())).timezone == "Asia/Bangkok"
+    schedule_id = await made(kweaver, cron_expression="0 9 * * *", status="active")
+    assert (await stored(kweaver, schedule_id)).trigger.zone == "Asia/Bangkok"
+    assert (await shown(kweaver, schedule_id))["cron_expression"] == "0 9 * * *"

@@ -1,0 +1,51 @@
+"""Whatever is sent, the answer is never a 500, and a refusal changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chimes.errors import InvalidInput
+from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.kweaver.translate import cron
+from tests.web.compat.kweaver.asking import KN1, body
+from tests.web.rig import serving
+from tests.web.test_fuzz import anything, check
+
+FIELDS = [*body(), "unique_identities", "status"]
+
+
+async def sent(method: str, path: str, given: Any) -> None:
+    async with serving(doors=[kweaver_door]) as rig:
+        made = await rig.client.post(KN1, json=body())
+        target = path.replace("ID", made.json()["id"])
+        await check(rig, method, target, json.dumps(given))
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from([("POST", KN1), ("PUT", f"{KN1}/ID"), ("PUT", f"{KN1}/ID/status")]),
+    st.sampled_from(FIELDS),
+    anything,
+)
+def test_one_odd_value(route: tuple[str, str], field: str, value: object) -> None:
+    asyncio.run(sent(*route, body(**{field: value})))
+
+
+@settings(max_examples=100)
+@given(st.text(alphabet="0123456789*/?,-LW#@TZ=CRON_ MONJAN\tก", max_size=40))
+def test_an_expression_means_something_or_is_refused(text: str) -> None:
+    try:
+        found = cron(text, "UTC")
+    except InvalidInput:
+        with pytest.raises(InvalidInput) as refused:
+            cron(text, "UTC")
+        assert refused.value.code == "invalid_cron"
+        return
+    assert len(found.expression.split()) in (5, 6)
+    assert cron(found.expression, "UTC") == found

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chimes.config import Settings
+from chimes.services.access import OwnerQuotas
+from chimes.services.schedules import Limits
+from chimes.testing import SettableClock
+from chimes.web.compat.softnix.routes import softnix_door
+from tests.store_contract.stores import KINDS, Home, StoreKind
+from tests.web.rig import Rig, serving
+
+QUOTAS = OwnerQuotas(schedules=1000, active=None, keys_on=True)
+
+
+@pytest.fixture
+async def softnix() -> AsyncIterator[Rig]:
+    """Open mode, memory store."""
+    async with serving(doors=[softnix_door]) as rig:
+        yield rig
+
+
+@pytest.fixture(params=KINDS, ids=lambda kind: kind.name)
+async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    kind: StoreKind = request.param
+    clock = SettableClock()
+    home = Home(kind, tmp_path, clock)
+    store = await home.open()
+    try:
+        async with serving(store, clock, doors=[softnix_door]) as rig:
+            yield rig
+    finally:
+        await home.close()
+
+
+@pytest.fixture
+async def with_keys() -> AsyncIterator[Rig]:
+    """Keys are on, with the quotas that go with them."""
+    settings = Settings(requests_per_second=1000)
+    async with serving(
+        doors=[softnix_door],
+        fixed_keys=["root"],
+        settings=settings,
+        limits=lambda: Limits(quotas=QUOTAS),
+    ) as rig:
+        yield rig
+
+
+@pytest.fixture
+def without_keys() -> Callable[[int | None], Any]:
+    """A server in open mode, with the number of active schedules that was configured."""
+
+    def started(active: int | None) -> Any:
+        quotas = replace(QUOTAS, active=active, keys_on=False)
+        return serving(doors=[softnix_door], limits=lambda: Limits(quotas=quotas))
+
+    return started

@@ -1,0 +1,60 @@
+"""Any input is answered with a `detail`, never with a 500."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.tables import each_row
+from tests.web.rig import Rig
+
+FIELDS = (
+    *("task", "task_prompt", "schedule_type", "run_at", "cron_expr", "timezone", "enabled"),
+    *("owner_type", "owner_id", "delivery_channel", "delivery_target", "text"),
+    *("id", "next_run_at", "deleted_at"),
+)
+ODD: tuple[Any, ...] = (
+    *(None, True, 5, -1.5, 10**30, [], {}, ["x"], {"x": 1}, "", " ", "x", "\u202ex", "\x07"),
+    *("a\u0301" * 50, "0 0 31 2 *", "9999-12-31T23:59:59", "0001-01-01T00:00:00", "../etc"),
+    "x" * 60_000,
+)  # fmt: skip
+GOOD = {
+    "/schedules": {"task": "x", "schedule_type": "cron", "cron_expr": "0 9 * * *"},
+    "/schedules/parse": {"text": "every day at 9am x"},
+    "/schedules/from-text": {"text": "every day at 9am x"},
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+async def test_odd_values(softnix: Rig, field: str) -> None:
+    item = (await softnix.client.post("/schedules", json=GOOD["/schedules"])).json()["item"]
+    for odd in ODD:
+        answers = [
+            await softnix.client.post(path, json=good | {field: odd}) for path, good in GOOD.items()
+        ]
+        answers.append(await softnix.client.patch(f"/schedules/{item['id']}", json={field: odd}))
+        for answer in answers:
+            assert answer.status_code in (200, 400), (field, str(odd)[:50], answer.text)
+            if answer.status_code == 400:
+                assert {"detail"} <= set(answer.json()) <= {"detail", "clarification"}
+        listed = await softnix.client.get("/schedules", params={field: str(odd)[:1000]})
+        assert listed.status_code in (200, 400)
+
+
+@pytest.mark.parametrize("field", ["owner_id", "delivery_target"])
+@pytest.mark.parametrize("odd", ["x" * 201, "\u202ex", "a\x07"])
+async def test_ids_in_the_body_are_short_and_plain(softnix: Rig, field: str, odd: str) -> None:
+    body = GOOD["/schedules"] | {field: odd}
+    answer = await softnix.client.post("/schedules", json=body)
+    assert answer.status_code == 400
+    assert await softnix.snapshot() == []
+
+
+@each_row(
+    "path", ["/schedules/%00", "/schedules/" + "x" * 3000, "/schedules/..%2f", "/schedules/a/b/c"]
+)
+async def test_odd_ids(on_any_store: Rig, path: str) -> None:
+    answer = await on_any_store.client.get(path)
+    assert answer.status_code == 404
+    assert set(answer.json()) == {"detail"}

@@ -1,0 +1,366 @@
+"""Pictures: well-formed, escaped, without styles, with their table (UX 2.4, D.1 rows 6 to 8)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from xml.etree import ElementTree
+
+import pytest
+from markupsafe import Markup
+
+from chimes.model.run import RunStatus
+from chimes.web.dashboard.charts.histogram import (
+    Bar,
+    HeatCell,
+    HeatWords,
+    HistogramWords,
+    corner,
+    heat_map,
+    histogram,
+    shade,
+)
+from chimes.web.dashboard.charts.sparkline import (
+    MOST_CELLS,
+    MOST_POINTS,
+    Result,
+    buckets,
+    result_strip,
+    sparkline,
+    thinned,
+)
+from chimes.web.dashboard.charts.svg import Chart, element, table
+from chimes.web.dashboard.charts.timeline import (
+    Fire,
+    Lane,
+    TimelineWords,
+    clusters,
+    overlaps_of,
+    timeline,
+)
+from chimes.web.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
+
+START = datetime(2026, 11, 16, 6, tzinfo=UTC)
+HOSTILE = "<img src=x onerror=alert(1)>\"'</svg>"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def checked(chart: Chart) -> ElementTree.Element:
+    """As XML, if all that holds for every picture holds for this one."""
+    assert "style=" not in chart.svg
+    assert "<img" not in chart.svg + chart.table
+    root = ElementTree.fromstring(str(chart.svg))
+    assert root.get("role") in ("img", "group")
+    title, description = root.findall("title")[0], root.findall("desc")[0]
+    assert title.text
+    assert description.text
+    assert root.get("aria-labelledby") == title.get("id")
+    assert root.get("aria-describedby") == description.get("id")
+    ElementTree.fromstring(str(chart.table))
+    return root
+
+
+def marks(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
+    return [each for each in root.iter() if kind in (each.get("class") or "").split()]
+
+
+def words_of_timeline() -> TimelineWords:
+    def mark(name: str, fires: Sequence[Fire]) -> str:
+        return f"{name} ×{len(fires)}"
+
+    return TimelineWords(
+        title=HOSTILE,
+        description="what comes",
+        lane="Schedule",
+        when="When",
+        status="Result",
+        now="now",
+        change="clocks change",
+        mark=mark,
+        clock=lambda at: f"{at:%H:%M}",
+        moment=lambda at: f"{at:%H:%M} UTC",
+        state=lambda status: "planned" if status is None else status.value,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Daily billing report", "Daily billing report"),
+        ("Daily billing report for all of them", "Daily billing report for a…"),
+        ("WWWWWWWWWWWWWWWWWWWW", "WWWWWWWWWWWW…"),
+        ("iiiiiiiiiiiiiiiiiiiiiiiiii", "iiiiiiiiiiiiiiiiiiiiiiiiii"),
+        # Marks above and below take no room, and stay with their letter.
+        ("สรุปผลการทำงานของระบบ", "สรุปผลการทำงานของระบบ"),
+        ("กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้", "กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้กุ้"),
+        ("กกกกกกกกกกกกกกกกกกกกกกก", "กกกกกกกกกกกกกกกกกก…"),
+        # A vowel that is written before its letter does not stay without it.
+        ("กกกกกกกกกกกกกกกกกกเกกกกก", "กกกกกกกกกกกกกกกกกก…"),
+        ("每天早上九点给所有客户发送账单报告", "每天早上九点给所有客户发…"),
+    ],
+)
+def test_a_name_keeps_its_dots_within_its_column(name: str, shown: str) -> None:
+    lanes = [Lane(name=name, fires=[Fire(at=START)])]
+    end = START + timedelta(hours=24)
+    words = words_of_timeline()
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    assert f">{shown}<title>{name}</title>" in str(chart.names)
+
+
+def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> None:
+    hour = timedelta(hours=1)
+    lanes = [
+        Lane(
+            name=HOSTILE,
+            address="/ui/schedules/x",
+            fires=[
+                Fire(at=START + hour, length=timedelta(minutes=30), status=RunStatus.FAILED),
+                Fire(at=START + 9 * hour, length=timedelta(minutes=45)),
+                Fire(at=START + 20 * hour),
+            ],
+        ),
+        Lane(name="often", fires=[Fire(at=START + timedelta(minutes=m)) for m in range(12)]),
+        Lane(
+            name="too long",
+            fires=[Fire(at=START + each * hour, length=2 * hour) for each in (12, 13)],
+        ),
+    ]
+    chart = timeline(
+        lanes,
+        start=START,
+        end=START + 24 * hour,
+        now=START + 3 * hour,
+        ticks=[START + 6 * hour, START + 12 * hour],
+        changes=[START + 15 * hour],
+        words=words_of_timeline(),
+    )
+    root = checked(chart)
+    assert len(marks(root, "now")) == 1
+    assert len(marks(root, "dst")) == 1
+    assert len(marks(root, "overlap")) == 1
+    assert len(marks(root, "s-failed")) == 1
+    # What has been is faded: one failed, and the twelve.
+    assert len(marks(root, "past")) == 2
+    assert any(each.text == "×12" for each in root.iter("text"))
+    assert str(chart.table).count("<tr>") == 1 + 3 + 12 + 2
+
+
+def test_one_failure_does_not_colour_what_is_planned() -> None:
+    minute = timedelta(minutes=1)
+    failed = Fire(at=START, status=RunStatus.FAILED)
+    planned = [Fire(at=START + n * minute) for n in range(1, 30)]
+    found = clusters([failed, *planned], START, START + timedelta(days=7))
+    assert [len(each.fires) for each in found] == [1, 29]
+
+
+def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
+    day = timedelta(days=1)
+    end = START + 7 * day
+    ticks = [START + timedelta(minutes=1), START + 3 * day, end - timedelta(minutes=1)]
+    lanes = [Lane(name="daily", fires=[])]
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, words=words_of_timeline())
+    root = checked(chart)
+    first, middle, last = [each for each in root.iter("text") if each.get("y") == "16"]
+    width = str(root.get("viewBox")).split()[2]
+    assert (first.get("x"), first.get("class")) == ("0", None)
+    assert middle.get("class") == "middle"
+    assert (last.get("x"), last.get("class")) == (width, "end")
+
+
+def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
+    minute = timedelta(minutes=1)
+
+    def lane(name: str, *bars: tuple[int, int]) -> Lane:
+        fires = [Fire(at=START + at * minute, length=length * minute) for at, length in bars]
+        return Lane(name=name, fires=fires)
+
+    lanes = [
+        # Its own two overlap each other, which is no matter of other lanes.
+        lane("a", (0, 60), (30, 60), (200, 10)),
+        lane("b", (80, 20), (210, 10)),
+        lane("c", (85, 60)),
+        lane("dots", (85, 0)),
+    ]
+    end = START + timedelta(hours=24)
+    (found,) = overlaps_of(lanes, START, end)
+    assert (found.start, found.end) == (START + 80 * minute, START + 100 * minute)
+    assert found.names == ("a", "b", "c")
+    # As far as the picture goes.
+    (cut,) = overlaps_of(lanes, START + 90 * minute, START + 95 * minute)
+    assert (cut.start, cut.end) == (START + 90 * minute, START + 95 * minute)
+    words = replace(words_of_timeline(), meanwhile="Meanwhile", together=lambda each: HOSTILE)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    root = checked(chart)
+    (band,) = marks(root, "together")
+    assert band.findtext("title") == HOSTILE
+    rows = ElementTree.fromstring(str(chart.table)).findall("tbody/tr")
+    assert [[cell.text for cell in row][1::2] for row in rows][:3] == [
+        ["a", None],
+        ["a", "b, c"],
+        ["b", "a, c"],
+    ]
+
+
+def test_names_stand_beside_the_picture_and_are_as_high() -> None:
+    words = words_of_timeline()
+    lanes = [Lane(name=HOSTILE, fires=[Fire(at=START)], address="/ui/schedules/x")]
+    end = START + timedelta(hours=24)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    names = ElementTree.fromstring(str(chart.names))
+    assert names.get("height") == checked(chart).get("height")
+    assert [each.get("href") for each in names.iter("a")] == ["/ui/schedules/x"]
+    assert "<img" not in str(chart.names)
+    assert not list(checked(chart).iter("a"))
+
+
+@pytest.mark.parametrize(("count", "failed", "side"), [(100, 1, 6), (2, 1, 14), (3, 3, 22)])
+def test_a_corner_is_larger_the_more_have_failed(count: int, failed: int, side: int) -> None:
+    assert corner(HeatCell(count=count, failed=failed)) == side
+
+
+def test_fires_outside_the_window_are_left_out() -> None:
+    end = START + timedelta(hours=24)
+    found = clusters([Fire(at=START - timedelta(1)), Fire(at=end), Fire(at=START)], START, end)
+    assert [each.fires for each in found] == [(Fire(at=START),)]
+
+
+def test_what_fires_all_the_time_is_a_row_of_numbers_and_bars_stay_apart() -> None:
+    end = START + timedelta(hours=24)
+    often = clusters([Fire(at=START + timedelta(minutes=m)) for m in range(1440)], START, end)
+    assert 20 <= len(often) <= 30
+    assert sum(len(each.fires) for each in often) == 1440
+    half = timedelta(minutes=10)
+    bars = [Fire(at=START + timedelta(minutes=20 * n), length=half) for n in range(4)]
+    assert len(clusters(bars, START, end)) == 4
+
+
+def test_a_long_bar_ends_with_the_picture() -> None:
+    end = START + timedelta(hours=24)
+    (found,) = clusters([Fire(at=end - timedelta(hours=1), length=timedelta(days=9))], START, end)
+    assert round(found.x + found.width, 3) == 780
+
+
+def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
+    cells = [[HeatCell() for _ in range(24)] for _ in range(7)]
+    cells[0][9] = HeatCell(count=100, failed=1, address="/ui/runs?q=x")
+    cells[1][3] = HeatCell(count=10, failed=2)
+    names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", HOSTILE]
+    words = HeatWords(
+        title="Runs by hour",
+        description="in Asia/Tokyo",
+        rows=names,
+        day="Day",
+        hour="Hour",
+        runs="Runs",
+        failed="Failed",
+        cell=lambda name, hour, cell: f"{name} {hour:02d}: {cell.count}",
+    )
+    chart = heat_map(cells, words)
+    root = checked(chart)
+    assert sum(len(marks(root, f"h{step}")) for step in range(5)) == 168
+    assert len(marks(root, "h4")) == 1
+    assert len(marks(root, "corner")) == 2
+    assert [each.get("href") for each in root.iter("a")] == ["/ui/runs?q=x"]
+    assert str(chart.table).count("<tr>") == 3
+
+
+def test_shades_go_from_nothing_to_the_fullest() -> None:
+    assert [shade(count, 100) for count in (0, 1, 30, 60, 100)] == [0, 1, 2, 3, 4]
+    assert shade(1, 1) == 1
+
+
+def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
+    done = RunStatus.SUCCEEDED
+    results = [Result(status=done, label=f"{n}", when=f"at {n}", ended="done") for n in range(40)]
+    last = Result(status=RunStatus.FAILED, label=HOSTILE, when="at 40", ended=HOSTILE)
+    results.append(last)
+    chart = result_strip(results, title="Results", heads=("Run", "Result"))
+    root = checked(chart)
+    assert len(list(root.iter("rect"))) == MOST_CELLS
+    assert len(marks(root, "s-failed")) == 1
+    cells = [each.text for each in ElementTree.fromstring(str(chart.table)).iter("td")]
+    assert cells[:4] == ["at 40", HOSTILE, "at 39", "done"], "the newest first"
+    assert len(cells) == 2 * MOST_CELLS
+    states = [RunStatus.SUCCEEDED] * 299 + [RunStatus.TIMEOUT]
+    found = buckets(states)
+    assert len(found) == MOST_CELLS
+    assert found[-1] == (RunStatus.TIMEOUT, 10)
+    assert sum(count for _, count in found) == 300
+
+
+def test_a_sparkline_has_at_most_fifty_points() -> None:
+    values = [float(n % 7) for n in range(1000)]
+    chart = sparkline(values, title="Durations", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    root = checked(chart)
+    (line,) = marks(root, "line")
+    short = sparkline([1.0, 3.0], title="t", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    cells = [each.text for each in ElementTree.fromstring(str(short.table)).iter("td")]
+    assert cells == ["1", "3.0 s", "2", "1.0 s"], "the newest first"
+    assert len((line.get("points") or "").split()) == MOST_POINTS
+    assert len(thinned([1.0, 2.0])) == 2
+    nothing = sparkline([], title="Durations", say_span=str, heads=("#", "Time"))
+    assert nothing.svg == Markup("")
+
+
+def test_a_histogram_stacks_and_links() -> None:
+    bars = [
+        Bar(
+            start=START + timedelta(hours=n),
+            end=START + timedelta(hours=n + 1),
+            counts={RunStatus.SUCCEEDED: 1000, RunStatus.FAILED: 1} if n == 2 else {},
+            address=f"/ui/runs?n={n}&x={HOSTILE}",
+        )
+        for n in range(24)
+    ]
+    words = HistogramWords(
+        title="Runs",
+        description="by hour",
+        when="When",
+        state=lambda status: status.value,
+        total="All",
+        bar=lambda bar: f"{bar.start:%H:%M}: {bar.total}",
+        clock=lambda at: f"{at:%H:%M}",
+        moment=lambda at: f"{at:%H:%M} UTC",
+        number=lambda value: f"{value:,}",
+    )
+    chart = histogram(bars, words)
+    root = checked(chart)
+    # One among a thousand is still to be seen.
+    assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
+    assert len(list(root.iter("a"))) == 1
+    assert str(chart.table).count("<tr>") == 2
+    words_below = [each for each in root.iter("text") if ":" in (each.text or "")]
+    assert words_below[0].get("class") is None
+    narrow = histogram([*bars, *bars, bars[0]], words)
+    *_, last = [each for each in checked(narrow).iter("text") if ":" in (each.text or "")]
+    assert last.get("class") == "end", "it would be cut at the right edge"
+
+
+def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
+    second = timedelta(seconds=1)
+    stretches = [
+        Stretch(name="queued", start=START, end=START + second),
+        Stretch(name=HOSTILE, start=START + second, end=START + 4 * second, depth=1,
+                status=RunStatus.SUCCEEDED, address="/ui/runs/x"),
+    ]  # fmt: skip
+    words = WaterfallWords(
+        title="What happened",
+        description="in order",
+        what="What",
+        start="Start",
+        length="Time",
+        moment=lambda at: f"{at:%H:%M:%S} UTC",
+        span=lambda length: f"{length.total_seconds()} s",
+    )
+    root = checked(waterfall(stretches, words))
+    (wait,), (run,) = marks(root, "wait"), marks(root, "s-succeeded")
+    assert float(run.get("width") or 0) == 3 * float(wait.get("width") or 0)
+    checked(waterfall([], words))
+
+
+def test_what_is_put_into_a_picture_is_escaped() -> None:
+    assert element("text", HOSTILE, title=HOSTILE).count("<img") == 0
+    assert str(table("c", ["h"], [[HOSTILE]])).count("<img") == 0
+    assert re.search(r"class=\"a b\"", element("g", class_="a b"))

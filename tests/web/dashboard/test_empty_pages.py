@@ -1,0 +1,95 @@
+"""UX D.1 row 19: on every page an empty state and an error say what is so and the next step."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chimes.errors import StoreUnavailable
+from chimes.store.memory import MemoryStore
+from chimes.testing import SettableClock
+from tests.web.dashboard.browsing import browsing
+
+#: The page, what it says when there is nothing, and where it leads to or what to type.
+EMPTY = (
+    ("/ui/", "Pick a template", "/ui/schedules/new"),
+    ("/ui/schedules", "No schedules yet", "chimes add"),
+    ("/ui/schedules?q=enabled:no", "enabled:no", "Clear"),
+    ("/ui/schedules?view=month", "No schedules yet", "chimes add"),
+    ("/ui/schedules?view=month&q=label:nobody", "No schedule matches", "Clear"),
+    ("/ui/schedules/new", "Or start from a template", "preset"),
+    ("/ui/runs", "No runs", "7"),
+    ("/ui/inbox", "Nothing yet", "/ui/telegram"),
+    ("/ui/system", "No node is alive", "chimes serve"),
+    ("/ui/system/audit", "Nothing has been done yet", "/ui/schedules/new"),
+    ("/ui/system/audit?verb=x", "No entry matches", "/ui/system/audit"),
+    ("/ui/system/settings?q=nothing-of-the-kind", "No setting matches", "chimes config show"),
+)
+#: What is not there, on the two pages of one object; and what is not there at all.
+MISSING = ("/ui/schedules/nobody", "/ui/runs/nobody", "/ui/inbox?item=nobody", "/ui/nothing")
+PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/x", "/ui/schedules/new", "/ui/runs", "/ui/runs/x",
+         "/ui/inbox", "/ui/system")  # fmt: skip
+
+
+@pytest.mark.parametrize(("path", "title", "step"), EMPTY, ids=[each[0] for each in EMPTY])
+async def test_an_empty_page_says_what_it_is_for_and_the_next_step(
+    path: str, title: str, step: str
+) -> None:
+    async with browsing() as browser:
+        answer = await browser.get(path)
+        assert answer.status_code == 200
+        main = answer.text.partition("<main")[2]
+        assert title in main
+        assert step in main
+
+
+async def test_a_schedule_without_runs_says_when_the_first_comes() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="new")
+        page = (await browser.get(f"/ui/schedules/{made['id']}")).text
+        assert "First fire" in page
+        assert f"/ui/schedules/{made['id']}/run" in page
+
+
+@pytest.mark.parametrize("path", MISSING)
+async def test_what_is_not_there_is_said_with_a_way_back(path: str) -> None:
+    async with browsing() as browser:
+        answer = await browser.get(path)
+        if answer.status_code == 200:
+            # A list with a wish that nothing fulfils is still that list.
+            assert path.startswith("/ui/inbox")
+            return
+        assert answer.status_code == 404
+        assert 'href="/ui/"' in answer.text
+        request = answer.headers["x-request-id"]
+        assert re.search(rf"data-copy=\"Chimes 1\.2\.3 404 [a-z_]+ {request}\"", answer.text)
+
+
+class Away(MemoryStore):
+    """A store that stops answering."""
+
+    away = False
+
+    def __getattribute__(self, name: str) -> object:
+        found = super().__getattribute__(name)
+        if name.startswith("_") or name in ("away", "changes", "wake") or not self.away:
+            return found
+        raise StoreUnavailable("the disk is gone")
+
+
+@pytest.mark.parametrize("path", PAGES)
+async def test_a_store_that_is_away_is_a_page_with_a_next_step(path: str) -> None:
+    clock = SettableClock()
+    store = Away(clock)
+    async with browsing(store=store, clock=clock) as browser:
+        store.away = True
+        answer = await browser.get(path)
+        assert answer.status_code == 503
+        assert "<main" in answer.text
+        assert 'href="/ui/"' in answer.text
+        assert answer.headers["x-request-id"] in answer.text
+        part = await browser.get(path, **{"HX-Request": "true"})
+        assert part.status_code == 503
+        assert part.headers["hx-retarget"] == "#toasts"
+        assert "<html" not in part.text

@@ -1,0 +1,96 @@
+"""One grammar for the box, the URL and the chips (UX A.0, D.3 row 7)."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chimes.model.access import Actor, Owner, OwnerType
+from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
+from chimes.model.run import Origin, RunStatus
+from chimes.web.dashboard.core.filters import (
+    RUN_NAMES,
+    SCHEDULE_NAMES,
+    Chip,
+    Filter,
+    read_filter,
+    run_filter,
+    schedule_filter,
+)
+
+NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
+ANNA = Actor(owner=Owner(type=OwnerType.USER, id="anna"))
+
+
+def test_the_example_of_the_page_is_understood() -> None:
+    text = "label:billing=eu kind:http owner:me status:paused next:<1h nightly"
+    found = schedule_filter(
+        read_filter(text, SCHEDULE_NAMES), ANNA, ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT)
+    )
+    assert found.query == ScheduleQuery(
+        owner=ANNA.owner,
+        text="nightly",
+        enabled=False,
+        kind="http",
+        label="billing",
+        label_value="eu",
+        sort=ScheduleSort.NEXT_RUN_AT,
+    )
+    assert found.next_within == timedelta(hours=1)
+    assert found.filter.wrong == ()
+    assert found.filter.text == text
+
+
+def test_runs_are_asked_for_by_several_states_and_since_when() -> None:
+    text = "status:failed status:timeout origin:manual node:n1 schedule:abc since:24h boom"
+    found = run_filter(read_filter(text, RUN_NAMES), ANNA, NOW)
+    assert found.query == RunQuery(
+        statuses=(RunStatus.FAILED, RunStatus.TIMEOUT),
+        origin=Origin.MANUAL,
+        holder=found.query.holder,
+        schedule_id=found.query.schedule_id,
+        since=NOW - timedelta(hours=24),
+    )
+    assert (found.query.holder, found.query.schedule_id) == ("n1", "abc")
+    assert found.text == "boom"
+
+
+@pytest.mark.parametrize(
+    "text", ["status:purple", "origin:moon", "owner:anna", "since:soon", "status:"]
+)
+def test_what_is_not_understood_is_said_and_hides_nothing(text: str) -> None:
+    found = run_filter(read_filter(text, RUN_NAMES), ANNA, NOW)
+    if text == "status:":
+        # A name without a value is a word like any other.
+        assert found.text == "status:"
+        return
+    assert found.query == RunQuery()
+    assert found.filter.wrong[0].startswith(text)
+
+
+def test_words_with_blanks_and_colons_are_quoted() -> None:
+    found = read_filter('label:"big one" "a b" http://x', SCHEDULE_NAMES)
+    assert found.chips == (Chip("label", "big one"), Chip("", "a b"), Chip("", "http://x"))
+    assert read_filter(found.text, SCHEDULE_NAMES) == found
+
+
+def test_chips_are_taken_away_and_replaced_in_the_address() -> None:
+    found = read_filter("status:failed label:x", (*RUN_NAMES, "label"))
+    assert found.without(Chip("status", "failed")).address("/ui/runs") == "/ui/runs?q=label%3Ax"
+    assert found.with_chip(Chip("status", "missed")).text == "label:x status:missed"
+    assert Filter().address("/ui/runs") == "/ui/runs"
+    address = found.address("/ui/runs", sort="name")
+    assert parse_qs(urlsplit(address).query) == {"q": [found.text], "sort": ["name"]}
+
+
+@given(st.text(max_size=600))
+def test_any_text_is_a_filter_that_reads_back_the_same(text: str) -> None:
+    found = read_filter(text, SCHEDULE_NAMES)
+    schedule_filter(found, ANNA)
+    again = read_filter(found.text, SCHEDULE_NAMES)
+    if len(found.text) <= 500 and '"' not in text:
+        assert again.chips == found.chips

@@ -1,0 +1,63 @@
+"""JSON as a tree: bounded, complete within its bounds, harmless."""
+
+from __future__ import annotations
+
+from chimes.web.dashboard.run.views import (
+    DEEPEST,
+    LONGEST_TEXT,
+    MOST_BESIDE,
+    MOST_NODES,
+    Branch,
+    tree_of,
+)
+
+
+def leaves(branch: Branch) -> int:
+    return 1 + sum(leaves(each) for each in branch.children)
+
+
+def test_every_kind_is_shown_as_what_it_is() -> None:
+    tree = tree_of({"a": [1, 2.5, True, False, None, "x"], "b": {}, "c": object})
+    listed, empty, other = tree.children
+    assert (tree.kind, tree.size, tree.name) == ("object", 3, None)
+    assert [(each.name, each.kind, each.text) for each in listed.children] == [
+        ("0", "number", "1"),
+        ("1", "number", "2.5"),
+        ("2", "word", "true"),
+        ("3", "word", "false"),
+        ("4", "word", "null"),
+        ("5", "text", "x"),
+    ]
+    assert (empty.kind, empty.size, empty.left_out) == ("object", 0, 0)
+    assert other.kind == "text"
+    assert tree.open
+    assert listed.open
+
+
+def test_what_hides_or_turns_is_made_visible() -> None:
+    # S47
+    (branch,) = tree_of({"a\u202eb": "c\x00d"}).children
+    assert branch.name == "a⟨U+202E⟩b"
+    assert branch.text == "c⟨U+0000⟩d"
+
+
+def test_big_values_are_cut_and_say_so() -> None:
+    (long,) = tree_of(["x" * (LONGEST_TEXT + 5)]).children
+    assert (len(long.text), long.cut, long.size) == (LONGEST_TEXT, True, LONGEST_TEXT + 5)
+    wide = tree_of(list(range(MOST_BESIDE + 7)))
+    assert (len(wide.children), wide.left_out) == (MOST_BESIDE, 7)
+    assert not tree_of([list(range(100))]).children[0].open
+    huge = tree_of([[[0] * 100] * 100] * 100)
+    assert leaves(huge) <= MOST_NODES + 1
+    assert huge.children[-1].left_out or huge.left_out
+
+
+def test_however_deep_it_is_it_ends() -> None:
+    value: object = 1
+    for _ in range(100_000):
+        value = [value]
+    depth, branch = 0, tree_of(value)
+    while branch.children:
+        depth, branch = depth + 1, branch.children[0]
+    assert depth == DEEPEST
+    assert branch.left_out == 1

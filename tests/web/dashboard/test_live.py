@@ -1,0 +1,267 @@
+"""The stream of signals: what it says, to whom, where it is taken up again (UX A.0, S06, S11)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from chimes.errors import StoreUnavailable
+from chimes.model.access import Actor, Owner, OwnerType, Role
+from chimes.testing import SettableClock
+from chimes.web.context import Doorway
+from chimes.web.dashboard.core import live as live_module
+from chimes.web.dashboard.core.live import TOPICS, Live, Seen, Watch, seen_from
+from tests.builders import NOW, SECOND, a_verdict
+from tests.store_contract.scenes import running_run
+from tests.store_contract.stores import KINDS, Home, StoreKind
+from tests.web.dashboard.browsing import browsing
+from tests.web.rig import Rig, serving
+
+ANNA = Owner(type=OwnerType.USER, id="anna")
+FIRST = Seen(("00000000",) * len(TOPICS))
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at the store all the time, by a clock that the test moves."""
+    monkeypatch.setattr(live_module, "LOOK_AT_MOST", 0.0)
+    monkeypatch.setattr(live_module, "LOOK_EVERY", 0.0)
+
+
+async def always() -> bool:
+    return True
+
+
+@asynccontextmanager
+async def listening(
+    rig: Rig, actor: Actor | None = None, known: Seen | None = None
+) -> AsyncIterator[AsyncIterator[str]]:
+    stream = Live(rig.doorway).signals(actor or Actor(), known, always)
+    assert await anext(stream) == "retry: 1000\n\n"
+    try:
+        yield stream
+    finally:
+        await stream.aclose()  # type: ignore[attr-defined]
+
+
+async def next_event(stream: AsyncIterator[str]) -> tuple[str, str]:
+    async with asyncio.timeout(10):
+        text = await anext(stream)
+    fields = dict(line.split(": ", 1) for line in text.strip().splitlines())
+    return fields["event"], fields["id"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+async def test_a_change_is_heard_on_every_store(kind: StoreKind, tmp_path: Path) -> None:
+    clock = SettableClock()
+    home = Home(kind, tmp_path, clock)
+    store = await home.open()
+    try:
+        async with serving(store, clock) as rig:
+            watch = Watch(rig.doorway, Actor())
+            empty = await watch.look()
+            made = await rig.create()
+            after = await watch.look()
+            assert "schedules" in after.changed_since(empty)
+            assert "runs" not in after.changed_since(empty)
+            await rig.client.post(f"/api/v1/schedules/{made['id']}/run")
+            assert "runs" in (await watch.look()).changed_since(after)
+    finally:
+        await home.close()
+
+
+async def test_who_comes_back_hears_of_what_it_missed_and_of_nothing_else() -> None:
+    async with serving() as rig:
+        async with listening(rig) as stream:
+            assert (await next_event(stream))[0] == "beat"
+            await rig.create()
+            kind, position = await next_event(stream)
+            assert kind == "schedules.changed"
+        # To another node: the id says what was seen.
+        async with listening(rig, known=seen_from(position)) as stream:
+            assert await next_event(stream) == ("beat", position)
+        await rig.create(name="another")
+        async with listening(rig, known=seen_from(position)) as stream:
+            assert (await next_event(stream))[0] == "schedules.changed"
+
+
+async def test_an_owner_hears_nothing_of_others() -> None:
+    # S06
+    async with serving() as rig:
+        anna = Watch(rig.doorway, Actor(owner=ANNA, role=Role.MEMBER))
+        before = await anna.look()
+        await rig.create()
+        assert await anna.look() == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "x", "1.2.3.4", "00000000.00000000.00000000", "0000000\n.00000000.00000000.00000000"],
+)
+def test_a_position_that_is_none_of_ours_is_no_position(text: str) -> None:
+    assert seen_from(text) is None
+    assert seen_from(FIRST.id) == FIRST
+
+
+async def test_a_stream_ends_with_its_session() -> None:
+    # S11
+    async with serving() as rig:
+        welcome = True
+
+        async def still() -> bool:
+            return welcome
+
+        stream = Live(rig.doorway).signals(Actor(), None, still)
+        await anext(stream)
+        assert (await next_event(stream))[0] == "beat"
+        welcome = False
+        rig.clock.advance(timedelta(seconds=11))
+        with pytest.raises(StopAsyncIteration):
+            async with asyncio.timeout(10):
+                await anext(stream)
+
+
+async def test_a_node_that_drains_lets_its_listeners_go() -> None:
+    state = ""
+    async with serving(not_ready=lambda: state) as rig, listening(rig) as stream:
+        await next_event(stream)
+        state = "draining"
+        with pytest.raises(StopAsyncIteration):
+            async with asyncio.timeout(10):
+                await anext(stream)
+
+
+async def test_all_listeners_of_the_same_rights_share_one_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(live_module, "LOOK_EVERY", 2.0)
+    async with serving() as rig:
+        asked = 0
+        real = rig.store.list_runs
+
+        async def counted(*arguments: object) -> object:
+            nonlocal asked
+            asked += 1
+            return await real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(rig.store, "list_runs", counted)
+        watch = Watch(rig.doorway, Actor())
+        await asyncio.gather(*(watch.look() for _ in range(50)))
+        assert asked == 2
+
+
+# --- from a page to its stream --------------------------------------------------------------------
+def carried(page: str) -> Seen:
+    (found,) = re.findall(r'<live-dot [^>]*data-after="([^"]*)"', page)
+    seen = seen_from(found)
+    assert seen is not None, found
+    return seen
+
+
+async def heard_first(rig: Rig, known: Seen) -> list[str]:
+    """What the stream of a page says before its first heartbeat."""
+    found = []
+    async with listening(rig, known=known) as stream:
+        while (event := (await next_event(stream))[0]) != "beat":
+            found.append(event)
+    return found
+
+
+async def test_what_ends_between_a_page_and_its_stream_is_told() -> None:
+    """UX A.0: it would stay under "Running now" until something else changes."""
+    async with browsing() as browser:
+        rig = browser.rig
+        await rig.create()
+        run = await running_run(rig.store)
+        page = (await browser.get("/ui/")).text
+        assert run.id in page
+        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        assert await heard_first(rig, carried(page)) == ["runs.changed"]
+
+
+@pytest.mark.parametrize("path", ["/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox", "/ui/system"])
+async def test_every_page_carries_what_was_seen_before_it(path: str) -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        page = (await browser.get(path)).text
+        assert await heard_first(browser.rig, carried(page)) == []
+        await browser.rig.create(name="another")
+        assert await heard_first(browser.rig, carried(page)) == ["schedules.changed"]
+        # Looked at a moment ago, and not again: it is told of what it shows already, at worst.
+        assert carried((await browser.get(path)).text) == carried(page)
+        browser.rig.clock.advance(timedelta(seconds=live_module.SEEN_WITHIN + 1))
+        again = carried((await browser.get(path)).text)
+        assert await heard_first(browser.rig, again) == []
+
+
+async def test_what_somebody_did_is_in_the_page_that_follows() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        own = f"/ui/schedules/{made['id']}"
+        asked = await browser.send(f"{own}/pause", on=own)
+        done = await browser.send(f"{own}/pause") if asked.status_code == 200 else asked
+        page = (await browser.follow(done)).text
+        assert await heard_first(browser.rig, carried(page)) == []
+
+
+async def test_a_form_that_comes_back_carries_it_too() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        before = carried((await browser.get("/ui/schedules/new")).text)
+        await browser.rig.create(name="another")
+        again = await browser.send("/ui/schedules/new", name="", cron="nonsense")
+        assert "<live-dot" in again.text, "it is a page, not a way to one"
+        assert carried(again.text) == before
+        assert await heard_first(browser.rig, before) == ["schedules.changed"]
+
+
+async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("gone for a moment")
+
+    async with browsing() as browser:
+        await browser.rig.create()
+        monkeypatch.setattr(browser.rig.store, "list_audit", away)
+        answer = await browser.get("/ui/schedules")
+        assert answer.status_code == 200
+        assert 'data-after=""' in answer.text
+
+
+async def test_a_run_that_came_and_went_while_nobody_looked_is_noticed() -> None:
+    async with serving() as rig:
+        live, actor = Live(rig.doorway), Actor()
+        before = seen_from(await live.seen_by(actor))
+        assert before is not None
+        run = await running_run(rig.store)
+        await rig.store.finish([a_verdict(run, NOW + SECOND)])
+        rig.clock.advance(timedelta(hours=1))
+        after = seen_from(await live.seen_by(actor))
+        assert after is not None
+        assert "runs" in after.changed_since(before)
+
+
+async def test_only_so_many_watches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_module, "MOST_WATCHES", 2)
+    async with serving() as rig:
+        live = Live(rig.doorway)
+        actors = [
+            Actor(owner=Owner(type=OwnerType.USER, id=name), role=Role.MEMBER) for name in "abc"
+        ]
+        looks: list[Actor] = []
+
+        class Noting(Watch):
+            def __init__(self, door: Doorway, actor: Actor) -> None:
+                looks.append(actor)
+                super().__init__(door, actor)
+
+        monkeypatch.setattr(live_module, "Watch", Noting)
+        first, second, third = actors
+        for actor in (first, second, first, third, first, second):
+            await live.seen_by(actor)
+        assert looks == [first, second, third, second], "the one not used for longest goes"

@@ -1,0 +1,191 @@
+"""The month of schedules: days of a zone, fires of the scheduler, bounds (UX A.2)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from chimes.model.run import RunStatus
+from chimes.model.schedule import Schedule, planned
+from chimes.services.slots import upcoming_fires
+from chimes.triggers import Cron, Every, Trigger
+from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.schedules import month as views_month
+from chimes.web.dashboard.schedules.month import (
+    MOST_SLOTS,
+    Planned,
+    day_from,
+    midnight,
+    month_from,
+    month_name,
+    planned_in,
+    span_of,
+    weekdays,
+    weeks_of,
+)
+from tests.builders import a_schedule
+from tests.web.dashboard.browsing import browsing
+from tests.web.dashboard.test_runs import ended
+
+MONTH = "/ui/schedules?view=month"
+NOW = datetime(2026, 11, 16, 9, 30, tzinfo=UTC)
+ZONES = ("UTC", "Asia/Bangkok", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo")
+
+
+def scheduled(trigger: Trigger, **given: Any) -> Schedule:
+    return planned(a_schedule(trigger=trigger, next_slot=None, **given), NOW)
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_the_days_of_a_year_follow_each_other_without_a_gap(zone: str) -> None:
+    first = date(2026, 1, 1)
+    moments = [midnight(first + timedelta(days=number), zone) for number in range(366)]
+    lengths = {after - before for before, after in pairwise(moments)}
+    assert timedelta(hours=24) in lengths
+    assert lengths <= {timedelta(minutes=each) for each in (23 * 60, 23.5 * 60, 1440, 1470, 1500)}
+    for number in range(12):
+        span = span_of(date(2026, number + 1, 1), zone)
+        assert span.end == span_of(views_month.following(span.first), zone).start
+
+
+@pytest.mark.parametrize("zone", ZONES)
+def test_fires_are_those_of_the_scheduler_each_on_its_day(zone: str) -> None:
+    span = span_of(date(2027, 3, 1), zone)
+    schedules = [
+        scheduled(Cron("30 2 * * *", timezone="America/New_York")),
+        scheduled(Cron("0 */6 * * *", timezone="Asia/Tokyo"), name="often"),
+        scheduled(Every("7h", anchor=NOW)),
+        scheduled(Every("24h", anchor=NOW, jitter="30m")),
+    ]
+    found = planned_in(schedules, span, zone)
+    assert found.left_out == 0
+    for schedule in schedules:
+        expected = [
+            each.at
+            for each in upcoming_fires([schedule], span.end, limit=5000)
+            if span.start <= each.at < span.end
+        ]
+        shown = [
+            at
+            for day in sorted(found.days)
+            for fires in found.days[day]
+            if fires.schedule == schedule
+            for at in fires.at
+        ]
+        assert shown == expected
+        assert not any(each.more for day in found.days.values() for each in day)
+    for day, fires in found.days.items():
+        start, end = midnight(day, zone), midnight(day + timedelta(days=1), zone)
+        assert all(start <= at < end for each in fires for at in each.at)
+
+
+def test_what_fires_all_the_time_is_counted_up_to_a_bound() -> None:
+    span = span_of(date(2026, 12, 1), "UTC")
+    (first, *_) = planned_in([scheduled(Every("1m", anchor=NOW))], span, "UTC").days.values()
+    assert [(len(each.at), each.more) for each in first] == [(100, True)]
+    exact = planned_in([scheduled(Every("15m", anchor=NOW))], span, "UTC")
+    assert {(len(each.at), each.more) for day in exact.days.values() for each in day} == {
+        (96, False)
+    }
+    assert len(exact.days) == 31
+
+
+def test_a_few_busy_ones_do_not_hide_the_others_and_there_is_an_end() -> None:
+    span = span_of(date(2026, 12, 1), "UTC")
+    busy = [scheduled(Every("1m", anchor=NOW)) for _ in range(20)]
+    daily = scheduled(Cron("0 9 * * *", timezone="UTC"))
+    found = planned_in([*busy, daily], span, "UTC")
+    assert found.left_out == 0
+    assert len([1 for fires in found.days.values() if fires[-1].schedule == daily]) == 31
+    slots = sum(len(each.at) for day in found.days.values() for each in day)
+    assert slots < MOST_SLOTS
+    crowd = planned_in(busy * 20, span, "UTC")
+    assert 0 < crowd.left_out < 400
+
+
+def test_only_as_many_as_are_left() -> None:
+    span = span_of(date(2026, 12, 1), "UTC")
+    few = scheduled(Cron("0 9 * * *", timezone="UTC", max_runs=20))
+    found = planned_in([few], span, "UTC")
+    assert sorted(found.days) == [date(2026, 12, day) for day in range(1, 7)]
+    never = scheduled(Every("1s", anchor=NOW, max_runs=10**9))
+    assert planned_in([never], span, "UTC") == Planned(left_out=1)
+    off = replace(few, next_run_at=None, next_slot=None)
+    assert planned_in([off], span, "UTC") == Planned()
+
+
+def test_weeks_begin_as_people_are_used_to() -> None:
+    for language, first in (("en", "Monday"), ("th", "วันอาทิตย์"), ("zh", "星期一")):
+        look = Look(language=language, zone="Asia/Bangkok")
+        assert weekdays(look)[0][1] == first
+        span = span_of(date(2026, 11, 1), "Asia/Bangkok")
+        weeks = weeks_of(span, Planned(), {}, look, "Asia/Bangkok", NOW)
+        assert {len(week) for week in weeks} == {7}
+        days = [day for week in weeks for day in week if day]
+        assert [day.date.day for day in days] == list(range(1, 31))
+        column = [day.date.weekday() for week in weeks if (day := week[0])]
+        assert set(column) == {6 if language == "th" else 0}
+        assert [day.date.day for day in days if day.today] == [16]
+        assert [day.date.day for day in days if day.over] == list(range(1, 16))
+
+
+def test_years_are_those_that_somebody_counts() -> None:
+    first = date(2026, 11, 1)
+    assert month_name(first, Look(language="th", era="be")) == "พฤศจิกายน 2569"
+    assert month_name(first, Look(language="th")) == "พฤศจิกายน 2026"
+    assert month_name(first, Look(language="zh")) == "2026年11月"
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("2027-02", date(2027, 2, 1)),
+        ("2027-2", date(2027, 2, 1)),
+        ("2026-13", date(2026, 12, 1)),
+        ("9999-12", date(2026, 12, 1)),
+        ("x", date(2026, 12, 1)),
+        ("٢٠٢٧-٠٢", date(2026, 12, 1)),
+    ],
+)
+def test_a_month_of_the_address(text: str, first: date) -> None:
+    now = datetime(2026, 11, 30, 20, tzinfo=UTC)
+    span = month_from(text, now, "Asia/Bangkok")
+    assert span.first == first, "in Bangkok it is December already"
+    assert day_from(f"{first:%Y-%m}-05", span) == first.replace(day=5)
+    assert day_from("2001-01-01", span) is None
+    assert day_from("nonsense", span) is None
+
+
+async def test_the_page_leads_from_day_to_day_and_month_to_month() -> None:
+    async with browsing() as browser:
+        now = browser.rig.clock.now()
+        for name in ("a", "b", "c", "d", "<b>e</b>"):
+            await browser.rig.create(name=name, labels={"x": None})
+        await browser.rig.create(name="other")
+        await browser.rig.store.load([ended(now - timedelta(hours=1), RunStatus.FAILED)])
+        page = (await browser.get(f"{MONTH}&q=label:x")).text
+        tomorrow = (now + timedelta(days=1)).date()
+        assert f"day={tomorrow:%Y-%m-%d}#day" in page
+        assert ">×5</span>" in page
+        assert "and 2 more" in page
+        assert "other" not in page.partition("calendar")[2].partition("</table>")[0]
+        assert "<b>e" not in page
+        assert "▶ 1" not in page, "runs are not counted by labels"
+        assert ">▶</span>" in page, "of days that are over"
+        counted = (await browser.get(MONTH)).text
+        assert "▶ 1" in counted
+        assert ">▶</span>" not in counted
+        assert counted.count(">▶ 0</span>") == now.day - 1, "all days before this one"
+        day = (await browser.get(f"{MONTH}&q=label:x&day={tomorrow:%Y-%m-%d}")).text
+        assert day.partition('id="day"')[2].count("data-open-row") == 5
+        following = views_month.following(now.date().replace(day=1))
+        assert f"month={following:%Y-%m}" in page
+        later = await browser.get(f"{MONTH}&month={following:%Y-%m}")
+        assert later.status_code == 200
+        assert "▶ 1" not in later.text
+        remembered = (await browser.get("/ui/schedules")).text
+        assert 'class="calendar"' in remembered

@@ -1,0 +1,83 @@
+"""Nobody is offered what they may not do, and refusals do not speak of keys that nobody has."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chimes.errors import NotAllowed
+from chimes.model.access import Role
+from chimes.model.listing import ScheduleQuery
+from chimes.web.dashboard.core.forms import refused_by
+from tests.web.dashboard.browsing import Browser, browsing
+from tests.web.dashboard.test_signing_in import PASSWORD, signed_in, with_user
+
+PAGES = ("/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox")
+NEW = "/ui/schedules/new"
+_TO_NEW = re.compile(rf'"{NEW}["?]')
+
+
+async def enter(browser: Browser, role: Role) -> None:
+    await with_user(browser, role)
+    await signed_in(browser, user="anna", password=PASSWORD)
+
+
+@pytest.mark.parametrize(
+    ("role", "creates", "sees_the_system"),
+    [
+        (Role.VIEWER, False, False),
+        (Role.MEMBER, True, False),
+        (Role.OPERATOR, False, True),
+        (Role.ADMIN, True, True),
+    ],
+)
+async def test_each_role_is_offered_what_it_may(
+    role: Role, creates: bool, sees_the_system: bool
+) -> None:
+    async with browsing() as browser:
+        await enter(browser, role)
+        pages = (*PAGES, "/ui/system/audit", "/ui/system/settings") if sees_the_system else PAGES
+        for path in pages:
+            page = await browser.get(path)
+            assert page.status_code == 200, path
+            # Top bar, rail, palette, list of keys, empty states.
+            assert bool(_TO_NEW.search(page.text)) is creates, path
+            assert ("New schedule" in page.text) is creates, path
+            assert ("/ui/system" in page.text) is sees_the_system, path
+            assert ("<kbd>g</kbd> <kbd>y</kbd>" in page.text) is sees_the_system, path
+            # Palette and tabs: who may not hand out access is not led to where one does.
+            assert ("/ui/system/access" in page.text) is (role is Role.ADMIN), path
+            assert ("/ui/schedules/import" in page.text) is creates, path
+        assert (await browser.get("/ui/system")).status_code == (200 if sees_the_system else 403)
+        wizard = await browser.get(NEW)
+        assert wizard.status_code == (200 if creates else 403)
+        assert ('id="wizard"' in wizard.text) is creates
+        assert ("You may not make schedules here" in wizard.text) is not creates
+
+
+async def test_who_signed_in_with_a_password_hears_nothing_of_keys() -> None:
+    async with browsing() as browser:
+        await enter(browser, Role.VIEWER)
+        refused = await browser.get("/ui/system")
+        assert refused.status_code == 403
+        assert "You may not do that" in refused.text
+        assert "This key" not in refused.text
+        part = await browser.get("/ui/system", **{"HX-Request": "true"})
+        assert "You may not do that" in part.text
+        await browser.get("/ui/")
+        csrf = browser.page.partition('name="csrf" value="')[2].partition('"')[0]
+        sent = await browser.post(
+            NEW,
+            {"csrf": csrf, "do": "save", "kind": "http", "url": "https://example.com/"}
+            | {"when": "cron", "expression": "0 9 * * *", "zone": "UTC", "verify_tls": "on"},
+        )
+        assert sent.status_code in (403, 422)
+        assert "You may not do that" in sent.text
+        assert "This key" not in sent.text
+        assert not (await browser.rig.store.list_schedules(ScheduleQuery())).items
+
+
+def test_a_refusal_that_says_why_keeps_its_words() -> None:
+    assert refused_by(NotAllowed()).message == "You may not do that"
+    assert refused_by(NotAllowed("Only on Sundays")).message == "Only on Sundays"

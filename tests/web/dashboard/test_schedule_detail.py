@@ -1,0 +1,376 @@
+"""One schedule over ASGI: what it shows, what can be done, and why something did not run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from chimes.errors import InvalidInput
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.insights import result_of
+from chimes.model.run import Origin, Reason, Run, RunStatus
+from chimes.model.schedule import moved, passed, paused, planned
+from chimes.services.slots import Decision, FireLogEntry, FireLogPosition
+from chimes.testing import SettableClock
+from chimes.triggers import Cron, Every
+from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart, quantile
+from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.schedule.charts import MOST_COMING, marks_of, week
+from chimes.web.dashboard.schedule.fire_log import cursor_of, log_lines, position_in
+from chimes.web.dashboard.schedule.routes import next_fires, next_slots
+from tests.builders import NOW, a_run, a_schedule, an_entry
+from tests.web.dashboard.browsing import Browser, browsing
+
+TABS = (
+    "",
+    "/runs",
+    "/log",
+    "/definition",
+    "/deliveries",
+    "/copy",
+    "/next",
+    "/backfill",
+    "/preview",
+)
+NEW_YORK = "America/New_York"
+
+
+async def page_of(browser: Browser, **given: object) -> str:
+    return f"/ui/schedules/{(await browser.rig.create(**given))['id']}"
+
+
+@pytest.mark.parametrize("tab", TABS)
+async def test_every_part_answers(tab: str) -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, name="<b>x</b>", delivery=[{"channel": "inbox"}])
+        answer = await browser.get(page + tab)
+        assert answer.status_code == 200
+        assert "<b>x</b>" not in answer.text
+        assert "&lt;b&gt;x&lt;/b&gt;" in answer.text
+
+
+async def test_parts_come_alone_for_refreshing() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser)
+        facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
+        assert facts.strip().startswith("<dl")
+        assert "<time" in facts
+        for tab in ("", "/runs", "/log"):
+            part = (await browser.get(page + tab, **{"HX-Request": "true"})).text
+            assert "<html" not in part, tab
+            assert part.strip(), tab
+
+
+async def test_all_that_says_when_next_is_refreshed_together() -> None:
+    trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
+    async with browsing() as browser:
+        page = await page_of(browser, trigger=trigger)
+        said = "In your zone (UTC) the next one is "
+        assert (await browser.get(page)).text.count(said) == 1
+        facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
+        assert said in facts
+        assert "02:00 UTC" in facts.partition(said)[2]
+
+
+async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser)
+        first = _ended(NOW)
+        running = replace(first, schedule_id=ScheduleId(page.rpartition("/")[2]), attempts=(),
+                          status=RunStatus.RUNNING, finished_at=None)  # fmt: skip
+        await browser.rig.store.load([running])
+        shown = (await browser.get(page)).text
+        assert "last result" in shown
+        assert "How late runs began" not in shown
+        assert "How long runs took" not in shown
+        two = [_ended(NOW - timedelta(minutes=each), number=each) for each in (1, 2)]
+        await browser.rig.store.load(
+            [replace(each, schedule_id=running.schedule_id) for each in two]
+        )
+        shown = (await browser.get(page)).text
+        assert "How late runs began" in shown
+        assert "How long runs took" in shown
+
+
+def test_a_picture_says_that_what_comes_goes_on() -> None:
+    minutely = planned(a_schedule(trigger=Cron("* * * * *")), NOW)
+    hourly = planned(a_schedule(trigger=Cron("0 * * * *")), NOW)
+    for schedule, more in ((minutely, True), (hourly, False)):
+        marks = marks_of(schedule, [], (), None, NOW)
+        chart = week(schedule, marks, [], Look(), NOW)
+        assert ('class="rest"' in chart.svg) is more
+        coming = MOST_COMING if more else 47
+        assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
+
+
+async def test_before_the_first_run_it_says_when_and_offers_one() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, trigger={"kind": "every", "every": "200m"})
+        shown = (await browser.get(page)).text
+        assert "First fire in 3 h 20 min. Cannot wait? Run now." in shown
+        answer = await browser.send(f"{page}/run")
+        assert answer.headers["location"].startswith("/ui/runs/")
+
+
+async def test_next_fires_are_the_engines_by_two_clocks() -> None:
+    # UX D.1 rows 4 and 5
+    clock = SettableClock(datetime(2027, 3, 12, 12, tzinfo=UTC))
+    async with browsing(clock=clock) as browser:
+        trigger = {"kind": "cron", "expression": "30 2 * * *", "timezone": NEW_YORK}
+        page = await page_of(browser, trigger=trigger)
+        shown = (await browser.get(page)).text
+        answer = await browser.rig.client.post("/api/v1/preview", json={"trigger": trigger})
+        for fire in answer.json()["fires"]:
+            assert shown.count(f'datetime="{fire["at"][:19]}') >= 2, fire
+        assert "Sun 14 Mar 03:00 EDT" in shown, "02:30 does not exist on that day"
+        assert "Sun 14 Mar 07:00 UTC" in shown
+        assert "the clocks go forward" in shown
+
+
+async def test_skip_move_and_reschedule() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, trigger={"kind": "every", "every": "6h"})
+        api = f"/api/v1/schedules/{page.rpartition('/')[2]}"
+        first = (await browser.rig.client.get(api)).json()["next_slot"]
+        await browser.send(f"{page}/skip", on=page)
+        done = await browser.send(f"{page}/skip", reason="holiday")
+        assert "is left out" in (await browser.follow(done)).text
+        second = (await browser.rig.client.get(api)).json()["next_slot"]
+        assert second > first
+        to = browser.rig.clock.now() + timedelta(hours=1)
+        text = f"{to:%Y-%m-%dT%H:%M}"
+        assert (await browser.send(f"{page}/move", on=f"{page}/next", to=text)).status_code == 303
+        after = (await browser.rig.client.get(api)).json()
+        assert (after["next_slot"], after["next_run_at"][:16]) == (second, text)
+        assert "moved" in (await browser.get(page)).text
+        missing = await browser.send(f"{page}/reschedule", on=f"{page}/next", to="")
+        assert (missing.status_code, "say when" in missing.text) == (422, True)
+        await browser.send(f"{page}/reschedule", on=f"{page}/next", to=text)
+        assert (await browser.rig.client.get(api)).json()["next_slot"][:16] == text
+        log = (await browser.get(f"{page}/log")).text
+        for words in ("somebody left it out", "moved the next run", "set another next time"):
+            assert words in log
+        assert "holiday" in log
+
+
+async def test_backfill_shows_first_and_then_runs() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, trigger={"kind": "cron", "expression": "0 9 * * *"})
+        now = browser.rig.clock.now()
+        fields = {
+            "from": f"{now - timedelta(days=3, minutes=-1):%Y-%m-%dT%H:%M}",
+            "to": f"{now:%Y-%m-%dT%H:%M}",
+        }
+        shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
+        assert "3 runs would be made" in shown.text
+        assert (await browser.rig.client.get("/api/v1/runs")).json()["items"] == []
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', shown.text)[0]
+        done = await browser.post(f"{page}/backfill", fields | {"csrf": csrf, "sure": "yes"})
+        assert "3 runs were asked for." in (await browser.follow(done)).text
+        again = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
+        assert "Nothing to make up for" in again.text
+        turned = {"from": fields["to"], "to": fields["from"]}
+        wrong = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **turned)
+        assert wrong.status_code == 422
+
+
+async def test_versions_show_what_changed_and_come_back() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, name="one")
+        api = f"/api/v1/schedules/{page.rpartition('/')[2]}"
+        await browser.rig.client.patch(api, json={"name": "two", "policy": {"timeout": "20s"}})
+        shown = (await browser.get(f"{page}/definition")).text
+        assert "<del>one</del> <ins>two</ins>" in shown
+        assert "<del>PT10S</del> <ins>PT20S</ins>" in shown
+        (restore,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', shown)
+        asked = await browser.send(restore)
+        assert "policy.timeout: PT20S → PT10S" in asked.text
+        done = await browser.send(restore)
+        told = (await browser.follow(done)).text
+        assert "one is as it was then." in told
+        browser.page = told[told.index('class="toast ') :]
+        (undo,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', browser.page)
+        assert (await browser.send(undo)).status_code == 303
+        assert (await browser.rig.client.get(api)).json()["name"] == "two"
+        assert (await browser.get(f"{page}/definition?format=json")).status_code == 200
+        unknown = await browser.post(
+            f"{page}/versions/999/restore",
+            {"csrf": re.findall(r'name="csrf" value="([^"]+)"', told)[0]},
+        )
+        assert unknown.status_code == 404
+
+
+async def test_copies_have_no_secrets() -> None:
+    async with browsing() as browser:
+        target = {
+            "kind": "http",
+            "url": "http://127.0.0.1:9/x",
+            "headers": {"Authorization": "hush"},
+            "body": "it's",
+        }
+        page = await page_of(browser, target=target, labels={"team": "a b"})
+        shown = (await browser.get(f"{page}/copy")).text
+        assert "hush" not in shown
+        assert "chimes add &#39;0 9 * * *&#39; --tz Asia/Bangkok --name report" in shown
+        assert "client.schedule(" in shown
+        assert "curl -X POST" in shown
+        assert "kind: cron" in shown
+
+
+async def test_runs_and_deliveries_are_listed() -> None:
+    async with browsing() as browser:
+        page = await page_of(browser, delivery=[{"channel": "inbox", "on": ["failure"]}])
+        await browser.send(f"{page}/run", on=page)
+        assert "by hand" in (await browser.get(f"{page}/runs")).text
+        shown = (await browser.get(f"{page}/deliveries")).text
+        assert "on failure" in shown
+        assert "Nothing was sent yet." in shown
+        assert (await browser.get(f"{page}/log?cursor=!!")).status_code == 422
+        assert "Somebody" not in (await browser.get(f"{page}/log")).text, "who asked is known"
+
+
+# --- views ----------------------------------------------------------------------------------------
+def test_slots_follow_the_cursor() -> None:
+    schedule = planned(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
+    usual = [fire.at for fire in schedule.trigger.fires(NOW, 6)]
+    assert [fire.at for fire in next_slots(schedule, NOW)] == usual[:5]
+    skipped = passed(schedule, NOW, "me")
+    assert [fire.at for fire in next_slots(skipped, NOW)] == usual[1:6]
+    aside = moved(schedule, usual[0] + timedelta(hours=1), NOW, "me")
+    assert [fire.at for fire in next_slots(aside, NOW)] == usual[:5]
+    off = paused(schedule, NOW, "me")
+    assert [fire.at for fire in next_slots(off, NOW)] == usual[:5]
+    few = planned(a_schedule(trigger=Every("1m", anchor=NOW, max_runs=2)), NOW)
+    assert len(next_slots(few, NOW)) == 2
+
+
+def test_the_second_clock_is_the_readers_or_utc() -> None:
+    schedule = planned(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
+    (mine, *_) = next_fires(schedule, Look(zone="Asia/Tokyo"), NOW)
+    assert (mine.there[-9:], mine.here[-9:]) == ("09:00 +07", "11:00 JST")
+    (same, *_) = next_fires(schedule, Look(zone="Asia/Bangkok"), NOW)
+    assert same.here.endswith("02:00 UTC")
+
+
+def test_many_runs_become_hours() -> None:
+    schedule = planned(a_schedule(), NOW)
+    runs = [_ended(NOW - timedelta(minutes=each), number=each) for each in range(1, 200)]
+    few = marks_of(schedule, [result_of(run) for run in runs[:10]], (), None, NOW)
+    assert sum(mark.status is not None for mark in few) == 10
+    many = marks_of(schedule, [result_of(run) for run in runs], (), None, NOW)
+    assert all(mark.status is None for mark in many), "hours, and none were given"
+
+
+def _ended(at: datetime, status: RunStatus = RunStatus.SUCCEEDED, number: int = 0) -> Run:
+    return a_run(
+        id=RunId(f"r{number}"),
+        schedule_id=ScheduleId("s"),
+        origin=Origin.SCHEDULE,
+        slot=at,
+        status=status,
+        created_at=at,
+        planned_at=at,
+        started_at=at,
+        finished_at=at + timedelta(seconds=5),
+    )
+
+
+@pytest.mark.parametrize(
+    ("decision", "given", "words"),
+    [
+        (Decision.FIRED, {}, "It was due, and was begun."),
+        (Decision.FIRED, {"reason": Reason.CANCELED_BY_HAND}, "somebody canceled it"),
+        (Decision.FIRED, {"reason": Reason.CATCH_UP}, "makes up for"),
+        (Decision.SKIPPED, {"reason": Reason.OVERLAP}, "the run before it was still under way"),
+        (Decision.SKIPPED, {"reason": Reason.DEPENDENCY}, "what it depends on"),
+        (Decision.SKIPPED, {"reason": Reason.SKIPPED_BY_HAND}, "somebody left it out"),
+        (Decision.SKIPPED, {"reason": Reason.PAUSED}, "it was paused"),
+        (Decision.MISSED, {"reason": Reason.MISFIRE}, "no node was there"),
+        (Decision.MISSED, {"missed_count": 7}, "7 times were missed"),
+        (Decision.MANUAL, {"origin": Origin.MANUAL}, "Somebody asked for it."),
+        (Decision.BACKFILL, {"origin": Origin.BACKFILL}, "makes up for a time that had passed"),
+    ],
+)
+def test_each_decision_has_its_reason(
+    decision: Decision, given: dict[str, object], words: str
+) -> None:
+    # UX D.1 row 11
+    run = a_run(**({"origin": Origin.SCHEDULE} | given))
+    (line,) = log_lines([FireLogEntry(at=NOW, decision=decision, run=run)])
+    assert words in line.why
+
+
+@pytest.mark.parametrize(
+    ("verb", "words"),
+    [
+        ("pause", "me paused it"),
+        ("resume", "me had it go on"),
+        ("create", "me made the schedule"),
+        ("update", "me changed the schedule"),
+        ("delete", "me deleted"),
+        ("restore", "me brought"),
+        ("backfill", "made up for"),
+        ("run", "me asked for a run"),
+    ],
+)
+def test_each_change_says_who(verb: str, words: str) -> None:
+    note = an_entry(verb=verb, actor="me", reason="why", changes={})
+    (line,) = log_lines([FireLogEntry(at=NOW, decision=Decision.CHANGED, note=note)])
+    assert words in line.why
+    assert line.remark == "why"
+
+
+def test_the_run_in_the_way_is_named_and_who_asked_is_on_the_line_of_the_run() -> None:
+    old = a_run(
+        id=RunId("old"),
+        created_at=NOW - timedelta(minutes=2),
+        finished_at=NOW + timedelta(minutes=1),
+        status=RunStatus.SUCCEEDED,
+        origin=Origin.MANUAL,
+    )
+    late = a_run(
+        origin=Origin.SCHEDULE, status=RunStatus.SKIPPED, reason=Reason.OVERLAP, created_at=NOW
+    )
+    note = an_entry(verb="run", actor="anna", changes={"run_id": "old"})
+    lines = log_lines(
+        [
+            FireLogEntry(at=NOW, decision=Decision.SKIPPED, run=late),
+            FireLogEntry(at=old.created_at, decision=Decision.MANUAL, run=old),
+            FireLogEntry(at=old.created_at, decision=Decision.MANUAL, note=note),
+        ]
+    )
+    assert [line.in_the_way for line in lines] == ["old", None]
+    assert lines[1].why == "anna asked for it."
+
+
+def test_cursors_of_the_log_come_back() -> None:
+    for position in (
+        FireLogPosition(run=(5, "r"), note=7),
+        FireLogPosition(run=None, note=7),
+        FireLogPosition(run=(5, "r"), note=None),
+    ):
+        assert position_in(cursor_of(position)) == position
+    assert position_in("") is None
+    for broken in ("x", "W10", "WzEsMl0", "A" * 600):
+        with pytest.raises(InvalidInput):
+            position_in(broken)
+
+
+def test_points_have_a_twin_and_links() -> None:
+    words = PointWords(
+        title="t", description="d", when="w", value="v", status="s", median="m", p95="p",
+        span=lambda seconds: f"{seconds} s", state=lambda status: status.value,
+        moment=lambda at: at.isoformat(),
+    )  # fmt: skip
+    points = [
+        Point(at=NOW, seconds=1.0, status=RunStatus.SUCCEEDED, address="/ui/runs/a"),
+        Point(at=NOW, seconds=9.0, status=RunStatus.FAILED, address="/ui/runs/b"),
+    ]
+    chart = points_chart(points, words)
+    assert chart.svg.count("<a ") == 2
+    assert "9.0 s" in chart.table
+    assert points_chart([], words).svg == ""
+    assert [quantile([3, 1, 2, 4], share) for share in (0.25, 0.5, 0.95)] == [1, 2, 4]

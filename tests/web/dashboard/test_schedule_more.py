@@ -1,0 +1,430 @@
+"""One schedule: every reason in its fire log, backfills with a pace, code and edits, tests of who
+is told, what was expected (UX A.3)."""
+
+from __future__ import annotations
+
+import re
+from asyncio import gather
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from chimes.model.access import Owner, OwnerType, Role
+from chimes.model.ids import RunId, ScheduleId
+from chimes.model.insights import Result, Tally
+from chimes.model.notification import DeliveryState
+from chimes.model.planning import plan
+from chimes.model.recipient import Channel, Recipient
+from chimes.model.run import Origin, Reason, RunStatus
+from chimes.model.schedule import Schedule, is_detached, marked, planned
+from chimes.services.slots import Decision, FireLogEntry
+from chimes.store.port import Store
+from chimes.triggers import Cron, Every
+from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.schedule.charts import MOST_MARKS, expected_marks
+from chimes.web.dashboard.schedule.definition import LONGEST, pieces_of
+from chimes.web.dashboard.schedule.fire_log import unexplained
+from chimes.web.dashboard.schedule.routes import destinations_of, in_your_zone
+from tests.builders import (
+    HOUR,
+    MINUTE,
+    NOW,
+    a_delivery,
+    a_node,
+    a_run,
+    a_schedule,
+    a_sending,
+    places,
+)
+from tests.web.dashboard.browsing import Browser, browsing
+
+BANGKOK = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
+
+
+async def page_of(browser: Browser, **given: object) -> tuple[str, ScheduleId]:
+    made = await browser.rig.create(**given)
+    return f"/ui/schedules/{made['id']}", ScheduleId(made["id"])
+
+
+def text_of(page: str) -> str:
+    """Without tags, blanks as one."""
+    return re.sub(r"\s+", " ", re.sub(r"<[^>]+>", " ", page))
+
+
+# --- the fire log -----------------------------------------------------------------------------
+async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
+    # UX D.1 row 11, by the scheduler's own function
+    async with browsing() as browser:
+        store, clock = browser.rig.store, browser.rig.clock
+        await store.join(a_node(), 24 * HOUR)
+        page, own = await page_of(browser, trigger={"kind": "every", "every": "10m"})
+
+        async def due(minutes: int) -> None:
+            clock.advance(minutes * MINUTE)
+            await store.fire_due(plan, limit=10, places=places())
+
+        # Fired, and under way when the next one comes.
+        await due(10)
+        (running,) = await store.running_now(None, limit=5)
+        await due(10)
+        assert f'href="/ui/runs/{running.id}">That run' in (await browser.get(f"{page}/log")).text
+        # By hand, left out by hand, moved, paused and resumed.
+        await browser.send(f"{page}/run", on=page)
+        await browser.send(f"{page}/skip", on=page)
+        await browser.send(f"{page}/skip", reason="holiday")
+        to = f"{clock.now() + 5 * MINUTE:%Y-%m-%dT%H:%M}"
+        await browser.send(f"{page}/move", on=f"{page}/next", to=to)
+        await browser.send(f"{page}/pause", on=page)
+        await browser.send(f"{page}/pause", reason="stocktaking")
+        await browser.send(f"{page}/resume", on=page)
+        # No node for an hour, and what is made up for afterwards.
+        clock.advance(HOUR)
+        await store.fire_due(plan, limit=10)
+        back = {
+            "from": f"{NOW - HOUR:%Y-%m-%dT%H:%M}",
+            "to": f"{NOW:%Y-%m-%dT%H:%M}",
+            "sure": "yes",
+        }
+        await browser.send(f"{page}/backfill", on=f"{page}/backfill", **back)
+        shown = text_of((await browser.get(f"{page}/log")).text)
+        for words in (
+            "It was due, and was begun.",
+            "It was left out: the run before it was still under way.",
+            "system:default asked for it.",
+            "It was left out: somebody left it out.",
+            "“holiday”",
+            "system:default moved the next run.",
+            "system:default paused it: nothing runs until it goes on.",
+            "“stocktaking”",
+            "system:default had it go on.",
+            "were missed: no node was there to begin in time, "
+            "and the rule for such times is: run once.",
+            "It makes up for a time that had passed.",
+            "system:default made the schedule.",
+        ):
+            assert words in shown, words
+        only = text_of((await browser.get(f"{page}/log?only=not")).text)
+        assert "It was due, and was begun." not in only
+        assert "were missed" in only
+        assert (await store.get_schedule(own)) is not None
+
+
+async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
+    # UX A.3, D.1 row 11: days are the reader's.
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
+        page, own = await page_of(browser)
+        schedule = await browser.rig.store.get_schedule(own)
+        assert schedule is not None
+        today, night = day_of(NOW), NOW - 20 * HOUR
+        missed = a_run(
+            schedule, created_at=night, planned_at=night, finished_at=night,
+            status=RunStatus.MISSED, reason=Reason.MISFIRE, origin=Origin.SCHEDULE,
+        )  # fmt: skip
+        fine = [
+            a_run(schedule, created_at=at, planned_at=at, finished_at=at,
+                  status=RunStatus.SUCCEEDED, origin=Origin.SCHEDULE)
+            for at in (NOW - n * MINUTE for n in range(60))
+        ]  # fmt: skip
+        await browser.rig.store.load([missed, *fine])
+        for path in (f"{page}/log?only=not", f"{page}/log?day={day_of(night)}"):
+            shown = (await browser.get(path)).text
+            assert "It was missed: no node was there" in shown
+            assert shown.count("<tr data-row") == 1
+        # To the days beside it, and what a day without anything says.
+        assert f'href="{page}/log?day={today}"' in shown
+        empty = (await browser.get(f"{page}/log?day={today + timedelta(days=3)}")).text
+        assert "On this day it had no time to run at" in empty
+        fine_day = (await browser.get(f"{page}/log?only=not&day={today + timedelta(days=3)}")).text
+        assert "On this day nothing was left out, missed or paused." in fine_day
+        assert "It did not exist yet" in (await browser.get(f"{page}/log?day=2001-01-01")).text
+        # A pause from before is told of the days on which it held.
+        await browser.send(f"{page}/pause", on=page)
+        await browser.send(f"{page}/pause", reason="stocktaking")
+        held = (await browser.get(f"{page}/log?day={today + timedelta(days=2)}")).text
+        assert "“stocktaking”" in held
+        for wrong in ("yesterday", "0001-01-01", "9999-12-31"):
+            assert (await browser.get(f"{page}/log?day={wrong}")).status_code == 422
+
+
+def day_of(at: datetime) -> date:
+    return at.astimezone(ZoneInfo("Asia/Bangkok")).date()
+
+
+async def test_a_slot_that_waits_for_another_schedule_says_so() -> None:
+    async with browsing() as browser:
+        other, _ = await page_of(browser, name="first")
+        page, _ = await page_of(
+            browser,
+            trigger={"kind": "every", "every": "10m"},
+            depends_on={"schedule_id": other.rpartition("/")[2]},
+        )
+        browser.rig.clock.advance(10 * MINUTE)
+        await browser.rig.store.fire_due(plan, limit=10)
+        assert "what it depends on" in (await browser.get(f"{page}/log?only=not")).text
+
+
+async def test_the_run_in_the_way_is_found_before_the_page_too() -> None:
+    # Rows of an earlier release do not say which run it was.
+    async with browsing() as browser:
+        page, own = await page_of(browser)
+        schedule = await browser.rig.store.get_schedule(own)
+        assert schedule is not None
+        start = NOW - 3 * HOUR
+        long = a_run(
+            schedule, created_at=start, status=RunStatus.SUCCEEDED, finished_at=NOW + HOUR,
+            origin=Origin.SCHEDULE,
+        )  # fmt: skip
+        skipped = [
+            a_run(
+                schedule,
+                created_at=start + (n + 1) * MINUTE,
+                status=RunStatus.SKIPPED,
+                reason=Reason.OVERLAP,
+                finished_at=start + (n + 1) * MINUTE,
+                origin=Origin.SCHEDULE,
+            )
+            for n in range(60)
+        ]
+        await browser.rig.store.load([long, *skipped])
+        shown = (await browser.get(f"{page}/log")).text
+        assert shown.count(f'href="/ui/runs/{long.id}">That run') == 49
+
+
+def test_what_is_explained_needs_no_second_look() -> None:
+    skipped = a_run(status=RunStatus.SKIPPED, reason=Reason.OVERLAP, created_at=NOW)
+    entry = FireLogEntry(at=NOW, decision=Decision.SKIPPED, run=skipped)
+    assert unexplained([entry]) == skipped
+    known = replace(skipped, result={"in_the_way": "r1"})
+    assert unexplained([replace(entry, run=known)]) is None
+
+
+# --- backfill ---------------------------------------------------------------------------------
+async def test_a_backfill_has_a_pace() -> None:
+    async with browsing() as browser:
+        page, own = await page_of(browser, trigger={"kind": "cron", "expression": "0 * * * *"})
+        fields = {
+            "from": f"{NOW - 4 * HOUR:%Y-%m-%dT%H:%M}",
+            "to": f"{NOW - MINUTE:%Y-%m-%dT%H:%M}",
+            "concurrency": "2",
+            "overlap": "allow",
+        }
+        shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
+        told = text_of(shown.text)
+        assert "4 runs would be made" in told
+        assert "At most 2 at a time." in told
+        assert "They run beside other runs of the schedule." in told
+        # The button under the list carries the pace along.
+        forms = shown.text[shown.text.index("4 runs would be made") :]
+        browser.page = forms
+        done = await browser.send(f"{page}/backfill")
+        assert done.status_code == 303
+        runs = [run for run in (await browser.rig.snapshot()) if getattr(run, "origin", "")]
+        keys = {(run.concurrency_key, run.concurrency_limit) for run in runs}  # type: ignore[attr-defined]
+        assert len(keys) == 1
+        assert sorted(run.blocked for run in runs) == [False, False, True, True]  # type: ignore[attr-defined]
+        assert next(iter(keys))[1] == 2
+        assert own not in str(keys)
+        for wrong, field in (("0", "concurrency"), ("x", "concurrency"), ("9999", "concurrency")):
+            answer = await browser.send(
+                f"{page}/backfill", on=f"{page}/backfill", **fields | {field: wrong}
+            )
+            assert answer.status_code == 422, wrong
+            assert 'id="backfill-concurrency"' in answer.text
+            assert 'aria-invalid="true"' in answer.text
+        for overlap in ("skip", "sideways"):
+            answer = await browser.send(
+                f"{page}/backfill", on=f"{page}/backfill", **fields | {"overlap": overlap}
+            )
+            assert answer.status_code == 422
+
+
+# --- code and edits ---------------------------------------------------------------------------
+async def test_where_it_is_declared_and_that_editing_detaches_it() -> None:
+    async with browsing() as browser:
+        page, own = await page_of(browser, trigger=BANGKOK)
+        assert "in code" not in (await browser.get(f"{page}/definition")).text
+        store = browser.rig.store
+        await store.change_schedule(own, lambda each, now: marked(each, "shop/<tasks>.py:12"))
+        shown = (await browser.get(f"{page}/definition")).text
+        assert "Defined in code at shop/&lt;tasks&gt;.py:12. Editing here detaches it" in shown
+        await browser.rig.client.patch(f"/api/v1{page[3:]}", json={"priority": 3})
+        shown = (await browser.get(f"{page}/definition")).text
+        assert "and edited since: it is detached" in shown
+        api = (await browser.rig.client.get(f"/api/v1{page[3:]}")).json()
+        assert api["declared"] == {"at": "shop/<tasks>.py:12", "detached": True}
+        asked = await browser.send(f"{page}/attach", on=f"{page}/definition")
+        assert "takes the place of what was edited here" in text_of(asked.text)
+        done = await browser.send(f"{page}/attach")
+        assert "follows the code from the next start on" in (await browser.follow(done)).text
+        after = await store.get_schedule(own)
+        assert after is not None
+        assert not is_detached(after)
+
+
+def test_parts_of_a_definition_are_told_apart_and_nothing_is_lost() -> None:
+    for text in (
+        "name: 'a: b'\nlist:\n- 1\n- true\n- null\n- ข\ndeep:\n  x: 2.5\n",
+        '{\n  "name": "a\\"b",\n  "list": [1, false, null, -2e3]\n}',
+        "",
+        "key: 'no end",
+        "x" * (LONGEST + 1),
+    ):
+        assert "".join(piece for piece, _ in pieces_of(text)) == text
+    kinds = dict(pieces_of('{"a": "b", "c": -1.5, "d": true}'))
+    assert kinds['"a"'] == kinds['"c"'] == kinds['"d"'] == "name"
+    assert (kinds['"b"'], kinds["-1.5"], kinds["true"]) == ("text", "number", "word")
+    assert pieces_of("key: 'no end") == (("key: 'no end", ""),)
+
+
+async def arrives(store: Store) -> None:
+    """What a sender does with the first message that is due."""
+    while True:
+        since = store.changes()
+        taken = await store.claim_deliveries([Channel.INBOX], limit=1, hold=MINUTE, overdue=HOUR)
+        if taken:
+            await store.finish_deliveries([a_sending(taken[0])])
+            return
+        await store.wait_for_work(since, NOW + HOUR)
+
+
+# --- who is told ------------------------------------------------------------------------------
+async def test_who_is_told_what_came_of_it_and_a_test() -> None:
+    async with browsing() as browser:
+        page, own = await page_of(
+            browser,
+            delivery=[
+                {"channel": "inbox"},
+                {
+                    "channel": "webhook",
+                    "to": "http://127.0.0.1:9/hook?token=hush",
+                    "on": ["failure", "late"],
+                    "quiet": {"from": "22:00", "to": "07:00", "zone": "Asia/Bangkok"},
+                },
+            ],
+        )
+        schedule = await browser.rig.store.get_schedule(own)
+        assert schedule is not None
+        dead = a_delivery(
+            schedule_id=own,
+            recipient=schedule.policy.delivery[1],
+            state=DeliveryState.DEAD,
+            finished_at=NOW,
+            error="<i>HTTP 500</i>",
+        )
+        await browser.rig.store.load([dead])
+        shown = (await browser.get(f"{page}/deliveries")).text
+        told = text_of(shown)
+        assert "hush" not in shown
+        assert "<i>HTTP" not in shown
+        assert "quiet from 22:00 to 07:00 (Asia/Bangkok)" in told
+        assert "on failure , if late" in told or "on failure, if late" in told
+        assert "given up" in told
+        done, _ = await gather(
+            browser.send(f"{page}/deliveries/0/test"), arrives(browser.rig.store)
+        )
+        assert "The test by inbox has arrived." in (await browser.follow(done)).text
+        deliveries = (await browser.rig.client.get("/api/v1/deliveries")).json()["items"]
+        assert {(each["channel"], each["run_id"]) for each in deliveries} >= {("inbox", None)}
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', shown)[0]
+        for place in ("2", "-1", "x", "9" * 30):
+            answer = await browser.post(f"{page}/deliveries/{place}/test", {"csrf": csrf})
+            assert answer.status_code == 404
+
+
+async def test_others_neither_see_nor_send() -> None:  # S04
+    async with browsing() as browser:
+        page, _ = await page_of(browser, delivery=[{"channel": "inbox"}])
+        made = await browser.rig.key(Role.MEMBER, Owner(type=OwnerType.USER, id="bob"))
+        key = made["Authorization"].removeprefix("Bearer ")
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        shown = (await browser.get("/ui/schedules")).text
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', shown)[0]
+        for address in ("deliveries", "definition", "backfill", "log"):
+            assert (await browser.get(f"{page}/{address}")).status_code == 404
+        for address in ("deliveries/0/test", "attach", "backfill", "deliveries/x/retry"):
+            answer = await browser.post(f"{page}/{address}", {"csrf": csrf, "sure": "yes"})
+            assert answer.status_code == 404, address
+
+
+def test_the_newest_message_to_each_is_shown() -> None:
+    hook = Recipient(channel=Channel.WEBHOOK, to="https://u:p@example.com/x?key=s")
+    inbox = Recipient(channel=Channel.INBOX)
+    newer = a_delivery(recipient=replace(hook, language="th"))
+    older = a_delivery(recipient=hook)
+    found = destinations_of([hook, inbox], [newer, older])
+    assert [each.last for each in found] == [newer, None]
+    assert "s" not in found[0].to.partition("key=")[2]
+
+
+# --- what was expected ------------------------------------------------------------------------
+def a_result(at: datetime, origin: Origin = Origin.SCHEDULE) -> Result:
+    return Result(
+        run_id=RunId(f"r{at:%d%H%M}"), status=RunStatus.SUCCEEDED, origin=origin, created_at=at,
+        planned_at=at, started_at=at, finished_at=at,
+    )  # fmt: skip
+
+
+def hourly(since: datetime = NOW - 30 * 24 * HOUR) -> Schedule:
+    return replace(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), updated_at=since)
+
+
+def test_what_did_not_run_is_seen_beside_what_was_expected() -> None:
+    ran = [a_result(NOW - n * HOUR) for n in range(1, 60) if n not in (5, 7)]
+    ran[3:3] = [a_result(NOW - 7 * HOUR, Origin.MANUAL)]
+    marks = expected_marks(hourly(NOW - 24 * HOUR), ran, (), NOW, whole=True)
+    missing = [mark.at for mark in marks if mark.status is RunStatus.MISSED]
+    assert missing == [NOW - 7 * HOUR, NOW - 5 * HOUR]
+    assert len(marks) == 23
+    assert NOW not in [mark.at for mark in marks], "it is only just due"
+
+
+def test_expectations_begin_with_what_is_known() -> None:
+    ran = [a_result(NOW - n * HOUR) for n in range(1, 4)]
+    assert len(expected_marks(hourly(), ran, (), NOW, whole=False)) == 3
+    purged = replace(hourly(), purged_until=NOW - 2 * HOUR)
+    assert len(expected_marks(purged, ran, (), NOW, whole=True)) == 1
+    assert expected_marks(replace(hourly(), enabled=False), ran, (), NOW, whole=True) == []
+    assert expected_marks(hourly(NOW), ran, (), NOW, whole=True) == []
+    # A run that was moved or has jitter belongs to the slot before it.
+    late = [a_result(NOW - n * HOUR + 17 * MINUTE) for n in range(1, 4)]
+    marks = expected_marks(hourly(NOW - 3 * HOUR - MINUTE), late, (), NOW, whole=True)
+    assert [mark.status for mark in marks] == [None, None, None]
+
+
+def test_of_many_an_hour_is_one_mark() -> None:
+    often = replace(
+        a_schedule(trigger=Every("1s", anchor=NOW - 30 * 24 * HOUR)),
+        updated_at=NOW - 30 * 24 * HOUR,
+    )
+    start = NOW - 5 * 24 * HOUR
+    hours = [
+        Tally(at=start + n * HOUR, statuses={RunStatus.SUCCEEDED: 3600} if n != 50 else {})
+        for n in range(120)
+    ]
+    marks = expected_marks(often, (), hours, NOW, whole=False)
+    assert len(marks) == 120 < MOST_MARKS
+    assert [mark.at for mark in marks if mark.status] == [start + 50 * HOUR]
+
+
+@pytest.mark.parametrize(
+    ("zone", "words"),
+    [
+        ("Europe/Berlin", "In your zone (Europe/Berlin) the next one is Wed 16 Jan 03:00 CET."),
+        ("Asia/Bangkok", None),
+        ("Asia/Jakarta", None),
+    ],
+)
+def test_in_your_zone(zone: str, words: str | None) -> None:
+    schedule = planned(
+        a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")),
+        datetime(2030, 1, 15, 9, tzinfo=UTC),
+    )
+    assert in_your_zone(schedule, Look(zone=zone), NOW) == words
+
+
+def test_nothing_to_come_has_no_zone() -> None:
+    over = replace(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), next_slot=None)
+    assert in_your_zone(over, Look(zone="UTC"), NOW) is None

@@ -1,0 +1,343 @@
+"""One action on many, and schedules from pasted texts (UX A.2, D.1 row 10)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import httpx2
+import pytest
+import yaml
+
+from chimes.errors import InvalidInput, NotAllowed, NotFound, StoreUnavailable
+from chimes.model.access import Actor, Role
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import ScheduleQuery
+from chimes.model.schedule import Schedule
+from chimes.services.schedules import Act, pausing
+from chimes.store.port import ScheduleEdit
+from chimes.web.dashboard.schedules import bulk as bulk_work
+from chimes.web.dashboard.schedules import bulk as routes_schedules_bulk
+from chimes.web.dashboard.schedules.bulk import Outcome, Outcomes, Verb
+from chimes.web.dashboard.schedules.importer import items_in
+from tests.web.dashboard.browsing import Browser, browsing
+
+LIST = "/ui/schedules"
+BULK = f"{LIST}/bulk"
+IMPORT = f"{LIST}/import"
+EVERY = {"kind": "every", "every": "5m"}
+
+
+async def all_matching(browser: Browser, verb: str, q: str = "", **more: str) -> httpx2.Response:
+    asked = await browser.send(BULK, on=f"{LIST}?q={q}", verb=verb, which="all")
+    assert asked.status_code == 200, asked.text
+    return await browser.send(BULK, **more)
+
+
+async def stored(browser: Browser) -> list[dict[str, object]]:
+    answer = await browser.rig.client.get("/api/v1/schedules?limit=200")
+    items: list[dict[str, object]] = answer.json()["items"]
+    return items
+
+
+async def test_500_that_match_are_paused_at_once_after_a_question() -> None:
+    async with browsing() as browser:
+        for number in range(500):
+            await browser.rig.create(name=f"s{number:03}", labels={"old": None})
+        await browser.rig.create(name="other")
+        asked = await browser.send(BULK, on=f"{LIST}?q=label:old", verb="pause", which="all")
+        assert "Pause 500 schedules?" in asked.text
+        assert "and 495 more" in asked.text
+        assert len(re.findall(r"<li>s\d{3}</li>", asked.text)) == 5
+        await browser.rig.create(name="meanwhile", labels={"old": None})
+        again = await browser.send(BULK, reason="move")
+        assert "Pause 501 schedules?" in again.text
+        assert "finds others" in again.text
+        done = await browser.send(BULK, reason="move")
+        assert "Done with 501 schedules." in done.text
+        counts = await browser.get(f"{LIST}?q=status:paused")
+        assert "501 schedules" in counts.text
+        assert "move" in counts.text
+        page = await browser.rig.store.list_schedules(ScheduleQuery(enabled=False, limit=500))
+        token = re.findall(r'name="csrf" value="([^"]+)"', counts.text)[0]
+        fields = {"csrf": token, "verb": "resume", "which": "selected"}
+        selected: dict[str, Any] = fields | {"id": [*(each.id for each in page.items), "gone"]}
+        again = await browser.post(BULK, selected)
+        assert "Resume 500 schedules?" in again.text
+        resumed = await browser.post(BULK, selected | {"sure": "yes", "count": "500"})
+        assert "Done with 500 schedules." in resumed.text
+        assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=False)) == 1
+
+
+# UX D.1 row 10
+async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_work, "SECONDS", 0.0)
+    monkeypatch.setattr(routes_schedules_bulk, "MOST_IDS", 10)
+    async with browsing() as browser:
+        for number in range(205):
+            await browser.rig.create(name=f"s{number:03}")
+        paused = ScheduleQuery(enabled=False)
+        before = (await browser.rig.store.list_schedules(ScheduleQuery(limit=1))).items[0]
+        await browser.rig.doorway.schedules.pause(Actor(), before.id, note="mine")
+        browser.rig.clock.advance(timedelta(seconds=5))
+        # Those that are done are not found by this filter any more.
+        asked = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
+        assert "Pause 204 schedules?" in asked.text
+        first = await browser.send(BULK, reason="move")
+        assert "100 of 204 schedules so far." in first.text
+        assert await browser.rig.store.count_schedules(paused) == 101
+        assert 'id="bulk-on"' in first.text
+        later = await browser.rig.create(name="later")
+        await browser.send(BULK)
+        done = await browser.send(BULK)
+        assert "Done with 204 schedules." in done.text
+        assert await browser.rig.store.count_schedules(paused) == 205
+        kept = await browser.rig.store.get_schedule(ScheduleId(str(later["id"])))
+        assert kept is not None
+        assert kept.enabled, "nobody was asked about it"
+        browser.rig.clock.advance(timedelta(seconds=5))
+        undone = await browser.send(BULK)
+        assert "100 of 204 schedules so far." in undone.text
+        while 'id="bulk-on"' in undone.text:
+            undone = await browser.send(BULK)
+        assert "Done with 204 schedules." in undone.text
+        (left,) = (await browser.rig.store.list_schedules(paused)).items
+        assert (left.id, left.pause_note) == (before.id, "mine"), "paused before, and by hand"
+
+
+async def test_what_was_done_before_the_store_was_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bulk_work, "BATCH", 2)
+    async with browsing() as browser:
+        for number in range(5):
+            await browser.rig.create(name=f"s{number}")
+        whole, rounds = browser.rig.store.change_schedules, iter((True, False))
+
+        async def then_gone(edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
+            if next(rounds):
+                return await whole(edits)
+            raise StoreUnavailable("gone")
+
+        monkeypatch.setattr(browser.rig.store, "change_schedules", then_gone)
+        told = await all_matching(browser, "pause")
+        assert "2 of 5 schedules so far." in told.text
+        monkeypatch.setattr(browser.rig.store, "change_schedules", whole)
+        assert "Done with 5 schedules." in (await browser.send(BULK)).text
+        assert await browser.rig.store.count_schedules(ScheduleQuery(enabled=True)) == 0
+
+
+async def test_a_deletion_of_many_is_taken_back_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes_schedules_bulk, "MOST_IDS", 1)
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        await all_matching(browser, "delete")
+        assert await stored(browser) == []
+        browser.rig.clock.advance(timedelta(seconds=5))
+        undone = await browser.send(BULK)
+        assert "Done with 3 schedules." in undone.text
+        assert all(each["enabled"] for each in await stored(browser))
+        assert len(await stored(browser)) == 3
+
+
+async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None:
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        seen = (await browser.rig.store.list_schedules(ScheduleQuery())).items
+        service, actor = browser.rig.doorway.schedules, Actor()
+        await service.delete(actor, seen[1].id)
+
+        async def pause(each: Schedule) -> Act:
+            return pausing(actor, note="n")
+
+        first, gone, last = await service.act_on_each(actor, seen, pause)
+        assert isinstance(gone, NotFound)
+        assert isinstance(first, Schedule)
+        assert isinstance(last, Schedule)
+        assert (first.enabled, last.enabled, last.pause_note) == (False, False, "n")
+        viewer = Actor(role=Role.VIEWER)
+        assert all(
+            isinstance(each, NotAllowed)
+            for each in await service.act_on_each(viewer, [first, last], pause)
+        )
+
+
+async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name="daily")
+        await browser.rig.create(name="tick", trigger=EVERY)
+        await all_matching(browser, "label", label="team=a")
+        assert [each["labels"] for each in await stored(browser)] == [{"team": "a"}] * 2
+        await all_matching(browser, "overlap", overlap="queue")
+        policies = [each["policy"] for each in await stored(browser)]
+        assert [isinstance(p, Mapping) and p["overlap"] for p in policies] == ["queue", "queue"]
+        zoned = await all_matching(browser, "zone", zone="Asia/Tokyo")
+        assert "Done, but not everywhere" in zoned.text
+        assert "an interval is the same in every time zone" in zoned.text
+        assert sorted(str(each["timezone"]) for each in await stored(browser)) == [
+            "Asia/Tokyo",
+            "UTC",
+        ]
+        ran = await all_matching(browser, "run", limit="1", spacing="60")
+        assert "beyond the limit" in ran.text
+        assert ran.text.count('href="/ui/runs/') == 1
+        deleted = await all_matching(browser, "delete")
+        assert "Done with 2 schedules." in deleted.text
+        assert await stored(browser) == []
+        ids = re.findall(r'name="id" value="([^"]+)"', deleted.text)
+        csrf = re.findall(r'name="csrf" value="([^"]+)"', deleted.text)[0]
+        for each in ids:
+            fields = {"csrf": csrf, "verb": "restore", "sure": "yes", "id": each}
+            assert "Done with 1 schedule." in (await browser.post(BULK, fields)).text
+        assert len(await stored(browser)) == 2
+
+
+async def test_runs_are_spaced() -> None:
+    async with browsing() as browser:
+        for name in ("a", "b", "c"):
+            await browser.rig.create(name=name)
+        await all_matching(browser, "run", limit="3", spacing="60")
+        runs = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
+        moments = sorted(str(each["planned_at"]) for each in runs)
+        assert len(set(moments)) == 3
+
+
+@pytest.mark.parametrize(
+    ("verb", "fields", "text"),
+    [
+        ("zone", {"zone": "Nowhere"}, "Nowhere"),
+        ("label", {"label": "=x"}, "name or name=value"),
+        ("run", {"limit": "0"}, "between 1 and 500"),
+        ("run", {"spacing": "-1"}, "between 0 and 3600"),
+        ("overlap", {"overlap": "maybe"}, "one of"),
+        ("pause", {"until": "2020-01-01T00:00"}, "lies in the past"),
+    ],
+)
+async def test_what_is_wrong_with_the_question_changes_nothing(
+    verb: str, fields: dict[str, str], text: str
+) -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        before = await stored(browser)
+        answer = await all_matching(browser, verb, **fields)
+        assert (answer.status_code, text in answer.text) == (422, True)
+        assert await stored(browser) == before
+
+
+async def test_nothing_selected_unknown_verbs_and_broken_filters_do_nothing() -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        none = await browser.send(BULK, on=LIST, verb="delete", which="selected")
+        assert "Nothing is selected." in (await browser.follow(none)).text
+        unknown = await browser.send(BULK, on=LIST, verb="explode", which="all")
+        assert unknown.status_code == 422
+        broken = await browser.send(BULK, on=LIST, verb="delete", which="all", q="status:nope")
+        assert broken.status_code == 422, "not all of them instead"
+
+
+@pytest.mark.parametrize("chip", ["owner:zzz", "status:nope"])
+async def test_while_a_condition_is_not_understood_nothing_is_offered_for_all(chip: str) -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        await browser.rig.client.post(f"/api/v1/schedules/{made['id']}/run")
+        for address, offered in (
+            (LIST, 'name="which" value="all"'),
+            ("/ui/runs", 'name="everything"'),
+        ):
+            assert offered in (await browser.get(address)).text
+            wrong = await browser.get(f"{address}?q={chip}")
+            assert "is not narrowed by what was not understood" in wrong.text
+            assert offered not in wrong.text
+
+
+async def test_an_export_can_be_imported_again() -> None:
+    async with browsing() as browser:
+        await browser.rig.create(name="ยอดขาย", labels={"a": None}, id="one")
+        await browser.rig.create(name="tick", trigger=EVERY, id="two")
+        exported = await browser.get(f"{LIST}/export?format=yaml")
+        assert exported.headers["content-disposition"] == 'attachment; filename="schedules.yaml"'
+        as_json = await browser.get(f"{LIST}/export?format=json&q=label:a")
+        assert [each["id"] for each in json.loads(as_json.text)["schedules"]] == ["one"]
+        selected = await browser.send(BULK, on=LIST, verb="export_json", which="selected", id="two")
+        assert [each["id"] for each in selected.json()["schedules"]] == ["two"]
+        text = exported.text
+    async with browsing() as browser:
+        shown = await browser.send(IMPORT, on=IMPORT, text=text)
+        assert "Make up to 2 schedules" in shown.text
+        fields = dict(re.findall(r'type="hidden" name="(csrf)" value="([^"]+)"', shown.text))
+        for line in ("1", "2"):
+            made = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": line})
+            assert made.status_code == 303
+        again = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": "1"})
+        assert "Not all of them could be made" in again.text
+        after = {str(each["id"]): each for each in await stored(browser)}
+        given = {each["id"]: each for each in yaml.safe_load(text)["schedules"]}
+        assert after["one"]["name"] == given["one"]["name"] == "ยอดขาย"
+        assert after["two"]["trigger"] == given["two"]["trigger"]
+
+
+async def test_a_crontab_is_looked_at_line_by_line_and_made() -> None:
+    text = "# Report\n0 9 * * 1-5 curl https://example.com/r\n0 1 * * * /bin/x\n"
+    async with browsing() as browser:
+        shown = await browser.send(IMPORT, on=IMPORT, text=text, zone="Asia/Bangkok")
+        assert "Every weekday at 09:00" in shown.text
+        assert "a command for a shell" in shown.text
+        assert await stored(browser) == [], "only looked at"
+        fields = dict(re.findall(r'type="hidden" name="(csrf)" value="([^"]+)"', shown.text))
+        fields |= {"text": text, "zone": "Asia/Bangkok", "create": "yes"}
+        nothing = await browser.post(IMPORT, fields)
+        assert (nothing.status_code, "nothing is selected" in nothing.text) == (422, True)
+        made = await browser.post(IMPORT, fields | {"line": "2"})
+        assert "1 schedule was made." in (await browser.follow(made)).text
+        (schedule,) = await stored(browser)
+        assert (schedule["name"], schedule["timezone"]) == ("Report", "Asia/Bangkok")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "paste something"),
+        ("just words", "expected a crontab"),
+        ("{broken", "not valid JSON"),
+        ("a: &x [1]\nb: *x", "alias"),
+        ("a: [", "not valid YAML"),
+    ],
+)
+def test_a_text_that_cannot_be_read_says_why(text: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        items_in(text, form="auto", zone="UTC")
+
+
+def test_what_is_wrong_with_one_entry_is_said_there() -> None:
+    good = {"name": "a", "trigger": EVERY, "target": {"kind": "http", "url": "http://127.0.0.1/"}}
+    masked = good | {"target": {"kind": "http", "url": "http://x/", "headers": {"Key": "***"}}}
+    entries = [good, {"nam": "b"}, masked, 7]
+    found = items_in(json.dumps(entries), form="auto", zone="UTC")
+    assert [bool(each.body) for each in found] == [True, False, False, False]
+    assert "nam" in found[1].error
+    assert "target.headers.Key" in found[2].error
+    assert found[3].error
+    dated = "name: a\ntrigger: {kind: once, at: 2030-01-01T09:00:00+07:00}\ntarget: {url: http://x}"
+    (item,) = items_in(dated, form="yaml", zone="UTC")
+    assert item.body is not None, item.error
+
+
+def test_outcomes_put_the_worst_first() -> None:
+    items = [
+        Outcome(id=ScheduleId("a"), name="a"),
+        Outcome(id=ScheduleId("b"), name="b", left_out=True),
+        Outcome(id=ScheduleId("c"), name="c", error="no"),
+    ]
+    outcomes = Outcomes(verb=Verb.PAUSE, items=items)
+    assert [each.name for each in outcomes.worst_first] == ["c", "a", "b"]
+    assert ([each.name for each in outcomes.done], outcomes.undo) == (["a"], Verb.RESUME)
+    assert Outcomes(verb=Verb.RUN, items=items).undo is None

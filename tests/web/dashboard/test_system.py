@@ -1,0 +1,543 @@
+"""System over ASGI: who sees what, every action, and what is said when something is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import re
+import socket
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from typing import cast
+
+import pytest
+
+from chimes.clock import SystemClock
+from chimes.config import Settings, load_settings
+from chimes.model.access import SYSTEM_OWNER
+from chimes.model.audit import AuditEntry, chained
+from chimes.model.ids import NodeId
+from chimes.model.insights import LagBucket, Lags, bracket_of
+from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.node import NodeFacts, NodeMark
+from chimes.model.notification import DeliveryState
+from chimes.model.recipient import Channel, Occasion
+from chimes.model.sync import Source, Sources
+from chimes.web.dashboard.system.about import licences
+from chimes.web.dashboard.system.audit import Verified, audit_rows, csv_lines, verified_from
+from chimes.web.dashboard.system.channels import bare_host, reach_url
+from chimes.web.dashboard.system.views import (
+    changes_of,
+    happenings,
+    lag_data,
+    lag_rows,
+    lags_by_node,
+    nobody_works,
+    node_cards,
+)
+from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, places
+from tests.web.dashboard.browsing import browsing
+
+
+@pytest.fixture
+def unused_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+TABS = ("", "/audit", "/access", "/channels", "/settings", "/about")
+
+
+@pytest.mark.parametrize("tab", TABS)
+async def test_every_tab_answers(tab: str) -> None:
+    async with browsing() as browser:
+        answer = await browser.get(f"/ui/system{tab}")
+        assert answer.status_code == 200
+        assert answer.text.count('aria-current="page"') >= 2
+
+
+async def test_a_key_is_shown_once_and_can_be_revoked() -> None:
+    async with browsing() as browser:
+        made = await browser.send(
+            "/ui/system/access/keys",
+            on="/ui/system/access",
+            name="robot",
+            role="admin",
+            days="3",
+            owner="user:al",
+        )
+        assert made.status_code == 200
+        (key,) = re.findall(r'class="copyable"><code>([^<]+)</code>', made.text)
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        page = await browser.get("/ui/system/access")
+        assert "robot" in page.text
+        assert key not in page.text
+        (revoke,) = re.findall(r'action="(/ui/system/access/keys/[^"]+/revoke)"', page.text)
+        asked = await browser.send(revoke)
+        assert (asked.status_code, "Revoke this key?" in asked.text) == (200, True)
+        done = await browser.send(revoke)
+        assert done.status_code == 303
+        gone = await browser.get("/ui/system/access")
+        assert gone.headers["location"].startswith("/ui/login"), "the key was the way in"
+
+
+async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/system/access")).text
+        assert page.count('<option value="admin" selected>') == 2
+        assert "The first one should be an admin" in page
+        made = await browser.send(
+            "/ui/system/access/users", name="anna", password="a long password", role="admin"
+        )
+        page = (await browser.follow(made)).text
+        # Still here for a moment; the next one need not be an admin.
+        assert "Open: whoever reaches this address" not in page
+        assert "It is closed from now on" in page
+        assert page.count('<option value="member" selected>') == 2
+
+
+async def test_roles_have_the_words_of_the_reader_beside_their_own() -> None:
+    async with browsing() as browser:
+        english = (await browser.get("/ui/system/access")).text
+        assert '<option value="viewer">viewer</option>' in english
+        assert "<dt>operator</dt>" in english
+        made = await browser.send(
+            "/ui/system/access/keys", on="/ui/system/access", name="robot", role="admin"
+        )
+        (key,) = re.findall(r'class="copyable"><code>([^<]+)</code>', made.text)
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", key=key)
+        for language, word in (("th", "ผู้ดูแล"), ("zh", "管理员")):
+            browser.client.cookies.set("chimes_look", f"language={language}")
+            page = (await browser.get("/ui/system/access")).text
+            assert f">{word} (admin)</option>" in page
+            assert f"<dt>{word} (admin)</dt>" in page
+            assert f">{word} (admin)</td>" in page
+            assert re.search(f'class="menu-title">[^<]+{word}[)）]</p>', page)
+
+
+async def test_wrong_fields_are_told_at_the_field() -> None:
+    async with browsing() as browser:
+        send = partial(browser.send, "/ui/system/access/keys", on="/ui/system/access", name="x")
+        made = await send(role="king", days="3")
+        assert made.status_code == 422
+        assert "viewer, member, operator or admin" in made.text
+        late = await send(role="admin", days="0")
+        assert (late.status_code, "between 1 and 3650 days" in late.text) == (422, True)
+
+
+async def test_the_audit_filters_exports_and_verifies() -> None:
+    async with browsing() as browser:
+        password = "correct horse battery"
+        await browser.send(
+            "/ui/system/access/users",
+            on="/ui/system/access",
+            name="ann",
+            password=password,
+            role="admin",
+        )
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", user="ann", password=password)
+        page = await browser.get("/ui/system/audit?verb=create_user")
+        assert "ann" in page.text
+        assert '<span title="create_user">' in page.text
+        assert '<span title="sign_in">' not in page.text
+        lines = (await browser.get("/ui/system/audit.ndjson?verb=create_user")).text.splitlines()
+        assert [json.loads(line)["object_id"] for line in lines] == ["ann"]
+        file = await browser.get("/ui/system/audit.csv?door=dashboard&verb=create_user")
+        assert file.headers["content-disposition"].endswith('.csv"')
+        head, row = csv.DictReader(io.StringIO(file.text)).fieldnames, file.text.splitlines()[1]
+        assert head is not None
+        assert {"actor", "door", "address", "reason", "changes", "hash"} <= set(head)
+        assert "ann" in row
+        # Where it came from is a word, and every entry shows that its hash fits.
+        assert re.search(r'data-label="Came through">web<', page.text)
+        assert "its hash fits" in page.text
+        assert "was not verified yet" in page.text
+        day = browser.rig.clock.now().date()
+        today = await browser.get(f"/ui/system/audit?from={day}&to={day}")
+        assert "create_user" in today.text
+        before = await browser.get(f"/ui/system/audit?to={day - timedelta(days=1)}")
+        assert "No entry matches" in before.text
+        wrong = await browser.get("/ui/system/audit?from=yesterday")
+        assert "a day such as 2030-01-31" in wrong.text
+        done = await browser.send("/ui/system/audit/verify", on="/ui/system/audit")
+        assert done.status_code == 303
+        assert "unbroken" in (await browser.get("/ui/system/audit")).text
+        # Remembered, and said on every later page.
+        assert "The chain was verified" in (await browser.get("/ui/system/audit")).text
+        empty = await browser.get("/ui/system/audit?verb=nothing_of_the_kind")
+        assert "No entry matches" in empty.text
+
+
+async def test_settings_say_where_they_came_from_and_hide_secrets() -> None:
+    async with browsing() as browser:
+        page = await browser.get("/ui/system/settings?q=lease")
+        assert "CHIMES_LEASE" in page.text
+        assert "CHIMES_PORT" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("language", "default", "variable"),
+    [
+        ("en", "default", "environment CHIMES_RETENTION"),
+        ("th", "ค่าเริ่มต้น", "ตัวแปรสภาพแวดล้อม CHIMES_RETENTION"),
+        ("zh", "默认", "环境变量 CHIMES_RETENTION"),
+    ],
+)
+async def test_where_a_setting_came_from_is_said_in_the_words_of_the_reader(
+    language: str, default: str, variable: str
+) -> None:
+    loaded = load_settings(environ={"CHIMES_RETENTION": "48h"})
+    async with browsing(settings=loaded.settings, origins=loaded.origins) as browser:
+        page = (await browser.get("/ui/system/settings", **{"Accept-Language": language})).text
+        told = re.findall(r"<td data-label=[^>]+>([^<]+)</td><td [^>]+ class=.mono small.>", page)
+        assert set(told) == {default, variable}
+        changed = (await browser.get("/ui/system/settings?changed=yes")).text
+        assert changed.count('<td data-label="Setting"') == 1
+
+
+async def test_retention_says_what_it_would_delete() -> None:
+    async with browsing() as browser:
+        store, clock = browser.rig.store, browser.rig.clock
+        await store.join(a_node(), LEASE)
+        await store.add_runs([a_run(available_at=clock.now())])
+        (run,) = await store.claim(places())
+        await store.finish([a_verdict(run, clock.now())])
+        clock.advance(timedelta(days=3))
+        page = (await browser.get("/ui/system/settings")).text
+        assert "With 30 d, no run would be deleted now." in page
+        asked = (await browser.get("/ui/system/settings?days=2")).text
+        assert "With 2 d, 1 run would be deleted now." in asked
+        assert "CHIMES_RETENTION=48h" in asked
+        for wrong in ("0", "x", "99999"):
+            page = (await browser.get(f"/ui/system/settings?days={wrong}")).text
+            assert "between 1 and 36500 days" in page
+        assert await store.get_run(run.id) is not None
+
+
+async def test_settings_show_templates_switches_and_holidays() -> None:
+    settings = Settings(telegram_token="1:secret-token", softnix_scheduler_enabled=False)
+    async with browsing(settings=settings) as browser:
+        page = (await browser.get("/ui/system/settings")).text
+        assert "secret-token" not in page
+        assert re.search(r"✓ on</span> The Telegram bot answers", page)
+        assert re.search(r"– off</span> Prompts made through the Softnix door", page)
+        assert page.count("/ui/schedules/new?preset=") >= 10
+        preset = re.search(r'href="(/ui/schedules/new\?preset=[^"]+)"', page)
+        assert preset
+        assert (await browser.get(preset[1])).status_code == 200
+        thai = (await browser.get("/ui/system/settings?country=Thailand")).text
+        assert f"<dt>{browser.rig.clock.now().year}-" in thai
+        assert "Songkran" in thai
+        browser.client.cookies.set("chimes_look", "language=th")
+        assert "วันสงกรานต์" in (await browser.get("/ui/system/settings?country=TH")).text
+        browser.client.cookies.clear()
+        nowhere = (await browser.get("/ui/system/settings?country=Atlantis")).text
+        assert "No holidays are known there" in nowhere
+
+
+async def test_about_names_licences_and_has_a_text_for_support() -> None:
+    async with browsing() as browser:
+        page = (await browser.get("/ui/system/about")).text
+        for name in ("htmx.org", "uplot", "fastapi", "holidays"):
+            assert f">{name}<" in page, name
+        assert 'data-copy-from="#support"' in page
+        (text,) = re.findall(r'id="support"[^>]*>([^<]+)<', page)
+        assert "Chimes: 1.2.3" in text
+        assert "[bad] Nodes: 0 of 0 are alive" in text
+        assert "Start a node" in page
+    found = {each.name.lower(): each.licence for each in licences()}
+    assert found["uplot"] == "MIT"
+    assert found["sqlalchemy"] == "MIT"
+    assert "pytest" not in found
+    assert "?" not in found.values(), found
+
+
+async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> None:
+    async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    settings = Settings(
+        agent_pipeline="openai",
+        agent_url=f"http://user:hidden@127.0.0.1:{port}/path",
+        action_url=f"http://127.0.0.1:{unused_port}",
+        agent_model="m",
+    )
+    sources = Sources(
+        {
+            "shop": Source(id="shop", driver="command", config={"command": ["sh", "-c", "true"]}),
+            "none": Source(id="none", driver="command", config={"command": ["no-such-program"]}),
+            "web": Source(
+                id="web", driver="http_json", config={"url": f"http://127.0.0.1:{port}/x?k=hidden"}
+            ),
+            "code": Source(id="code", driver="python", config={"callable": "no_module:f"}),
+        }
+    )
+    async with server, browsing(settings=settings, sources=sources) as browser:
+        here = "/ui/system/channels"
+        page = (await browser.get(here)).text
+        assert f"http://127.0.0.1:{port}" in page
+        assert "hidden@" not in page
+        assert "k=hidden" not in page
+
+        async def told(path: str) -> str:
+            done = await browser.send(path, on=here)
+            assert done.status_code == 303
+            return (await browser.get(here)).text
+
+        assert f"Agents: 127.0.0.1:{port} answers after" in await told(f"{here}/check/agents")
+        assert "cannot be reached" in await told(f"{here}/check/actions")
+        assert "shop: the program sh is there." in await told("/ui/system/sources/shop/check")
+        assert "there is no program no-such" in await told("/ui/system/sources/none/check")
+        assert f"web: 127.0.0.1:{port} answers" in await told("/ui/system/sources/web/check")
+        assert "no_module" in await told("/ui/system/sources/code/check")
+        for path in (f"{here}/check/email", f"{here}/check/x", "/ui/system/sources/x/check"):
+            csrf = re.search(r'name="csrf" value="([^"]+)"', page)
+            assert csrf
+            assert (await browser.post(path, {"csrf": csrf[1]})).status_code == 404
+        made = await browser.send(f"{here}/signing-key", on=here)
+        (key,) = re.findall(r"whsec_[A-Za-z0-9+/=]{44}", made.text.split("data-copy")[0])
+        assert key not in (await browser.get(here)).text
+
+
+async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() -> None:
+    async with browsing() as browser:
+        here, path = "/ui/system/channels", "/ui/system/channels/test"
+        page = (await browser.get(here)).text
+        # Neither the bot nor e-mail is configured.
+        assert page.count("This channel is off here.") == 2
+        wrong = await browser.send(path, on=here, channel="webhook", to="ftp://nowhere")
+        assert wrong.status_code == 422
+        assert 'aria-describedby="to-webhook-error"' in wrong.text
+        assert 'value="ftp://nowhere"' in wrong.text
+        store = browser.rig.store
+        assert (await store.list_deliveries(DeliveryQuery())).items == ()
+        assert (await browser.send(path, on=here, channel="pigeon")).status_code == 422
+        sending = asyncio.create_task(browser.send(path, on=here, channel="inbox"))
+        since = store.changes()
+        while not (found := (await store.list_deliveries(DeliveryQuery())).items):
+            await asyncio.wait_for(store.wait_for_work(since, None), 10)
+            since = store.changes()
+        (delivery,) = found
+        assert (delivery.recipient.channel, delivery.occasion) == (Channel.INBOX, Occasion.TEST)
+        # Nobody delivers here, so the visitor's patience ends.
+        browser.rig.clock.advance(60)
+        store.wake()
+        done = await sending
+        assert done.status_code == 303
+        assert "on its way" in (await browser.get(here)).text
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
+async def test_an_address_that_cannot_be_read_is_told(url: str) -> None:
+    found = await reach_url("It", url, SystemClock())
+    assert (found.ok, str(found.text)) == (False, "It: its address cannot be read.")
+    assert bare_host(url) in ("", "ftp://example.com")
+
+
+async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chimes.web.dashboard.system.channels.PATIENCE", 0.05)
+    done = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+        writer.close()
+
+    async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        # It never says hello, as TLS wants it.
+        found = await reach_url("It", f"https://127.0.0.1:{port}", SystemClock())
+        done.set()
+    assert (found.ok, str(found.text)) == (False, f"It: no answer from 127.0.0.1:{port}.")
+
+
+def test_what_was_kept_of_the_chain_may_be_unreadable() -> None:
+    kept = Verified(ok=False, checked=9, first_bad=4)
+    assert verified_from(kept.packed(), NOW) == replace(kept, at=NOW)
+    for text in ("", "[]", "{}", '{"ok": 1, "checked": "x", "first_bad": null}'):
+        assert verified_from(text, NOW) is None
+
+
+def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
+    gone = a_node("gone", lease_until=NOW - timedelta(seconds=1), heartbeat_at=NOW)
+    off = a_node("off", lease_until=NOW + timedelta(seconds=9), heartbeat_at=NOW, clock_offset=-2.0)
+    cards = node_cards([gone, off], {NodeId("off"): 3}, NOW)
+    assert [(card.node.id, card.alive, card.clock_off) for card in cards] == [
+        ("off", True, True),
+        ("gone", False, False),
+    ]
+    assert cards[0].running == 3
+    assert not nobody_works(cards)
+    assert not nobody_works(())
+    told = replace(off, drain=True, facts=NodeFacts(running=5, draining=True))
+    (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
+    assert (card.running, card.share, card.deaf) == (5, 0.5, False)
+    assert nobody_works([card])
+    (deaf,) = node_cards([replace(off, drain=True)], {}, NOW)
+    assert deaf.deaf
+
+
+async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
+    async with browsing() as browser:
+        gone = a_delivery(state=DeliveryState.DEAD, attempts=3, finished_at=NOW, error="no")
+        await browser.rig.store.load([replace(gone, owner=SYSTEM_OWNER)])
+        page = (await browser.get("/ui/system/channels")).text
+        assert '"Channel">inbox<' in page
+        assert '"Because of">on success<' in page
+        browser.client.cookies.set("chimes_look", "language=th")
+        page = (await browser.get("/ui/system/channels")).text
+        assert ">inbox<" not in page
+        assert ">success<" not in page
+
+
+# UX A.8, picture 5: what a card shows, and the three verbs
+async def test_nodes_are_drained_resumed_and_forgotten() -> None:
+    async with browsing() as browser:
+        store, clock = browser.rig.store, browser.rig.clock
+        node = await store.join(a_node("web-1-77-abc", capacity=10), LEASE)
+        facts = NodeFacts(
+            running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
+        )
+        ahead = clock.now() + timedelta(seconds=3)
+        await store.beat(node.id, LEASE, clock=ahead, facts=facts)
+        page = (await browser.get("/ui/system")).text
+        for text in ("alive", "12.5 a minute", ">slow<", "its clock is off by 3 s", "MB"):
+            assert text in page, text
+        # Every number leads to what it counts.
+        assert 'href="/ui/runs?q=status%3Arunning+node%3A%22web-1-77-abc%22">4<' in page
+        at = f"/ui/system/nodes/{node.id}"
+        asked = await browser.send(f"{at}/drain", on="/ui/system")
+        assert "Drain this node?" in asked.text
+        assert not (await store.nodes())[0].drain
+        done = await browser.send(f"{at}/drain", reason="kernel")
+        assert done.status_code == 303
+        page = (await browser.get("/ui/system")).text
+        assert "Every node is drained" in page
+        assert "4 runs are in hand" in page
+        await browser.rig.create()
+        assert "Every node is drained" in (await browser.get("/ui/")).text
+        assert "web-1-77-abc was asked to drain" in page
+        await store.beat(
+            node.id, LEASE, clock=clock.now(), facts=replace(facts, running=0, draining=True)
+        )
+        assert "▼ drained" in (await browser.get("/ui/system")).text
+        assert (await browser.send(f"{at}/resume", on="/ui/system")).status_code == 303
+        assert not (await store.nodes())[0].drain
+        clock.advance(LEASE)
+        assert "✕ gone" in (await browser.get("/ui/system")).text
+        asked = await browser.send(f"{at}/forget", on="/ui/system")
+        assert "Forget this node?" in asked.text
+        assert (await browser.send(f"{at}/forget")).status_code == 303
+        page = (await browser.get("/ui/system")).text
+        assert "No node is alive" in page
+        trail = await store.list_audit(AuditQuery(object_id=node.id))
+        assert [(each.verb, each.reason, each.door) for each in trail] == [
+            ("forget", "", "dashboard"),
+            ("resume", "", "dashboard"),
+            ("drain", "kernel", "dashboard"),
+        ]
+
+
+async def test_a_node_of_an_older_version_says_so() -> None:
+    async with browsing() as browser:
+        store = browser.rig.store
+        await store.join(a_node("old"), LEASE)
+        await store.drain_node(NodeId("old"), True)
+        page = (await browser.get("/ui/system")).text
+        assert "does not hear that it is to drain" in page
+        assert "it does not tell" in page
+
+
+def test_the_first_of_a_version_is_a_deploy() -> None:
+    def mark(minutes: int, node: str, version: str, joined: bool = True) -> NodeMark:
+        at = NOW + timedelta(minutes=minutes)
+        return NodeMark(at=at, node_id=NodeId(node), version=version, joined=joined)
+
+    found = happenings(
+        [
+            mark(0, "a-1-x", "1.0"),
+            mark(1, "b-2-x", "1.0"),
+            mark(2, "c-3-x", "1.1"),
+            mark(3, "a-1-x", "1.0", False),
+            mark(4, "d-4-x", "1.1"),
+        ]
+    )
+    assert [each.label for each in found] == ["+ a-1", "+ b-2", "▲ 1.1", "− a-1", "+ d-4"]
+    data = lag_data((), "UTC", 1.0, found, NOW)
+    assert data["times"] == [int(NOW.timestamp())]
+    assert len(cast(list[object], data["marks"])) == 5
+
+
+def test_lags_by_node_and_of_one() -> None:
+    def bucket(minutes: int, node: str, seconds: float) -> LagBucket:
+        counts = {bracket_of(timedelta(seconds=seconds)): 2}
+        return LagBucket(at=NOW + timedelta(minutes=minutes), node=node, lags=Lags(counts))
+
+    buckets = [bucket(0, "a", 0.1), bucket(0, "b", 5.0), bucket(15, "a", 0.1)]
+    starts = [NOW + timedelta(minutes=each) for each in (0, 15, 30)]
+    assert [row.count for row in lag_rows(starts, buckets)] == [4, 2, 0]
+    assert [row.count for row in lag_rows(starts, buckets, "b")] == [2, 0, 0]
+    assert lag_rows(starts, buckets)[2].p95 is None
+    by_node = lags_by_node(buckets)
+    assert [(each.node, each.count) for each in by_node] == [("b", 2), ("a", 4)]
+    assert by_node[0].p50 == pytest.approx(5, rel=0.1)
+
+
+def test_an_entry_that_was_changed_shows() -> None:
+    first = chained(an_entry(), number=1, previous_hash="")
+    second = chained(an_entry(verb="pause"), number=2, previous_hash=first.hash)
+    third = chained(an_entry(), number=3, previous_hash=second.hash)
+
+    def intact(*entries: AuditEntry, whole: bool = True) -> list[bool]:
+        return [row.intact for row in audit_rows(entries, whole=whole)]
+
+    assert intact(third, second, first) == [True, True, True]
+    assert intact(third, replace(second, actor="somebody else"), first) == [True, False, True]
+    # One that was taken out; with a filter nobody can see that.
+    assert intact(third, first) == [False, True]
+    assert intact(third, first, whole=False) == [True, True]
+    assert intact() == []
+
+
+def test_no_cell_is_a_formula() -> None:
+    assert "'=1+1" in csv_lines([an_entry(reason="=1+1")])
+
+
+def test_changes_are_pairs_or_what_came_after() -> None:
+    entry = an_entry(changes={"name": ["a", "b"], "role": "admin", "x": [None, {"k": 1}]})
+    assert [(c.field, c.before, c.after) for c in changes_of(entry)] == [
+        ("name", "a", "b"),
+        ("role", "", "admin"),
+        ("x", "–", '{"k": 1}'),
+    ]
+
+
+# UX D1.17: the script has no words of its own, and neither have the tabs.
+@pytest.mark.parametrize(
+    ("language", "when", "unit", "day"),
+    [("en", "Time", "{count} s", "24 h"), ("th", "เวลา", "{count} วินาที", "24 ชม."),
+     ("zh", "时间", "{count} 秒", "24 小时")],
+)  # fmt: skip
+async def test_the_picture_and_its_tabs_speak_the_readers_language(
+    language: str, when: str, unit: str, day: str
+) -> None:
+    data = lag_data((), "UTC", 1.0, language=language)
+    assert (data["when"], data["unit"]) == (when, unit)
+    async with browsing() as browser:
+        for path in ("/ui/system", "/ui/runs"):
+            page = (await browser.get(path, **{"Accept-Language": language})).text
+            assert f">{day}</a>" in page, path
+            assert ">24h</a>" not in page, path
+
+
+def test_no_lag_is_an_empty_chart() -> None:
+    assert lag_rows([], []) == ()
+    assert lag_data((), "UTC", 1.0)["times"] == []

@@ -1,0 +1,118 @@
+"""Chats that people connect from the dashboard: a deep link, its QR code, confirmed, let go."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.recipient import Channel, Occasion
+from chimes.services import notifications as messages
+from chimes.telegram.links import Links
+from chimes.web.dashboard.account.telegram import deep_link, qr_code
+from tests.web.dashboard.browsing import Browser, browsing
+
+HERE = "/ui/telegram"
+
+
+class BotOfSomebodyElse:
+    """What the page asks of the bot, whose answers come from Telegram."""
+
+    def __init__(self, name: str = "chimes_bot") -> None:
+        self.name = name
+        self.told: list[str] = []
+        self.conversation = self
+
+    async def username(self) -> str:
+        return self.name
+
+    async def tell(self, chat: Any, sentence: str) -> bool:
+        self.told.append(f"{chat.id}: {sentence}")
+        return True
+
+
+def with_bot(browser: Browser, name: str = "chimes_bot") -> BotOfSomebodyElse:
+    bot = BotOfSomebodyElse(name)
+    browser.rig.app.state.telegram = bot
+    return bot
+
+
+def test_the_picture_is_the_link_and_brings_no_style() -> None:
+    svg = qr_code(deep_link("chimes_bot", "abc"), "a < b")
+    assert svg.startswith("<svg")
+    assert "<title>a &lt; b</title>" in svg
+    assert "style" not in svg
+    assert qr_code("other", "a < b") != svg
+    assert deep_link("", "abc") == ""
+
+
+# S57
+async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with browsing() as browser:
+        bot = with_bot(browser)
+        links = Links(browser.rig.store)
+        page = await browser.send(f"{HERE}/code", on=HERE)
+        assert page.status_code == 200
+        assert page.headers["cache-control"] == "no-store"
+        (code,) = set(re.findall(r"https://t\.me/chimes_bot\?start=([\w-]+)", page.text))
+        assert f"/link {code}" in page.text
+        assert '<svg viewBox="0 0' in page.text
+        owner = await links.use_code(code, "42", "7")
+        assert owner is not None
+        page = await browser.get(HERE)
+        assert code not in page.text
+        answer = await browser.send(f"{HERE}/42/confirm")
+        page = await browser.follow(answer)
+        assert "Chat 42 is connected." in page.text
+        assert bot.told == [f"42: This chat now belongs to {owner}."]
+        assert [chat.id for chat in await links.linked(owner)] == ["42"]
+
+        monkeypatch.setattr(messages.MessageService.send_test, "__kwdefaults__", _impatient())
+        page = await browser.follow(await browser.send(f"{HERE}/42/test"))
+        assert "The test by Telegram is on its way." in page.text
+        (test,) = (await browser.rig.store.list_deliveries(DeliveryQuery())).items
+        told = test.recipient
+        assert (test.occasion, told.channel, told.to) == (Occasion.TEST, Channel.TELEGRAM, "42")
+
+        asked = await browser.send(f"{HERE}/42/unlink", on=HERE)
+        assert "Disconnect chat 42?" in asked.text
+        done = await browser.send(f"{HERE}/42/unlink")
+        assert "on its own again" in (await browser.follow(done)).text
+        assert await links.linked(owner) == []
+        verbs = [each.verb for each in await browser.rig.store.list_audit(AuditQuery())]
+        assert {"telegram_code", "telegram_link", "telegram_unlink", "test"} <= set(verbs)
+
+
+def _impatient() -> dict[str, object]:
+    return {"schedule": None, "patience": timedelta()}
+
+
+async def test_without_a_bot_the_page_says_what_is_missing() -> None:
+    async with browsing() as browser:
+        page = await browser.get(HERE)
+        assert page.status_code == 200
+        assert "CHIMES_TELEGRAM_TOKEN" in page.text
+        assert "/ui/telegram/code" not in page.text
+
+
+async def test_a_bot_whose_name_nobody_knows_can_be_written_to() -> None:
+    async with browsing() as browser:
+        with_bot(browser, "")
+        page = await browser.send(f"{HERE}/code", on=HERE)
+        assert "t.me" not in page.text
+        assert re.search(r"/link [\w-]{16,}", page.text)
+
+
+# S05
+async def test_chats_of_others_are_not_there() -> None:
+    async with browsing() as browser:
+        with_bot(browser)
+        await browser.send(f"{HERE}/code", on=HERE)
+        for verb in ("confirm", "test", "unlink"):
+            fields = {"csrf": re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]}
+            answer = await browser.post(f"{HERE}/43/{verb}", fields)
+            assert answer.status_code == 404, verb
+            await browser.get(HERE)

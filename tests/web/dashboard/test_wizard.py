@@ -1,0 +1,570 @@
+"""The wizard over ASGI: making, editing, merging, copying, trying out; without scripts."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
+from chimes.model.ids import NodeId
+from chimes.model.node import Node
+from chimes.model.policy import Policy, RunDefaults
+from chimes.model.run import RunStatus
+from tests.builders import a_run, an_entry
+from tests.web.dashboard.browsing import HOST, Browser, browsing
+from tests.web.dashboard.filling import fields_on, fill
+
+NEW = "/ui/schedules/new"
+
+
+async def the_only(browser: Browser) -> dict[str, Any]:
+    items = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
+    assert len(items) == 1
+    found: dict[str, Any] = items[0]
+    return found
+
+
+def definition(found: dict[str, Any]) -> dict[str, Any]:
+    """Without what moves by itself."""
+    gone = {"version", "updated_at", "updated_by", "next_run_at", "next_slot", "words"}
+    return {name: value for name, value in found.items() if name not in gone}
+
+
+@pytest.mark.parametrize(
+    ("words", "expression", "zone"),
+    [
+        ("ทุกวันทำการ 9 โมง เรียก https://example.com/report", "0 9 * * 1-5", "Asia/Bangkok"),
+        ("every Monday at 8am Tokyo time call https://example.com/r", "0 8 * * 1", "Asia/Tokyo"),
+        ("每天早上9点 调用 https://example.com/r", "0 9 * * *", "Asia/Bangkok"),
+    ],
+)
+async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
+    words: str, expression: str, zone: str
+) -> None:
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words=words)
+        assert (page.status_code, "I understood:" in page.text) == (200, True)
+        fields = fields_on(page.text)
+        # As people say it; whoever reads cron finds that, too.
+        assert (fields["when"], fields["expression"], fields["zone"]) == ("days", expression, zone)
+        assert fields["kind"] == "http"
+        assert str(fields["url"]).startswith("https://example.com/r")
+        guessed = set(re.findall(r'data-guess="(\w+)"', page.text))
+        assert {"method", "name"} <= guessed
+        assert "url" not in guessed, "it stands in the words"
+        assert ("zone" in guessed) == (zone == "Asia/Bangkok"), "a zone that is named is no guess"
+        assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
+        # As it stands it can be saved.
+        done = await fill(browser, NEW)
+        assert done.status_code == 303
+        made = await the_only(browser)
+        assert made["trigger"]["timezone"] == zone
+        assert done.headers["location"] == f"/ui/schedules/{made['id']}"
+
+
+async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> None:
+    async with browsing() as browser:
+        page = await browser.get(f"{NEW}?words=every day call mum")
+        assert "At what time?" in page.text
+        (first, *_) = re.findall(r'value="words:([^"]+)"', page.text)
+        assert first == "every day 09:00 call mum", "their own words, made exact"
+        page = await fill(browser, NEW, do_=f"words:{first}")
+        assert "I understood:" in page.text
+        assert fields_on(page.text)["prompt"] == "call mum"
+        assert 'id="question"' not in page.text
+
+
+async def test_templates_can_be_pressed_and_are_previewed() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        ids = re.findall(r'value="preset:(\w+)"', browser.page)
+        assert len(ids) == 16
+        for each in ("hourly", "morning_brief", "cleanup"):
+            page = await fill(browser, NEW, do_=f"preset:{each}")
+            assert page.text.count('<span class="when">') >= 5, each
+        # The last was a clean-up that tells the inbox when it breaks (R1.41).
+        assert fields_on(page.text)["tell0_on"] == ["failure", "recovery"]
+        assert (await browser.get(f"{NEW}?preset=no_such")).status_code == 404
+
+
+async def test_what_is_wrong_is_told_at_its_field_with_an_example() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, when="cron", expression="0 9 * *", url="ftp://x")
+        assert page.status_code == 422
+        assert (
+            'id="f-expression" name="expression" aria-describedby="e-expression" aria-invalid'
+            in (page.text)
+        )
+        assert "For example: 0 9 * * 1-5" in page.text
+        # What was valid last stays, greyed.
+        assert 'class="shown stale"' in page.text
+        assert fields_on(page.text)["url"] == "ftp://x", "nothing that was typed is lost"
+        page = await fill(browser, NEW, expression="0 9 * * *")
+        assert (page.status_code, 'href="#f-url"' in page.text) == (422, True)
+        page = await fill(browser, NEW, url="https://example.com/x", timeout="soon")
+        assert (
+            'id="f-timeout" name="timeout" aria-describedby="e-timeout" aria-invalid' in page.text
+        )
+        page = await fill(browser, NEW, timeout="10s", kind="task", task="t", args="{nope")
+        assert 'aria-describedby="e-args" aria-invalid' in page.text
+        assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
+
+
+async def test_nobody_is_blamed_for_what_they_have_not_come_to() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="preview")
+        assert (page.status_code, "aria-invalid" in page.text) == (200, False)
+
+
+FULL: dict[str, Any] = {
+    "name": "Everything",
+    "trigger": {
+        "kind": "cron",
+        "expression": "30 2 * * *",
+        "timezone": "America/New_York",
+        "dst": "vixie",
+        "start_at": "2030-02-01T00:00:00Z",
+        "end_at": "2031-11-02T06:30:00Z",
+        "max_runs": 500,
+        "exclude": [
+            {"holidays": "TH", "on_excluded": "next"},
+            {"dates": ["2030-12-25", "2030-12-26"]},
+            {"weekly": [{"days": ["MON", "TUE"], "from": "22:00", "to": "06:00"}]},
+        ],
+    },
+    "target": {
+        "kind": "http",
+        "url": "https://example.com/a?b=c",
+        "method": "PUT",
+        "headers": {"X-Team": "billing", "Authorization": "Bearer secret"},
+        "body": '{"run": "{{run_id}}"}\n',
+        "expected_status": [200, 204],
+        "signing_secrets": ["whsec_" + "A" * 32],
+        "verify_tls": False,
+    },
+    "policy": {
+        "misfire": "all",
+        "misfire_grace": "PT2M",
+        "catch_up_limit": 7,
+        "overlap": "queue",
+        "max_concurrent_runs": 3,
+        "burst_allowed": True,
+        "concurrency_key": "shared",
+        "max_retries": 4,
+        "retry_backoff": "PT7S",
+        "backoff": "exponential",
+        "backoff_cap": "PT30M",
+        "timeout": "PT45S",
+        "on_lost": "stop",
+        "pause_on_gone": False,
+    },
+    "priority": 5,
+    "labels": {"team": "a=b", "nightly": None},
+    "enabled": False,
+    "delivery": [
+        {"channel": "inbox", "on": ["failure", "recovery"], "language": "th"},
+        {
+            "channel": "webhook",
+            "to": "https://example.com/told",
+            "signing_secrets": ["whsec_" + "B" * 32],
+        },
+    ],
+}
+
+
+async def test_saving_an_untouched_form_changes_nothing_and_one_field_changes_one() -> None:
+    """Every field of the API survives (UX D.1 row 13): compared whole, secrets in the store."""
+    async with browsing() as browser:
+        other = await browser.rig.create(name="other")
+        made = await browser.rig.create(
+            **FULL, depends_on={"schedule_id": other["id"], "within": "PT3H"}
+        )
+        kept = await browser.rig.store.get_schedule(made["id"])
+        edit = f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        done = await fill(browser, edit)
+        assert done.status_code == 303
+        assert await browser.rig.store.get_schedule(made["id"]) == kept, "not even a version"
+        await browser.get(edit)
+        page = await fill(browser, edit, do_="preview", name="Renamed", timeout="1m")
+        assert re.findall(r"<dt>([^<]+)</dt>", page.text) == ["Name", "Time limit"]
+        assert (await fill(browser, edit)).status_code == 303
+        found = (await browser.rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+        wanted = definition(made) | {"name": "Renamed"}
+        wanted["policy"] = wanted["policy"] | {"timeout": "PT1M"}
+        assert definition(found) == wanted
+        after = await browser.rig.store.get_schedule(made["id"])
+        assert kept is not None
+        assert after is not None
+        assert after.target == kept.target
+        assert after.policy.delivery == kept.policy.delivery
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"trigger": {"kind": "every", "every": "PT1H30M", "jitter": "PT5S"}},
+        {"trigger": {"kind": "every", "every": "PT0.25S", "anchor": "2030-02-01T10:00:00.5Z"}},
+        {"trigger": {"kind": "once", "at": "2031-11-02T06:30:00Z", "timezone": "America/New_York"}},
+        {"trigger": {"kind": "once", "at": "2031-03-09T02:30:00", "timezone": "America/New_York"}},
+        {"trigger": {"kind": "cron", "expression": "@every 90s"}},
+        {"trigger": {"kind": "cron", "expression": "CRON_TZ=Asia/Tokyo 0 9 * * *"}},
+        {"labels": ["a", "b"]},
+        {"labels": {"odd": " = "}},
+    ],
+    ids=str,
+)
+async def test_what_a_form_writes_otherwise_is_not_changed_by_it(given: dict[str, Any]) -> None:
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
+        made = await browser.rig.create(**given)
+        edit = f"/ui/schedules/{made['id']}/edit"
+        page = await browser.get(edit)
+        assert page.status_code == 200
+        assert (await fill(browser, edit, priority="3")).status_code == 303
+        found = (await browser.rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+        assert definition(found) == definition(made) | {"priority": 3}
+
+
+async def test_all_fields_of_the_api_can_be_given_in_the_form() -> None:
+    """The form of a full schedule, sent as a new one, makes the same (secrets by `from`)."""
+    async with browsing() as browser:
+        made = await browser.rig.create(**FULL)
+        await browser.get(f"{NEW}?from={made['id']}")
+        assert (await fill(browser, NEW, name="Everything")).status_code == 303
+        items = (await browser.rig.client.get("/api/v1/schedules")).json()["items"]
+        copy = next(each for each in items if each["id"] != made["id"])
+        own = {"id", "created_at", "updated_at"}
+        assert {name: value for name, value in definition(copy).items() if name not in own} == {
+            name: value for name, value in definition(made).items() if name not in own
+        }
+        one, two = [await browser.rig.store.get_schedule(each["id"]) for each in (made, copy)]
+        assert one is not None
+        assert two is not None
+        assert one.target == two.target
+        assert one.policy == two.policy
+
+
+async def test_the_next_fire_is_said_to_move_before_it_does() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        edit = f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        page = await fill(browser, edit, do_="preview", rule_time="10:30")
+        (said,) = re.findall(r"The next fire moves from [^<]+", page.text)
+        assert "02:00 UTC" in said
+        assert "03:30 UTC" in said
+        assert "keep their old definition" in page.text
+        assert (await fill(browser, edit)).status_code == 303
+        found = await the_only(browser)
+        assert found["next_run_at"].endswith("T03:30:00Z")
+
+
+async def test_a_change_can_be_undone_and_so_can_a_new_schedule() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        done = await fill(browser, NEW, name="n", url="https://example.com/x")
+        made = await the_only(browser)
+        await browser.follow(done)
+        assert "n is saved. It fires next on" in browser.page
+        edit = f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        await browser.follow(await fill(browser, edit, name="m", method="PUT", every="3"))
+        assert (await the_only(browser))["name"] == "m"
+        await browser.follow(await browser.send(f"/ui/schedules/{made['id']}/unedit"))
+        found = await the_only(browser)
+        assert definition(found) == definition(made)
+        await browser.get(NEW)
+        await browser.follow(await fill(browser, NEW, name="gone", url="https://example.com/x"))
+        (unmake,) = re.findall(r'action="(/ui/schedules/[^"]+/unmake)"', browser.page)
+        assert (await browser.send(unmake)).status_code == 303
+        assert (await the_only(browser))["name"] == "n"
+
+
+async def test_two_people_at_once_merge_field_by_field() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="first", policy={"timeout": "PT10S"})
+        address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        mine = browser.page
+        other = {"name": "theirs", "policy": {"max_retries": 9}, "labels": {"by": "them"}}
+        assert (await browser.rig.client.patch(address, json=other)).status_code == 200
+        browser.page = mine
+        page = await fill(browser, edit, name="mine", timeout="20s", priority="4")
+        assert page.status_code == 409
+        assert "Somebody else changed this schedule" in page.text
+        assert re.findall(r'name="take\.([\w.]+)" value="theirs"', page.text) == ["name"]
+        fields = fields_on(page.text)
+        assert (fields["max_retries"], fields["timeout"], fields["labels"]) == (
+            "9",
+            "20s",
+            "by=them",
+        )
+        assert (await browser.rig.client.get(address)).json()["name"] == "theirs", "nothing saved"
+        page = await fill(browser, edit, take__name="theirs")
+        assert page.status_code == 303
+        found = (await browser.rig.client.get(address)).json()
+        assert (found["name"], found["priority"], found["labels"]) == ("theirs", 4, {"by": "them"})
+        assert (found["policy"]["timeout"], found["policy"]["max_retries"]) == ("PT20S", 9)
+
+
+async def test_another_kind_of_target_is_taken_as_a_whole() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
+        await browser.get(edit)
+        mine = browser.page
+        change = {"target": {"url": "https://example.com/theirs"}}
+        assert (await browser.rig.client.patch(address, json=change)).status_code == 200
+        browser.page = mine
+        page = await fill(browser, edit, kind="sync", pair="shop/orders")
+        assert re.findall(r'name="take\.([\w.]+)" value="theirs"', page.text) == ["target"]
+        assert (await fill(browser, edit, take__target="theirs")).status_code == 303
+        assert (await browser.rig.client.get(address)).json()["target"]["url"].endswith("theirs")
+
+
+async def test_test_now_runs_once_without_saving() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="test", url="https://example.com/x", max_retries="3")
+        assert page.status_code == 200
+        (run,) = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
+        assert (run["schedule_id"], run["origin"], run["status"]) == (None, "manual", "queued")
+        assert f'class="button quiet" href="/ui/runs/{run["id"]}"' in page.text
+        # Without scripts one looks again by hand.
+        assert 'name="do" value="look"' in page.text
+        found = await browser.rig.store.get_run(run["id"])
+        assert found is not None
+        await browser.rig.doorway.runs.cancel(Actor(), found.id)
+        again = await fill(browser, NEW, do_="look")
+        assert re.search(r'class="trial">\s*<p><a [^>]+>.*canceled', again.text), "its result"
+        assert 'value="look"' not in again.text
+        assert fields_on(again.text)["url"] == "https://example.com/x", "nothing is lost by it"
+        part = await browser.get(f"/ui/wizard/trial/{run['id']}", **{"HX-Request": "true"})
+        assert "canceled" in part.text
+        assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
+        wrong = await browser.get(NEW) and await fill(browser, NEW, do_="test", url="nonsense")
+        assert (wrong.status_code, 'aria-describedby="e-url" aria-invalid' in wrong.text) == (
+            422,
+            True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("anchor", "field"),
+    [
+        ("2030-01-15T08:00:00Z", "datetime-local"),
+        # A browser would empty its own field: the form would say that the anchor goes.
+        ("2030-01-15T08:00:00.123456Z", "text"),
+    ],
+)
+async def test_a_moment_that_browsers_have_no_field_for_is_text(anchor: str, field: str) -> None:
+    async with browsing() as browser:
+        trigger = {"kind": "every", "every": "1h", "anchor": anchor}
+        made = await browser.rig.create(trigger=trigger)
+        page = (await browser.get(f"/ui/schedules/{made['id']}/edit")).text
+        found = re.search(r'<input id="f-anchor"[^>]*>', page)
+        assert found
+        assert f'type="{field}"' in found[0]
+
+
+async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> None:
+    async with browsing() as browser:
+        node = Node(
+            id=NodeId("n1"),
+            version="1",
+            roles=("worker",),
+            capacity=1,
+            started_at=browser.rig.clock.now(),
+            heartbeat_at=browser.rig.clock.now(),
+            lease_until=browser.rig.clock.now(),
+            # As every node: it takes prompts, and says that it has no pipeline.
+            offers=("agent", "http"),
+        )
+        await browser.rig.store.join(node, timedelta(minutes=5))
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
+        # What the words are guessed to mean is something that can be carried out.
+        assert "Nobody answers prompts here, so these words themselves are told" in page.text
+        assert fields_on(page.text)["kind"] == "message"
+        page = await fill(browser, NEW, do_="preview", kind="agent")
+        assert 'id="not-set-up">No node has a pipeline for prompts yet.' in page.text
+        part = await browser.client.post(
+            NEW,
+            data=fields_on(page.text) | {"do": "preview"},
+            headers={"Origin": HOST, "Sec-Fetch-Site": "same-origin", "HX-Request": "true"},
+        )
+        assert "No node has a pipeline for prompts yet." in part.text
+        saved = await browser.follow(await fill(browser, NEW))
+        assert "is saved. No node has a pipeline for prompts yet." in saved.text
+        await browser.rig.store.join(
+            replace(node, defaults={"agent": RunDefaults(policy=Policy())}), timedelta(minutes=5)
+        )
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
+        assert "No node has a pipeline" not in page.text
+        assert "fires next on" in (await browser.follow(await fill(browser, NEW))).text
+
+
+async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(**FULL)
+        ann = Owner(type=OwnerType.USER, id="ann")
+        keys = {
+            role: (await browser.rig.key(role, ann))["Authorization"].partition(" ")[2]
+            for role in (Role.MEMBER, Role.OPERATOR)
+        }
+        browser.rig.clock.advance(timedelta(seconds=1))
+        await browser.send("/ui/login", on="/ui/login", key=keys[Role.MEMBER])
+        for path in (f"/ui/schedules/{made['id']}/edit", f"{NEW}?from={made['id']}"):
+            answer = await browser.get(path)
+            assert (answer.status_code, "Everything" in answer.text) == (404, False)
+        assert made["id"] not in (await browser.get(NEW)).text
+        await browser.client.post("/ui/logout")
+        browser.client.cookies.clear()
+        await browser.send("/ui/login", on="/ui/login", key=keys[Role.OPERATOR])
+        assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
+        browser.client.cookies.clear()
+        # Sees everything, and makes schedules of its own only.
+        agent = await browser.rig.doorway.access.create(
+            Actor(), name="a", role=Role.ADMIN, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES)
+        )
+        await browser.send("/ui/login", on="/ui/login", key=agent.text)
+        seen = await browser.get(f"{NEW}?from={made['id']}")
+        assert seen.status_code == 200
+        fields = fields_on(seen.text)
+        assert fields["source"] == ""
+        hidden = [name for name, value in fields.items() if "***" in value]
+        assert not hidden, "who may not change it copies no secret"
+        assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
+
+
+async def test_hostile_texts_are_only_texts() -> None:
+    hostile = '"><script>alert(1)</script>'
+    async with browsing() as browser:
+        made = await browser.rig.create(name=hostile, labels={"x": hostile})
+        page = await browser.get(f"/ui/schedules/{made['id']}/edit")
+        assert hostile not in page.text
+        page = await browser.get(f"{NEW}?words={hostile}")
+        assert hostile not in page.text
+
+
+async def test_a_preview_by_htmx_is_a_part() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        sent = fields_on(browser.page) | {"do": "preview", "when": "cron", "expression": "nope"}
+        answer = await browser.client.post(
+            NEW, data=sent, headers={"HX-Request": "true", "Origin": "http://localhost:7100"}
+        )
+        assert answer.status_code == 200
+        assert "<html" not in answer.text
+        assert 'data-for="expression"' in answer.text
+        assert 'class="shown stale"' in answer.text
+
+
+async def test_a_broken_base_is_no_way_to_break_the_form() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create()
+        edit = f"/ui/schedules/{made['id']}/edit"
+        for base in ("", "[]", "{", json.dumps({"trigger": 3, "target": [], "policy": "x"})):
+            await browser.get(edit)
+            page = await fill(browser, edit, do_="preview", base=base)
+            assert page.status_code == 200, base
+
+
+async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, do_="preview", when="cron", expression="x", zone="UTC+7")
+        assert 'aria-describedby="e-expression" aria-invalid' in page.text
+        assert "can be several time zones" in page.text
+        assert 'value="zone:Asia/Bangkok"' in page.text
+        page = await fill(browser, NEW, do_="zone:Asia/Bangkok", expression="0 9 * * *")
+        assert fields_on(page.text)["zone"] == "Asia/Bangkok"
+        assert "aria-invalid" not in page.text
+
+
+async def test_zones_are_searched_for_the_readers_own_first() -> None:
+    async with browsing() as browser:
+        browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok&language=th")
+        part = await browser.get("/ui/wizard/zones?zone=utc%2B7", **{"HX-Request": "true"})
+        names = re.findall(r'data-zone="([^"]+)"', part.text)
+        assert names[0] == "Asia/Bangkok"
+        assert "กรุงเทพ" in part.text
+        own = await browser.get("/ui/wizard/zones?zone=", **{"HX-Request": "true"})
+        assert re.findall(r'data-zone="([^"]+)"', own.text) == ["Asia/Bangkok", "UTC"]
+
+
+async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(
+            trigger={"kind": "every", "every": "PT5S"},
+            target=FULL["target"],
+            policy={"max_retries": 2},
+        )
+        schedule = await browser.rig.store.get_schedule(made["id"])
+        assert schedule is not None
+        begun = browser.rig.clock.now()
+        run = a_run(
+            schedule,
+            status=RunStatus.SUCCEEDED,
+            started_at=begun,
+            finished_at=begun + timedelta(seconds=40),
+        )
+        await browser.rig.store.add_runs([run], an_entry())
+        page = await browser.get(f"/ui/schedules/{made['id']}/edit")
+        assert "Its runs take about 40 s" in page.text
+        assert "it is tried again at" in page.text, "also where secrets are hidden"
+
+
+async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> None:
+    async with browsing() as browser:
+        await browser.get(NEW)
+        page = await fill(browser, NEW, words="every day at 10:00", url="https://example.com/x")
+        assert (page.status_code, "not in the fields yet" in page.text) == (422, True)
+        assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
+        # While they are typed, the preview is of the fields, which is what would be saved.
+        sent = fields_on(page.text) | {"do": "preview"}
+        part = await browser.client.post(
+            NEW, data=sent, headers={"HX-Request": "true", "Origin": "http://localhost:7100"}
+        )
+        assert "Every weekday at 09:00" in part.text
+        # Without scripts, Enter presses the first button of the form: they are read.
+        read = await fill(browser, NEW, do_="preview")
+        assert fields_on(read.text)["expression"] == "0 10 * * *"
+        assert (await fill(browser, NEW)).status_code == 303
+        assert (await the_only(browser))["trigger"]["expression"] == "0 10 * * *"
+
+
+async def test_somebody_who_is_faster_by_a_blink_is_noticed_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with browsing() as browser:
+        made = await browser.rig.create(name="first")
+        address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
+        service = browser.rig.doorway.schedules
+        change = service.change
+
+        async def overtaken(*given: Any, **more: Any) -> Any:
+            monkeypatch.setattr(service, "change", change)
+            answer = await browser.rig.client.patch(address, json={"priority": 7})
+            assert answer.status_code == 200
+            return await change(*given, **more)
+
+        await browser.get(edit)
+        monkeypatch.setattr(service, "change", overtaken)
+        page = await fill(browser, edit, name="mine")
+        assert "Somebody else changed this schedule" in page.text
+        assert (await browser.rig.client.get(address)).json()["name"] == "first"
+        assert (await fill(browser, edit)).status_code == 303
+        found = (await browser.rig.client.get(address)).json()
+        assert (found["name"], found["priority"]) == ("mine", 7)

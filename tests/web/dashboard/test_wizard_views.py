@@ -1,0 +1,423 @@
+"""What the wizard shows, without a server: fires as the engine has them, clock changes in words,
+zones by their names, the same as text."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime, timedelta
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chimes.cli.root import run
+from chimes.errors import InvalidInput
+from chimes.model.ids import ScheduleId
+from chimes.model.policy import Backoff, Policy
+from chimes.model.schedule import Schedule, at_slot, planned
+from chimes.model.target import HttpTarget
+from chimes.services.templates import offers
+from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
+from chimes.web.api.schemas import ScheduleIn
+from chimes.web.dashboard.core.preferences import Look, look_of
+from chimes.web.dashboard.editor.form import definition_of, fields_of, new_fields
+from chimes.web.dashboard.editor.merge import changes, merged, patch_of, value_text
+from chimes.web.dashboard.editor.preview import clock_notes, preview_of, retry_moments
+from chimes.web.dashboard.editor.routes import read_words, with_preset
+from chimes.web.dashboard.editor.snippets import as_command, as_curl, as_yaml
+from chimes.web.dashboard.editor.trigger_fields import (
+    rule_expression,
+    rule_fields,
+    trigger_fields,
+    trigger_plain,
+)
+from chimes.web.dashboard.editor.zones import KnownZones, found_zones, meant_zone
+
+NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
+#: Clocks go forward on the next day.
+MARCH = datetime(2027, 3, 13, tzinfo=UTC)
+
+
+def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> Look:
+    cookie = f"zone={zone.replace('/', '%2F')}&language={language}"
+    return look_of(cookie, accept_language="en", default_zone="UTC")
+
+
+# --- the page and the engine -------------------------------------------------------------------
+ZONES = ("Asia/Bangkok", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "UTC")
+triggers = st.one_of(
+    st.builds(
+        lambda minute, hour, day, weekday, zone: Cron(
+            f"{minute} {hour} {day} * {weekday}", timezone=zone
+        ),
+        st.sampled_from(["0", "30", "*/20", "15,45"]),
+        st.sampled_from(["1", "2", "3", "*/6", "9-17", "*"]),
+        st.sampled_from(["*", "1", "L", "*/7"]),
+        st.sampled_from(["*", "1-5", "0"]),
+        st.sampled_from(ZONES),
+    ),
+    st.builds(
+        lambda seconds, jitter: Every(timedelta(seconds=seconds), jitter=timedelta(seconds=jitter)),
+        st.integers(1, 10**6),
+        st.integers(0, 1),
+    ),
+    st.builds(
+        lambda hours, zone: Once(
+            f"{MARCH + timedelta(minutes=15 * hours):%Y-%m-%dT%H:%M:%S}", timezone=zone
+        ),
+        st.integers(0, 300),
+        st.sampled_from(ZONES),
+    ),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(triggers, st.integers(0, 400 * 24), st.sampled_from(ZONES))
+def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, mine: str) -> None:
+    """UX D.1 row 4: from the form, through the preview, against the cursor of the scheduler."""
+    now = NOW + timedelta(hours=hours)
+    if isinstance(trigger, Once) and trigger.instant <= now:
+        now = NOW
+    fields = trigger_fields(trigger.to_dict(), mine)
+    read = trigger_from_dict(trigger_plain(fields, now)).anchored(now)
+    shown = preview_of(read, a_look(mine), now)
+    schedule = planned(
+        Schedule(
+            id=ScheduleId("s"),
+            name="s",
+            trigger=trigger.anchored(now),
+            target=HttpTarget(url="http://localhost/"),
+            created_at=now,
+            updated_at=now,
+        ),
+        now,
+    )
+    slots = []
+    while schedule.next_slot is not None and len(slots) < 5:
+        slots.append(schedule.next_slot)
+        schedule = at_slot(schedule, schedule.trigger.next_after(schedule.next_slot))
+    assert [fire.at for fire in shown.fires] == slots
+
+
+# --- clock changes -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("expression", "zone", "notes"),
+    [
+        (
+            "30 2 * * *",
+            "America/New_York",
+            ["Sun 14 Mar 2027: 02:30 does not exist in America/New_York; it fires at 03:00."],
+        ),
+        (
+            "30 1 * * *",
+            "America/New_York",
+            [
+                "Sun 7 Nov 2027: 01:30 comes twice in America/New_York; "
+                "it fires once, the first time."
+            ],
+        ),
+        (
+            "15 2 * * *",
+            "Europe/Berlin",
+            [
+                "Sun 28 Mar 2027: 02:15 does not exist in Europe/Berlin; it fires at 03:00.",
+                "Sun 31 Oct 2027: 02:15 comes twice in Europe/Berlin; "
+                "it fires once, the first time.",
+            ],
+        ),
+        (
+            "*/30 * * * *",
+            "Europe/Berlin",
+            ["Sun 31 Oct 2027: 02:00 comes twice in Europe/Berlin; it fires both times."],
+        ),
+        (
+            "15 2 * * *",
+            "Australia/Lord_Howe",
+            ["Sun 3 Oct 2027: 02:15 does not exist in Australia/Lord_Howe; it fires at 02:30."],
+        ),
+        (
+            "45 1 * * *",
+            "Australia/Lord_Howe",
+            [
+                "Sun 4 Apr 2027: 01:45 comes twice in Australia/Lord_Howe; "
+                "it fires once, the first time."
+            ],
+        ),
+        ("30 2 * * *", "Asia/Bangkok", []),
+        ("0 12 * * *", "America/New_York", []),
+    ],
+)
+def test_clock_changes_are_told_before_saving(expression: str, zone: str, notes: list[str]) -> None:
+    """UX D.1 row 5: a gap and an overlap, in four zones."""
+    found = list(clock_notes(Cron(expression, timezone=zone), a_look(zone), NOW))
+    assert found == notes
+
+
+def test_a_single_moment_that_does_not_exist_is_told() -> None:
+    once = Once("2027-03-14T02:30:00", timezone="America/New_York")
+    (note,) = clock_notes(once, a_look("America/New_York"), NOW)
+    assert "02:30 does not exist" in note
+    assert preview_of(once, a_look(), NOW).fires[0].note
+
+
+def test_a_readers_own_clock_moves_it_too() -> None:
+    found = list(
+        clock_notes(Cron("0 20 * * *", timezone="Asia/Bangkok"), a_look("Europe/Berlin"), NOW)
+    )
+    assert found[0] == (
+        "Sun 28 Mar 2027: a clock changes, and this moves from 14:00 to 15:00 for you"
+        " (Europe/Berlin)."
+    )
+    often = Cron("*/5 * * * *", timezone="Asia/Bangkok")
+    assert list(clock_notes(often, a_look("Europe/Berlin"), NOW)) == []
+
+
+# UX D.1 row 5
+@pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 12 * * *"])
+def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) -> None:
+    found = list(
+        clock_notes(Cron(expression, timezone="America/New_York"), a_look("Asia/Bangkok"), NOW)
+    )
+    hour = (int(expression.split()[1]) + 12) % 24
+    winter, summer = f"{hour:02}:30", f"{hour - 1 if hour else 23:02}:30"
+    moved = [note for note in found if "a clock changes" in note]
+    assert moved == [
+        f"Sun 14 Mar 2027: a clock changes, and this moves from {winter} to {summer} for you"
+        " (Asia/Bangkok).",
+        f"Sun 7 Nov 2027: a clock changes, and this moves from {summer} to {winter} for you"
+        " (Asia/Bangkok).",
+    ]
+
+
+def test_labels_are_told_as_they_are_typed() -> None:
+    assert value_text("labels", {"from-q": None, "team": "a"}, "en") == "from-q, team=a"
+    assert value_text("labels", {}, "en") == "–"
+
+
+def test_how_often_and_never_more_than_allowed() -> None:
+    def counts(trigger: Trigger) -> tuple[int, int, bool]:
+        shown = preview_of(trigger.anchored(NOW), a_look(), NOW)
+        return shown.per_day, shown.per_month, shown.more
+
+    assert counts(Every("15m")) == (96, 2880, False)
+    assert counts(Every("15m", max_runs=10)) == (10, 10, False)
+    holidays = [{"holidays": "TH"}]
+    assert counts(Cron("* * * * *", exclude=holidays))[2] is True
+    assert counts(Once("2027-01-01T00:00:00Z")) == (0, 0, False)
+
+
+def test_retries_are_moments() -> None:
+    policy = Policy(max_retries=3, retry_backoff=timedelta(seconds=10))
+    assert retry_moments(policy, NOW) == tuple(NOW + timedelta(seconds=s) for s in (10, 20, 30))
+    grows = Policy(max_retries=9, retry_backoff=timedelta(seconds=8), backoff=Backoff.EXPONENTIAL)
+    first, second, *more = retry_moments(grows, NOW)
+    assert timedelta(seconds=16) <= second - first <= timedelta(seconds=18)
+    assert len(more) == 3
+
+
+# --- zones -------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ("Bangkok", "Asia/Bangkok"),
+        ("กรุงเทพ", "Asia/Bangkok"),
+        ("曼谷", "Asia/Bangkok"),
+        ("BKK", "Asia/Bangkok"),
+        ("Thailand", "Asia/Bangkok"),
+        ("ไทย", "Asia/Bangkok"),
+        ("北京", "Asia/Shanghai"),
+        ("EST", "America/New_York"),
+        ("Tokyo", "Asia/Tokyo"),
+        ("日本", "Asia/Tokyo"),
+        ("new york", "America/New_York"),
+        ("utc", "UTC"),
+        ("Asia/Bangkok", "Asia/Bangkok"),
+    ],
+)
+def test_zones_are_found_as_people_call_them(text: str, zone: str) -> None:
+    assert found_zones(text, "en", NOW)[0].name == zone
+    # EST is a name of its own, without summer time: who writes it is asked, who has it keeps it.
+    assert meant_zone(text, NOW) == (None if text == "EST" else zone)
+
+
+def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
+    found = found_zones("UTC+7", "th", NOW, KnownZones(mine="Asia/Bangkok"))
+    assert (found[0].name, found[0].mine, found[0].offset) == ("Asia/Bangkok", True, "UTC+7")
+    assert found[0].place == "กรุงเทพ, ไทย"
+    assert len(found) > 3
+    assert meant_zone("UTC+7", NOW) is None
+    known = KnownZones(mine="Asia/Tokyo", default="UTC", recent=("Europe/Paris",))
+    first = found_zones("", "en", NOW, known)
+    assert [(each.name, each.mine, each.recent, each.default) for each in first] == [
+        ("Asia/Tokyo", True, False, False),
+        ("Europe/Paris", False, True, False),
+        ("UTC", False, False, True),
+    ]
+    assert found_zones("nowhere at all", "en", NOW) == ()
+    berlin, bangkok = found_zones("berlin", "en", NOW)[0], found_zones("bangkok", "en", NOW)[0]
+    assert (berlin.changes, bangkok.changes) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        *("*/5 * * * *", "5 9 * 1 *", "05 09 * * *", "5 24 * * *", "60 9 * * *", "5 9 15 * 1-5"),
+        *("5 9 L * 1", "0 5 9 * * *", "@daily", "", "5 9 * * MON", "5 9 * * 7"),
+    ],
+)
+def test_what_is_no_rule_stays_cron(expression: str) -> None:
+    assert rule_fields(expression) == {}
+
+
+# --- words and presets -------------------------------------------------------------------------
+def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
+    fields = new_fields("Asia/Bangkok") | {"name": "My own", "overlap": "queue"}
+    found = read_words("ทุกวัน 09:00 สรุปข่าว AI", fields, now=NOW, zone="Asia/Bangkok", lang="th")
+    assert (found.fields["kind"], found.fields["prompt"]) == ("agent", "สรุปข่าว AI")
+    assert (found.fields["name"], found.fields["overlap"]) == ("My own", "queue")
+    assert "name" not in found.guessed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "every day at 09:00 send me a message: hello",
+        "ทุกวัน 09:00 ส่งข้อความ สวัสดี",
+        "每天 09:00 发消息 你好",
+    ],
+)
+def test_a_message_is_told_and_thought_about_by_nobody(words: str) -> None:
+    found = read_words(words, new_fields("UTC"), now=NOW, zone="UTC", lang="en")
+    assert found.fields["kind"] == "message"
+    assert {"kind", "message"} <= set(found.guessed)
+
+
+def test_where_nobody_answers_prompts_words_are_told() -> None:
+    # UX A.4: a newcomer's first schedule does something.
+    words, given = "ทุกวัน 09:00 สรุปข่าว AI", new_fields("UTC")
+    found = read_words(words, given, now=NOW, zone="UTC", lang="th", prompts=False)
+    assert (found.fields["kind"], found.fields["message"]) == ("message", "สรุปข่าว AI")
+    # Whoever wants a prompt after all finds it there.
+    assert found.fields["prompt"] == "สรุปข่าว AI"
+
+
+def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
+    for language in ("en", "th", "zh"):
+        for offer in offers(language):
+            trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone("Asia/Bangkok")
+            fields = with_preset(new_fields("UTC"), offer, trigger, "Asia/Bangkok")
+            if offer.target is None:
+                fields["url"] = "https://example.com/"
+            found = definition_of(fields, NOW, changing=False)
+            assert not found.wrong
+            assert ScheduleIn.model_validate(found.body).trigger.next_after(NOW), offer.id
+
+
+@pytest.mark.parametrize(
+    ("rule", "expression"),
+    [
+        ({"rule": "daily"}, "5 9 * * *"),
+        ({"rule": "weekdays"}, "5 9 * * 1-5"),
+        ({"rule": "weekly", "rule_days": "1,3"}, "5 9 * * 1,3"),
+        ({"rule": "nth", "rule_nth": "2", "rule_weekday": "2"}, "5 9 * * 2#2"),
+        ({"rule": "nth", "rule_nth": "last", "rule_weekday": "0"}, "5 9 * * 0L"),
+        ({"rule": "monthly", "rule_date": "15"}, "5 9 15 * *"),
+        ({"rule": "last"}, "5 9 L * *"),
+        ({"rule": "last_working"}, "5 9 LW * *"),
+    ],
+)
+def test_rules_for_days_are_cron(rule: dict[str, str], expression: str) -> None:
+    assert rule_fields(expression).items() >= rule.items()
+    assert rule_expression({"rule_time": "09:05", **rule}) == expression
+    assert Cron(expression).next_after(NOW)
+
+
+def test_in_two_hours() -> None:
+    plain = trigger_plain({"when": "once", "in": "2h", "zone": "Asia/Bangkok"}, NOW)
+    assert trigger_from_dict(plain).next_after(NOW) == NOW + timedelta(hours=2)
+    with pytest.raises(InvalidInput) as error:
+        trigger_plain({"when": "once", "in": "soon"}, NOW)
+    assert error.value.field == "in"
+
+
+# --- the same as text --------------------------------------------------------------------------
+BODY = {
+    "name": "it's a name",
+    "trigger": {"kind": "cron", "expression": "0 9 * * 1-5", "timezone": "Asia/Bangkok"},
+    "target": {
+        "kind": "http",
+        "url": "https://example.com/a b",
+        "method": "PUT",
+        "headers": {"X-A": "b c"},
+        "body": "x'y",
+        "expected_status": [],
+        "signing_secrets": [],
+        "verify_tls": True,
+    },
+    "policy": {"max_retries": 3, "timeout": "PT10S"},
+    "labels": {"team": "billing", "nightly": None},
+    "enabled": False,
+    "depends_on": None,
+    "delivery": [{"channel": "inbox", "to": "", "on": ["failure"], "language": ""}],
+}
+
+
+def test_the_command_is_one_that_the_command_line_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    command = as_command(BODY)
+    assert command.complete
+    words = shlex.split(command.text)
+    assert run([*words[1:], "--dry-run", "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["target"]["headers"] == {"X-A": "b c"}
+    assert ScheduleIn.model_validate(made) == ScheduleIn.model_validate(
+        {name: value for name, value in BODY.items() if name != "depends_on"}
+        | {"target": {name: BODY["target"][name] for name in made["target"]}}
+    )
+
+
+def test_what_a_command_cannot_say_is_said_not_to_be() -> None:
+    assert not as_command({**BODY, "depends_on": {"schedule_id": "x", "within": "PT1H"}}).complete
+    assert not as_command({**BODY, "trigger": {**BODY["trigger"], "max_runs": 3}}).complete
+    assert not as_command({**BODY, "policy": {"backoff": "fixed"}}).complete
+
+
+def test_yaml_and_the_request_are_the_schedule() -> None:
+    (found,) = yaml.safe_load(as_yaml(BODY))["schedules"]
+    wanted, read = ScheduleIn.model_validate(BODY), ScheduleIn.model_validate(found)
+    assert {name: getattr(read, name) for name in ScheduleIn.model_fields} == {
+        name: getattr(wanted, name) for name in ScheduleIn.model_fields
+    }
+    data = shlex.split(as_curl(BODY, "http://localhost:7100").replace("\\\n", " "))[-1]
+    assert json.loads(data) == found
+
+
+# --- merging -----------------------------------------------------------------------------------
+def test_only_what_changed_is_sent() -> None:
+    after = {**BODY, "name": "x", "target": {**BODY["target"], "method": "GET"}}
+    found = changes(BODY, after)
+    assert [each.path for each in found] == ["name", "target.method"]
+    assert patch_of(found, after) == {"name": "x", "target": {"method": "GET", "kind": "http"}}
+    same = {**BODY, "trigger": {**BODY["trigger"], "dialect": "auto"}}
+    assert changes(BODY, same) == ()
+
+
+def test_both_sides_are_kept_where_they_do_not_meet() -> None:
+    mine = {**BODY, "name": "mine", "policy": {**BODY["policy"], "timeout": "PT20S"}}
+    theirs = {**BODY, "name": "theirs", "policy": {**BODY["policy"], "max_retries": 9}}
+    found = merged(BODY, mine, theirs)
+    assert found.body["policy"] == {"max_retries": 9, "timeout": "PT20S"}
+    assert [(each.path, each.mine, each.theirs) for each in found.clashes] == [
+        ("name", "mine", "theirs")
+    ]
+    assert merged(BODY, mine, mine).clashes == ()
+
+
+def test_fields_of_a_schedule_say_the_same() -> None:
+    shown = {**BODY, "priority": 0, "policy": {"max_retries": 3, "burst_allowed": False}}
+    fields = fields_of(shown, "Asia/Tokyo")
+    found = definition_of(fields, NOW, changing=True).body
+    assert found["trigger"] == BODY["trigger"]
+    assert found["labels"] == BODY["labels"]
+    assert found["enabled"] is False

@@ -1,0 +1,206 @@
+"""The whole server on a store, spoken to over ASGI; every answer is held against the OpenAPI
+document on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import httpx2
+from fastapi import APIRouter, FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.routing import BaseRoute
+
+from chimes.config import Settings
+from chimes.errors import InvalidInput
+from chimes.model.access import SYSTEM_OWNER, Actor, Owner, Role
+from chimes.model.policy import RunDefaults
+from chimes.model.sync import Sources, task_policy
+from chimes.model.target import Target
+from chimes.model.validation import check_target
+from chimes.services.access import AccessService
+from chimes.services.nodes import KnownSources
+from chimes.services.runs import RunService
+from chimes.services.schedules import Limits, ScheduleService
+from chimes.store.memory import MemoryStore
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from chimes.web.api import responses as outputs
+from chimes.web.context import Doorway
+from chimes.web.openapi import describe_api
+from chimes.web.server import NATIVE_ROUTERS, build_app
+
+HOST = "http://localhost:7100"
+#: Given before any route is chosen, so no route documents them.
+BEFORE_ROUTING = {400, 403, 405, 408, 421, 431}
+
+CRON = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
+HTTP = {"kind": "http", "url": "http://127.0.0.1:9/hook", "method": "POST"}
+
+
+def definition(**given: Any) -> dict[str, Any]:
+    """A body that makes a schedule."""
+    return {"name": "report", "trigger": CRON, "target": HTTP} | given
+
+
+def check(target: Target) -> None:
+    try:
+        check_target(target)
+    except InvalidInput as error:
+        raise error.within("target") from None
+
+
+@dataclass(kw_only=True)
+class Rig:
+    clock: SettableClock
+    store: Store
+    doorway: Doorway
+    app: FastAPI
+    client: httpx2.AsyncClient
+
+    async def create(self, **given: Any) -> dict[str, Any]:
+        answer = await self.client.post("/api/v1/schedules", json=definition(**given))
+        assert answer.status_code == 201, answer.text
+        made: dict[str, Any] = answer.json()
+        return made
+
+    async def key(self, role: Role, owner: Owner = SYSTEM_OWNER) -> dict[str, str]:
+        """Headers with a new key."""
+        made = await self.doorway.access.create(Actor(), name="test", role=role, owner=owner)
+        return {"Authorization": f"Bearer {made.text}"}
+
+    async def snapshot(self) -> list[object]:
+        """Everything that the store holds, apart from the audit and when a key was used."""
+        found: list[object] = []
+        async for item in self.store.dump():
+            if hasattr(item, "last_used_at"):
+                found.append(replace(item, last_used_at=None))
+            elif not hasattr(item, "verb"):
+                found.append(item)
+        return found
+
+
+def offers_of(sources: Sources) -> dict[str, RunDefaults]:
+    """What a node says about the tasks of its file."""
+    return {
+        target.key: RunDefaults(
+            policy=task_policy(target, timeout=collection.timeout), priority=collection.priority
+        )
+        for target, collection in sources.pairs()
+    }
+
+
+@asynccontextmanager
+async def serving(
+    store: Store | None = None,
+    clock: SettableClock | None = None,
+    *,
+    settings: Settings | None = None,
+    limits: Callable[[], Limits] = Limits,
+    compat: Sequence[APIRouter] = (),
+    doors: Sequence[Callable[[Doorway], APIRouter]] = (),
+    sources: Sources | None = None,
+    fixed_keys: Sequence[str] = (),
+    not_ready: Callable[[], str] = lambda: "",
+    documented: bool = True,
+    origins: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[Rig]:
+    clock = clock or SettableClock()
+    store = store or MemoryStore(clock)
+    known = KnownSources(sources)
+    doorway = Doorway(
+        schedules=ScheduleService(
+            store, check_target=check, limits=limits, offers=lambda: offers_of(known.now)
+        ),
+        runs=RunService(store),
+        access=AccessService(store, clock, fixed=fixed_keys),
+        store=store,
+        settings=settings or Settings(),
+        clock=clock,
+        metrics=CollectorRegistry(),
+        version="1.2.3",
+        port=7100,
+        not_ready=not_ready,
+        sources=known,
+        origins=origins,
+    )
+    app = build_app(doorway, compat=[*compat, *(door(doorway) for door in doors)])
+    share_native_routes(app)
+    hooks = [Documented(app)] if documented else []
+    async with httpx2.AsyncClient(
+        transport=httpx2.ASGITransport(app=app),
+        base_url=HOST,
+        event_hooks={"response": hooks},
+    ) as client:
+        yield Rig(clock=clock, store=store, doorway=doorway, app=app, client=client)
+
+
+#: By the router: how the framework prepared its routes when an app was first asked.
+_PREPARED: dict[int, BaseRoute] = {}
+
+
+def share_native_routes(app: FastAPI) -> None:
+    """The framework prepares the routes of an included router for each app anew, which takes longer
+    than most tests. The native ones know nothing of their app: one preparation does for all."""
+    native = {id(router) for router in NATIVE_ROUTERS}
+    routes = app.router.routes
+    for place, route in enumerate(routes):
+        router = id(getattr(route, "original_router", None))
+        if router in native:
+            routes[place] = _PREPARED.setdefault(router, route)
+
+
+@cache
+def _model(name: str) -> type[outputs.Out]:
+    """What a route says that it answers, wherever that is declared."""
+    waiting = [outputs.Out]
+    while waiting:
+        found = waiting.pop()
+        if found.__name__ == name:
+            return found
+        waiting.extend(found.__subclasses__())
+    raise AssertionError(f"{name} is no answer of the API")
+
+
+class Documented:
+    """Refuses an answer that the OpenAPI document does not promise."""
+
+    #: The native routes are the same in every test, and describing them takes a while.
+    _document: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, app: FastAPI) -> None:
+        if not Documented._document:
+            Documented._document = describe_api(app)
+
+    async def __call__(self, answer: httpx2.Response) -> None:
+        await answer.aread()
+        operation = self._operation(answer.request)
+        if operation is None or answer.status_code in (304, 500):
+            return
+        if answer.status_code >= 400:
+            problem = outputs.ProblemOut.model_validate(answer.json())
+            assert problem.status == answer.status_code
+            assert answer.headers["content-type"] == "application/problem+json"
+        promised = operation["responses"].get(str(answer.status_code))
+        if promised is None:
+            assert answer.status_code in BEFORE_ROUTING, f"{answer.status_code} is undocumented"
+            return
+        kind = answer.headers.get("content-type", "").partition(";")[0]
+        if "content" in promised:
+            schema = promised["content"][kind]["schema"]
+            if "$ref" in schema:
+                _model(schema["$ref"].rpartition("/")[2]).model_validate(answer.json())
+
+    def _operation(self, request: httpx2.Request) -> dict[str, Any] | None:
+        for template, operations in self._document["paths"].items():
+            pattern = re.sub(r"\{[^}]+\}", "[^/]+", template)
+            if template.startswith("/api/v1/") and re.fullmatch(pattern, request.url.path):
+                found: dict[str, Any] | None = operations.get(request.method.lower())
+                if found is not None:
+                    return found
+        return None

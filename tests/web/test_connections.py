@@ -1,0 +1,109 @@
+"""Real sockets: what a client can do before and beside a whole request (S12, S27)."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import uvicorn
+
+from chimes.web import middleware as connections
+from chimes.web.middleware import PunctualProtocol
+from tests.web.rig import serving
+
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
+
+
+class AnnouncedServer(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.up = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.up.set()
+
+
+@pytest.fixture
+async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
+    """A server on a free port that waits 0.2 s for headers."""
+    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    async with serving() as rig:
+        config = uvicorn.Config(
+            rig.app, http=PunctualProtocol, lifespan="off", log_config=None, timeout_keep_alive=30
+        )
+        server = AnnouncedServer(config)
+        task = asyncio.create_task(server._serve([listener]))
+        await server.up.wait()
+        yield listener.getsockname()[1]
+        server.should_exit = True
+        await task
+
+
+async def answer_to(port: int, *parts: bytes) -> bytes:
+    """Everything that the server says until it closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in parts:
+        writer.write(part)
+    await writer.drain()
+    try:
+        async with asyncio.timeout(10):
+            return await reader.read()
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: "]
+)
+async def test_headers_that_do_not_come_end_the_connection(port: int, begun: bytes) -> None:
+    assert await answer_to(port, begun) == b""
+
+
+async def test_slow_headers_of_a_second_request_end_it_too(port: int) -> None:
+    answer = await answer_to(port, HEALTH % port, b"GET /health HTT")
+    assert answer.count(b"HTTP/1.1 200") == 1
+
+
+async def test_a_kept_connection_is_not_ended_by_the_limit_for_headers(port: int) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for _ in range(2):
+        writer.write(HEALTH % port)
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
+        # Longer than headers may take: being idle between requests is something else.
+        await asyncio.sleep(0.4)
+    writer.close()
+
+
+async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> None:
+    head = (
+        b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 10\r\n\r\n" % port
+    )
+    answer = await answer_to(port, head, b"x" * 100_000)
+    assert answer.startswith(b"HTTP/1.1 4")
+    assert b"HTTP/1.1 2" not in answer
+
+
+async def test_a_body_needs_its_length(port: int) -> None:
+    # S12
+    head = (
+        b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
+        b"Content-Type: application/json\r\nConnection: close\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n" % port
+    )
+    answer = await answer_to(port, head, b"2\r\n{}\r\n0\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_an_endless_body_is_cut_off(port: int) -> None:
+    head = (
+        b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
+        b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" % port
+    )
+    answer = await answer_to(port, head, *[b"10000\r\n" + b" " * 65536 + b"\r\n"] * 5)
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"connection: close" in answer.lower()

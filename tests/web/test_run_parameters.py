@@ -1,0 +1,144 @@
+"""A run with other parameters than its schedule: for that run only (UX A.2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chimes.errors import InvalidInput
+from chimes.model.access import SYSTEM_OWNER, Role
+from chimes.model.target import (
+    ActionTarget,
+    AgentTarget,
+    FlowTarget,
+    HttpTarget,
+    MessageTarget,
+    SyncTarget,
+    Target,
+    TaskTarget,
+    payload_name,
+    payload_of,
+    same_but_payload,
+)
+from chimes.web.api.translate import with_params
+from tests.web.rig import HTTP, Rig
+from tests.web.test_targets_api import offering
+
+TARGETS: list[Target] = [
+    HttpTarget(url="http://127.0.0.1:9/", body='{"a": 1}'),
+    TaskTarget(name="greet", args={"a": 1}),
+    FlowTarget(name="pipeline", input={"a": 1}),
+    ActionTarget(action_type_id="x", kn_id="y", params={"a": 1}),
+    AgentTarget(prompt="a"),
+    MessageTarget(text="a"),
+    SyncTarget(source="s", collection="c"),
+]
+
+
+async def asked(rig: Rig, made: dict[str, Any], body: object, **headers: str) -> Any:
+    path = f"/api/v1/schedules/{made['id']}/run"
+    return await rig.client.post(path, json=body, headers=headers)
+
+
+async def test_arguments_of_one_run(any_rig: Rig) -> None:
+    await offering(any_rig)
+    args = {"name": "Ada", "api_key": "hush-1", "deep": {"token": "hush-2", "n": 1}}
+    made = await any_rig.create(target={"kind": "task", "name": "greet", "args": args})
+    params = {"name": "Grace", "api_key": "***", "deep": {"token": "***", "n": 2}}
+    answer = await asked(any_rig, made, {"params": params})
+    assert answer.status_code == 202, answer.text
+    run = await any_rig.store.get_run(answer.json()["id"])
+    assert run is not None
+    assert run.schedule_id == made["id"]
+    assert payload_of(run.target) == {
+        "name": "Grace",
+        "api_key": "hush-1",
+        "deep": {"token": "hush-2", "n": 2},
+    }
+    after = (await any_rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+    assert after == made, "the schedule stays as it is"
+    audit = (await any_rig.client.get("/api/v1/audit")).json()["items"][0]
+    assert audit["verb"] == "run"
+    assert audit["changes"]["args"]["name"] == "Grace"
+    assert "hush" not in str(audit)
+
+
+async def test_the_body_of_a_call_as_a_whole_or_by_its_members(rig: Rig) -> None:
+    made = await rig.create(target=HTTP | {"body": '{"day": "monday", "copies": 1}'})
+    run = (await asked(rig, made, {"params": {"copies": 2}})).json()
+    assert run["target"]["body"] == '{"day": "monday", "copies": 2}'
+    run = (await asked(rig, made, {"body": "plain"})).json()
+    assert run["target"]["body"] == "plain"
+    plain = await rig.create(target=HTTP | {"body": "not json"})
+    refused = (await asked(rig, plain, {"params": {"a": 1}})).json()
+    assert (refused["status"], refused["code"]) == (422, "not_an_object")
+    same = (await asked(rig, plain, {})).json()
+    assert same["target"]["body"] == "not json"
+
+
+async def test_another_text_of_a_message(rig: Rig) -> None:
+    made = await rig.create(target={"kind": "message", "text": "take the pill"})
+    answer = await asked(rig, made, {"text": "take *two*"})
+    assert (answer.status_code, answer.json()["target"]["text"]) == (202, "take *two*")
+    after = (await rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
+    assert after["target"]["text"] == "take the pill"
+    for empty in ("", " "):
+        assert (await asked(rig, made, {"text": empty})).status_code == 422
+    refused = (await asked(rig, made, {"body": "x"})).json()
+    assert refused["code"] == "unknown_field", refused
+    assert "text" in str(refused["errors"])
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"prompt": "x"}, "prompt"),
+        ({"text": "x"}, "text"),
+        ({"params": [1]}, "params"),
+        ({"url": "http://x/"}, "url"),
+    ],
+)
+async def test_what_a_target_has_not_is_refused(rig: Rig, body: object, named: str) -> None:
+    made = await rig.create()
+    answer = await asked(rig, made, body)
+    assert answer.status_code == 422
+    assert named in answer.text
+    assert (await rig.client.get("/api/v1/runs")).json()["items"] == []
+
+
+async def test_who_may_only_press_the_button_changes_no_parameters(rig: Rig) -> None:
+    """Whoever decides what is sent gives an order, and that is more than to operate."""
+    made = await rig.create()
+    operator = await rig.key(Role.OPERATOR, SYSTEM_OWNER)
+    assert (await asked(rig, made, {}, **operator)).status_code == 202
+    assert (await asked(rig, made, {"body": "x"}, **operator)).status_code == 403
+    member = await rig.key(Role.MEMBER, SYSTEM_OWNER)
+    assert (await asked(rig, made, {"body": "x"}, **member)).status_code == 202
+
+
+@pytest.mark.parametrize("target", TARGETS[:4], ids=lambda each: each.kind)
+def test_parameters_by_name(target: Target) -> None:
+    changed = with_params(target, {"b": [2]})
+    assert same_but_payload(changed, target)
+    assert changed != target
+    assert "b" in (payload_of(changed) or "")
+    assert "a" in (payload_of(changed) or "")
+
+
+@pytest.mark.parametrize("target", TARGETS[4:], ids=lambda each: each.kind)
+def test_a_prompt_a_message_and_a_sync_have_none(target: Target) -> None:
+    with pytest.raises(InvalidInput, match="has no params"):
+        with_params(target, {"b": 2})
+
+
+def test_only_the_payload_may_differ() -> None:
+    for target in TARGETS:
+        for other in TARGETS:
+            assert same_but_payload(target, other) == (target is other)
+    assert not same_but_payload(HttpTarget(url="http://a/"), HttpTarget(url="http://b/"))
+    assert same_but_payload(AgentTarget(prompt="a"), AgentTarget(prompt="b"))
+    assert [payload_name(each) for each in TARGETS] == [
+        "body", "args", "input", "params", "prompt", "text", "",
+    ]  # fmt: skip
+    assert payload_of(TARGETS[-1]) is None

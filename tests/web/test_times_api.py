@@ -1,0 +1,107 @@
+"""Preview, explain, upcoming: they answer and save nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.web.rig import CRON, Rig
+
+
+async def test_preview(rig: Rig) -> None:
+    before = await rig.snapshot()
+    answer = await rig.client.post("/api/v1/preview", json={"trigger": CRON, "count": 2})
+    assert answer.json() == {
+        "fires": [
+            {"at": "2030-01-16T02:00:00Z", "local": "2030-01-16T09:00:00+07:00"},
+            {"at": "2030-01-17T02:00:00Z", "local": "2030-01-17T09:00:00+07:00"},
+        ],
+        "words": "Every day at 09:00, Asia/Bangkok time",
+        "warnings": [],
+        "timezone": "Asia/Bangkok",
+    }
+    assert await rig.snapshot() == before
+
+
+async def test_preview_says_what_a_clock_change_does(rig: Rig) -> None:
+    trigger = {"kind": "cron", "expression": "30 2 * * *", "timezone": "America/New_York"}
+    answer = await rig.client.post(
+        "/api/v1/preview", json={"trigger": trigger, "from": "2030-03-10T00:00:00", "count": 1}
+    )
+    [fire] = answer.json()["fires"]
+    assert fire["at"] == "2030-03-10T07:00:00Z"
+    assert fire["note"] == "moved_by_gap"
+    assert fire["words"]
+
+
+async def test_preview_counts_from_now_and_stops_at_max_runs(rig: Rig) -> None:
+    trigger = {"kind": "every", "every": "1h", "max_runs": 2}
+    answer = await rig.client.post("/api/v1/preview", json={"trigger": trigger})
+    assert [fire["at"] for fire in answer.json()["fires"]] == [
+        "2030-01-15T10:00:00Z",
+        "2030-01-15T11:00:00Z",
+    ]
+
+
+@pytest.mark.parametrize("count", [0, -1, 101, 100_000, "5", True, 5.0, None])
+async def test_preview_refuses_odd_counts(rig: Rig, count: object) -> None:
+    answer = await rig.client.post("/api/v1/preview", json={"trigger": CRON, "count": count})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["pointer"] == "/count"
+
+
+# S19
+@pytest.mark.parametrize("expression", ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *"])
+async def test_what_never_fires_is_refused(rig: Rig, expression: str) -> None:
+    trigger = {"kind": "cron", "expression": expression}
+    for path, body in (
+        ("/api/v1/preview", {"trigger": trigger}),
+        ("/api/v1/schedules", {"trigger": trigger, "name": "x", "target": {"url": "http://a.b"}}),
+    ):
+        answer = await rig.client.post(path, json=body)
+        assert (answer.status_code, answer.json()["code"]) == (422, "never_fires")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"expression": "*/7 * * * *", "timezone": "Asia/Bangkok"},
+        {"trigger": {"kind": "cron", "expression": "*/7 * * * *", "timezone": "Asia/Bangkok"}},
+    ],
+)
+async def test_explain(rig: Rig, body: dict[str, Any]) -> None:
+    answer = (await rig.client.post("/api/v1/explain", json=body)).json()
+    assert answer["timezone"] == "Asia/Bangkok"
+    assert "7" in answer["words"]
+    assert len(answer["warnings"]) == 1
+    assert answer["trigger"]["expression"] == "*/7 * * * *"
+
+
+@pytest.mark.parametrize("body", [{}, {"expression": "* * * * *", "trigger": CRON}])
+async def test_explain_wants_one_thing(rig: Rig, body: dict[str, Any]) -> None:
+    assert (await rig.client.post("/api/v1/explain", json=body)).status_code == 422
+
+
+async def test_upcoming(any_rig: Rig) -> None:
+    daily = await any_rig.create()
+    hourly = await any_rig.create(
+        name="hourly", trigger={"kind": "every", "every": "PT12H"}, labels=["x"]
+    )
+    await any_rig.create(name="off", enabled=False)
+    items = (await any_rig.client.get("/api/v1/upcoming", params={"hours": 24})).json()["items"]
+    assert [(item["schedule_id"], item["at"]) for item in items] == [
+        (hourly["id"], "2030-01-15T21:00:00Z"),
+        (daily["id"], "2030-01-16T02:00:00Z"),
+        (hourly["id"], "2030-01-16T09:00:00Z"),
+    ]
+    assert (items[1]["name"], items[1]["local"]) == ("report", "2030-01-16T09:00:00+07:00")
+    few = await any_rig.client.get("/api/v1/upcoming", params={"hours": 0.5})
+    assert few.json()["items"] == []
+
+
+@pytest.mark.parametrize("hours", ["0", "-1", "168.1", "abc", "nan", "inf", ""])
+async def test_upcoming_refuses_odd_hours(rig: Rig, hours: str) -> None:
+    answer = await rig.client.get("/api/v1/upcoming", params={"hours": hours})
+    assert answer.status_code == 422
+    assert answer.json()["errors"][0]["parameter"] == "hours"
