@@ -3,13 +3,13 @@
 `python -m tests.i18n_bypass src/chimes/cli` prints what it finds there. A finding is
 
 - `bare`: words where a person reads them (an error, its hint, what a command prints) without
-  `say` or `counted`;
+  `_` or `counted`;
 - `prose`: a sentence anywhere else that is neither a docstring, a log line, SQL, a pattern nor a
   description of the API;
 - `glued`: a sentence of ours inside an f-string, or behind `+`, `%` or `.format`: its translation
   is lost;
-- `template`: what `say` gets is no literal, so no catalogue can have it;
-- `piece`: a value of `say` that is a piece of an English sentence.
+- `template`: what `_` gets is no literal, so no catalogue can have it;
+- `piece`: a value of `_` that is a piece of an English sentence.
 """
 
 from __future__ import annotations
@@ -28,63 +28,63 @@ SOURCE = Path(__file__).parent.parent / "src" / "chimes"
 #: Each with the reason why English is right there: (file, beginning of the text, why).
 ALLOWED: tuple[tuple[str, str, str], ...] = (
     ("errors.py", "type(self).__doc__", "docstrings of errors are in the catalogues by themselves"),
-    ("doors/api/idempotency.py", "'given up'", "a mark in the store"),
-    ("doors/api/inputs.py", "'Left out: ", "OpenAPI"),
-    ("doors/operations.py", "'not ready'", "a status that programs read"),
-    ("doors/validation.py", "'{detail}'", "pydantic's template around a sentence"),
-    ("doors/api/inputs.py", "'Morning report'", "an example in OpenAPI"),
-    ("delivery/telegram.py", "'chat not found'", "words of Telegram"),
-    ("delivery/telegram.py", "'chat_id is empty'", "words of Telegram"),
-    ("delivery/telegram.py", "'user is deactivated'", "words of Telegram"),
-    ("store/redis/durability.py", "'unknown command'", "words of Redis"),
-    ("service/passwords.py", "'nobody has this one'", "a password to compare in vain"),
-    ("engine/heartbeat.py", "'the lease ", "for the log of the process"),
+    ("web/api/idempotency.py", "'given up'", "a mark in the store"),
+    ("web/api/schemas.py", "'Left out: ", "OpenAPI"),
+    ("web/health.py", "'not ready'", "a status that programs read"),
+    ("web/requests.py", "'{detail}'", "pydantic's template around a sentence"),
+    ("web/api/schemas.py", "'Morning report'", "an example in OpenAPI"),
+    ("notifications/telegram.py", "'chat not found'", "words of Telegram"),
+    ("notifications/telegram.py", "'chat_id is empty'", "words of Telegram"),
+    ("notifications/telegram.py", "'user is deactivated'", "words of Telegram"),
+    ("store/redis/server.py", "'unknown command'", "words of Redis"),
+    ("services/users.py", "'nobody has this one'", "a password to compare in vain"),
+    ("engine/membership.py", "'the lease ", "for the log of the process"),
     ("engine/membership.py", "'no heartbeat ", "for the log of the process"),
-    ("engine/hold.py", "'ownership lost'", "a word of the engine; verdicts have their own"),
-    ("engine/hold.py", "'the grace of", "a word of the engine; verdicts have their own"),
+    ("engine/in_flight.py", "'ownership lost'", "a word of the engine; verdicts have their own"),
+    ("engine/in_flight.py", "'the grace of", "a word of the engine; verdicts have their own"),
     ("targets/action/runner.py", "'the run ", "told to the service that carries the action out"),
     ("triggers/expression.py", "f'every ", "an expression to try"),
-    ("cli/targets.py", "f'action {name}'", "the name of the schedule that is made"),
-    ("doors/dashboard/times.py", "f'Unix ", "a name and a number"),
-    ("doors/dashboard/views_definition.py", "\"  -H 'Content-Type", "a command to copy"),
-    ("doors/dashboard/views_definition.py", "f'  --data-raw ", "a command to copy"),
-    ("doors/dashboard/views_definition.py", "'from chimes", "a program to copy"),
-    ("doors/dashboard/views_definition.py", "f'client = ", "a program to copy"),
-    ("doors/dashboard/views_schedules.py", "f'every ", "an expression as it is written"),
-    ("doors/dashboard/markdown.py", "'noopener", "words of HTML"),
-    ("doors/dashboard/routes_run_log.py", "f'{format_moment", "a line of a file to keep"),
-    ("doors/dashboard/routes_today.py", "'from chimes", "a program to copy"),
-    ("doors/dashboard/views_run_error.py", "'Traceback", "words of Python"),
-    ("doors/dashboard/views_runs.py", "'chart against'", "classes of CSS"),
-    ("service/shell_calls.py", "f'Basic ", "a header of HTTP"),
+    ("cli/schedules.py", "f'action {name}'", "the name of the schedule that is made"),
+    ("web/dashboard/core/times.py", "f'Unix ", "a name and a number"),
+    ("web/dashboard/schedule/definition.py", "\"  -H 'Content-Type", "a command to copy"),
+    ("web/dashboard/schedule/definition.py", "f'  --data-raw ", "a command to copy"),
+    ("web/dashboard/schedule/definition.py", "'from chimes", "a program to copy"),
+    ("web/dashboard/schedule/definition.py", "f'client = ", "a program to copy"),
+    ("web/dashboard/schedules/views.py", "f'every ", "an expression as it is written"),
+    ("web/dashboard/inbox/routes.py", "'noopener", "words of HTML"),
+    ("web/dashboard/run/routes.py", "f'{format_moment", "a line of a file to keep"),
+    ("web/dashboard/today/routes.py", "'from chimes", "a program to copy"),
+    ("web/dashboard/run/views.py", "'Traceback", "words of Python"),
+    ("web/dashboard/runs/views.py", "'chart against'", "classes of CSS"),
+    ("services/crontab.py", "f'Basic ", "a header of HTTP"),
     ("failpoints.py", "f'sleep ", "a command of the shell, in tests of faults"),
-    ("model/agent_run.py", "'completed ", "words of pipelines"),
-    ("model/agent_run.py", "'failed ", "words of pipelines"),
-    ("model/agent_run.py", "'canceled ", "words of pipelines"),
-    ("engine/pools.py", "f'{runner.kind} worker'", "the name of a duty, in logs"),
+    ("model/checkpoint.py", "'completed ", "words of pipelines"),
+    ("model/checkpoint.py", "'failed ", "words of pipelines"),
+    ("model/checkpoint.py", "'canceled ", "words of pipelines"),
+    ("engine/capacity.py", "f'{runner.kind} worker'", "the name of a duty, in logs"),
 )
 #: Whole files and folders, below `src/chimes`.
 SPARED: tuple[tuple[str, str], ...] = (
     ("language/", "grammars: each language has a module of its own, not templates"),
-    ("doors/dashboard/charts/", "SVG; its words come from outside"),
+    ("web/dashboard/charts/", "SVG; its words come from outside"),
     ("store/sql/migrations/", "statements"),
     ("store/sql/dialects/", "statements"),
-    ("store/sql/mariadb_view.py", "statements"),
-    ("store/sql/newest.py", "statements"),
+    ("store/sql/migrations/mariadb_view.py", "statements"),
+    ("store/sql/insights.py", "statements"),
     ("engine/metrics.py", "Prometheus help texts"),
-    ("engine/reports.py", "log lines of the process, for operators"),
-    ("doors/description.py", "OpenAPI"),
-    ("doors/docs.py", "OpenAPI, as a page"),
-    ("doors/api/outputs.py", "OpenAPI"),
-    ("doors/api/outputs_targets.py", "OpenAPI"),
-    ("doors/compat/kweaver/described.py", "OpenAPI"),
-    ("service/demo_history.py", "what an example is called and says: data, as people write it"),
-    ("service/demo_messages.py", "what an example delivers: data, as people write it"),
-    ("doors/dashboard/views_wizard_zones.py", "what people call places, in three languages"),
+    ("engine/events.py", "log lines of the process, for operators"),
+    ("web/openapi.py", "OpenAPI"),
+    ("web/openapi.py", "OpenAPI, as a page"),
+    ("web/api/responses.py", "OpenAPI"),
+    ("web/api/responses.py", "OpenAPI"),
+    ("web/compat/kweaver/routes.py", "OpenAPI"),
+    ("services/demo.py", "what an example is called and says: data, as people write it"),
+    ("services/demo.py", "what an example delivers: data, as people write it"),
+    ("web/dashboard/editor/zones.py", "what people call places, in three languages"),
     ("testing.py", "for those who write tests"),
 )
 
-SAYING = frozenset({"say", "counted", "joined"})
+SAYING = frozenset({"_", "counted", "joined"})
 #: Called with what a person reads, by the place or name of the argument.
 PLACES: Mapping[str, tuple[int | str, ...]] = {
     "Refusal": (2,),
@@ -301,7 +301,7 @@ class _Module:
     def _calls(self) -> Iterator[tuple[str, ast.AST]]:
         for call in self._all(ast.Call):
             name = _name(call.func)
-            if name in ("say", "counted"):
+            if name in ("_", "counted"):
                 yield from self._said(call, name)
                 continue
             place = self._places.get(name, Place((), frozenset()))
@@ -317,7 +317,7 @@ class _Module:
                         yield "bare", bare
 
     def _said(self, call: ast.Call, name: str) -> Iterator[tuple[str, ast.AST]]:
-        templates = 1 if name == "say" else 2
+        templates = 1 if name == "_" else 2
         for each in call.args[:templates]:
             if not (isinstance(each, ast.Constant) and isinstance(each.value, str)):
                 yield "template", each
@@ -456,7 +456,7 @@ def _targets(node: ast.AST) -> Sequence[ast.AST]:
 
 
 def _is_sentence(node: ast.AST) -> bool:
-    """A sentence of ours: what `say` made, or the message of an error."""
+    """A sentence of ours: what `_` made, or the message of an error."""
     match node:
         case ast.Call(func=func):
             return _name(func) in SAYING

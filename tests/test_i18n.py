@@ -9,7 +9,7 @@ import pytest
 
 from chimes import i18n as wording
 from chimes.errors import ChimesError, NotFound
-from chimes.i18n import counted, in_language, joined, reworded, say
+from chimes.i18n import _, counted, in_language, joined, reworded
 
 MESSAGES = {
     "There is no run {id!r}": "ไม่มีการทำงาน {id!r}",
@@ -35,7 +35,7 @@ def thai(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_sentence_is_text_in_english_and_can_be_said_otherwise() -> None:
-    said = say("There is no run {id!r}", id="r1")
+    said = _("There is no run {id!r}", id="r1")
     assert said == "There is no run 'r1'"
     assert said.in_language("en") == said
     assert said.in_language("th") == "ไม่มีการทำงาน 'r1'"
@@ -43,8 +43,8 @@ def test_a_sentence_is_text_in_english_and_can_be_said_otherwise() -> None:
 
 
 def test_a_sentence_inside_another_is_said_too() -> None:
-    inner = say("There is no run {id!r}", id="r1")
-    outer = say("{field}: {detail}", field="run", detail=inner)
+    inner = _("There is no run {id!r}", id="r1")
+    outer = _("{field}: {detail}", field="run", detail=inner)
     assert outer == "run: There is no run 'r1'"
     assert outer.in_language("th") == "ไม่มีการทำงาน 'r1' (run)"
 
@@ -56,13 +56,13 @@ def test_a_number_of_things() -> None:
 
 
 def test_sentences_in_a_row_are_said_one_by_one() -> None:
-    both = joined("; ", [say("Not found"), "as it is", counted("{count} run", "{count} runs", 2)])
+    both = joined("; ", [_("Not found"), "as it is", counted("{count} run", "{count} runs", 2)])
     assert both == "Not found; as it is; 2 runs"
     assert both.in_language("th") == "ไม่พบ; as it is; การทำงาน 2 ครั้ง"
 
 
 def test_without_values_a_brace_is_a_brace() -> None:
-    assert say("send {}") == "send {}"
+    assert _("send {}") == "send {}"
 
 
 def test_what_people_wrote_stays() -> None:
@@ -70,24 +70,24 @@ def test_what_people_wrote_stays() -> None:
 
 
 def test_plain_data_is_reworded_wherever_a_sentence_stands() -> None:
-    data = {"a": [say("Not found"), 1], "b": (say("Not found"),), "c": "Not found", "d": None}
+    data = {"a": [_("Not found"), 1], "b": (_("Not found"),), "c": "Not found", "d": None}
     assert reworded(data, "th") == {"a": ["ไม่พบ", 1], "b": ("ไม่พบ",), "c": "Not found", "d": None}
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        say("There is no run {id!r}", id="r1"),
+        _("There is no run {id!r}", id="r1"),
         counted("{count} run", "{count} runs", 2),
-        joined("; ", [say("Not found"), "x"]),
+        joined("; ", [_("Not found"), "x"]),
     ],
 )
-def test_a_sentence_comes_through_a_pipe(said: wording.Wording) -> None:
+def test_a_sentence_comes_through_a_pipe(said: wording.Message) -> None:
     again = pickle.loads(pickle.dumps(said))
     assert (again, again.in_language("th")) == (said, said.in_language("th"))
 
 
 def test_the_docstring_of_an_error_is_its_default_message() -> None:
     assert in_language(NotFound().message, "th") == "ไม่พบ"
-    assert NotFound(say("There is no run {id!r}", id=1)).message == "There is no run 1"
+    assert NotFound(_("There is no run {id!r}", id=1)).message == "There is no run 1"
     assert issubclass(NotFound, ChimesError)

@@ -27,17 +27,18 @@ from jinja2.ext import babel_extract
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "chimes"
 LOCALE = SOURCE / "locale"
-TEMPLATES = SOURCE / "doors" / "dashboard" / "templates"
+TEMPLATES = SOURCE / "web" / "dashboard" / "templates"
 TRANSLATED = ("th", "zh")
 DOMAIN = "chimes"
 #: Who writes sentences down: what these say is looked for in texts on record (`retelling.py`).
 RECORDED = (
-    "app/",
-    "delivery/",
     "engine/",
     "errors.py",
     "model/",
-    "service/",
+    "notifications/",
+    "runtime/",
+    "sdk/",
+    "services/",
     "store/",
     "targets/",
     "triggers/",
@@ -118,7 +119,7 @@ def _of_node(node: ast.AST, errors: frozenset[str], *, cli: bool) -> Iterator[Me
 
 def _said(call: ast.Call) -> Iterator[MessageId]:
     match _name(call.func), call.args:
-        case "say", [ast.Constant(value=str(template)), *_]:
+        case "_", [ast.Constant(value=str(template)), *_]:
             yield template
         case "counted", [ast.Constant(value=str(one)), ast.Constant(value=str(many)), *_]:
             yield one, many

@@ -36,14 +36,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 
 
 class ChimesError(Exception):
     """Something went wrong in Chimes"""
 
     def __init__(self, message: str | None = None, **details: object) -> None:
-        super().__init__(message or say(type(self).__doc__ or ""))
+        super().__init__(message or _(type(self).__doc__ or ""))
         self.details: Mapping[str, object] = details
 
     @property
@@ -56,7 +56,7 @@ class ChimesError(Exception):
 def told(error: BaseException) -> str:
     """What an error says; a sentence of ours can still be said in every language."""
     match error.args:
-        case (Wording() as sentence, *_):
+        case (Message() as sentence, *_):
             return sentence
         case _:
             return str(error)

@@ -1,6 +1,6 @@
 """Sentences that people read: English where they are made, their own language where they are shown.
 
-`say("There is no run {id!r}", id=run_id)` is a `str` like any other, in English. It also remembers
+`_("There is no run {id!r}", id=run_id)` is a `str` like any other, in English. It also remembers
 the template and what was filled in, so that whoever knows the reader can render it again from the
 catalogues in `locale/` (`in_language`, `reworded`). The template is the key of the catalogue and
 therefore a literal; a test holds every one of them against the Thai and the Chinese catalogue.
@@ -25,7 +25,7 @@ LOCALE = Path(__file__).parent / "locale"
 Value = TypeVar("Value")
 
 
-class Wording(str):
+class Message(str):
     """A sentence that can be said in every language."""
 
     __slots__ = ("plural", "template", "values")
@@ -35,14 +35,14 @@ class Wording(str):
 
     def __new__(
         cls, template: str, values: Mapping[str, object], plural: str | None = None
-    ) -> Wording:
+    ) -> Message:
         chosen = template if plural is None or values["count"] == 1 else plural
         self = super().__new__(cls, filled(chosen, values))
         self.template, self.plural, self.values = template, plural, values
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., Wording], tuple[object, ...]]:
-        return Wording, (self.template, self.values, self.plural)
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[object, ...]]:
+        return Message, (self.template, self.values, self.plural)
 
     def in_language(self, language: str) -> str:
         if language == ENGLISH:
@@ -57,7 +57,7 @@ class Wording(str):
         return filled(template, reworded(self.values, language))
 
 
-class _Joined(Wording):
+class _Joined(Message):
     """Sentences one behind the other, each said by itself."""
 
     __slots__ = ("parts", "separator")
@@ -71,31 +71,31 @@ class _Joined(Wording):
         self.separator, self.parts = separator, kept
         return self
 
-    def __reduce__(self) -> tuple[Callable[..., Wording], tuple[object, ...]]:
+    def __reduce__(self) -> tuple[Callable[..., Message], tuple[object, ...]]:
         return _Joined, (self.separator, self.parts)
 
     def in_language(self, language: str) -> str:
         return self.separator.join(in_language(part, language) for part in self.parts)
 
 
-def say(template: str, /, **values: object) -> Wording:
+def _(template: str, /, **values: object) -> Message:
     """The sentence with its fields filled in. Without fields a brace is a brace."""
-    return Wording(template, values)
+    return Message(template, values)
 
 
-def counted(one: str, many: str, /, count: int, **values: object) -> Wording:
+def counted(one: str, many: str, /, count: int, **values: object) -> Message:
     """A sentence about a number of things; `{count}` is filled in."""
-    return Wording(one, {"count": count, **values}, many)
+    return Message(one, {"count": count, **values}, many)
 
 
-def joined(separator: str, parts: Iterable[str]) -> Wording:
+def joined(separator: str, parts: Iterable[str]) -> Message:
     """Whole sentences (or names) one behind the other; no way to glue a sentence from pieces."""
     return _Joined(separator, parts)
 
 
 def in_language(text: str, language: str) -> str:
     """The text in this language, if it is one of ours; what people wrote stays as it is."""
-    return text.in_language(language) if isinstance(text, Wording) else text
+    return text.in_language(language) if isinstance(text, Message) else text
 
 
 def reworded(value: Value, language: str) -> Value:
@@ -105,7 +105,7 @@ def reworded(value: Value, language: str) -> Value:
 
 def _reworded(value: object, language: str) -> object:
     match value:
-        case Wording():
+        case Message():
             return value.in_language(language)
         case dict() | Mapping():
             return {key: _reworded(each, language) for key, each in value.items()}

@@ -1,7 +1,7 @@
 """Logs: one line per record, always (S68); secrets hidden; a closed pipe stops nobody (F74).
 
 The rest of Chimes uses the standard library: `logging.getLogger(__name__)` and `extra={...}` for
-fields (R3.40). Wording and shape are decided here and nowhere else.
+fields (R3.40). Message and shape are decided here and nowhere else.
 """
 
 from __future__ import annotations

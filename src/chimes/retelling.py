@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from string import Formatter
 
-from chimes.i18n import ENGLISH, LOCALE, Wording
+from chimes.i18n import ENGLISH, LOCALE, Message
 
 #: A text that is longer is nobody's sentence.
 _LONGEST = 2000
@@ -108,7 +108,7 @@ def retold_line(text: str, language: str) -> str:
 def _told(text: str, language: str, care: _Care) -> str:
     if language == ENGLISH:
         return text
-    if isinstance(text, Wording):
+    if isinstance(text, Message):
         return text.in_language(language)
     return text if len(text) > _LONGEST else _retold(text, language, _DEEPEST, care)
 

@@ -18,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.clock import SystemClock
 from chimes.config import Settings
 from chimes.errors import Conflict
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
@@ -65,24 +65,24 @@ class Trial:
             return visit.ask(
                 Question(
                     title=counted("Remove {count} row?", "Remove {count} rows?", len(names)),
-                    button=say("Remove"),
+                    button=_("Remove"),
                     names=names,
                     reason=True,
                 )
             )
         self.names = [each for each in self.names if each not in names]
         return visit.done(
-            say("Removed: {reason}", reason=visit.form.text("reason")),
+            _("Removed: {reason}", reason=visit.form.text("reason")),
             to=visit.back("/ui/trial"),
             undo=Undo(action="/ui/trial/add", fields={"name": names[0]}),
         )
 
     async def add(self, visit: Visit) -> Response:
         self.names.append(visit.form.raw("name"))
-        return visit.done(say("There again."), to=visit.back("/ui/trial"))
+        return visit.done(_("There again."), to=visit.back("/ui/trial"))
 
     async def fail(self, visit: Visit) -> Response:
-        raise Conflict(say("not now: {name}", name=HOSTILE))
+        raise Conflict(_("not now: {name}", name=HOSTILE))
 
 
 class Served:

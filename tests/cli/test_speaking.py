@@ -33,7 +33,7 @@ from chimes.cli.output import (
 )
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import Reason, RunStatus
 from tests.cli import pseudo
 from tests.cli.conftest import Cli, environment
@@ -66,7 +66,7 @@ def groups() -> list[str]:
 
 
 @pytest.mark.usefixtures("bracketed")
-@each_row("name", ["", *groups(), *(name for name, _ in commands())])
+@each_row("name", ["", *groups(), *(name for name, _unused in commands())])
 def test_help_has_no_word_of_its_own(cli: Cli, name: str) -> None:
     found = cli(*name.split(), "--help", *TH)
     assert found.code == 0, found.err
@@ -182,7 +182,7 @@ def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> 
     with speaking(TH):
         assert spoken() == "th"
         assert os.environ["LANGUAGE"] == "th"
-        assert said(say("Interrupted.")) == "⟦Interrupted.⟧"
+        assert said(_("Interrupted.")) == "⟦Interrupted.⟧"
         assert chosen_by_name() is None
         with environment_as_given():
             assert os.environ["LANGUAGE"] == "de:en"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chimes.cli.schedules import ls
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from tests.cli.conftest import Cli, Server
 from tests.cli.test_schedules import answered, on_terminal
 
@@ -20,7 +20,7 @@ LETTERS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff
 both = pytest.mark.parametrize("language", LETTERS)
 
 
-def translated(text: Wording, language: str) -> str:
+def translated(text: Message, language: str) -> str:
     """As a reader of the language is to see it."""
     found = text.in_language(language)
     assert LETTERS[language].search(found), f"{language} has no words for {text.template!r}"
@@ -37,27 +37,25 @@ def test_help(cli: Cli, language: str) -> None:
     shown = cli("ls", "--help", "--lang", language).out
     assert ls.help is not None
     for text in (
-        Wording(cleandoc(ls.help), {}),
-        say("Show this message and exit."),
-        say("Options"),
+        Message(cleandoc(ls.help), {}),
+        _("Show this message and exit."),
+        _("Options"),
     ):
         assert unbroken(translated(text, language)) in unbroken(shown)
     assert "chimes ls --json=id,name,next_run_at" in shown
     listed = unbroken(cli("--lang", language).out)
-    assert unbroken(translated(say("List schedules."), language)) in listed
+    assert unbroken(translated(_("List schedules."), language)) in listed
 
 
 @both
 def test_errors_and_hints(cli: Cli, language: str) -> None:
     missing = cli("lss", CHIMES_LANG=language).err.splitlines()[-1]
-    sentence = say(
-        "There is no command {name!r}. Did you mean {nearest}?", name="lss", nearest="ls"
-    )
+    sentence = _("There is no command {name!r}. Did you mean {nearest}?", name="lss", nearest="ls")
     assert translated(sentence, language) in missing
     locale = {"th": "th_TH.UTF-8", "zh": "zh_CN.UTF-8"}[language]
     alone = cli("ls", LC_ALL=locale).err.splitlines()
-    hint = say("start one with `chimes serve`, or set CHIMES_URL")
-    assert alone[-1] == translated(say("Hint: {hint}", hint=hint), language)
+    hint = _("start one with `chimes serve`, or set CHIMES_URL")
+    assert alone[-1] == translated(_("Hint: {hint}", hint=hint), language)
     assert alone[0] != cli("ls").err.splitlines()[0]
     # Click's own words.
     assert LETTERS[language].search(cli("show", "--lang", language).err.splitlines()[-1])
@@ -81,18 +79,18 @@ def test_what_a_server_refuses(cli: Cli, server: Server, language: str) -> None:
 def test_tables_and_questions(server: Server, language: str) -> None:
     env = {"CHIMES_URL": server.url, "CHIMES_LANG": language, "NO_COLOR": "1"}
     head = on_terminal(["nodes"], 200, env).splitlines()[0]
-    titles = [say("id"), say("state"), say("version")]
+    titles = [_("id"), _("state"), _("version")]
     assert all(translated(title, language).upper() in head for title in titles[1:])
     code, seen = answered(["add", "@daily", "--http", "http://h.example/"], "n", env)
     assert code == 1
-    assert translated(say("Create it?"), language) in seen
-    assert translated(say("Nothing was created."), language) in seen
+    assert translated(_("Create it?"), language) in seen
+    assert translated(_("Nothing was created."), language) in seen
 
 
 @both
 def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, language: str, tmp_path: Path) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     found = cli("doctor", "--lang", language, CHIMES_STORE="memory://")
-    name, detail = say("store"), say("memory: nothing outlives the process")
+    name, detail = _("store"), _("memory: nothing outlives the process")
     assert f"! {translated(name, language)}: {translated(detail, language)}" in found.out
-    assert translated(say("use sqlite"), language) in found.out
+    assert translated(_("use sqlite"), language) in found.out

@@ -11,7 +11,7 @@ from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.notifications.base import Letter, Progress
-from chimes.notifications.message import Message, message_of
+from chimes.notifications.message import NotificationMessage, message_of
 from tests.builders import NOW, a_run, a_schedule
 
 CHAT = "4242"
@@ -46,7 +46,7 @@ def a_delivery_of(run: Run, recipient: Recipient, occasion: Occasion | None = No
     return made if occasion is None else replace(made, occasion=occasion)
 
 
-def a_message(run: Run, recipient: Recipient | None = None, **given: Any) -> Message:
+def a_message(run: Run, recipient: Recipient | None = None, **given: Any) -> NotificationMessage:
     values: dict[str, Any] = {"language": "en", "zone": "Asia/Bangkok"}
     delivery = a_delivery_of(run, recipient or a_recipient(), given.pop("occasion", None))
     return message_of(delivery, run, **(values | given))

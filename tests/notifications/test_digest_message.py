@@ -13,7 +13,7 @@ from chimes.model.recipient import Channel, Digest, Occasion, Period, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.notifications.base import Letter
 from chimes.notifications.digest import MOST_NAMED, Gathered, digest_message
-from chimes.notifications.message import Message, bare_message, trial_message
+from chimes.notifications.message import NotificationMessage, bare_message, trial_message
 from chimes.notifications.webhook import body_of
 from chimes.web.dashboard.inbox.routes import safe_html
 from tests.builders import ALICE, NOW
@@ -33,7 +33,9 @@ def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, Ga
     return digest, Gathered(members=members)
 
 
-def told(*runs: Run, language: str = "en", public_url: str = "", more: bool = False) -> Message:
+def told(
+    *runs: Run, language: str = "en", public_url: str = "", more: bool = False
+) -> NotificationMessage:
     digest, gathered = of_runs(*runs)
     return digest_message(
         digest,
@@ -97,7 +99,7 @@ def test_a_run_that_is_forgotten_is_named_all_the_same() -> None:
     assert "(UTC)" in message.text
 
 
-def _letter(message: Message) -> Letter:
+def _letter(message: NotificationMessage) -> Letter:
     digest, _ = of_runs(an_end(1, NOW, told=HOOK))
     return Letter(delivery_id=digest.id, recipient=HOOK, owner=ALICE, message=message, now=NOW)
 

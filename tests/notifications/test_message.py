@@ -11,7 +11,7 @@ from time import process_time
 
 import pytest
 
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel, Occasion
 from chimes.model.run import Reason, RunStatus
@@ -154,7 +154,7 @@ def test_the_newest_three_artifacts_are_files() -> None:
 
 @pytest.mark.parametrize("language", ["th", "zh"])
 def test_an_error_on_record_is_told_in_the_language_of_the_reader(language: str) -> None:
-    error = say("timed out after {seconds:g}s", seconds=30.0)
+    error = _("timed out after {seconds:g}s", seconds=30.0)
     run = an_ended_run(status=RunStatus.TIMEOUT, error=str(error))
     message = a_message(run, language=language)
     told = in_language(error, language)
@@ -271,7 +271,7 @@ def test_no_text_costs_seconds(hostile: str) -> None:
         return process_time() - began
 
     # On a machine whose cores are shared even computing takes longer now and then.
-    assert any(cost() < 1 for _ in range(3))
+    assert any(cost() < 1 for _unused in range(3))
 
 
 def test_what_is_nested_too_deep_is_shown_as_it_is() -> None:

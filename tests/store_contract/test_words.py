@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome, judged
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -15,7 +15,7 @@ async def test_what_an_attempt_failed_of_is_kept_as_plain_text(
     store: Store, clock: SettableClock
 ) -> None:
     schedule, run = await running_slot(store)
-    wording = say("timed out after {seconds:g}s", seconds=30.0)
+    wording = _("timed out after {seconds:g}s", seconds=30.0)
     attempt = an_attempt(run, clock.now(), AttemptEnd.TIMEOUT, wording)
     verdict = judged(run, Outcome(end=AttemptEnd.TIMEOUT, error=wording), attempt, ())
     (accepted,) = (await store.finish([verdict])).accepted
@@ -30,7 +30,7 @@ async def test_what_an_attempt_failed_of_is_kept_as_plain_text(
 async def test_why_a_message_was_not_sent_is_kept_as_plain_text(store: Store) -> None:
     await store.load([a_delivery()])
     (delivery,) = await claimed(store)
-    wording = say("no answer in time")
+    wording = _("no answer in time")
     await store.finish_deliveries([a_sending(delivery, retry_in=MINUTE, error=wording)])
     (kept,) = (await all_deliveries(store)).values()
     assert (type(kept.error), kept.error) == (str, "no answer in time")

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.run import AttemptEnd, RunStatus
@@ -228,7 +228,7 @@ async def test_a_stranger_is_answered_in_the_language_of_its_headers(everything:
 async def test_a_defect_is_told_in_the_language_too(
     everything: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def broken(*_: object) -> None:
+    async def broken(*_unused: object) -> None:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(everything.store, "get_run", broken)
@@ -257,7 +257,7 @@ async def test_answers_with_words_follow_x_language(everything: Rig, language: s
 
 
 # --- what the store holds is English ------------------------------------------------------------
-LOST = str(say("the connection was lost before the answer was whole"))
+LOST = str(_("the connection was lost before the answer was whole"))
 OWN = "ValueError: the price of tea"
 
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticKnownError
 from pydantic_core._pydantic_core import list_all_errors
 
-from chimes.i18n import Wording
+from chimes.i18n import Message
 from chimes.web import api
 from chimes.web.api.paging import Query
 from chimes.web.api.schemas import Body
@@ -76,7 +76,7 @@ def test_all_that_our_models_can_come_to_is_known() -> None:
                 for each in error.errors(include_url=False):
                     context = each.get("ctx", {})
                     seen.add(each["type"])
-                    told = isinstance(context.get("detail"), Wording)
+                    told = isinstance(context.get("detail"), Message)
                     if not told and each["type"] not in _SENTENCES:
                         missing.add((model.__name__, each["type"]))
     assert missing == set()
@@ -94,11 +94,11 @@ def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
     context = dict(CONTEXTS.get(kind) or known.get("example_context") or {})
     theirs = PydanticKnownError(kind, context or None).message()  # type: ignore[arg-type]
     said = sentence(kind, context)
-    assert isinstance(said, Wording)
+    assert isinstance(said, Message)
     assert said == theirs
 
 
 def test_any_other_error_has_a_sentence_too() -> None:
     for each in list_all_errors():
         context = each.get("example_context") or {}
-        assert isinstance(sentence(each["type"], context), Wording), each["type"]
+        assert isinstance(sentence(each["type"], context), Message), each["type"]

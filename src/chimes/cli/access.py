@@ -19,7 +19,7 @@ from chimes.cli.options import (
     yes_option,
 )
 from chimes.cli.output import Column, Json, Output, echo, inner, pick, tell
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.redaction import escaped
 
 COMMANDS = {
@@ -30,15 +30,15 @@ COMMANDS = {
 _ROLES = click.Choice(["viewer", "member", "operator", "admin"])
 _SCOPES = click.Choice(["read", "operate", "write", "agent", "agent_schedules"])
 _COLUMNS = [
-    Column(say("id"), pick("id")),
-    Column(say("name"), pick("name")),
-    Column(say("role"), pick("role")),
-    Column(say("owner"), lambda item: _owner(item), rank=3),
-    Column(say("state"), lambda item: say("revoked") if item.get("revoked_at") else say("active")),
-    Column(say("scopes"), lambda item: _scopes(item), rank=5),
-    Column(say("created"), pick("created_at"), time=True, rank=2),
-    Column(say("expires"), pick("expires_at"), time=True, rank=1),
-    Column(say("used"), pick("last_used_at"), time=True, rank=4),
+    Column(_("id"), pick("id")),
+    Column(_("name"), pick("name")),
+    Column(_("role"), pick("role")),
+    Column(_("owner"), lambda item: _owner(item), rank=3),
+    Column(_("state"), lambda item: _("revoked") if item.get("revoked_at") else _("active")),
+    Column(_("scopes"), lambda item: _scopes(item), rank=5),
+    Column(_("created"), pick("created_at"), time=True, rank=2),
+    Column(_("expires"), pick("expires_at"), time=True, rank=1),
+    Column(_("used"), pick("last_used_at"), time=True, rank=4),
 ]
 
 
@@ -80,12 +80,12 @@ def create(
       chimes key create --role member --owner user:anna
       chimes key create robot --owner user:anna --scope agent --scope agent_schedules
     """
-    usual = say("{role} for {owner}", role=role, owner=owner or "system:default")
+    usual = _("{role} for {owner}", role=role, owner=owner or "system:default")
     body: Json = {"name": said(usual) if name is None else name, "role": role}
     if owner:
         kind, separator, owner_id = owner.partition(":")
         if not separator or not owner_id:
-            raise click.UsageError(say("An owner is written as TYPE:ID, such as user:alice."))
+            raise click.UsageError(_("An owner is written as TYPE:ID, such as user:alice."))
         body["owner"] = {"type": kind, "id": owner_id}
     if scopes:
         body["scopes"] = list(dict.fromkeys(scopes))
@@ -97,9 +97,7 @@ def create(
         return
     echo(str(made["key"]))
     tell(
-        say(
-            "This is the only time the key is shown. Use it as CHIMES_API_KEY or as a Bearer token."
-        )
+        _("This is the only time the key is shown. Use it as CHIMES_API_KEY or as a Bearer token.")
     )
 
 
@@ -134,16 +132,16 @@ def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_i
     ]
     if not found:
         raise Failure(
-            say("There is no active key {key!r}", key=key_id),
+            _("There is no active key {key!r}", key=key_id),
             NOT_FOUND,
-            hint=say("see `chimes key list`"),
+            hint=_("see `chimes key list`"),
         )
     if len(found) > 1:
         some = ", ".join(str(each["id"]) for each in found)
-        raise Failure(say("{key!r} names several keys: {ids}", key=key_id, ids=some), USAGE)
-    question = say("Revoke {name} ({id})?", name=found[0]["name"], id=found[0]["id"])
+        raise Failure(_("{key!r} names several keys: {ids}", key=key_id, ids=some), USAGE)
+    question = _("Revoke {name} ({id})?", name=found[0]["name"], id=found[0]["id"])
     if not ask(question, careful=True):
-        tell(say("Nothing was revoked; --yes would do it without asking."))
+        tell(_("Nothing was revoked; --yes would do it without asking."))
         ctx.exit(FAILED)
     delete(backend, path_of("keys", found[0]["id"]))
     echo(escaped(str(found[0]["id"])))
@@ -168,10 +166,10 @@ USER_COMMANDS = {
     "remove": Lazy("chimes.cli.access", "remove", "Let somebody in no longer."),
 }
 _USER_COLUMNS = [
-    Column(say("name"), pick("name")),
-    Column(say("role"), pick("role")),
-    Column(say("created"), pick("created_at"), time=True, rank=1),
-    Column(say("by"), pick("created_by"), rank=2),
+    Column(_("name"), pick("name")),
+    Column(_("role"), pick("role")),
+    Column(_("created"), pick("created_at"), time=True, rank=1),
+    Column(_("by"), pick("created_by"), rank=2),
 ]
 
 
@@ -239,7 +237,7 @@ def change(
     if asked or password_stdin:
         body["password"] = _password(from_stdin=password_stdin)
     if not body:
-        raise click.UsageError(say("Say what to change: --role, --password or both."))
+        raise click.UsageError(_("Say what to change: --role, --password or both."))
     echo(escaped(str(patch(backend, path_of("users", name), body)["name"])))
 
 
@@ -255,8 +253,8 @@ def remove(ctx: click.Context, backend: Backend, ask: Callable[..., bool], name:
     Examples:
       chimes user remove anna
     """
-    if not ask(say("Remove {name}?", name=name), careful=True):
-        tell(say("Nothing was removed; --yes would do it without asking."))
+    if not ask(_("Remove {name}?", name=name), careful=True):
+        tell(_("Nothing was removed; --yes would do it without asking."))
         ctx.exit(FAILED)
     delete(backend, path_of("users", name))
     echo(escaped(name))
@@ -267,11 +265,11 @@ def _password(*, from_stdin: bool) -> str:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
         raise Failure(
-            say("There is no terminal to ask for a password on"),
+            _("There is no terminal to ask for a password on"),
             USAGE,
-            hint=say("send it with --password-stdin"),
+            hint=_("send it with --password-stdin"),
         )
-    found: str = click.prompt(say("Password"), hide_input=True, confirmation_prompt=True, err=True)
+    found: str = click.prompt(_("Password"), hide_input=True, confirmation_prompt=True, err=True)
     return found
 
 
@@ -279,14 +277,14 @@ def _password(*, from_stdin: bool) -> str:
 
 _PAGE = 200
 _AUDIT_COLUMNS = [
-    Column(say("number"), pick("number")),
-    Column(say("at"), pick("at"), time=True),
-    Column(say("verb"), pick("verb")),
-    Column(say("object"), lambda item: _object(item), rank=1),
-    Column(say("owner"), pick("owner"), rank=3),
-    Column(say("actor"), pick("actor"), rank=2),
-    Column(say("door"), pick("door"), rank=4),
-    Column(say("allowed"), lambda item: "" if item.get("allowed") else say("refused"), rank=5),
+    Column(_("number"), pick("number")),
+    Column(_("at"), pick("at"), time=True),
+    Column(_("verb"), pick("verb")),
+    Column(_("object"), lambda item: _object(item), rank=1),
+    Column(_("owner"), pick("owner"), rank=3),
+    Column(_("actor"), pick("actor"), rank=2),
+    Column(_("door"), pick("door"), rank=4),
+    Column(_("allowed"), lambda item: "" if item.get("allowed") else _("refused"), rank=5),
 ]
 
 
@@ -348,7 +346,7 @@ def _verify(backend: Backend, output: Output) -> int:
         echo(_whole(verdict.get("checked")))
     else:
         tell(
-            say(
+            _(
                 "Entry {number} does not fit: it, or one before it, was changed.",
                 number=verdict.get("first_bad"),
             )
@@ -356,7 +354,7 @@ def _verify(backend: Backend, output: Output) -> int:
     return 0 if verdict.get("ok") else FAILED
 
 
-def _whole(checked: object) -> Wording:
+def _whole(checked: object) -> Message:
     count = checked if isinstance(checked, int) else 0
     return counted("ok: {count} entry", "ok: {count} entries", count)
 

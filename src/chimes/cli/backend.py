@@ -35,7 +35,7 @@ from chimes.cli.output import RUN_STATUSES, Json, tell
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError
-from chimes.i18n import say
+from chimes.i18n import _
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Scope
@@ -60,9 +60,9 @@ class Answer:
             found = None
         if not isinstance(found, dict):
             raise Failure(
-                say("The answer ({status}) does not come from Chimes", status=self.status),
+                _("The answer ({status}) does not come from Chimes", status=self.status),
                 UNREACHABLE,
-                hint=say("is CHIMES_URL right?"),
+                hint=_("is CHIMES_URL right?"),
             )
         if self.status >= 400:
             raise from_problem(self.status, found)
@@ -141,7 +141,7 @@ class HttpBackend:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
             raise Failure(
-                say("CHIMES_URL {url!r} is not an address such as http://127.0.0.1:7100", url=url),
+                _("CHIMES_URL {url!r} is not an address such as http://127.0.0.1:7100", url=url),
                 2,
             )
         self._prefix = parts.path.rstrip("/")
@@ -180,7 +180,7 @@ class HttpBackend:
         except TimeoutError:
             self._connection.close()
             raise Failure(
-                say(
+                _(
                     "{url} did not answer within {seconds:.0f} s",
                     url=self.url,
                     seconds=_ANSWER_TIMEOUT,
@@ -210,7 +210,7 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
     if server.connect():
         if url is None and _store_was_named():
             tell(
-                say(
+                _(
                     "Using the server at {url}; the store setting is not used. "
                     "Set CHIMES_URL or stop the server to choose.",
                     url=server.url,
@@ -222,7 +222,7 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
         local = local_backend(create=create)
         if local is not None:
             tell(
-                say(
+                _(
                     "No server answers at {url}; using {store} directly.",
                     url=server.url,
                     store=local.location,
@@ -244,9 +244,9 @@ def _store_was_named() -> bool:
 
 def _unreachable(url: str, why: str) -> Failure:
     return Failure(
-        say("The server at {url} cannot be reached: {reason}", url=url, reason=why),
+        _("The server at {url} cannot be reached: {reason}", url=url, reason=why),
         UNREACHABLE,
-        hint=say("start one with `chimes serve`, or set CHIMES_URL"),
+        hint=_("start one with `chimes serve`, or set CHIMES_URL"),
     )
 
 
@@ -290,7 +290,7 @@ class LocalBackend:
         if self._app is None:
             self._app = await self._open()
         data = b"" if body is None else json.dumps(body).encode()
-        raw, _, query = path.partition("?")
+        raw, _unused, query = path.partition("?")
         host = f"127.0.0.1:{self._settings.port}"
         headers = [
             ("host", host),
@@ -382,35 +382,35 @@ def find_schedule(backend: Backend, reference: str) -> Json:
         row for row in rows if _slug(str(row.get("name", ""))) == folded or _begins(row, reference)
     ]
     words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
-    missing = say("There is no schedule {reference!r}", reference=reference)
-    return _only(alike, reference, words, missing, say("see `chimes ls`"))
+    missing = _("There is no schedule {reference!r}", reference=reference)
+    return _only(alike, reference, words, missing, _("see `chimes ls`"))
 
 
 def find_run(backend: Backend, reference: str) -> Json:
-    missing = say("There is no run {reference!r}", reference=reference)
-    return _by_id(backend, "runs", reference, missing, say("see `chimes runs`"))
+    missing = _("There is no run {reference!r}", reference=reference)
+    return _by_id(backend, "runs", reference, missing, _("see `chimes runs`"))
 
 
 def find_delivery(backend: Backend, reference: str) -> Json:
-    missing = say("There is no delivery {reference!r}", reference=reference)
-    return _by_id(backend, "deliveries", reference, missing, say("see `chimes deliveries`"))
+    missing = _("There is no delivery {reference!r}", reference=reference)
+    return _by_id(backend, "deliveries", reference, missing, _("see `chimes deliveries`"))
 
 
 def find_node(backend: Backend, reference: str) -> Json:
     """By its id or the beginning of it, such as the name of its host."""
-    missing = say("There is no node {reference!r}", reference=reference)
+    missing = _("There is no node {reference!r}", reference=reference)
     rows = items_of(get(backend, "/nodes"))
     alike = [row for row in rows if row["id"] == reference] or [
         row for row in rows if _begins(row, reference)
     ]
     return _only(
-        alike, reference, [str(row["id"]) for row in rows], missing, say("see `chimes nodes`")
+        alike, reference, [str(row["id"]) for row in rows], missing, _("see `chimes nodes`")
     )
 
 
 def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:
-    missing = say("There is no message {reference!r}", reference=reference)
-    return _by_id(backend, "inbox", reference, missing, say("see `chimes inbox`"), owner=owner)
+    missing = _("There is no message {reference!r}", reference=reference)
+    return _by_id(backend, "inbox", reference, missing, _("see `chimes inbox`"), owner=owner)
 
 
 def _by_id(
@@ -447,7 +447,7 @@ def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, 
     if rows:
         some = ", ".join(str(row["id"]) for row in rows[:5])
         raise Failure(
-            say(
+            _(
                 "{reference!r} is the beginning or name of several: {ids}",
                 reference=reference,
                 ids=some,
@@ -490,14 +490,14 @@ def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
             return run
         if clock.monotonic() + pause > until:
             raise Failure(
-                say(
+                _(
                     "The run {id} is still {status} after {timeout}",
                     id=run_id,
                     status=RUN_STATUSES.get(str(run.get("status")), run.get("status")),
                     timeout=timeout,
                 ),
                 TIMED_OUT,
-                hint=say("it goes on; see `chimes logs {id} -f`", id=run_id),
+                hint=_("it goes on; see `chimes logs {id} -f`", id=run_id),
             )
         time.sleep(pause)
     raise AssertionError("pauses never end")

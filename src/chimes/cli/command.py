@@ -12,10 +12,10 @@ import click
 from chimes import errors
 from chimes.cli.locale import language_option, said, said_of_help
 from chimes.cli.output import Formatter
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 
 Helpful = TypeVar("Helpful", click.Command, click.Option)
-_HELP = say("Show this message and exit.")
+_HELP = _("Show this message and exit.")
 
 
 class Lazy(NamedTuple):
@@ -58,7 +58,7 @@ class _Spoken(click.Command):
             for each in self.get_params(ctx)
             if isinstance(each, click.Option)
         ]
-        with formatter.section(said(say("Options"))):
+        with formatter.section(said(_("Options"))):
             formatter.write_dl([each for each in records if each is not None])
 
 
@@ -78,7 +78,7 @@ class Command(_Spoken):
         options = args[:end]
         if any(each == "--api-key" or each.startswith("--api-key=") for each in options):
             raise click.UsageError(
-                say(
+                _(
                     "A key on the command line can be seen by every user of this machine. "
                     "Put it into CHIMES_API_KEY, or into a file for --api-key-file."
                 ),
@@ -121,8 +121,8 @@ class LazyGroup(_Spoken, click.Group):
 
         hint = nearest(name, self._lazy)
         if hint is None:
-            return say("There is no command {name!r}.", name=name)
-        return say(
+            return _("There is no command {name!r}.", name=name)
+        return _(
             "There is no command {name!r}. Did you mean {nearest}?",
             name=name,
             nearest=hint.values["name"],
@@ -134,7 +134,7 @@ class LazyGroup(_Spoken, click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         rows = [(name, said_of_help(found.help)) for name, found in self._lazy.items()]
-        with formatter.section(said(say("Commands"))):
+        with formatter.section(said(_("Commands"))):
             formatter.write_dl(rows)
 
 
@@ -235,7 +235,7 @@ def _question(error: errors.NeedsClarification) -> Failure:
 def from_problem(status: int, problem: Mapping[str, object]) -> Failure:
     """An error answer of the API, in the language in which it was asked for."""
     told = str(problem.get("detail") or problem.get("title") or "")
-    parts = [told or say("The server answered {status}", status=status)]
+    parts = [told or _("The server answered {status}", status=status)]
     hints: list[str] = []
     listed = problem.get("errors")
     for each in listed if isinstance(listed, list) else []:
@@ -247,7 +247,7 @@ def from_problem(status: int, problem: Mapping[str, object]) -> Failure:
             if each.get("hint"):
                 hints.append(str(each["hint"]))
     if status == 401:
-        hints.append(say("set CHIMES_API_KEY, or name a file with --api-key-file"))
+        hints.append(_("set CHIMES_API_KEY, or name a file with --api-key-file"))
     return Failure(
         joined("; ", parts),
         _STATUSES.get(status, FAILED),

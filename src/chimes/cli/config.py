@@ -14,7 +14,7 @@ from chimes.cli.options import form_options, output_options, secret_from
 from chimes.cli.output import CHANGES, Column, Json, Output, echo, pick, tell
 from chimes.config import LoadedSettings, load_settings
 from chimes.config.loader import shown_settings
-from chimes.i18n import say
+from chimes.i18n import _
 
 if TYPE_CHECKING:
     from chimes.cli.backend import HttpBackend
@@ -54,11 +54,11 @@ def show(output: Output, file: Path | None, data_dir: str | None, store: str | N
     """
     loaded = load_settings(flags={"data_dir": data_dir, "store": store}, config_file=file)
     for warning in loaded.warnings:
-        tell(say("Warning: {warning}", warning=warning))
+        tell(_("Warning: {warning}", warning=warning))
     columns = [
-        Column(say("setting"), pick("id")),
-        Column(say("value"), pick("value"), widest=50),
-        Column(say("origin"), pick("origin"), rank=1),
+        Column(_("setting"), pick("id")),
+        Column(_("value"), pick("value"), widest=50),
+        Column(_("origin"), pick("origin"), rank=1),
     ]
     output.rows(setting_rows(loaded), columns)
 
@@ -75,7 +75,7 @@ def path(file: Path | None, data_dir: str | None) -> None:
     """
     found = load_settings(flags={"data_dir": data_dir}, config_file=file).file
     if found is None:
-        tell(say("No chimes.yaml is in use; it would be read from the data or working directory."))
+        tell(_("No chimes.yaml is in use; it would be read from the data or working directory."))
     else:
         echo(str(found.absolute()))
 
@@ -133,7 +133,7 @@ def apply(
     loaded = load_settings(flags=flags, config_file=file)
     if loaded.file is None:
         raise Failure(
-            say("There is no chimes.yaml here"), USAGE, hint=say("name it: chimes apply -f FILE")
+            _("There is no chimes.yaml here"), USAGE, hint=_("name it: chimes apply -f FILE")
         )
     checked = checked_file(loaded)
     key = secret_from(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
@@ -142,13 +142,13 @@ def apply(
         click.get_current_context().call_on_close(server.close)
         changes = _through(server, checked, dry_run=dry_run)
     elif url is not None:
-        raise Failure(say("The server at {url} cannot be reached", url=url), UNREACHABLE)
+        raise Failure(_("The server at {url} cannot be reached", url=url), UNREACHABLE)
     else:
         changes = _directly(loaded, checked, dry_run=dry_run)
     columns = [
         Column("", lambda item: _SIGNS.get(str(item["what"]), " ")),
-        Column(say("schedule"), pick("name")),
-        Column(say("what"), pick("what"), words=CHANGES),
+        Column(_("schedule"), pick("name")),
+        Column(_("what"), pick("what"), words=CHANGES),
     ]
     output.rows([{"id": item["name"], **item} for item in changes], columns)
 
@@ -170,16 +170,16 @@ def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list
     if theirs != checked.known.file:
         ours = checked.known.file
         raise Failure(
-            say(
+            _(
                 "The server at {url} reads {theirs}, not {ours}",
                 url=server.url,
                 theirs=theirs,
                 ours=ours,
             )
             if theirs
-            else say("The server at {url} reads no file, not {ours}", url=server.url, ours=ours),
+            else _("The server at {url} reads no file, not {ours}", url=server.url, ours=ours),
             CONFLICT,
-            hint=say("start it with --config, or apply the file that it reads"),
+            hint=_("start it with --config, or apply the file that it reads"),
         )
     answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
     if not dry_run:
@@ -198,13 +198,13 @@ def _directly(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> 
     from chimes.runtime.apply_config import apply_to_store, told_to_read_again
 
     store = masked_store_url(resolve_store_url(loaded.settings))
-    tell(say("No server answers; using {store}.", store=store))
+    tell(_("No server answers; using {store}.", store=store))
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
     if not dry_run:
         told = told_to_read_again(alive)
         others = [node for node in alive if node not in told]
         if told:
-            tell(say("Told to read their file again: {nodes}", nodes=", ".join(told)))
+            tell(_("Told to read their file again: {nodes}", nodes=", ".join(told)))
         if others:
-            tell(say("On other machines, send SIGHUP there: {nodes}", nodes=", ".join(others)))
+            tell(_("On other machines, send SIGHUP there: {nodes}", nodes=", ".join(others)))
     return [{"name": each.name, "what": each.what} for each in changes]

@@ -26,7 +26,7 @@ from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
 from chimes.config.settings import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked, StoreUnsafe
-from chimes.i18n import Wording, counted, joined, say
+from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escaped
 from chimes.triggers.json_values import nearest
 
@@ -38,9 +38,9 @@ WARN: Final[State] = "warning"
 BAD: Final[State] = "problem"
 #: More than this and what people read off their own clock is off.
 _FARTHEST_CLOCK = 2.0
-STORE: Final = say("store")
-_ANOTHER = say("choose another database or version")
-_UNREACHED = say("check that the server runs and that user and password are right")
+STORE: Final = _("store")
+_ANOTHER = _("choose another database or version")
+_UNREACHED = _("check that the server runs and that user and password are right")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,19 +64,17 @@ def redis_checks(location: StoreLocation) -> list[Check]:
     try:
         seen = asyncio.run(inspect_redis_store(location))
     except StoreUnsafe as error:
-        return [Check(STORE, BAD, error.message, say("set appendonly yes and noeviction there"))]
+        return [Check(STORE, BAD, error.message, _("set appendonly yes and noeviction there"))]
     except SchemaMismatch as error:
         return [Check(STORE, BAD, error.message, _ANOTHER)]
     except (ChimesError, OSError) as error:
         return [Check(STORE, BAD, reason_of(error), _UNREACHED)]
     found = [Check(STORE, OKAY, f"{seen.location}, {seen.version}")]
     if seen.durability:
-        fix = say(
-            "appendonly yes, appendfsync always and no-appendfsync-on-rewrite no lose nothing"
-        )
-        found.append(Check(say("durability"), WARN, seen.durability, fix))
+        fix = _("appendonly yes, appendfsync always and no-appendfsync-on-rewrite no lose nothing")
+        found.append(Check(_("durability"), WARN, seen.durability, fix))
     else:
-        found.append(Check(say("durability"), OKAY, say("what is acknowledged is on disk")))
+        found.append(Check(_("durability"), OKAY, _("what is acknowledged is on disk")))
     found.append(_schema(seen.layout, seen.head))
     found.append(_clock(seen.clock_offset))
     return found
@@ -96,40 +94,40 @@ def server_store_checks(location: StoreLocation) -> list[Check]:
         return [Check(STORE, BAD, reason_of(error), _UNREACHED)]
     found = [Check(STORE, OKAY, f"{seen.location}, {seen.version}")]
     if seen.read_only:
-        fix = say("use the primary, or end read-only")
-        found.append(Check(STORE, BAD, say("the server takes no writes"), fix))
+        fix = _("use the primary, or end read-only")
+        found.append(Check(STORE, BAD, _("the server takes no writes"), fix))
     isolation: str = seen.isolation
     if isolation != "read committed":
-        isolation = say(
+        isolation = _(
             "the server's default isolation is {isolation}; Chimes sets its own",
             isolation=seen.isolation,
         )
-    found.append(Check(say("isolation"), OKAY, isolation))
+    found.append(Check(_("isolation"), OKAY, isolation))
     found.append(_schema(seen.revision, seen.head))
     found.append(_clock(seen.clock_offset))
     return found
 
 
 def _clock(ahead: float) -> Check:
-    name, offset = say("store clock"), say("{seconds:+.3f} s from the server's", seconds=ahead)
+    name, offset = _("store clock"), _("{seconds:+.3f} s from the server's", seconds=ahead)
     if abs(ahead) > _FARTHEST_CLOCK:
-        fix = say("switch time synchronisation (NTP) on; times of runs are the server's")
+        fix = _("switch time synchronisation (NTP) on; times of runs are the server's")
         return Check(name, WARN, offset, fix)
     return Check(name, OKAY, offset)
 
 
 def _schema(revision: str | None, head: str) -> Check:
-    name = say("schema")
+    name = _("schema")
     if revision is None:
-        detail = say("the database is empty; serve will set up schema {head}", head=head)
+        detail = _("the database is empty; serve will set up schema {head}", head=head)
         return Check(name, OKAY, detail)
     if revision == head:
-        return Check(name, OKAY, say("schema {schema}", schema=revision))
+        return Check(name, OKAY, _("schema {schema}", schema=revision))
     if revision < head:
-        detail = say("schema {schema}, this version knows {head}", schema=revision, head=head)
-        return Check(name, WARN, detail, say("run `chimes store migrate`"))
-    detail = say("schema {schema} is newer than {head}", schema=revision, head=head)
-    return Check(name, WARN, detail, say("update Chimes here"))
+        detail = _("schema {schema}, this version knows {head}", schema=revision, head=head)
+        return Check(name, WARN, detail, _("run `chimes store migrate`"))
+    detail = _("schema {schema} is newer than {head}", schema=revision, head=head)
+    return Check(name, WARN, detail, _("update Chimes here"))
 
 
 # @@ The checks of `doctor`.
@@ -143,8 +141,8 @@ _OTHER_VARIABLES = (
     "CHIMES_CONFIG",
     "CHIMES_LANG",
 )
-_CONFIGURATION = say("configuration")
-_SET_UP = say("make setup")
+_CONFIGURATION = _("configuration")
+_SET_UP = _("make setup")
 _LEAST_DISK, _SOME_DISK = 100 * 2**20, 2**30
 
 
@@ -162,8 +160,8 @@ class Findings:
 
     def python(self) -> list[Check]:
         number = ".".join(str(part) for part in sys.version_info[:3])
-        detail = say("{python}, Chimes {chimes}", python=number, chimes=__version__)
-        return [Check(say("python"), OKAY, detail)]
+        detail = _("{python}, Chimes {chimes}", python=number, chimes=__version__)
+        return [Check(_("python"), OKAY, detail)]
 
     def packages(self) -> list[Check]:
         found, missing = [], []
@@ -173,26 +171,24 @@ class Findings:
             except PackageNotFoundError:
                 missing.append(name)
         if missing:
-            detail = say("missing: {packages}", packages=", ".join(missing))
-            return [Check(say("packages"), BAD, detail, _SET_UP)]
-        return [Check(say("packages"), OKAY, ", ".join(found))]
+            detail = _("missing: {packages}", packages=", ".join(missing))
+            return [Check(_("packages"), BAD, detail, _SET_UP)]
+        return [Check(_("packages"), OKAY, ", ".join(found))]
 
     def zones(self) -> list[Check]:
-        name = say("time zones")
+        name = _("time zones")
         try:
             number = version("tzdata")
         except PackageNotFoundError:
-            return [Check(name, BAD, say("tzdata is not installed"), _SET_UP)]
-        source, host = say("tzdata {version} from its package", version=number), _host_zone()
+            return [Check(name, BAD, _("tzdata is not installed"), _SET_UP)]
+        source, host = _("tzdata {version} from its package", version=number), _host_zone()
         here = (
-            say("this machine is in {zone}", zone=host)
-            if host
-            else say("this machine names no zone")
+            _("this machine is in {zone}", zone=host) if host else _("this machine names no zone")
         )
         year = number.partition(".")[0]
         if year.isdecimal() and self._clock.now().year - int(year) > 1:
-            detail = joined("; ", [source, here, say("it is old")])
-            return [Check(name, WARN, detail, say("upgrade tzdata"))]
+            detail = joined("; ", [source, here, _("it is old")])
+            return [Check(name, WARN, detail, _("upgrade tzdata"))]
         return [Check(name, OKAY, joined("; ", [source, here]))]
 
     def configuration(self) -> list[Check]:
@@ -200,7 +196,7 @@ class Findings:
             self._loaded = load_settings(flags=self._flags, config_file=self._file)
             self._location = store_location(self._loaded.settings)
         except ConfigError as error:
-            return [Check(_CONFIGURATION, BAD, error.message, say("see `chimes config show`"))]
+            return [Check(_CONFIGURATION, BAD, error.message, _("see `chimes config show`"))]
         found = [Check(_CONFIGURATION, OKAY, _told(self._loaded))]
         found += [Check(_CONFIGURATION, WARN, text) for text in self._loaded.warnings]
         return found + self._sources(self._loaded) + self._unknown_variables()
@@ -214,15 +210,15 @@ class Findings:
         try:
             known = checked_file(loaded).known.now
         except ConfigError as error:
-            fix = say("correct the file, then `chimes apply`")
-            return [Check(say("sources"), BAD, error.message, fix)]
+            fix = _("correct the file, then `chimes apply`")
+            return [Check(_("sources"), BAD, error.message, fix)]
         detail = counted(
             "{sources} with {count} collection",
             "{sources} with {count} collections",
-            sum(1 for _ in known.pairs()),
+            sum(1 for _unused in known.pairs()),
             sources=len(known.by_id),
         )
-        return [Check(say("sources"), OKAY, detail)]
+        return [Check(_("sources"), OKAY, detail)]
 
     def _unknown_variables(self) -> list[Check]:
         known = {name for field in FIELDS.values() for name in field.variables}
@@ -232,9 +228,9 @@ class Findings:
         )
         return [
             Check(
-                say("environment"),
+                _("environment"),
                 WARN,
-                say("{name} is no setting", name=name),
+                _("{name} is no setting", name=name),
                 nearest(name, known) or "",
             )
             for name in unknown
@@ -245,21 +241,21 @@ class Findings:
         try:
             health = self._asked(url)
         except Failure as failure:
-            fix = say("choose another port with --port or CHIMES_PORT, or correct CHIMES_URL")
-            detail = say("{url}: {message}", url=url, message=failure.message)
-            return [Check(say("server"), BAD, detail, fix)]
+            fix = _("choose another port with --port or CHIMES_PORT, or correct CHIMES_URL")
+            detail = _("{url}: {message}", url=url, message=failure.message)
+            return [Check(_("server"), BAD, detail, fix)]
         if health is None:
-            detail = say("nobody listens at {url}; the port is free", url=url)
-            return [Check(say("server"), OKAY, detail)]
+            detail = _("nobody listens at {url}; the port is free", url=url)
+            return [Check(_("server"), OKAY, detail)]
         if health["status"] != "ok":
-            detail = say(
+            detail = _(
                 "the server at {url} is {status}: {reason}",
                 url=url,
                 status=health["status"],
                 reason=health.get("reason", ""),
             )
-            return [Check(say("server"), WARN, detail, say("see its log"))]
-        return [Check(say("server"), OKAY, say("Chimes answers at {url}", url=url))]
+            return [Check(_("server"), WARN, detail, _("see its log"))]
+        return [Check(_("server"), OKAY, _("Chimes answers at {url}", url=url))]
 
     def _asked(self, url: str) -> Json | None:
         """The server's health; None: nobody listens there."""
@@ -269,7 +265,7 @@ class Findings:
                 return None
             health = backend.request("GET", "/health").json()
             if "status" not in health:
-                raise Failure(say("another program listens there"))
+                raise Failure(_("another program listens there"))
             self._server = _system(backend) or health
             self._asked_at = self._clock.now()
             return health
@@ -289,22 +285,22 @@ class Findings:
         if location.server:
             return server_store_checks(location)
         if location.path is None:
-            detail = say("memory: nothing outlives the process")
-            return [Check(STORE, WARN, detail, say("use sqlite"))]
+            detail = _("memory: nothing outlives the process")
+            return [Check(STORE, WARN, detail, _("use sqlite"))]
         if not location.path.exists():
             return [self._directory(location.path.parent, location)]
         try:
             return [asyncio.run(_looked_at(location))]
         except StoreLocked as error:
             if self._server is not None:
-                detail = say("{store}, in use by the running server", store=location.url)
+                detail = _("{store}, in use by the running server", store=location.url)
                 return [Check(STORE, OKAY, detail)]
-            return [Check(STORE, BAD, error.message, say("stop the other process"))]
+            return [Check(STORE, BAD, error.message, _("stop the other process"))]
         except SchemaMismatch as error:
-            return [Check(STORE, BAD, error.message, say("run `chimes store migrate`"))]
+            return [Check(STORE, BAD, error.message, _("run `chimes store migrate`"))]
         except (ChimesError, OSError) as error:
-            detail = say("{store}: {reason}", store=location.url, reason=reason_of(error))
-            return [Check(STORE, BAD, detail, say("check path and permissions"))]
+            detail = _("{store}: {reason}", store=location.url, reason=reason_of(error))
+            return [Check(STORE, BAD, detail, _("check path and permissions"))]
 
     @staticmethod
     def _directory(directory: Path, location: StoreLocation) -> Check:
@@ -312,21 +308,21 @@ class Findings:
         while not there.exists():
             there = there.parent
         if not os.access(there, os.W_OK):
-            detail = say("{directory} cannot be written", directory=there)
-            return Check(STORE, BAD, detail, say("choose another --data-dir"))
-        detail = say("{store} does not exist yet; serve will make it", store=location.url)
+            detail = _("{directory} cannot be written", directory=there)
+            return Check(STORE, BAD, detail, _("choose another --data-dir"))
+        detail = _("{store} does not exist yet; serve will make it", store=location.url)
         return Check(STORE, OKAY, detail)
 
     def clock(self) -> list[Check]:
-        name, now = say("clock"), self._asked_at.isoformat(timespec="seconds")
+        name, now = _("clock"), self._asked_at.isoformat(timespec="seconds")
         told = (self._server or {}).get("now")
         if not isinstance(told, str):
             return [Check(name, OKAY, now)]
         offset = abs((datetime.fromisoformat(told) - self._asked_at).total_seconds())
         if offset > _FARTHEST_CLOCK:
-            detail = say("{seconds:.1f} s away from the server's store", seconds=offset)
-            return [Check(name, WARN, detail, say("switch time synchronisation (NTP) on"))]
-        return [Check(name, OKAY, say("{time}, as the server's", time=now))]
+            detail = _("{seconds:.1f} s away from the server's store", seconds=offset)
+            return [Check(name, WARN, detail, _("switch time synchronisation (NTP) on"))]
+        return [Check(name, OKAY, _("{time}, as the server's", time=now))]
 
     def disk(self) -> list[Check]:
         if self._location is None or self._location.path is None:
@@ -335,11 +331,11 @@ class Findings:
         while not there.exists():
             there = there.parent
         free = shutil.disk_usage(there).free
-        detail = say("{size:.1f} GiB free at {directory}", size=free / 2**30, directory=there)
+        detail = _("{size:.1f} GiB free at {directory}", size=free / 2**30, directory=there)
         if free < _LEAST_DISK:
-            fix = say("make room, or choose another --data-dir")
-            return [Check(say("disk"), BAD, detail, fix)]
-        return [Check(say("disk"), OKAY if free >= _SOME_DISK else WARN, detail)]
+            fix = _("make room, or choose another --data-dir")
+            return [Check(_("disk"), BAD, detail, fix)]
+        return [Check(_("disk"), OKAY if free >= _SOME_DISK else WARN, detail)]
 
 
 async def _looked_at(location: StoreLocation) -> Check:
@@ -363,7 +359,7 @@ async def _looked_at(location: StoreLocation) -> Check:
     return Check(STORE, OKAY, detail)
 
 
-def _told(loaded: LoadedSettings) -> Wording:
+def _told(loaded: LoadedSettings) -> Message:
     count = sum(origin != "default" for origin in loaded.origins.values())
     if loaded.file is None:
         return counted(
@@ -398,7 +394,7 @@ def _host_zone() -> str:
     return link.partition("zoneinfo/")[2]
 
 
-_IN_ORDER = say("Everything is in order.")
+_IN_ORDER = _("Everything is in order.")
 _SIGNS = {"ok": "✓", "warning": "!", "problem": "✕"}
 
 

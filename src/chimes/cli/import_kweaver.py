@@ -17,7 +17,7 @@ from chimes.cli.output import Column, Json, Output, pick, tell
 from chimes.cli.store import opened_store, store_options
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, joined, say
+from chimes.i18n import _, counted, joined
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -164,7 +164,7 @@ async def _load(into: StoreLocation, found: Read) -> int:
     from chimes.cli.store import load_all
 
     async with opened_store(into) as store:
-        _, new = await load_all(store, _each(found))
+        _unused, new = await load_all(store, _each(found))
     return new
 
 
@@ -173,12 +173,12 @@ def _check_take_over(asked: _Asked, into: StoreLocation) -> None:
 
     if into.kind != "mariadb" or not same_database(asked.source, into.url):
         raise Failure(
-            say("--take-over is for a table in the database of the store itself"),
+            _("--take-over is for a table in the database of the store itself"),
             USAGE,
-            hint=say("name the same database as URL and with --store, or leave --take-over out"),
+            hint=_("name the same database as URL and with --store, or leave --take-over out"),
         )
     if asked.table != TABLE:
-        raise Failure(say("--take-over is for the table {table} only", table=TABLE), USAGE)
+        raise Failure(_("--take-over is for the table {table} only", table=TABLE), USAGE)
 
 
 def _tell(
@@ -194,17 +194,17 @@ def _tell(
         "table_is_now": aside,
     }
     columns = [
-        Column(say("Rows"), pick("rows")),
-        Column(say("Readable"), pick("readable")),
-        Column(say("New"), pick("new")),
-        Column(say("Times computed anew"), pick("times_computed_anew")),
-        Column(say("The table is now"), pick("table_is_now")),
+        Column(_("Rows"), pick("rows")),
+        Column(_("Readable"), pick("readable")),
+        Column(_("New"), pick("new")),
+        Column(_("Times computed anew"), pick("times_computed_anew")),
+        Column(_("The table is now"), pick("table_is_now")),
     ]
     output.one(row, columns)
     for each in found.refused:
-        tell(say("{id} was left out: {why}", id=each.id, why=each.why))
+        tell(_("{id} was left out: {why}", id=each.id, why=each.why))
     if asked.dry_run:
-        tell(say("Nothing was imported."))
+        tell(_("Nothing was imported."))
 
 
 async def _unknown(into: StoreLocation, found: Read) -> int:
@@ -225,7 +225,7 @@ def _check(asked: _Asked, found: Read) -> None:
     """Nothing is imported where something would be lost or done twice."""
 
     if found.refused and not (asked.skip_unreadable or asked.dry_run):
-        reasons = [say("{id}: {why}", id=each.id, why=each.why) for each in found.refused[:_SHOWN]]
+        reasons = [_("{id}: {why}", id=each.id, why=each.why) for each in found.refused[:_SHOWN]]
         raise Failure(
             counted(
                 "{count} row cannot be a schedule, so none was imported: {reasons}",
@@ -234,7 +234,7 @@ def _check(asked: _Asked, found: Read) -> None:
                 reasons=joined("; ", reasons),
             ),
             INVALID,
-            hint=say("mend them, or leave them out with --skip-unreadable"),
+            hint=_("mend them, or leave them out with --skip-unreadable"),
         )
     if found.held and not (asked.ignore_locks or asked.dry_run):
         raise Failure(
@@ -245,17 +245,17 @@ def _check(asked: _Asked, found: Read) -> None:
                 ids=", ".join(found.held[:_SHOWN]),
             ),
             CONFLICT,
-            hint=say("stop the old workers and wait until they have let go, or --ignore-locks"),
+            hint=_("stop the old workers and wait until they have let go, or --ignore-locks"),
         )
     if not (asked.new_times or same_clock(found)):
         raise Failure(
-            say(
+            _(
                 "Most times are none that their crons have in {timezone}: {ids}",
                 timezone=asked.timezone,
                 ids=", ".join(found.elsewhere[:_SHOWN]),
             ),
             INVALID,
-            hint=say(
+            hint=_(
                 "name the zone of the host that computed them with --timezone,"
                 " or have them computed anew with --new-times"
             ),
@@ -338,12 +338,12 @@ def schedule_of(
     check_target(target)
     if row.status not in facts.STATUSES:
         raise InvalidInput(
-            say("its status is {status!r}, neither active nor inactive", status=row.status)
+            _("its status is {status!r}, neither active nor inactive", status=row.status)
         )
     trigger = facts.cron(row.cron_expression, timezone)
     if trigger.next_after(now) is None:
         raise InvalidInput(
-            say("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
+            _("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
         )
     created = moment(row.create_time, "f_create_time") or now
     schedule = Schedule(
@@ -396,7 +396,7 @@ def moment(milliseconds: int, column: str) -> datetime | None:
     """None: there is no such time yet. InvalidInput for one that no schedule can have (S23)."""
     if milliseconds > LAST_MICROSECOND // 1000:
         raise InvalidInput(
-            say(
+            _(
                 "its {column} is {milliseconds} milliseconds, which is beyond the year 9998",
                 column=column,
                 milliseconds=milliseconds,
@@ -413,14 +413,14 @@ def _held(row: ActionRow, now: int) -> bool:
 def _identities(text: str) -> tuple[Mapping[str, object], ...]:
     found = _json(text, "[]")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise InvalidInput(say("its identities are not a JSON array of objects"))
+        raise InvalidInput(_("its identities are not a JSON array of objects"))
     return tuple(found)
 
 
 def _params(text: str) -> Mapping[str, object]:
     found = _json(text, "{}")
     if not isinstance(found, dict):
-        raise InvalidInput(say("its dynamic_params are not a JSON object"))
+        raise InvalidInput(_("its dynamic_params are not a JSON object"))
     return found
 
 
@@ -428,5 +428,5 @@ def _json(text: str, empty: str) -> object:
     try:
         found: object = json.loads(text.strip() or empty)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(say("it holds JSON that cannot be read: {error}", error=error)) from None
+        raise InvalidInput(_("it holds JSON that cannot be read: {error}", error=error)) from None
     return json.loads(empty) if found is None else found

@@ -17,7 +17,7 @@ import click
 
 from chimes import i18n as wording
 from chimes.errors import InvalidInput
-from chimes.i18n import Wording, in_language
+from chimes.i18n import Message, in_language
 from chimes.language.languages import known, named, of_environment
 
 _DOMAIN = "chimes"
@@ -46,7 +46,7 @@ def said(text: str) -> str:
 
 def said_of_help(text: str) -> str:
     """The same for docstrings and `help=`, which are in the catalogues as they are written."""
-    whole = text if isinstance(text, Wording) else Wording(cleandoc(text), {})
+    whole = text if isinstance(text, Message) else Message(cleandoc(text), {})
     return said(whole) if whole else ""
 
 

@@ -12,7 +12,7 @@ from chimes.cli.command import FAILED, TIMED_OUT, Command, Failure, Lazy, LazyGr
 from chimes.cli.options import client_options, output_options, yes_option
 from chimes.cli.output import Column, Json, Output, echo, pick, tell
 from chimes.clock import SystemClock
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.redaction import escaped
 
 COMMANDS = {
@@ -23,10 +23,10 @@ _SHOWN_OFFERS = 6
 #: Seconds between two looks at a node that drains: it tells with its heartbeat.
 _LOOK = 0.5
 _STATES = {
-    "alive": say("alive"),
-    "draining": say("draining"),
-    "drained": say("drained"),
-    "gone": say("gone"),
+    "alive": _("alive"),
+    "draining": _("draining"),
+    "drained": _("drained"),
+    "gone": _("gone"),
 }
 
 
@@ -103,8 +103,8 @@ def forget(ctx: click.Context, backend: Backend, ask: Callable[..., bool], node_
       chimes node forget web-1
     """
     found = find_node(backend, node_id)
-    if not ask(say("Forget the node {id}?", id=found["id"])):
-        tell(say("Nothing was forgotten."))
+    if not ask(_("Forget the node {id}?", id=found["id"])):
+        tell(_("Nothing was forgotten."))
         ctx.exit(FAILED)
     delete(backend, path_of("nodes", found["id"]))
     echo(escaped(str(found["id"])))
@@ -123,10 +123,10 @@ def _drained(backend: Backend, asked: Json, timeout: str) -> Json:
     while asked.get("state") == "draining":
         if clock.monotonic() + _LOOK > until:
             raise Failure(
-                say("The node {id} is still draining after {timeout}", id=asked["id"],
+                _("The node {id} is still draining after {timeout}", id=asked["id"],
                     timeout=timeout),
                 TIMED_OUT,
-                hint=say("it goes on; see `chimes nodes`"),
+                hint=_("it goes on; see `chimes nodes`"),
             )  # fmt: skip
         time.sleep(_LOOK)
         there = [each for each in items_of(get(backend, "/nodes")) if each["id"] == asked["id"]]
@@ -136,20 +136,20 @@ def _drained(backend: Backend, asked: Json, timeout: str) -> Json:
 
 def _columns() -> list[Column]:
     return [
-        Column(say("id"), pick("id")),
-        Column(say("state"), _state),
-        Column(say("roles"), lambda item: ",".join(_words(item, "roles")), rank=2),
-        Column(say("places"), pick("capacity"), rank=5),
-        Column(say("clock"), _clock, rank=3),
-        Column(say("beat"), pick("heartbeat_at"), time=True, rank=1),
-        Column(say("since"), pick("started_at"), time=True, rank=6),
-        Column(say("version"), pick("version"), rank=4),
-        Column(say("running"), pick("running"), rank=4),
-        Column(say("offers"), _offers, rank=7, widest=60, narrowest=12),
+        Column(_("id"), pick("id")),
+        Column(_("state"), _state),
+        Column(_("roles"), lambda item: ",".join(_words(item, "roles")), rank=2),
+        Column(_("places"), pick("capacity"), rank=5),
+        Column(_("clock"), _clock, rank=3),
+        Column(_("beat"), pick("heartbeat_at"), time=True, rank=1),
+        Column(_("since"), pick("started_at"), time=True, rank=6),
+        Column(_("version"), pick("version"), rank=4),
+        Column(_("running"), pick("running"), rank=4),
+        Column(_("offers"), _offers, rank=7, widest=60, narrowest=12),
     ]
 
 
-def _state(item: Json) -> Wording | str:
+def _state(item: Json) -> Message | str:
     state = str(item.get("state") or ("alive" if item.get("alive") else "gone"))
     return _STATES.get(state, state)
 
@@ -163,7 +163,7 @@ def _offers(item: Json) -> str:
     offers = _words(item, "offers")
     more = len(offers) - _SHOWN_OFFERS
     shown = ", ".join(offers[:_SHOWN_OFFERS])
-    return say("{names} and {count} more", names=shown, count=more) if more > 0 else shown
+    return _("{names} and {count} more", names=shown, count=more) if more > 0 else shown
 
 
 def _words(item: Json, name: str) -> list[str]:

@@ -21,26 +21,26 @@ from chimes.cli.command import Command, Lazy, LazyGroup
 from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import CHAT_STATES, DELIVERY_STATES, Column, Json, Output, echo, pick, tell
 from chimes.cli.schedules import written_recipient
-from chimes.i18n import Wording, joined, say
+from chimes.i18n import Message, _, joined
 from chimes.redaction import escaped
 
 _ITEM_COLUMNS = [
-    Column(say("id"), pick("id"), shortest=8),
-    Column(say("state"), lambda item: _state(item)),
-    Column(say("at"), pick("created_at"), time=True, rank=1),
-    Column(say("title"), pick("title"), widest=70, narrowest=12),
-    Column(say("owner"), lambda item: _owner(item), rank=3),
-    Column(say("run"), pick("run_id"), rank=2),
+    Column(_("id"), pick("id"), shortest=8),
+    Column(_("state"), lambda item: _state(item)),
+    Column(_("at"), pick("created_at"), time=True, rank=1),
+    Column(_("title"), pick("title"), widest=70, narrowest=12),
+    Column(_("owner"), lambda item: _owner(item), rank=3),
+    Column(_("run"), pick("run_id"), rank=2),
 ]
 _DELIVERY_COLUMNS = [
-    Column(say("id"), pick("id"), shortest=8),
-    Column(say("state"), pick("state"), words=DELIVERY_STATES),
-    Column(say("channel"), pick("channel")),
-    Column(say("to"), pick("to"), rank=2, widest=40),
-    Column(say("attempts"), pick("attempts"), rank=4),
-    Column(say("run"), pick("run_id"), rank=5),
-    Column(say("next"), pick("next_attempt_at"), time=True, rank=6),
-    Column(say("why"), pick("error"), rank=3, widest=60),
+    Column(_("id"), pick("id"), shortest=8),
+    Column(_("state"), pick("state"), words=DELIVERY_STATES),
+    Column(_("channel"), pick("channel")),
+    Column(_("to"), pick("to"), rank=2, widest=40),
+    Column(_("attempts"), pick("attempts"), rank=4),
+    Column(_("run"), pick("run_id"), rank=5),
+    Column(_("next"), pick("next_attempt_at"), time=True, rank=6),
+    Column(_("why"), pick("error"), rank=3, widest=60),
 ]
 
 
@@ -77,7 +77,7 @@ def inbox(
     """
     if read_all:
         marked = post(backend, f"/inbox/read-all{_of(owner)}", {}).get("marked")
-        echo(say("{count} marked as read", count=marked))
+        echo(_("{count} marked as read", count=marked))
     elif read is not None:
         output.rows([_mark(backend, find_message(backend, read, owner))], _ITEM_COLUMNS)
     elif message is not None:
@@ -135,14 +135,14 @@ def deliveries(
         return
     if delivery is not None:
         raise click.UsageError(
-            say("Only `chimes deliveries retry ID` and `test RECIPIENT` have a second argument.")
+            _("Only `chimes deliveries retry ID` and `test RECIPIENT` have a second argument.")
         )
     if run == "retry" and dead:
         _retry_all(backend, output, channel)
         return
     if run == "retry":
         raise click.UsageError(
-            say("Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`.")
+            _("Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`.")
         )
     query = {
         "run_id": None if run is None else find_run(backend, run)["id"],
@@ -173,10 +173,10 @@ def _show(output: Output, item: Json) -> None:
         echo(escaped(line))
 
 
-def _state(item: Json) -> Wording:
+def _state(item: Json) -> Message:
     if item.get("archived"):
-        return say("archived")
-    state = say("read") if item.get("read") else say("unread")
+        return _("archived")
+    state = _("read") if item.get("read") else _("unread")
     return joined("", [state, "*"]) if item.get("starred") else state
 
 
@@ -194,10 +194,10 @@ COMMANDS = {
     "test": Lazy("chimes.cli.notifications", "test", "Send a test message to a chat."),
 }
 _COLUMNS = [
-    Column(say("chat"), pick("chat_id")),
-    Column(say("state"), pick("state"), words=CHAT_STATES),
-    Column(say("language"), pick("language"), rank=1),
-    Column(say("timezone"), pick("timezone"), rank=2),
+    Column(_("chat"), pick("chat_id")),
+    Column(_("state"), pick("state"), words=CHAT_STATES),
+    Column(_("language"), pick("language"), rank=1),
+    Column(_("timezone"), pick("timezone"), rank=2),
 ]
 
 
@@ -219,8 +219,8 @@ def connect(backend: Backend) -> None:
     made = post(backend, "/telegram/links", {})
     echo(str(made["command"]))
     if made.get("url"):
-        tell(say("Or open {url}", url=made["url"]))
-    tell(say("Send that from the chat, then run `chimes telegram list` and confirm it."))
+        tell(_("Or open {url}", url=made["url"]))
+    tell(_("Send that from the chat, then run `chimes telegram list` and confirm it."))
 
 
 @click.command("confirm", cls=Command)
@@ -235,7 +235,7 @@ def confirm(backend: Backend, chat: str) -> None:
     """
     done = post(backend, path_of("telegram", "links", chat) + "/confirm", {})
     echo(
-        say(
+        _(
             "{chat} acts for {owner}",
             chat=escaped(str(done["chat_id"])),
             owner=escaped(str(done["owner"])),
@@ -268,7 +268,7 @@ def test(backend: Backend, chat: str) -> None:
       chimes telegram test 123456789
     """
     done = post(backend, "/telegram/test", {"chat_id": chat})
-    echo(say("sent to {chat}", chat=escaped(str(done["chat_id"]))))
+    echo(_("sent to {chat}", chat=escaped(str(done["chat_id"]))))
 
 
 def _rows(found: Json, name: str, state: str) -> list[Json]:

@@ -15,7 +15,7 @@ import click
 from chimes.cli.command import Failure
 from chimes.cli.locale import said
 from chimes.cli.output import Form, InZone, Output
-from chimes.i18n import say
+from chimes.i18n import _
 
 if TYPE_CHECKING:
     from chimes.cli.backend import Backend
@@ -36,7 +36,7 @@ class Whole(click.IntRange):
         try:
             number = int(value)
         except ValueError:
-            self.fail(said(say("{value!r} is not a whole number.", value=value)), param, ctx)
+            self.fail(said(_("{value!r} is not a whole number.", value=value)), param, ctx)
         return super().convert(number, param, ctx)
 
 
@@ -151,16 +151,16 @@ def secret_from(file: Path) -> str:
         text = file.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise Failure(
-            say("{file} cannot be read: {reason}", file=file, reason=error.strerror), 2
+            _("{file} cannot be read: {reason}", file=file, reason=error.strerror), 2
         ) from None
     if os.name == "posix" and mode & 0o077:
         raise Failure(
-            say("{file} can be read by other users of this machine", file=file),
+            _("{file} can be read by other users of this machine", file=file),
             2,
-            hint=say("chmod 600 {file}", file=file),
+            hint=_("chmod 600 {file}", file=file),
         )
     if not text or len(text.split()) != 1:
-        raise Failure(say("{file} must hold one key and nothing else", file=file), 2)
+        raise Failure(_("{file} must hold one key and nothing else", file=file), 2)
     return text
 
 

@@ -15,7 +15,7 @@ from typing import Final, Literal
 import click
 
 from chimes.cli.locale import said, spoken
-from chimes.i18n import ENGLISH, Wording, say
+from chimes.i18n import ENGLISH, Message, _
 from chimes.model.recipient import recipient_text
 from chimes.redaction import escaped
 
@@ -97,7 +97,7 @@ class Formatter(click.HelpFormatter):
             super().write_dl(rows, col_max, col_spacing)
             return
         listed = list(rows)
-        first_column = min(max(columns_of(term) for term, _ in listed), col_max) + col_spacing
+        first_column = min(max(columns_of(term) for term, _unused in listed), col_max) + col_spacing
         room = max(self.width - first_column - self.current_indent, 10)
         indent = " " * self.current_indent
         for term, text in listed:
@@ -143,7 +143,7 @@ class Column:
     #: What its text may be cut to before another column goes; None: it is not cut.
     narrowest: int | None = None
     #: What people read instead of words of the API.
-    words: Mapping[str, Wording] = field(default_factory=dict)
+    words: Mapping[str, Message] = field(default_factory=dict)
     #: Of an id: how much of its beginning is shown where the terminal is narrow; None: all.
     shortest: int | None = None
 
@@ -200,7 +200,7 @@ class Output:
         if missing:
             known = ", ".join(sorted(item))
             raise click.UsageError(
-                say(
+                _(
                     "There is no field {field!r}; there are {known}",
                     field=missing[0],
                     known=known,
@@ -329,29 +329,29 @@ def _beginning(text: str, size: int) -> str:
     return text if len(text) <= size + 1 else f"{text[:size]}…"
 
 
-def countdown(until: datetime, now: datetime) -> Wording:
+def countdown(until: datetime, now: datetime) -> Message:
     """Two units: `in 1 h 5 min`."""
     left = until - now
     if left >= timedelta(0):
-        return say("in {duration}", duration=_in_two_units(left))
-    return say("{duration} ago", duration=_in_two_units(-left))
+        return _("in {duration}", duration=_in_two_units(left))
+    return _("{duration} ago", duration=_in_two_units(-left))
 
 
-def _in_two_units(length: timedelta) -> Wording:
+def _in_two_units(length: timedelta) -> Message:
     minutes, seconds = divmod(int(length.total_seconds()), 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     if days and hours:
-        return say("{days} d {hours} h", days=days, hours=hours)
+        return _("{days} d {hours} h", days=days, hours=hours)
     if days:
-        return say("{days} d", days=days)
+        return _("{days} d", days=days)
     if hours and minutes:
-        return say("{hours} h {minutes} min", hours=hours, minutes=minutes)
+        return _("{hours} h {minutes} min", hours=hours, minutes=minutes)
     if hours:
-        return say("{hours} h", hours=hours)
+        return _("{hours} h", hours=hours)
     if minutes and seconds:
-        return say("{minutes} min {seconds} s", minutes=minutes, seconds=seconds)
-    return say("{minutes} min", minutes=minutes) if minutes else say("{seconds} s", seconds=seconds)
+        return _("{minutes} min {seconds} s", minutes=minutes, seconds=seconds)
+    return _("{minutes} min", minutes=minutes) if minutes else _("{seconds} s", seconds=seconds)
 
 
 def pick(name: str) -> Callable[[Json], object]:
@@ -366,66 +366,66 @@ def inner(item: Mapping[str, object], name: str) -> Mapping[str, object]:
 
 # @@ Words of the API that people have words of their own for; pipes and programs get the API's.
 
-Words = Mapping[str, Wording]
+Words = Mapping[str, Message]
 
 RUN_STATUSES: Final[Words] = {
-    "queued": say("queued"),
-    "running": say("running"),
-    "succeeded": say("succeeded"),
-    "failed": say("failed"),
-    "timeout": say("timeout"),
-    "canceled": say("canceled"),
-    "skipped": say("skipped"),
-    "missed": say("missed"),
-    "unknown": say("unknown"),
+    "queued": _("queued"),
+    "running": _("running"),
+    "succeeded": _("succeeded"),
+    "failed": _("failed"),
+    "timeout": _("timeout"),
+    "canceled": _("canceled"),
+    "skipped": _("skipped"),
+    "missed": _("missed"),
+    "unknown": _("unknown"),
 }
 RUN_ORIGINS: Final[Words] = {
-    "schedule": say("schedule"),
-    "manual": say("manual"),
-    "backfill": say("backfill"),
-    "child": say("child"),
+    "schedule": _("schedule"),
+    "manual": _("manual"),
+    "backfill": _("backfill"),
+    "child": _("child"),
 }
 #: Why a run is in its state. Targets have codes of their own, which are shown as they are.
 RUN_REASONS: Final[Words] = {
-    "overlap": say("the run before it was still under way"),
-    "dependency": say("what it depends on has not succeeded"),
-    "misfire": say("its time had passed"),
-    "skipped_by_hand": say("skipped by hand"),
-    "paused": say("its schedule was paused"),
-    "catch_up": say("a slot made up for"),
-    "canceled_by_hand": say("canceled by hand"),
-    "replaced_by_newer_run": say("a newer run took its place"),
-    "schedule_deleted": say("its schedule was deleted"),
-    "crash_limit": say("its nodes crashed too often"),
-    "lost_after_start": say("its node was lost after it had begun"),
-    "unreadable_row": say("what is stored of it cannot be read"),
-    "flow_ended": say("its flow ended without it"),
-    "condition": say("its condition was not met"),
-    "upstream_failed": say("a step before it failed"),
-    "upstream_skipped": say("a step before it was skipped"),
-    "condition_error": say("its condition cannot be worked out"),
-    "invalid_map": say("what it is to be mapped over is no list"),
-    "step_failed": say("one of its steps failed"),
+    "overlap": _("the run before it was still under way"),
+    "dependency": _("what it depends on has not succeeded"),
+    "misfire": _("its time had passed"),
+    "skipped_by_hand": _("skipped by hand"),
+    "paused": _("its schedule was paused"),
+    "catch_up": _("a slot made up for"),
+    "canceled_by_hand": _("canceled by hand"),
+    "replaced_by_newer_run": _("a newer run took its place"),
+    "schedule_deleted": _("its schedule was deleted"),
+    "crash_limit": _("its nodes crashed too often"),
+    "lost_after_start": _("its node was lost after it had begun"),
+    "unreadable_row": _("what is stored of it cannot be read"),
+    "flow_ended": _("its flow ended without it"),
+    "condition": _("its condition was not met"),
+    "upstream_failed": _("a step before it failed"),
+    "upstream_skipped": _("a step before it was skipped"),
+    "condition_error": _("its condition cannot be worked out"),
+    "invalid_map": _("what it is to be mapped over is no list"),
+    "step_failed": _("one of its steps failed"),
 }
 SCHEDULE_STATES: Final[Words] = {
-    "active": say("active"),
-    "paused": say("paused"),
-    "done": say("done"),
+    "active": _("active"),
+    "paused": _("paused"),
+    "done": _("done"),
 }
 DELIVERY_STATES: Final[Words] = {
-    "pending": say("pending"),
-    "delivered": say("delivered"),
-    "dead": say("dead"),
+    "pending": _("pending"),
+    "delivered": _("delivered"),
+    "dead": _("dead"),
 }
-CHAT_STATES: Final[Words] = {"linked": say("linked"), "waiting": say("waiting")}
+CHAT_STATES: Final[Words] = {"linked": _("linked"), "waiting": _("waiting")}
 CHANGES: Final[Words] = {
-    "created": say("created"),
-    "kept": say("kept"),
-    "unchanged": say("unchanged"),
-    "updated": say("updated"),
-    "deleted": say("deleted"),
-    "new": say("new"),
-    "exists": say("exists"),
+    "created": _("created"),
+    "kept": _("kept"),
+    "unchanged": _("unchanged"),
+    "updated": _("updated"),
+    "deleted": _("deleted"),
+    "new": _("new"),
+    "exists": _("exists"),
 }
 
 
@@ -434,48 +434,48 @@ CHANGES: Final[Words] = {
 
 def schedule_columns(now: datetime) -> list[Column]:
     return [
-        Column(say("id"), pick("id"), shortest=8),
-        Column(say("name"), pick("name"), widest=40, narrowest=12),
-        Column(say("state"), state_of, words=SCHEDULE_STATES, rank=3),
-        Column(say("next"), pick("next_run_at"), time=True, rank=1),
-        Column(say("in"), lambda item: _left(item, now), rank=4),
-        Column(say("last"), pick("last_status"), words=RUN_STATUSES, rank=5),
-        Column(say("when"), pick("words"), rank=2, widest=70, narrowest=12),
+        Column(_("id"), pick("id"), shortest=8),
+        Column(_("name"), pick("name"), widest=40, narrowest=12),
+        Column(_("state"), state_of, words=SCHEDULE_STATES, rank=3),
+        Column(_("next"), pick("next_run_at"), time=True, rank=1),
+        Column(_("in"), lambda item: _left(item, now), rank=4),
+        Column(_("last"), pick("last_status"), words=RUN_STATUSES, rank=5),
+        Column(_("when"), pick("words"), rank=2, widest=70, narrowest=12),
     ]
 
 
 def piped_schedule_columns() -> list[Column]:
     """The same without the countdown, which is stale as soon as it is written down."""
     return [
-        Column(say("id"), pick("id")),
-        Column(say("name"), pick("name")),
-        Column(say("state"), state_of, words=SCHEDULE_STATES),
-        Column(say("next"), pick("next_run_at"), time=True),
-        Column(say("last"), pick("last_status"), words=RUN_STATUSES),
-        Column(say("when"), pick("words")),
+        Column(_("id"), pick("id")),
+        Column(_("name"), pick("name")),
+        Column(_("state"), state_of, words=SCHEDULE_STATES),
+        Column(_("next"), pick("next_run_at"), time=True),
+        Column(_("last"), pick("last_status"), words=RUN_STATUSES),
+        Column(_("when"), pick("words")),
     ]
 
 
 def schedule_details(now: datetime) -> list[Column]:
     return [
-        Column(say("ID"), pick("id")),
-        Column(say("Name"), pick("name")),
-        Column(say("State"), state_of, words=SCHEDULE_STATES),
-        Column(say("When"), pick("words")),
-        Column(say("Zone"), pick("timezone")),
-        Column(say("Next"), pick("next_run_at"), time=True),
-        Column(say("In"), lambda item: _left(item, now)),
-        Column(say("Target"), target_of),
-        Column(say("Policy"), _policy),
-        Column(say("Tells"), _told),
-        Column(say("Labels"), lambda item: item.get("labels") or None),
-        Column(say("Priority"), lambda item: item.get("priority") or None),
-        Column(say("Last run"), pick("last_run_at"), time=True),
-        Column(say("Last status"), pick("last_status"), words=RUN_STATUSES),
-        Column(say("Last error"), pick("last_error")),
-        Column(say("Declared in code"), _declared),
-        Column(say("Version"), pick("version")),
-        Column(say("Created"), pick("created_at"), time=True),
+        Column(_("ID"), pick("id")),
+        Column(_("Name"), pick("name")),
+        Column(_("State"), state_of, words=SCHEDULE_STATES),
+        Column(_("When"), pick("words")),
+        Column(_("Zone"), pick("timezone")),
+        Column(_("Next"), pick("next_run_at"), time=True),
+        Column(_("In"), lambda item: _left(item, now)),
+        Column(_("Target"), target_of),
+        Column(_("Policy"), _policy),
+        Column(_("Tells"), _told),
+        Column(_("Labels"), lambda item: item.get("labels") or None),
+        Column(_("Priority"), lambda item: item.get("priority") or None),
+        Column(_("Last run"), pick("last_run_at"), time=True),
+        Column(_("Last status"), pick("last_status"), words=RUN_STATUSES),
+        Column(_("Last error"), pick("last_error")),
+        Column(_("Declared in code"), _declared),
+        Column(_("Version"), pick("version")),
+        Column(_("Created"), pick("created_at"), time=True),
     ]
 
 
@@ -484,19 +484,19 @@ def _declared(item: Json) -> object:
     if not isinstance(found, dict):
         return None
     if found.get("detached"):
-        return say("{at}, edited since: the code no longer overwrites it", at=found.get("at"))
+        return _("{at}, edited since: the code no longer overwrites it", at=found.get("at"))
     return found.get("at")
 
 
 RUN_COLUMNS = [
-    Column(say("id"), pick("id")),
-    Column(say("status"), pick("status"), words=RUN_STATUSES),
-    Column(say("schedule"), lambda item: _whose(item), rank=2),
-    Column(say("planned"), pick("planned_at"), time=True, rank=1),
-    Column(say("took"), lambda item: _took(item), rank=3),
-    Column(say("attempt"), pick("attempt"), rank=4),
-    Column(say("origin"), pick("origin"), words=RUN_ORIGINS, rank=6),
-    Column(say("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, widest=60),
+    Column(_("id"), pick("id")),
+    Column(_("status"), pick("status"), words=RUN_STATUSES),
+    Column(_("schedule"), lambda item: _whose(item), rank=2),
+    Column(_("planned"), pick("planned_at"), time=True, rank=1),
+    Column(_("took"), lambda item: _took(item), rank=3),
+    Column(_("attempt"), pick("attempt"), rank=4),
+    Column(_("origin"), pick("origin"), words=RUN_ORIGINS, rank=6),
+    Column(_("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, widest=60),
 ]
 
 
@@ -557,5 +557,5 @@ def _took(item: Json) -> str:
     if not isinstance(taken, int | float):
         return ""
     if taken < 10_000:
-        return say("{milliseconds:.0f} ms", milliseconds=taken)
-    return say("{seconds:.1f} s", seconds=taken / 1000)
+        return _("{milliseconds:.0f} ms", milliseconds=taken)
+    return _("{seconds:.1f} s", seconds=taken / 1000)

@@ -23,7 +23,7 @@ from chimes.cli.command import (
 )
 from chimes.cli.locale import said, speaking, spoken
 from chimes.errors import ChimesError
-from chimes.i18n import reworded, say
+from chimes.i18n import _, reworded
 from chimes.redaction import Redactor, escaped
 
 #: The three most useful first; then by duty.
@@ -113,7 +113,7 @@ def _run(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt):
-        _say(say("Interrupted."))
+        _say(_("Interrupted."))
         return INTERRUPTED
     except click.UsageError as error:
         _usage(error)
@@ -129,7 +129,7 @@ def _run(arguments: Sequence[str]) -> int:
     except ChimesError as error:
         return _fail(from_error(error), arguments)
     except TimeoutError as error:
-        told = next((each for each in error.args if isinstance(each, str)), say("Timed out"))
+        told = next((each for each in error.args if isinstance(each, str)), _("Timed out"))
         return _fail(Failure(told, TIMED_OUT), arguments)
     return code if isinstance(code, int) else OK
 
@@ -138,17 +138,17 @@ def _fail(failure: Failure, arguments: Sequence[str]) -> int:
     if any(each.startswith(("--json", "--ndjson")) for each in arguments):
         _say(json.dumps(reworded(failure.problem(), spoken()), ensure_ascii=False))
     else:
-        _say(say("Error: {message}", message=failure.message))
+        _say(_("Error: {message}", message=failure.message))
         if failure.hint:
-            _say(say("Hint: {hint}", hint=failure.hint))
+            _say(_("Hint: {hint}", hint=failure.hint))
     return failure.code or FAILED
 
 
 def _usage(error: click.UsageError) -> None:
     if error.ctx is not None:
         _say(error.ctx.get_usage())
-        _say(say("Try '{command} --help'.", command=error.ctx.command_path))
-    _say(say("Error: {message}", message=error.format_message()))
+        _say(_("Try '{command} --help'.", command=error.ctx.command_path))
+    _say(_("Error: {message}", message=error.format_message()))
 
 
 def _say(text: str) -> None:

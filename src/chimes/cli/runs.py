@@ -18,7 +18,7 @@ from chimes.cli.command import NOT_FOUND, Command, Failure
 from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import RUN_COLUMNS, Column, Json, Output, echo, pick, tell
 from chimes.cli.schedules import text_in
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.insights import BAD
 from chimes.redaction import escaped
 
@@ -107,7 +107,7 @@ def _run_of(backend: Backend, reference: str) -> Json:
         schedule = find_schedule(backend, reference)
     latest = list(pages(backend, path_of("schedules", schedule["id"], "runs"), 1))
     if not latest:
-        raise Failure(say("{schedule} has no runs yet", schedule=schedule.get("name")), NOT_FOUND)
+        raise Failure(_("{schedule} has no runs yet", schedule=schedule.get("name")), NOT_FOUND)
     return latest[0]
 
 
@@ -144,11 +144,11 @@ def retry(backend: Backend, output: Output, run: str) -> None:
 # @@ `known`, `reply`: what people say about a run.
 
 _KNOWN = (
-    Column(say("run"), pick("run_id")),
-    Column(say("schedule"), pick("schedule_id")),
-    Column(say("reason"), pick("reason")),
-    Column(say("by"), pick("by")),
-    Column(say("at"), pick("at"), time=True),
+    Column(_("run"), pick("run_id")),
+    Column(_("schedule"), pick("schedule_id")),
+    Column(_("reason"), pick("reason")),
+    Column(_("by"), pick("by")),
+    Column(_("at"), pick("at"), time=True),
 )
 
 
@@ -168,12 +168,12 @@ def known(backend: Backend, output: Output, schedule: str, reason: str, forget: 
       chimes known "Morning report" --forget
     """
     if forget and reason:
-        raise click.UsageError(say("Give --reason or --forget, not both."))
+        raise click.UsageError(_("Give --reason or --forget, not both."))
     found = find_schedule(backend, schedule)
     path = path_of("runs", _latest_failure(backend, found)["id"], "known")
     if forget:
         delete(backend, path)
-        tell(say("The failures of {schedule} count again.", schedule=found.get("name")))
+        tell(_("The failures of {schedule} count again.", schedule=found.get("name")))
         return
     output.rows([post(backend, path, {"reason": reason})], _KNOWN)
 
@@ -182,7 +182,7 @@ def _latest_failure(backend: Backend, schedule: Json) -> Json:
     statuses = ",".join(status.value for status in BAD)
     latest = list(pages(backend, path_of("schedules", schedule["id"], "runs"), 1, status=statuses))
     if not latest:
-        raise Failure(say("{schedule} has not failed", schedule=schedule.get("name")), NOT_FOUND)
+        raise Failure(_("{schedule} has not failed", schedule=schedule.get("name")), NOT_FOUND)
     return latest[0]
 
 

@@ -49,7 +49,7 @@ from chimes.cli.output import (
 from chimes.cli.time import default_zone, fires_after, shown_fire
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
 from chimes.model.recipient import recipient_from_text
 from chimes.redaction import escaped
@@ -134,8 +134,8 @@ def rm(
     """
     found = [find_schedule(backend, each) for each in schedules]
     names = ", ".join(str(each.get("name") or each["id"]) for each in found)
-    if not ask(say("Delete {names}?", names=names), careful=True):
-        tell(say("Nothing was deleted; --yes would do it without asking."))
+    if not ask(_("Delete {names}?", names=names), careful=True):
+        tell(_("Nothing was deleted; --yes would do it without asking."))
         ctx.exit(FAILED)
     for each in found:
         delete(backend, path_of("schedules", each["id"]))
@@ -165,13 +165,13 @@ def upcoming(backend: Backend, output: Output, span: str) -> None:
         output.rows(rows, [])
         return
     columns = [
-        Column(say("at"), pick("at"), time=True),
-        Column(say("schedule"), pick("name")),
-        Column(say("id"), pick("schedule_id"), rank=2),
+        Column(_("at"), pick("at"), time=True),
+        Column(_("schedule"), pick("name")),
+        Column(_("id"), pick("schedule_id"), rank=2),
     ]
     if output.for_people:
         columns += [
-            Column(say("in"), lambda item: countdown(parsed(str(item["at"])), now), rank=1),
+            Column(_("in"), lambda item: countdown(parsed(str(item["at"])), now), rank=1),
             Column("", lambda item: _bar(parsed(str(item["at"])) - now, length), rank=3),
         ]
     output.rows(items, columns)
@@ -206,7 +206,7 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
         given = ["agent"]
     if len(given) != 1:
         raise click.UsageError(
-            say(
+            _(
                 "Say what to do with one of --http URL, --task NAME, --flow NAME,"
                 " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID,"
                 " --message TEXT, or in words after the time."
@@ -217,7 +217,7 @@ def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[
         for option in _OWN[other]:
             if other != kind and options[option]:
                 raise click.UsageError(
-                    say(
+                    _(
                         "--{option} is for --{owner}, not for --{chosen}.",
                         option=option,
                         owner=other,
@@ -262,7 +262,7 @@ def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
     given = options["prompt"]
     prompt = text_in(given) if isinstance(given, str) else task
     if not prompt.strip():
-        raise click.UsageError(say("Say what the agent is to do with --prompt TEXT."))
+        raise click.UsageError(_("Say what the agent is to do with --prompt TEXT."))
     target: Json = {"kind": "agent", "prompt": prompt}
     if options["model"]:
         target["model"] = options["model"]
@@ -278,7 +278,7 @@ def _sync(text: str) -> tuple[Json, str]:
     source, slash, collection = text.partition("/")
     if not slash or not source or not collection:
         raise click.UsageError(
-            say("--sync is written as SOURCE/COLLECTION, not {text!r}.", text=text)
+            _("--sync is written as SOURCE/COLLECTION, not {text!r}.", text=text)
         )
     kind = "sync"
     return {"kind": kind, "source": source, "collection": collection}, f"{kind} {text}"
@@ -286,7 +286,7 @@ def _sync(text: str) -> tuple[Json, str]:
 
 def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if not options["kn"]:
-        raise click.UsageError(say("Say of which knowledge network it is with --kn ID."))
+        raise click.UsageError(_("Say of which knowledge network it is with --kn ID."))
     target: Json = {
         "kind": "action",
         "action_type_id": name,
@@ -297,7 +297,7 @@ def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if options["branch"]:
         target["branch"] = options["branch"]
     if isinstance(account := options["account"], str):
-        account_id, _, account_type = account.partition(":")
+        account_id, _unused, account_type = account.partition(":")
         target["account"] = {"id": account_id, "type": account_type}
     return target, f"action {name}"
 
@@ -322,9 +322,7 @@ def _argument(text: str) -> tuple[str, object]:
     """`n=5` is a number, `ok=true` a truth value; what is no JSON is text."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise click.UsageError(
-            say("An argument is written as name=value, not {text!r}.", text=text)
-        )
+        raise click.UsageError(_("An argument is written as name=value, not {text!r}.", text=text))
     try:
         return name, json.loads(value)
     except ValueError:
@@ -338,11 +336,11 @@ def _json_object(text: object, option: str) -> Json:
         found = json.loads(text_in(text))
     except ValueError as error:
         raise click.UsageError(
-            say("{option} is not JSON: {reason}.", option=option, reason=error)
+            _("{option} is not JSON: {reason}.", option=option, reason=error)
         ) from None
     if not isinstance(found, dict):
         raise click.UsageError(
-            say('{option} is a JSON object such as \'{{"name": "Ada"}}\'.', option=option)
+            _('{option} is a JSON object such as \'{{"name": "Ada"}}\'.', option=option)
         )
     return found
 
@@ -354,9 +352,7 @@ def _texts(value: object) -> Sequence[str]:
 def _header(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
-        raise click.UsageError(
-            say("A header is written as 'Name: value', not {text!r}.", text=text)
-        )
+        raise click.UsageError(_("A header is written as 'Name: value', not {text!r}.", text=text))
     return name.strip(), value.strip()
 
 
@@ -370,7 +366,7 @@ def text_in(text: str) -> str:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise Failure(
-            say("{file} cannot be read: {reason}", file=text[1:], reason=error), USAGE
+            _("{file} cannot be read: {reason}", file=text[1:], reason=error), USAGE
         ) from None
 
 
@@ -379,7 +375,7 @@ def text_in(text: str) -> str:
 
 def _chosen(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
     if bool(references) == bool(matching):
-        raise click.UsageError(say("Name schedules, or give --all-matching TEXT."))
+        raise click.UsageError(_("Name schedules, or give --all-matching TEXT."))
     if matching:
         return list(pages(backend, "/schedules", q=matching))
     return [find_schedule(backend, each) for each in references]
@@ -480,13 +476,13 @@ def run_now(
     found = find_schedule(backend, schedule)
     if wait and not backend.live:
         raise Failure(
-            say("Nobody would carry the run out: no server is running"),
+            _("Nobody would carry the run out: no server is running"),
             UNREACHABLE,
-            hint=say("start one with `chimes serve`, or leave --wait out"),
+            hint=_("start one with `chimes serve`, or leave --wait out"),
         )
     run = _act(backend, found, "run", given)
     if not backend.live:
-        tell(say("The run is queued; it starts when a server does."))
+        tell(_("The run is queued; it starts when a server does."))
     if wait:
         run = wait_for(backend, str(run["id"]), timeout)
     output.rows([run], RUN_COLUMNS)
@@ -608,7 +604,7 @@ def written_recipient(text: str) -> Json:
 
 _SHOWN = 5
 _CHANNELS = ("inbox", "telegram", "webhook", "email")
-_NO_PIPELINE = say(
+_NO_PIPELINE = _(
     "Note: no server was asked. Prompts wait for a node that has CHIMES_AGENT_PIPELINE and"
     " CHIMES_AGENT_URL."
 )
@@ -698,7 +694,7 @@ def add(
     trigger = read.trigger
     if jitter:
         if not isinstance(trigger, Every):
-            raise click.UsageError(say("--jitter is for intervals such as 'every 5m'."))
+            raise click.UsageError(_("--jitter is for intervals such as 'every 5m'."))
         trigger = Every(trigger.every, jitter=jitter)
     body = _request(trigger, read.task, options)
     _echo_reading(trigger, lang)
@@ -709,10 +705,10 @@ def add(
     if dry_run:
         if output.form in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
-        tell(say("Nothing was created."))
+        tell(_("Nothing was created."))
         return
-    if not ask(say("Create it?")):
-        tell(say("Nothing was created."))
+    if not ask(_("Create it?")):
+        tell(_("Nothing was created."))
         ctx.exit(FAILED)
     backend = reach()
     made = post(backend, "/schedules", body)
@@ -758,7 +754,7 @@ def _recipient(text: str) -> Json:
     found = written_recipient(text)
     if found["channel"] not in _CHANNELS:
         raise click.UsageError(
-            say(
+            _(
                 "--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",
                 text=text,
             )

@@ -16,7 +16,7 @@ from chimes.cli.output import Output, echo, tell
 from chimes.cli.store import opened_store, store_options
 from chimes.config import Settings, StoreLocation, load_settings, store_location
 from chimes.errors import ConfigError
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 
 
 @click.command("serve", cls=Command)
@@ -63,7 +63,7 @@ def start(
         app = load_app(loaded.settings.app)
         loaded = app.load(flags=flags, config_file=file)
     for warning in loaded.warnings:
-        tell(say("Warning: {warning}", warning=warning))
+        tell(_("Warning: {warning}", warning=warning))
     from chimes.runtime import serve as run_server
 
     with environment_as_given():
@@ -95,7 +95,7 @@ def worker(file: Path | None, queues: tuple[str, ...], **flags: str | None) -> i
     """
     if not load_settings(flags=flags, config_file=file).settings.app:
         raise ConfigError(
-            say("app: which application? Say --app module:name, or set CHIMES_APP"), key="app"
+            _("app: which application? Say --app module:name, or set CHIMES_APP"), key="app"
         )
     return start(file, {**flags, "roles": "scheduler,worker"}, queues=queues)
 
@@ -130,7 +130,7 @@ async def _remove(location: StoreLocation) -> None:
     async with opened_store(location) as store:
         removed = await DemoService(store).remove(Actor(door="cli"))
     if not removed.schedules:
-        tell(say("There are no example schedules here."))
+        tell(_("There are no example schedules here."))
         return
     tell(
         counted(
@@ -158,4 +158,4 @@ def version(output: Output) -> None:
     if output.form in ("json", "ndjson"):
         output.one({"version": __version__, "python": number}, [])
     else:
-        echo(say("chimes {version} (Python {number})", version=__version__, number=number))
+        echo(_("chimes {version} (Python {number})", version=__version__, number=number))

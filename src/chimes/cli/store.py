@@ -20,7 +20,7 @@ from chimes.cli.options import Wrapped, form_options, yes_option
 from chimes.cli.output import CHANGES, Column, Json, Output, pick, tell
 from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError, InvalidInput
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import KeptState
@@ -73,14 +73,14 @@ COMMANDS = {
     ),
 }
 _STATUS_COLUMNS = (
-    Column(say("Kind"), pick("kind")),
-    Column(say("Location"), pick("location")),
-    Column(say("Schema"), pick("schema")),
-    Column(say("Degraded"), pick("degraded")),
-    Column(say("Schedules"), pick("schedules")),
-    Column(say("Enabled"), pick("enabled")),
-    Column(say("Due"), pick("due")),
-    Column(say("Runs"), pick("runs")),
+    Column(_("Kind"), pick("kind")),
+    Column(_("Location"), pick("location")),
+    Column(_("Schema"), pick("schema")),
+    Column(_("Degraded"), pick("degraded")),
+    Column(_("Schedules"), pick("schedules")),
+    Column(_("Enabled"), pick("enabled")),
+    Column(_("Due"), pick("due")),
+    Column(_("Runs"), pick("runs")),
 )
 
 
@@ -157,14 +157,14 @@ async def _init_anew(location: StoreLocation) -> None:
     store = build_store(location, SystemClock())
     if not isinstance(store, Renewable):
         raise Failure(
-            say(
+            _(
                 "--force is for stores on Redis; {store} cannot be lost",
                 store=_named(location),
             ),
             USAGE,
         )
     await store.init()
-    tell(say("The store was set up anew; nodes that run go on within seconds."))
+    tell(_("The store was set up anew; nodes that run go on within seconds."))
 
 
 async def _migrate(location: StoreLocation) -> None:
@@ -176,7 +176,7 @@ async def _migrate(location: StoreLocation) -> None:
     if isinstance(store, Migrating):
         before, after = await store.migrate()
         if before is not None and before != after:
-            tell(say("The schema went from {before} to {after}.", before=before, after=after))
+            tell(_("The schema went from {before} to {after}.", before=before, after=after))
 
 
 @click.command("status", cls=Command)
@@ -300,10 +300,10 @@ def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], ta
     source = _existing(settings)
     into = store_location(replace(settings, store=target))
     if into.kind == "memory":
-        raise Failure(say("A copy into memory would be gone at once"), USAGE)
+        raise Failure(_("A copy into memory would be gone at once"), USAGE)
     if source == into:
-        raise Failure(say("{source} cannot be copied into itself", source=_named(source)), CONFLICT)
-    if not ask(say("Copy {source} to {target}?", source=_named(source), target=_named(into))):
+        raise Failure(_("{source} cannot be copied into itself", source=_named(source)), CONFLICT)
+    if not ask(_("Copy {source} to {target}?", source=_named(source), target=_named(into))):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
     tell(
@@ -328,9 +328,9 @@ def _existing(settings: Settings) -> StoreLocation:
     location = store_location(settings)
     if not location.server and (location.path is None or not location.path.exists()):
         raise Failure(
-            say("There is no store at {url}", url=location.url),
+            _("There is no store at {url}", url=location.url),
             NOT_FOUND,
-            hint=say("name it with --store or --data-dir; `chimes serve` makes a new one"),
+            hint=_("name it with --store or --data-dir; `chimes serve` makes a new one"),
         )
     return location
 
@@ -368,7 +368,7 @@ def _written(file: Path | None) -> Iterator[TextIO]:
         part.replace(file)
     except OSError as error:
         raise Failure(
-            say("{file} cannot be written: {reason}", file=file, reason=error.strerror)
+            _("{file} cannot be written: {reason}", file=file, reason=error.strerror)
         ) from None
     finally:
         part.unlink(missing_ok=True)
@@ -384,17 +384,17 @@ def _read(file: Path) -> Iterator[TextIO]:
             yield stream
     except OSError as error:
         raise Failure(
-            say("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
+            _("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
         ) from None
 
 
 # @@ `store backfill-schedules`: what an application times in memory, into the store (R2.7).
 
 COLUMNS = (
-    Column(say("Name"), pick("name")),
-    Column(say("Result"), pick("result"), words=CHANGES),
-    Column(say("When"), pick("cron_spec")),
-    Column(say("Next run"), pick("next_run_at"), time=True),
+    Column(_("Name"), pick("name")),
+    Column(_("Result"), pick("result"), words=CHANGES),
+    Column(_("When"), pick("cron_spec")),
+    Column(_("Next run"), pick("next_run_at"), time=True),
 )
 
 
@@ -432,7 +432,7 @@ def backfill_schedules(
 
     path = load_settings(flags=flags, config_file=file).settings.app
     if not path:
-        raise Failure(say("Which application? Say --app module:name, or set CHIMES_APP"), USAGE)
+        raise Failure(_("Which application? Say --app module:name, or set CHIMES_APP"), USAGE)
     app = load_app(path)
     settings = app.load(flags=flags, config_file=file).settings
     names = only or None
@@ -440,15 +440,15 @@ def backfill_schedules(
     new = sum(each.created for each in planned)
     if dry_run or not new:
         output.rows([_row(each, done=False) for each in planned], COLUMNS)
-        tell(say("{new} of {all} schedules would be written.", new=new, all=len(planned)))
+        tell(_("{new} of {all} schedules would be written.", new=new, all=len(planned)))
         return
-    if not ask(say("Write {new} of {all} schedules?", new=new, all=len(planned)), careful=True):
-        tell(say("Nothing was written; --yes goes on without asking."))
+    if not ask(_("Write {new} of {all} schedules?", new=new, all=len(planned)), careful=True):
+        tell(_("Nothing was written; --yes goes on without asking."))
         ctx.exit(FAILED)
     done = asyncio.run(_backfilled(app, settings, names, confirm=True))
     output.rows([_row(each, done=True) for each in done], COLUMNS)
     new = sum(each.created for each in done)
-    tell(say("{new} of {all} schedules were written.", new=new, all=len(done)))
+    tell(_("{new} of {all} schedules were written.", new=new, all=len(done)))
 
 
 async def _backfilled(
@@ -535,7 +535,7 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
             continue
         try:
             if len(line) > _LONGEST_LINE:
-                raise InvalidInput(say("it is too long"))
+                raise InvalidInput(_("it is too long"))
             data = json.loads(line)
             if number == 1:
                 _check_head(data)
@@ -543,21 +543,21 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
             read = Reader(data)
             kind = read.text("kind")
             if kind not in _READERS:
-                raise InvalidInput(say("unknown kind {kind!r}", kind=kind))
+                raise InvalidInput(_("unknown kind {kind!r}", kind=kind))
             yield read.read("value", _READERS[kind])
         except (ValueError, KeyError, TypeError, RecursionError, ChimesError) as error:
             why = error.message if isinstance(error, ChimesError) else str(error)
             raise InvalidInput(
-                say("line {number}: {reason}", number=number, reason=why), code="bad_export"
+                _("line {number}: {reason}", number=number, reason=why), code="bad_export"
             ) from None
 
 
 def _check_head(data: object) -> None:
     if not isinstance(data, dict) or "chimes_export" not in data:
-        raise InvalidInput(say("this is not an export of Chimes"))
+        raise InvalidInput(_("this is not an export of Chimes"))
     if data["chimes_export"] != FORMAT:
         raise InvalidInput(
-            say(
+            _(
                 "this export has format {found}, known is {known}",
                 found=data["chimes_export"],
                 known=FORMAT,

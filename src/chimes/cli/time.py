@@ -12,7 +12,7 @@ from chimes.cli.locale import spoken
 from chimes.cli.options import Whole, form_options, named_zone
 from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
 from chimes.clock import SystemClock
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
 from chimes.services.templates import templates_shown
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
@@ -76,7 +76,9 @@ def next_fires(
     for fire in fires:
         row = fire_out(fire, lang) | {"in": countdown(fire.at, now)}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
-    output.rows(rows, _columns(trigger, [name for name, _ in others], people=output.for_people))
+    output.rows(
+        rows, _columns(trigger, [name for name, _unused in others], people=output.for_people)
+    )
     if output.for_people:
         for row in [each for each in rows if each.get("words")]:
             echo(f"{row['local']}: {row['words']}")
@@ -125,7 +127,7 @@ def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> lis
     if not fires:
         words = describe(trigger, lang)
         raise Failure(
-            say("This never fires after {after}: {words}", after=format_moment(after), words=words),
+            _("This never fires after {after}: {words}", after=format_moment(after), words=words),
             INVALID,
         )
     return fires
@@ -157,11 +159,11 @@ def _elsewhere(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], dat
 
 
 def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
-    utc, local = Column(say("UTC"), pick("at"), rank=3), Column(trigger.zone, pick("local"))
+    utc, local = Column(_("UTC"), pick("at"), rank=3), Column(trigger.zone, pick("local"))
     others = [Column(name, pick(name), rank=1) for name in also]
     if people:
-        return [local, Column(say("in"), pick("in"), rank=2), *others, utc]
-    return [utc, local, *others, Column(say("note"), pick("words"))]
+        return [local, Column(_("in"), pick("in"), rank=2), *others, utc]
+    return [utc, local, *others, Column(_("note"), pick("words"))]
 
 
 # @@ `templates`: ready-made times and schedules, without a server (R2.36, R1.41).
@@ -182,11 +184,11 @@ def templates(output: Output, zone: str | None) -> None:
     named = parse_zone(zone or default_zone()).name
     rows: list[Json] = templates_shown(named, spoken(), SystemClock().now())
     columns = [
-        Column(say("name"), pick("name")),
-        Column(say("expression"), _expression),
-        Column(say("next"), _next, time=True, rank=1),
-        Column(say("what"), _kind, rank=3),
-        Column(say("description"), pick("description"), rank=2),
+        Column(_("name"), pick("name")),
+        Column(_("expression"), _expression),
+        Column(_("next"), _next, time=True, rank=1),
+        Column(_("what"), _kind, rank=3),
+        Column(_("description"), pick("description"), rank=2),
     ]
     output.rows(rows, columns)
 

@@ -32,7 +32,7 @@ from chimes.client.transport import (
 from chimes.client.values import LogLine, RunInfo, log_line
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError, Conflict, Unreachable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.language.languages import named
 
 # @@ Following the log of a run: the events as they come, again after a lost connection.
@@ -191,7 +191,7 @@ class AsyncRunHandle:
 
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"
-_ENDED_EARLY = say("the server ended the stream before the run had ended")
+_ENDED_EARLY = _("the server ended the stream before the run had ended")
 _SILENCE = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -243,11 +243,9 @@ def checked_url(url: str) -> str:
     """Without a slash at its end. A key in the URL would show up in logs."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(say("the URL of a server is written http://host:port"), key="url")
+        raise ConfigError(_("the URL of a server is written http://host:port"), key="url")
     if parts.username or parts.password or parts.query or parts.fragment:
-        raise ConfigError(
-            say("the URL of a server has no user, no query and no fragment"), key="url"
-        )
+        raise ConfigError(_("the URL of a server has no user, no query and no fragment"), key="url")
     return url.rstrip("/")
 
 
@@ -279,8 +277,8 @@ def _reply(answer: httpx2.Response) -> Reply:
 def _reason(url: str, error: httpx2.TransportError) -> str:
     """By kind only: what the driver says may repeat what was sent."""
     if isinstance(error, httpx2.TimeoutException):
-        return say("{url} has not answered in time", url=url)
-    return say("{url} cannot be reached ({reason})", url=url, reason=type(error).__name__)
+        return _("{url} has not answered in time", url=url)
+    return _("{url} cannot be reached ({reason})", url=url, reason=type(error).__name__)
 
 
 def blocking(

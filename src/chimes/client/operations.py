@@ -45,7 +45,7 @@ from chimes.errors import (
     RunNotCarriedOut,
     RunTimedOut,
 )
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.ids import declared_id
 from chimes.triggers import Trigger, parse_duration
 
@@ -105,7 +105,7 @@ class Verbs:
             wanted["delivery"] = delivery_json(options["delivery"])
         if "depends_on" in options:
             wanted["depends_on"] = yield from self._dependency(options)
-        for _ in range(_ROUNDS):
+        for _unused in range(_ROUNDS):
             found = yield from self._find(name)
             try:
                 if found is None:
@@ -115,7 +115,7 @@ class Verbs:
             except (AlreadyExists, NotFound):
                 # Somebody else created or deleted it since we looked.
                 continue
-        raise Conflict(say("schedule {name!r} changes too fast; try again", name=name))
+        raise Conflict(_("schedule {name!r} changes too fast; try again", name=name))
 
     def delete_schedule(self, name: str) -> Steps[bool]:
         """Whether there was one."""
@@ -248,7 +248,7 @@ class Verbs:
                 left = limit.total_seconds() - (self._monotonic() - began)
                 if left <= 0:
                     raise TimeoutError(
-                        say("run {id} has not ended within {limit}", id=run_id, limit=limit)
+                        _("run {id} has not ended within {limit}", id=run_id, limit=limit)
                     )
             yield Wait(min(pause, left))
             pause = min(pause * 1.5, _LONGEST_LOOK)
@@ -298,7 +298,7 @@ class Verbs:
             return (yield from self._answer("GET", path_of("schedules", name)))
         except NotFound:
             raise NotFound(
-                say(
+                _(
                     "there is no schedule {name!r} in the namespace {namespace!r}",
                     name=name,
                     namespace=self.namespace,
@@ -346,7 +346,7 @@ class Verbs:
 def _failure(run: RunInfo) -> ChimesError:
     why = run.error or run.reason
     name = run.schedule_name or f"{run.kind}:{run.target}"
-    ended = say("run {id} of {name} ended as {status}", id=run.id, name=name, status=run.status)
+    ended = _("run {id} of {name} ended as {status}", id=run.id, name=name, status=run.status)
     return _ENDS.get(run.status, RunFailed)(
         joined(": ", [ended, why]) if why else ended,
         run_id=run.id,

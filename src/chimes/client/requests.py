@@ -8,7 +8,7 @@ from typing import TypedDict
 from urllib.parse import quote
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.recipient import LATE_AFTER, WEEKDAYS, Recipient
 from chimes.model.target import (
     ActionTarget,
@@ -104,7 +104,7 @@ def check_options(verb: str, given: Mapping[str, object], known: Collection[str]
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
     if given.get("mode", "db") != "db":
         raise InvalidInput(
-            say(
+            _(
                 "{field} is one of {known}, not {value!r}",
                 field="mode",
                 known="db",
@@ -114,7 +114,7 @@ def check_options(verb: str, given: Mapping[str, object], known: Collection[str]
             code="unknown_word",
         )
     if "depends_within" in given and given.get("depends_on") is None:
-        raise InvalidInput(say("depends_within needs depends_on"), field="depends_within")
+        raise InvalidInput(_("depends_within needs depends_on"), field="depends_within")
 
 
 def path_of(*parts: str) -> str:
@@ -220,7 +220,7 @@ def _named(text: str) -> Json:
     if kind == "sync" and slash:
         return {"kind": "sync", "source": source, "collection": collection}
     raise InvalidInput(
-        say("a target is task:NAME, flow:NAME, sync:SOURCE/COLLECTION or a URL"),
+        _("a target is task:NAME, flow:NAME, sync:SOURCE/COLLECTION or a URL"),
         field="target",
         code="unknown_kind",
     )
@@ -278,7 +278,7 @@ def owner_json(text: str) -> Json:
     kind, colon, owner = text.partition(":")
     if not colon:
         raise InvalidInput(
-            say("an owner is written as type:id, such as user:alice"),
+            _("an owner is written as type:id, such as user:alice"),
             field="owner",
             code="bad_owner",
         )
@@ -291,7 +291,7 @@ def moment_text(value: Moment, field: str) -> str:
         return value
     if value.utcoffset() is None:
         raise InvalidInput(
-            say(
+            _(
                 "{field} must be an aware datetime, or text such as 2030-02-10T09:00:00Z",
                 field=field,
             ),

@@ -28,7 +28,7 @@ from chimes.errors import (
     StoreUnavailable,
     Unreachable,
 )
-from chimes.i18n import say
+from chimes.i18n import _
 
 # @@ Problems of the API as the errors that they were on the other side.
 
@@ -53,7 +53,7 @@ def error_of(status: int, problem: Mapping[str, object], headers: Mapping[str, s
     detail = (
         _text(problem, "detail")
         or _text(problem, "title")
-        or say("The server answered {status}", status=status)
+        or _("The server answered {status}", status=status)
     )
     code = _text(problem, "code")
     if status in _INVALID:
@@ -193,7 +193,7 @@ def object_of(reply: Reply) -> Json:
 
 def _not_chimes(reply: Reply) -> ChimesError:
     return Unreachable(
-        say(
+        _(
             "the answer ({status}) does not come from Chimes; is the URL right?",
             status=reply.status,
         )

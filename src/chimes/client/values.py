@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.errors import Unreachable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers import format_duration_go, parse_duration, parse_moment
 
 Json = Mapping[str, object]
@@ -267,5 +267,5 @@ def _get(data: Json, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
 
 def _odd(name: str) -> Unreachable:
     return Unreachable(
-        say("the answer has no proper {name!r}: the server is of another version", name=name)
+        _("the answer has no proper {name!r}: the server is of another version", name=name)
     )

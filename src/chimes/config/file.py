@@ -13,7 +13,7 @@ import yaml
 from chimes.config.location import store_secrets
 from chimes.config.settings import FIELDS, SPELLINGS
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.json_values import nearest
 
 LARGEST = 1024 * 1024
@@ -49,7 +49,7 @@ def read_file(file: Path) -> FileContent:
         return FileContent()
     if not isinstance(data, dict):
         raise ConfigError(
-            say(
+            _(
                 "{file}: expected settings as `key: value`, got {type}",
                 file=file,
                 type=type(data).__name__,
@@ -84,10 +84,10 @@ def readable_by_others(file: Path) -> tuple[str, ...]:
     if os.name != "posix":
         return ()
     if status.st_uid not in (os.geteuid(), 0):
-        return (say("{file} belongs to another user of this machine; make it your own", file=file),)
+        return (_("{file} belongs to another user of this machine; make it your own", file=file),)
     if stat.S_IMODE(status.st_mode) & 0o077:
         return (
-            say(
+            _(
                 "{file} can be read by other users of this machine; run: chmod 600 {file}",
                 file=file,
             ),
@@ -123,9 +123,9 @@ def _of_eventnative(file: Path, server: object) -> dict[object, object]:
 
 def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
     hint = nearest(str(key), (*FIELDS, *SPELLINGS, *_RESERVED, *_NESTED, *further))
-    message = say("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
+    message = _("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
     return ConfigError(
-        say("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)
+        _("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)
     )
 
 
@@ -135,7 +135,7 @@ def _parsed(file: Path) -> object:
             raw = stream.read(LARGEST + 1)
     except OSError as error:
         raise ConfigError(
-            say("{file} cannot be read: {why}", file=file, why=error.strerror)
+            _("{file} cannot be read: {why}", file=file, why=error.strerror)
         ) from None
     return parsed_yaml(raw, file)
 
@@ -143,7 +143,7 @@ def _parsed(file: Path) -> object:
 def parsed_yaml(raw: bytes, file: object) -> object:
     """What the text says, without the traps of YAML. ConfigError names it as `file`."""
     if len(raw) > LARGEST:
-        raise _unsafe(file, say("it is larger than {most} KiB", most=LARGEST // 1024))
+        raise _unsafe(file, _("it is larger than {most} KiB", most=LARGEST // 1024))
     try:
         _check(file, raw)
         return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader, see below
@@ -151,7 +151,7 @@ def parsed_yaml(raw: bytes, file: object) -> object:
         raise _unsafe(file, _where(error)) from None
     except (yaml.YAMLError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError(
-            say("{file} is not valid YAML: {why}", file=file, why=_where(error))
+            _("{file} is not valid YAML: {why}", file=file, why=_where(error))
         ) from None
 
 
@@ -161,25 +161,25 @@ def _check(file: object, raw: bytes) -> None:
     for event in yaml.parse(raw, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             raise _unsafe(
-                file, say("it has an alias (*{anchor}); write the value out", anchor=event.anchor)
+                file, _("it has an alias (*{anchor}); write the value out", anchor=event.anchor)
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
         if depth > DEEPEST:
-            raise _unsafe(file, say("it is nested more than {most} levels deep", most=DEEPEST))
+            raise _unsafe(file, _("it is nested more than {most} levels deep", most=DEEPEST))
 
 
 def _unsafe(file: object, why: str) -> ConfigError:
-    return ConfigError(say("{file} is refused: {why}", file=file, why=why), code=UNSAFE)
+    return ConfigError(_("{file} is refused: {why}", file=file, why=why), code=UNSAFE)
 
 
 def _where(error: Exception) -> str:
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
         return str(error).splitlines()[0]
     mark = error.problem_mark
-    return say(
+    return _(
         "line {line}, column {column}: {problem}",
         line=mark.line + 1,
         column=mark.column + 1,
@@ -208,7 +208,7 @@ class _Loader(yaml.SafeLoader):
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=say("the key {key!r} is given twice", key=key),
+                    problem=_("the key {key!r} is given twice", key=key),
                     problem_mark=key_node.start_mark,
                 )
             seen.add(key)

@@ -12,14 +12,14 @@ from types import MappingProxyType
 from chimes.config.location import masked_store_url, resolve_store_url, store_secrets
 from chimes.config.settings import FIELDS, SPELLINGS, Expected, Field, Settings
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.redaction import HIDDEN
 from chimes.triggers import format_duration_go as format_duration_go_shown
 from chimes.triggers.duration import format_duration_go
 
 FILE_NAME = "chimes.yaml"
 FILE_VARIABLE = "CHIMES_CONFIG"
-DEFAULT = say("default")
+DEFAULT = _("default")
 #: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes.
 SERVICE_LINK = "tcp://"
 
@@ -47,7 +47,7 @@ class LoadedSettings:
         for field in FIELDS.values():
             value = getattr(self.settings, field.name)
             if field.secret and isinstance(value, tuple):
-                found.extend(each for _, each in value)
+                found.extend(each for _unused, each in value)
             elif field.secret and value:
                 found.append(str(value))
             elif field.secret_part and value:
@@ -74,7 +74,7 @@ def load_settings(
     for name, given in flags.items():
         if given is not None:
             field = FIELDS[name]
-            origins[name] = say("flag {option}", option=field.option)
+            origins[name] = _("flag {option}", option=field.option)
             values[name] = _value(field, given, origins[name])
     file = _file(config_file, environment, values)
     loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
@@ -98,7 +98,7 @@ def _from_environment(
         if given and not (field.name == "port" and given.startswith(SERVICE_LINK)):
             if field.file_only:
                 raise ConfigError(
-                    say(
+                    _(
                         "{variable} is not read from the environment: {field} may only be set "
                         "in {file_name}",
                         variable=variable,
@@ -107,7 +107,7 @@ def _from_environment(
                     ),
                     key=field.name,
                 )
-            origins[field.name] = say("environment {variable}", variable=variable)
+            origins[field.name] = _("environment {variable}", variable=variable)
             values[field.name] = _value(field, given, origins[field.name])
             return
 
@@ -120,7 +120,7 @@ def _value(field: Field, given: object, origin: str) -> object:
             given = masked_store_url(str(given))
         shown = HIDDEN if field.secret else repr(given)[:80]
         raise ConfigError(
-            say(
+            _(
                 "{field}: expected {wanted}, got {given} ({origin})",
                 field=field.name,
                 wanted=wanted.args[0],
@@ -136,7 +136,7 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
     if settings.heartbeat is not None and settings.heartbeat > settings.lease / 2:
         lease = format_duration_go(settings.lease)
         raise ConfigError(
-            say(
+            _(
                 "heartbeat: expected half of the lease ({lease}) or less, "
                 "got {heartbeat} ({origin})",
                 lease=lease,
@@ -154,7 +154,7 @@ def _file(
     if told is not None:
         if not told.is_file():
             raise ConfigError(
-                say("There is no configuration file {path!r}", path=str(told)), key="config"
+                _("There is no configuration file {path!r}", path=str(told)), key="config"
             )
         return told
     data_dir = values.get("data_dir", Settings().data_dir)
@@ -187,8 +187,8 @@ def _from_file(
 
 def _in_file(file: str, key: str) -> str:
     if key in SPELLINGS:
-        return say("file {file} {key}", file=file, key=key)
-    return say("file {file}", file=file)
+        return _("file {file} {key}", file=file, key=key)
+    return _("file {file}", file=file)
 
 
 def _key_file_warnings(settings: Settings) -> tuple[str, ...]:
@@ -232,7 +232,7 @@ def _shown(settings: Settings, field: Field) -> str:
         try:
             return masked_store_url(resolve_store_url(settings))
         except ConfigError:
-            return say("(cannot be used)")
+            return _("(cannot be used)")
     if field.secret:
         return _SET if value else ""
     if field.secret_part:

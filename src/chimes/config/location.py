@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from chimes.config.settings import Settings
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
 
 StoreKind = Literal["sqlite", "json", "memory", "postgresql", "mariadb", "redis"]
@@ -26,7 +26,7 @@ SERVERS: Mapping[str, StoreKind] = {
 REDIS = ("redis", "rediss")
 #: In the data directory: which stores on a Redis server were used from here (F41).
 MARKER = "redis-stores.json"
-KNOWN = say("sqlite:///path, json:///dir, memory://, postgresql://…, mariadb://… and redis://…")
+KNOWN = _("sqlite:///path, json:///dir, memory://, postgresql://…, mariadb://… and redis://…")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,9 +50,9 @@ class StoreLocation:
     def shown(self) -> str:
         """For people: where it is, without user and password."""
         if self.server:
-            scheme, _, rest = self.server.partition("://")
+            scheme, _unused, rest = self.server.partition("://")
             return f"{scheme}://{rest.rpartition('@')[2].partition('?')[0]}"
-        return str(self.path) if self.path else say("nowhere: memory only")
+        return str(self.path) if self.path else _("nowhere: memory only")
 
 
 def masked_store_url(url: str) -> str:
@@ -61,18 +61,20 @@ def masked_store_url(url: str) -> str:
     if not mark:
         return url
     credentials, at, place = rest.rpartition("@")
-    user, colon, _ = credentials.partition(":")
+    user, colon, _unused = credentials.partition(":")
     hidden = f"{user}:{HIDDEN}{at}" if colon else f"{user}{at}"
     return head + mark + hidden + masked_tail(place)
 
 
 def store_secrets(url: str) -> tuple[str, ...]:
     """The password in a URL, as it is written and as it is meant."""
-    _, mark, rest = url.partition("://")
+    _unused, mark, rest = url.partition("://")
     written = {rest.rpartition("@")[0].partition(":")[2]} if mark else set()
-    _, question, query = rest.partition("?")
+    _unused, question, query = rest.partition("?")
     if question:
-        written |= {value for _, name, value in query_pairs(f"?{query}") if is_secret_name(name)}
+        written |= {
+            value for _unused, name, value in query_pairs(f"?{query}") if is_secret_name(name)
+        }
     return tuple(sorted(({unquote(each) for each in written} | written) - {""}))
 
 
@@ -104,7 +106,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
         return StoreLocation(kind="memory")
     scheme, separator, rest = given.partition("://")
     if not separator:
-        raise _unknown(given, say("a path is written as sqlite:///{given}", given=given))
+        raise _unknown(given, _("a path is written as sqlite:///{given}", given=given))
     if scheme in REDIS:
         return _on_redis(given, rest, settings, data)
     server = SERVERS.get(scheme.partition("+")[0])
@@ -112,13 +114,13 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
         if not _names_database(rest):
             raise _unknown(
                 given,
-                say("the name of the database is missing: {scheme}://…/chimes", scheme=scheme),
+                _("the name of the database is missing: {scheme}://…/chimes", scheme=scheme),
             )
         if wrong := _bad_port(rest):
-            raise _unknown(given, say("{port} is no port: 1 to 65535", port=wrong))
+            raise _unknown(given, _("{port} is no port: 1 to 65535", port=wrong))
         return StoreLocation(kind=server, server=given)
     if scheme not in ("sqlite", "json"):
-        raise _unknown(given, say("{scheme}:// is not known in this version", scheme=scheme))
+        raise _unknown(given, _("{scheme}:// is not known in this version", scheme=scheme))
     path = _path(given, rest, here)
     if scheme == "json":
         return StoreLocation(kind="json", path=path)
@@ -128,7 +130,7 @@ def store_location(settings: Settings, *, base: Path | None = None) -> StoreLoca
 def _on_redis(given: str, rest: str, settings: Settings, data: Path) -> StoreLocation:
     """What else is wrong with the URL its driver says."""
     if wrong := _bad_port(rest):
-        raise _unknown(given, say("{port} is no port: 1 to 65535", port=wrong))
+        raise _unknown(given, _("{port} is no port: 1 to 65535", port=wrong))
     configured = settings.data_dir != Settings().data_dir
     return StoreLocation(
         kind="redis",
@@ -147,12 +149,12 @@ def _names_database(rest: str) -> bool:
 
 def _bad_port(rest: str) -> str:
     """The first that no server can have; drivers would dial another one. Empty: all are right."""
-    where, _, options = rest.partition("?")
+    where, _unused, options = rest.partition("?")
     if "@" in options:
         # A ? in a password: what looks like a port is perhaps none, and not to be shown.
         return ""
     for host in where.rpartition("@")[2].partition("/")[0].split(","):
-        _, colon, port = host.rpartition("]")[2].partition(":")
+        _unused, colon, port = host.rpartition("]")[2].partition(":")
         if colon and port.isdecimal() and not 0 < int(port) < 65536:
             return port
     return ""
@@ -160,12 +162,12 @@ def _bad_port(rest: str) -> str:
 
 def _path(given: str, rest: str, here: Path) -> Path:
     if not rest.startswith("/"):
-        raise _unknown(given, say("three slashes stand before the path"))
+        raise _unknown(given, _("three slashes stand before the path"))
     body = rest[1:]
     if body in ("", ":memory:"):
-        raise _unknown(given, say("the path is missing; a store without one is memory://"))
+        raise _unknown(given, _("the path is missing; a store without one is memory://"))
     if "?" in body or "\0" in body:
-        raise _unknown(given, say("a path takes no options"))
+        raise _unknown(given, _("a path takes no options"))
     if body.startswith("/"):
         return _normal(Path("/" + body.lstrip("/")))
     relative, absolute = here / body, Path("/") / body
@@ -191,7 +193,7 @@ def _normal(path: Path) -> Path:
 def _unknown(given: str, why: str) -> ConfigError:
     shown = given if "@" not in given else given.partition("://")[0] + "://…"
     return ConfigError(
-        say(
+        _(
             "store: {given!r} cannot be used: {why}; this version has {known}",
             given=shown,
             why=why,

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.duration import format_duration_go, parse_duration
 from chimes.triggers.json_values import nearest
 
@@ -142,7 +142,7 @@ LONGEST = timedelta(days=36500)
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEVEL_ALIASES = {"warn": "warning", "fatal": "critical"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADERS_WANTED = say("headers as `Name: value`, or as an object of texts")
+_HEADERS_WANTED = _("headers as `Name: value`, or as an object of texts")
 
 
 class Expected(ValueError):
@@ -151,9 +151,9 @@ class Expected(ValueError):
 
 def text(value: object) -> str:
     if not isinstance(value, str):
-        raise Expected(say("text"))
+        raise Expected(_("text"))
     if any(ord(char) < 32 for char in value):
-        raise Expected(say("text without control characters"))
+        raise Expected(_("text without control characters"))
     return value.strip()
 
 
@@ -161,7 +161,7 @@ def path(value: object) -> Path:
     if isinstance(value, Path):
         return value
     if not isinstance(value, str) or not value.strip() or "\0" in value:
-        raise Expected(say("a path"))
+        raise Expected(_("a path"))
     return Path(value).expanduser()
 
 
@@ -171,7 +171,7 @@ def number(least: int, most: int) -> Read:
             stripped = value.strip()
             value = int(stripped) if stripped.isdecimal() and len(stripped) < 20 else None
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise Expected(say("a whole number between {least} and {most}", least=least, most=most))
+            raise Expected(_("a whole number between {least} and {most}", least=least, most=most))
         return value
 
     return read
@@ -180,14 +180,14 @@ def number(least: int, most: int) -> Read:
 def rate(value: object) -> float:
     found = _float(value)
     if not (math.isfinite(found) and found > 0):
-        raise Expected(say("a number above 0"))
+        raise Expected(_("a number above 0"))
     return found
 
 
 def price(value: object) -> float:
     found = _float(value)
     if not (math.isfinite(found) and found >= 0):
-        raise Expected(say("a number, 0 or more"))
+        raise Expected(_("a number, 0 or more"))
     return found
 
 
@@ -207,21 +207,21 @@ def flag(value: object) -> bool:
         return True
     if word in FALSE:
         return False
-    raise Expected(say("true or false (also 1/0, yes/no)"))
+    raise Expected(_("true or false (also 1/0, yes/no)"))
 
 
 def duration(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Read:
     def read(value: object) -> timedelta:
         if not isinstance(value, str | timedelta):
-            raise Expected(say("a duration such as 10s, 1h30m or PT1H30M"))
+            raise Expected(_("a duration such as 10s, 1h30m or PT1H30M"))
         try:
             found = parse_duration(value, allow_zero=True)
         except InvalidTrigger as error:
-            raise _expected(say("a duration such as 10s, 1h30m or PT1H30M"), error.hint) from None
+            raise _expected(_("a duration such as 10s, 1h30m or PT1H30M"), error.hint) from None
         if found < least:
-            raise Expected(say("a duration of {least} or more", least=format_duration_go(least)))
+            raise Expected(_("a duration of {least} or more", least=format_duration_go(least)))
         if found > most:
-            raise Expected(say("a duration of {most} or less", most=format_duration_go(most)))
+            raise Expected(_("a duration of {most} or less", most=format_duration_go(most)))
         return found
 
     return read
@@ -243,7 +243,7 @@ def names(value: object) -> tuple[str, ...]:
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise Expected(say("a list of texts, or one text separated by commas"))
+        raise Expected(_("a list of texts, or one text separated by commas"))
     return tuple(text(each) for each in value if each.strip())
 
 
@@ -258,8 +258,8 @@ def headers(value: object) -> tuple[tuple[str, str], ...]:
     for name, each in found:
         if not _TOKEN.fullmatch(name) or not each or not isinstance(value[name], str | int):
             raise Expected(_HEADERS_WANTED)
-    if len({name.lower() for name, _ in found}) != len(found):
-        raise Expected(say("each header once"))
+    if len({name.lower() for name, _unused in found}) != len(found):
+        raise Expected(_("each header once"))
     return found
 
 
@@ -269,14 +269,14 @@ def _mapping_of(given: str) -> object:
             return json.loads(given)
         return None
     parts = [part.partition(":") for part in re.split(r"[;\n]", given) if part.strip()]
-    return {name.strip(): value.strip() for name, _, value in parts}
+    return {name.strip(): value.strip() for name, _unused, value in parts}
 
 
 def chats(value: object) -> tuple[str, ...]:
     """Numbers of Telegram chats; those of groups are negative."""
     given = names([str(each) for each in value] if isinstance(value, list | tuple) else value)
     if not all(each.removeprefix("-").isdecimal() for each in given):
-        raise Expected(say("numbers of chats, such as 123456789 or -1001234567890"))
+        raise Expected(_("numbers of chats, such as 123456789 or -1001234567890"))
     return given
 
 
@@ -284,7 +284,7 @@ def choice(*known: str) -> Read:
     def read(value: object) -> str:
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in known:
-            wanted = say("one of {known}", known=", ".join(filter(None, known)))
+            wanted = _("one of {known}", known=", ".join(filter(None, known)))
             raise _expected(wanted, nearest(word, known) if word else None)
         return word
 
@@ -293,7 +293,7 @@ def choice(*known: str) -> Read:
 
 def roles(value: object) -> tuple[str, ...]:
     given = tuple(dict.fromkeys(each.lower() for each in names(value)))
-    wanted = say("one or more of {known}", known=", ".join(ROLES))
+    wanted = _("one or more of {known}", known=", ".join(ROLES))
     if not given:
         raise Expected(wanted)
     for each in given:
@@ -313,11 +313,11 @@ def zone(value: object) -> str:
     try:
         return parse_zone(text(value)).name
     except InvalidTrigger as error:
-        raise _expected(say("an IANA time zone such as Asia/Bangkok"), error.hint) from None
+        raise _expected(_("an IANA time zone such as Asia/Bangkok"), error.hint) from None
 
 
 def _expected(wanted: str, hint: str | None) -> Expected:
-    return Expected(say("{message} ({hint})", message=wanted, hint=hint) if hint else wanted)
+    return Expected(_("{message} ({hint})", message=wanted, hint=hint) if hint else wanted)
 
 
 # @@ The table of settings: how each is read, and what it is called in the environment.

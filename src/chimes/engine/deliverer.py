@@ -35,7 +35,7 @@ from chimes.engine.membership import StoreTime
 from chimes.engine.poller import AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, RunQuery
@@ -54,7 +54,13 @@ from chimes.model.recipient import Channel, Occasion, Recipient
 from chimes.model.run import Run
 from chimes.notifications.base import Letter, Progress, Refused, Result, Retry, Sender, Sent
 from chimes.notifications.digest import Gathered, digest_message
-from chimes.notifications.message import USUAL, Message, bare_message, message_of, trial_message
+from chimes.notifications.message import (
+    USUAL,
+    NotificationMessage,
+    bare_message,
+    message_of,
+    trial_message,
+)
 from chimes.notifications.outcomes import taken_along, verdict_of
 from chimes.services.preferences import Preferences, PreferenceService
 from chimes.services.validation import LINKED_CHAT
@@ -142,14 +148,14 @@ async def left_behind(store: Store, member: Delivery, now: datetime) -> Result:
     digest = member.recipient.digest
     assert digest is not None
     if now - member.created_at > MOST_PERIODS * digest.length + _SPARE:
-        return Refused(error=say("no digest could be delivered that has it"), code="digest")
+        return Refused(error=_("no digest could be delivered that has it"), code="digest")
     following = await store.add_delivery(digest_of(member, now))
     wait = max(following.available_at - now, timedelta()) + LEFT_BEHIND
     return replace(_waits(wait), digest=following.id)
 
 
 def _waits(wait: timedelta) -> Retry:
-    error = say("waits for the next digest")
+    error = _("waits for the next digest")
     return Retry(error=error, code="digest", after=wait, holds_back=True)
 
 
@@ -172,7 +178,10 @@ class DeliveryRecorder:
     name = "delivery recorder"
 
     def __init__(
-        self, store: Store, tell: Listener, settled: Callable[[Delivery], None] = lambda _: None
+        self,
+        store: Store,
+        tell: Listener,
+        settled: Callable[[Delivery], None] = lambda _unused: None,
     ) -> None:
         """`settled` gets each delivery as it is now."""
         self._store = store
@@ -314,16 +323,14 @@ class Readers:
         if owner == Owner(type=OwnerType.CHAT, id=to):
             if to in self._settings.telegram_allowed_chats:
                 return None
-            error = say(
-                "chat {chat} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS", chat=to
-            )
+            error = _("chat {chat} is not allowed any more: CHIMES_TELEGRAM_ALLOWED_CHATS", chat=to)
             return Refused(error=error, code="not_allowed")
         if owner.type is not OwnerType.USER:
             return None
         chat = await self._chat(to)
         linked, left = _text(chat, "owner"), _text(chat, "left")
         if (linked and linked != str(owner)) or (not linked and left == str(owner)):
-            error = say(
+            error = _(
                 "chat {chat} is not linked to {owner} any more: link it again", chat=to, owner=owner
             )
             return Refused(error=error, code="not_linked")
@@ -357,7 +364,7 @@ def _refused_address(to: str, allowed: tuple[str, ...]) -> Refused | None:
     domain = to.rpartition("@")[2].lower()
     if not allowed or domain in {each.lower().removeprefix("@") for each in allowed}:
         return None
-    error = say("nothing may be sent to addresses of {domain}: CHIMES_SMTP_ALLOWED", domain=domain)
+    error = _("nothing may be sent to addresses of {domain}: CHIMES_SMTP_ALLOWED", domain=domain)
     return Refused(error=error, code="not_allowed")
 
 
@@ -384,7 +391,7 @@ SAY_EVERY = 600.0
 EMAILS_AN_HOUR = 100
 SETTING_OF = {
     Channel.TELEGRAM: "CHIMES_TELEGRAM_TOKEN",
-    Channel.EMAIL: say("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
+    Channel.EMAIL: _("CHIMES_SMTP_URL and CHIMES_SMTP_FROM"),
 }
 #: The kept state of a channel: when a node that has it last said so.
 SENT_HERE = "sends:"
@@ -407,7 +414,7 @@ class Admission:
         One whose senders all died is not sent for ever."""
         if delivery.attempts > MOST_ATTEMPTS:
             return Refused(
-                error=say(
+                error=_(
                     "begun {times} times, and no sender lived to say what became of it",
                     times=MOST_ATTEMPTS,
                 ),
@@ -434,7 +441,7 @@ class Admission:
         until = delivery.recipient.quiet_until(now, delivery.occasion)
         if until is None:
             return None
-        error = say("waits for the end of the quiet hours")
+        error = _("waits for the end of the quiet hours")
         return Retry(error=error, code="quiet", after=until - now, holds_back=True)
 
     async def _too_many(self, delivery: Delivery) -> Retry | None:
@@ -445,7 +452,7 @@ class Admission:
         if taken.granted:
             return None
         return Retry(
-            error=say(
+            error=_(
                 "more than {most} e-mails an hour: it waits for its turn",
                 most=EMAILS_AN_HOUR,
             ),
@@ -456,11 +463,11 @@ class Admission:
 
     async def _not_here(self, channel: Channel) -> Result:
         if await self._is_elsewhere(channel):
-            error = say("waits for a node that can send by {channel}", channel=channel.value)
+            error = _("waits for a node that can send by {channel}", channel=channel.value)
             return Retry(error=error, code="waits", after=OVERDUE / 6, holds_back=True)
         setting = SETTING_OF.get(channel, channel.value)
         return Refused(
-            error=say(
+            error=_(
                 "no node can send by {channel}: set {setting}",
                 channel=channel.value,
                 setting=setting,
@@ -518,7 +525,7 @@ class HeldBack:
             del self._until[key]
             return None
         return Retry(
-            error=say("held back: the other side has asked to be left alone for a while"),
+            error=_("held back: the other side has asked to be left alone for a while"),
             code="rate_limited",
             after=timedelta(seconds=left),
             holds_back=True,
@@ -725,7 +732,7 @@ class Deliverer:
 
     def _broken(self, delivery: Delivery, error: Exception) -> Retry:
         self._tell(SenderBroken(delivery=delivery, error=error))
-        text = say("{type} in the channel itself", type=type(error).__name__)
+        text = _("{type} in the channel itself", type=type(error).__name__)
         return Retry(error=text, code="broken")
 
     def _done(self, channel: Channel, task: asyncio.Task[None]) -> None:
@@ -745,10 +752,10 @@ class Deliverer:
             async with asyncio.timeout(LONGEST_SENDING):
                 result = await self._attempt(sending, run, reader, answer)
         except TimeoutError:
-            error = say("timed out after {seconds:g} s", seconds=LONGEST_SENDING)
+            error = _("timed out after {seconds:g} s", seconds=LONGEST_SENDING)
             result = Retry(error=error, code="timeout")
         except StoreUnavailable:
-            error = say("the store did not answer")
+            error = _("the store did not answer")
             result = Retry(error=error, code="store_unavailable", holds_back=True)
         except Exception as error:
             result = self._broken(delivery, error)
@@ -808,12 +815,12 @@ class Deliverer:
         def make() -> Letter:
             message = message_of(delivery, run, language=language, zone=zone, public_url=url)
             if delivery.recipient.channel is not Channel.INBOX:
-                _ = message.text  # made here, beside the event loop, and kept
+                _unused = message.text  # made here, beside the event loop, and kept
             return self._envelope(delivery, message)
 
         return await asyncio.to_thread(make) if _is_long(run) else make()
 
-    def _envelope(self, delivery: Delivery, message: Message) -> Letter:
+    def _envelope(self, delivery: Delivery, message: NotificationMessage) -> Letter:
         return Letter(
             delivery_id=delivery.id,
             recipient=delivery.recipient,

@@ -1,6 +1,6 @@
 """What the engine tells: a closed set of values, handed to every listener on the event loop.
 
-Wording and counting are the listeners' business (`reports`, `metrics`, and whoever subscribes).
+Message and counting are the listeners' business (`reports`, `metrics`, and whoever subscribes).
 """
 
 from __future__ import annotations

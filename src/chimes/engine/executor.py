@@ -29,7 +29,7 @@ from chimes.engine.prefetch import Outlook, WaitingRoom
 from chimes.engine.recorder import LiveLogs, Recorder
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.change import maker, replace
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
@@ -66,7 +66,7 @@ class Carriers:
         self._start()
 
     def _start(self) -> None:
-        for _ in range(min(self._width, len(self._line))):
+        for _unused in range(min(self._width, len(self._line))):
             task = asyncio.create_task(self._carry(), context=self._context.copy())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -195,7 +195,7 @@ class Execution:
                     end=AttemptEnd.TIMEOUT,
                     # Another attempt would find the same steps, and no time left either.
                     retryable=not hold.run.resumable,
-                    error=say(
+                    error=_(
                         "no answer within {seconds:g} s",
                         seconds=hold.run.policy.timeout.total_seconds(),
                     ),
@@ -333,7 +333,7 @@ class Hands:
 
     @property
     def running(self) -> tuple[RunId, ...]:
-        return tuple(run_id for run_id, _ in self._holds)
+        return tuple(run_id for run_id, _unused in self._holds)
 
     @property
     def count(self) -> int:
@@ -394,7 +394,7 @@ class Hands:
             return
         hold.task.cancel()
         # Its task may have ended without a word, by somebody else's doing.
-        hold.task.add_done_callback(lambda _: self._ended(hold))
+        hold.task.add_done_callback(lambda _unused: self._ended(hold))
         if hold.timer is not None:
             hold.timer.cancel()
         hold.timer = asyncio.get_running_loop().call_later(STUCK_AFTER, self._stuck, hold)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.engine.capacity import Capacity
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import LogEntry, Run
 from chimes.targets.base import Unwritten
 
@@ -105,7 +105,7 @@ class AttemptLog:
 
 
 def _cut(limits: LogLimits) -> str:
-    return say(
+    return _(
         "more than {lines} lines or {characters} characters: "
         "the rest of this attempt's log is left out",
         lines=limits.lines,

@@ -22,7 +22,7 @@ from chimes.engine.events import (
 from chimes.engine.membership import Membership, StoreTime
 from chimes.engine.poller import After, AtOnce, Rest, Told
 from chimes.errors import Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
@@ -123,7 +123,7 @@ class Maintenance:
 
     async def roll_up(self) -> bool:
         """Whether all that has ended is counted."""
-        for _ in range(ROLL_BATCHES):
+        for _unused in range(ROLL_BATCHES):
             if await self._store.roll_up(limit=ROLL_BATCH) < ROLL_BATCH:
                 return True
         return False
@@ -171,7 +171,7 @@ class Maintenance:
     async def _resume(self, schedule: Schedule, now: datetime) -> None:
         def change(current: Schedule, at: datetime) -> Schedule:
             if current.enabled or current.pause_until is None or current.pause_until > at:
-                raise Conflict(say("the pause has been changed meanwhile"))
+                raise Conflict(_("the pause has been changed meanwhile"))
             # From the end of the pause, not from when somebody looked: what came due since then
             # is for the misfire policy to judge.
             return resumed(current, at, ACTOR, since=current.pause_until)
@@ -189,7 +189,7 @@ class Maintenance:
                 "enabled": [False, True],
                 "pause_until": [until.isoformat() if until else None, None],
             },
-            reason=str(say("the pause was over")),
+            reason=str(_("the pause was over")),
         )
         try:
             after = await self._store.change_schedule(schedule.id, change, audit)
@@ -209,7 +209,7 @@ class _Prune(Protocol):
 async def _forgotten(prune: _Prune, before: datetime) -> int:
     """How many, in batches that keep nobody waiting."""
     total = 0
-    for _ in range(PRUNE_BATCHES):
+    for _unused in range(PRUNE_BATCHES):
         count = await prune(before=before, limit=PRUNE_BATCH)
         total += count
         if count < PRUNE_BATCH:

@@ -18,7 +18,7 @@ from chimes.engine.in_flight import AttemptLog, Hold
 from chimes.engine.poller import After, AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus, Verdict
 from chimes.store.port import Store
@@ -99,7 +99,7 @@ def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
         result=None,
         logs=(),
         error=str(
-            say(
+            _(
                 "the result could not be stored: {type}: {message}",
                 type=type(error).__name__,
                 message=told(error),

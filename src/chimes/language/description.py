@@ -10,7 +10,7 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Literal, Protocol, cast
 
-from chimes.i18n import Wording, counted, in_language, say
+from chimes.i18n import Message, _, counted, in_language
 from chimes.language.cron_sets import ALL_DATES, body_of, day_rule, interval_of, numbers, read
 from chimes.language.forms import Days, Times, days_of, shown_dates, times_of
 from chimes.language.languages import LANGUAGES, named
@@ -208,55 +208,55 @@ def _seam(unit: Unit, text: str, step: int) -> Caution | None:
 
 # @@ Notes and cautions in words; the catalogues have them in every language.
 
-_NOTES: Mapping[Note, Wording] = {
-    "moved_by_gap": say("its time is skipped when the clocks go forward; it runs at the change"),
-    "repeated_hour_first": say("this hour comes twice when the clocks go back; first time"),
-    "repeated_hour_second": say("this hour comes twice when the clocks go back; second time"),
-    "repeated_hour_once": say(
+_NOTES: Mapping[Note, Message] = {
+    "moved_by_gap": _("its time is skipped when the clocks go forward; it runs at the change"),
+    "repeated_hour_first": _("this hour comes twice when the clocks go back; first time"),
+    "repeated_hour_second": _("this hour comes twice when the clocks go back; second time"),
+    "repeated_hour_once": _(
         "this hour comes twice when the clocks go back; it runs the first time only"
     ),
-    "moved_by_calendar": say("its day is excluded; it runs on another one"),
+    "moved_by_calendar": _("its day is excluded; it runs on another one"),
 }
 
 
-def of_note(note: Note) -> Wording:
+def of_note(note: Note) -> Message:
     """What is special about one fire."""
     return _NOTES[note]
 
 
-def of_caution(caution: Caution) -> Wording:
+def of_caution(caution: Caution) -> Message:
     """What the author of a trigger may not have meant."""
     match caution.code:
         case "either_day":
-            return say(
+            return _(
                 "A day counts if its date or its weekday matches, not only if both do; "
                 "start one of the two fields with * to ask for both"
             )
         case "both_days":
-            return say("A day counts only if both its date and its weekday match")
+            return _("A day counts only if both its date and its weekday match")
         case "uneven_step":
             return _uneven(caution)
         case "uneven_months":
-            return say(
+            return _(
                 "The step of {step} days starts anew with each month, "
                 "so the gap at its end is another",
                 step=caution.step,
             )
         case "every_minute":
-            return say(
+            return _(
                 "Runs in every minute of these hours, {count} times a day; "
                 "put 0 into the minute field for once an hour",
                 count=caution.count,
             )
         case "often":
-            return say("Runs {count} times a day", count=caution.count)
+            return _("Runs {count} times a day", count=caution.count)
         case "leap_years":
-            return say("Runs in leap years only")
+            return _("Runs in leap years only")
         case "short_months":
-            return say("Does not run in months without a day {count}", count=caution.count)
+            return _("Does not run in months without a day {count}", count=caution.count)
 
 
-def _uneven(caution: Caution) -> Wording:
+def _uneven(caution: Caution) -> Message:
     match caution.unit:
         case "second":
             return counted(
@@ -320,7 +320,7 @@ def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
 
 def remark(words: str, lang: str = "en") -> str:
     """A warning as a line of its own: `Note: Runs in leap years only.`"""
-    return in_language(say("Note: {remark}.", remark=words), named(lang))
+    return in_language(_("Note: {remark}.", remark=words), named(lang))
 
 
 def short_weekday(moment: datetime, lang: str = "en") -> str:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 
 #: One line per language, and the module of its words.
 LANGUAGES = {
@@ -35,7 +35,7 @@ def named(tag: str, source: Literal["body", "query"] = "body") -> str:
     found = known(tag)
     if found is None:
         raise InvalidInput(
-            say(
+            _(
                 "There are no words in language {tag!r}; there are {languages}",
                 tag=tag[:32],
                 languages=", ".join(LANGUAGES),

@@ -19,7 +19,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from chimes.errors import ConfigError, InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 
 # @@ The one parser of callback URLs: what it returns is judged, and exactly that is dialled.
 #
@@ -81,15 +81,15 @@ def parse_http_url(text: str) -> HttpUrl:
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
     if not separator or scheme not in DEFAULT_PORTS:
-        raise _invalid(say("the URL must start with http:// or https://"), "url_scheme")
+        raise _invalid(_("the URL must start with http:// or https://"), "url_scheme")
     end = re.search(r"[/?]", rest)
     authority = rest[: end.start()] if end else rest
     tail = rest[end.start() :] if end else ""
     if "@" in authority:
         raise _invalid(
-            say("the URL must not hold a user name or password"),
+            _("the URL must not hold a user name or password"),
             "url_userinfo",
-            hint=say("send credentials in an Authorization header"),
+            hint=_("send credentials in an Authorization header"),
         )
     host, port = _split_port(authority)
     return HttpUrl(
@@ -102,15 +102,15 @@ def parse_http_url(text: str) -> HttpUrl:
 
 def _check_characters(text: str) -> None:
     if not text:
-        raise _invalid(say("a URL is required"), "url_required")
+        raise _invalid(_("a URL is required"), "url_required")
     if len(text) > MAX_URL_LENGTH:
         raise _invalid(
-            say("the URL is longer than {most} characters", most=MAX_URL_LENGTH),
+            _("the URL is longer than {most} characters", most=MAX_URL_LENGTH),
             "url_too_long",
         )
     if found := _FORBIDDEN.search(text):
         raise _invalid(
-            say(
+            _(
                 "the URL holds {character!r} at position {position}; percent-encode it",
                 character=found[0],
                 position=found.start(),
@@ -118,11 +118,11 @@ def _check_characters(text: str) -> None:
             "url_character",
         )
     if "#" in text:
-        raise _invalid(say("the URL must not have a fragment (#...)"), "url_fragment")
+        raise _invalid(_("the URL must not have a fragment (#...)"), "url_fragment")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _invalid(say("the URL is not valid Unicode"), "url_character") from None
+        raise _invalid(_("the URL is not valid Unicode"), "url_character") from None
 
 
 def _split_port(authority: str) -> tuple[str, int | None]:
@@ -131,30 +131,30 @@ def _split_port(authority: str) -> tuple[str, int | None]:
         host += bracket
         separator, port = after[:1], after[1:]
         if not bracket or separator not in ("", ":"):
-            raise _invalid(say("the host of the URL is not valid"), "url_host")
+            raise _invalid(_("the host of the URL is not valid"), "url_host")
     else:
         host, separator, port = authority.partition(":")
     if not separator:
         return host, None
     if not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-        raise _invalid(say("the port of the URL must be a number from 1 to 65535"), "url_port")
+        raise _invalid(_("the port of the URL must be a number from 1 to 65535"), "url_port")
     return host, int(port)
 
 
 def _host(host: str) -> str:
     if not host:
-        raise _invalid(say("the URL has no host"), "url_host")
+        raise _invalid(_("the URL has no host"), "url_host")
     if host.startswith("["):
         try:
             return str(ipaddress.IPv6Address(host[1:-1] if "%" not in host else ""))
         except ValueError:
-            raise _invalid(say("{host} is not an IPv6 address", host=host), "url_host") from None
+            raise _invalid(_("{host} is not an IPv6 address", host=host), "url_host") from None
     name = _ascii(host).lower()
     labels = name.removesuffix(".").split(".")
     if _NUMBER.fullmatch(labels[-1]):
         return _legacy_ipv4(labels)
     if len(name) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
-        raise _invalid(say("the host of the URL is not valid"), "url_host")
+        raise _invalid(_("the host of the URL is not valid"), "url_host")
     return name
 
 
@@ -163,15 +163,15 @@ def _ascii(host: str) -> str:
         return host
     if _IDNA_DEVIATIONS.search(host):
         raise _invalid(
-            say("the host has a letter that browsers and servers encode differently"),
+            _("the host has a letter that browsers and servers encode differently"),
             "url_host",
-            hint=say("write the host in its ASCII form (xn--...)"),
+            hint=_("write the host in its ASCII form (xn--...)"),
         )
     try:
         return host.encode("idna").decode("ascii")
     except UnicodeError:
         raise _invalid(
-            say("the host of the URL is not a valid international name"), "url_host"
+            _("the host of the URL is not a valid international name"), "url_host"
         ) from (None)
 
 
@@ -189,7 +189,7 @@ def _legacy_ipv4(parts: list[str]) -> str:
         return str(ipaddress.IPv4Address(value))
     except ValueError:
         raise _invalid(
-            say("{host} is not an IPv4 address", host=".".join(parts)), "url_host"
+            _("{host} is not an IPv4 address", host=".".join(parts)), "url_host"
         ) from None
 
 
@@ -296,7 +296,7 @@ def parse_entries(texts: tuple[str, ...], key: str) -> tuple[Entry, ...]:
 
 
 def _entry(text: str, key: str) -> Entry:
-    place, _, port = text.strip().rpartition(":")
+    place, _unused, port = text.strip().rpartition(":")
     place = re.sub(r"^\[(.*?)\](/[0-9]+)?$", r"\1\2", place).lower()
     if place and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536:
         try:
@@ -305,7 +305,7 @@ def _entry(text: str, key: str) -> Entry:
             if re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", place):
                 return Entry(network=None, host=place, port=int(port))
     raise ConfigError(
-        say(
+        _(
             "{key}: expected a host or network and a port, such as 10.1.0.0/16:443 or "
             "ci.corp.example:8080, not {text!r}",
             key=key,
@@ -404,15 +404,15 @@ class EgressRules:
         reach = reach_of(address)
         if self._own(address, port, host, same_machine):
             return Denial(
-                text=say("{place} is a port of this Chimes node itself", place=_at(host, port))
+                text=_("{place} is a port of this Chimes node itself", place=_at(host, port))
             )
         if reach is Reach.NEVER:
             return Denial(
-                text=say("{place} is an address that is never called", place=_at(host, port))
+                text=_("{place} is an address that is never called", place=_at(host, port))
             )
         if reach is Reach.METADATA and not self.allow_metadata:
             return Denial(
-                text=say(
+                text=_(
                     "{place} is a link-local or metadata address; only chimes.yaml "
                     "can open it: egress_allow_metadata: true",
                     place=_at(host, port),
@@ -431,7 +431,7 @@ class EgressRules:
             return None
         if port not in (80, 443) and port < 1024:
             return Denial(
-                text=say(
+                text=_(
                     "port {port} is not 80, 443 or from 1024 up; to allow it, add to "
                     "chimes.yaml: {line}",
                     port=port,
@@ -441,7 +441,7 @@ class EgressRules:
         private_allowed = self.open_mode if self.allow_private is None else self.allow_private
         if reach is Reach.PRIVATE and not private_allowed:
             return Denial(
-                text=say(
+                text=_(
                     "{place} is a private address; to allow it, add to chimes.yaml: {line}",
                     place=_at(host, port),
                     line=_line("allow", host, port),
@@ -451,7 +451,7 @@ class EgressRules:
 
     def _outside_only(self, host: str, port: int) -> Denial:
         return Denial(
-            text=say(
+            text=_(
                 "{place} is not one of the places that may be called; to allow it, "
                 "add to chimes.yaml: {line}",
                 place=_at(host, port),

@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import Origin, Run, RunStatus
@@ -71,7 +71,7 @@ class Lags:
     def quantile(self, share: float) -> timedelta | None:
         """The lag that this share of the runs did not exceed; None: there were none."""
         if not 0 < share <= 1:
-            raise InvalidInput(say("a share lies above 0 and not above 1"), field="share")
+            raise InvalidInput(_("a share lies above 0 and not above 1"), field="share")
         left = share * self.total
         for bracket in sorted(self.counts):
             left -= self.counts[bracket]
@@ -127,10 +127,10 @@ class Window:
     def __post_init__(self) -> None:
         if quarter_of(self.since) != self.since or quarter_of(self.until) != self.until:
             raise InvalidInput(
-                say("a window begins and ends on a quarter of an hour"), field="window"
+                _("a window begins and ends on a quarter of an hour"), field="window"
             )
         if self.since >= self.until:
-            raise InvalidInput(say("a window ends after it begins"), field="window")
+            raise InvalidInput(_("a window ends after it begins"), field="window")
 
     @classmethod
     def around(cls, since: datetime, until: datetime) -> Window:
@@ -148,11 +148,11 @@ class Window:
         if step is None:
             return (self.since,)
         if step < QUARTER or step % QUARTER:
-            raise InvalidInput(say("a step is a number of quarters of an hour"), field="step")
+            raise InvalidInput(_("a step is a number of quarters of an hour"), field="step")
         number = -((self.since - self.until) // step)
         if number > MOST_BUCKETS:
             raise InvalidInput(
-                say("these are {number} buckets, {most} at most", number=number, most=MOST_BUCKETS),
+                _("these are {number} buckets, {most} at most", number=number, most=MOST_BUCKETS),
                 field="step",
             )
         return tuple(self.since + place * step for place in range(number))

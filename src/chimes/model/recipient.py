@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.change import replace
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
@@ -39,7 +39,7 @@ def recipient_from_text(text: str) -> Plain:
     if written := _OPTIONS.search(text):
         text = text[: written.start()]
         options = _options(written[0])
-    channel, _, to = text.partition(":")
+    channel, _unused, to = text.partition(":")
     found |= {"channel": channel, "to": to}
     urgent = _split(options.get("urgent", ""))
     if "on" in options:
@@ -47,7 +47,7 @@ def recipient_from_text(text: str) -> Plain:
     if "late" in options:
         found["late_after"] = options["late"]
     if "quiet" in options:
-        start, _, end = options["quiet"].partition("-")
+        start, _unused, end = options["quiet"].partition("-")
         found["quiet"] = _urgent({"from": start, "to": end}, urgent)
     if "digest" in options:
         every, *rest = options["digest"].split("@")
@@ -88,15 +88,15 @@ def recipient_text(recipient: Mapping[str, object]) -> str:
 def _options(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for each in _EACH.finditer(text):
-        name, _, value = each[1].partition("=")
+        name, _unused, value = each[1].partition("=")
         if name in found:
             raise InvalidInput(
-                say("`{name}=` stands there twice", name=name), field=name, code="twice"
+                _("`{name}=` stands there twice", name=name), field=name, code="twice"
             )
         found[name] = value
     if "urgent" in found and not found.keys() & {"quiet", "digest"}:
         raise InvalidInput(
-            say("`urgent=` goes with `quiet=` or `digest=`: all is told at once without them"),
+            _("`urgent=` goes with `quiet=` or `digest=`: all is told at once without them"),
             field="urgent",
             code="not_empty",
         )
@@ -251,7 +251,7 @@ def _local_day(zone: Zone, moment: datetime) -> date:
 def _instant(zone: Zone, day: date, at: time) -> datetime:
     """The first of two; the end of the gap where the clock jumps over it."""
     wall = (day - _EPOCH).days * 86400 + at.hour * 3600 + at.minute * 60
-    second, _ = zone.from_local(wall)
+    second, _unused = zone.from_local(wall)
     return datetime.fromtimestamp(second, UTC)
 
 

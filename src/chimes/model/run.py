@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import maker, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -356,7 +356,7 @@ def lost(run: Run, now: datetime) -> Run:
         started_at=run.claimed_at or now,
         finished_at=now,
         end=AttemptEnd.LOST,
-        error=str(say("the node that held this run stopped beating")),
+        error=str(_("the node that held this run stopped beating")),
     )
     gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from chimes.errors import QuotaExceeded
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.change import replace
 from chimes.model.ids import ScheduleId
@@ -89,13 +89,13 @@ def counts_against(schedule: Schedule, quota: Quota) -> bool:
 
 def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
     return QuotaExceeded(
-        say(
+        _(
             "{owner} already has {limit} active schedules, as many as are allowed",
             owner=owner,
             limit=quota.limit,
         )
         if quota.active
-        else say(
+        else _(
             "{owner} already has {limit} schedules, as many as are allowed",
             owner=owner,
             limit=quota.limit,

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import RunId, manual_run_id
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -236,7 +236,7 @@ def exclusive(policy: Policy, target: SyncTarget) -> Policy:
     ):
         if wrong:
             raise InvalidInput(
-                say(
+                _(
                     "{field} is {wanted} for a sync target: one run of each pair at a time",
                     field=name,
                     wanted=wanted,
@@ -249,7 +249,7 @@ def exclusive(policy: Policy, target: SyncTarget) -> Policy:
 
 def pair_of_key(key: str) -> tuple[str, str]:
     """Source and collection of a key that `is_pair_key`."""
-    source, _, collection = key.removeprefix(_KEY_PREFIX).partition("#")
+    source, _unused, collection = key.removeprefix(_KEY_PREFIX).partition("#")
     return source, collection
 
 

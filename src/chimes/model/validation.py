@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import assert_never
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.recipient import ASKED_FOR, Channel, Occasion, Recipient
 from chimes.model.target import (
@@ -44,7 +44,7 @@ def check_size(value: object, field: str, most: int) -> None:
     """`value` is JSON; as it is written on the wire."""
     if len(json.dumps(value, ensure_ascii=False).encode()) > most:
         raise InvalidInput(
-            say(
+            _(
                 "{field} is longer than {most} bytes",
                 field=field,
                 most=most,
@@ -57,7 +57,7 @@ def check_size(value: object, field: str, most: int) -> None:
 def check_json(value: object, field: str, depth: int = 0) -> None:
     if depth > MAX_ARGUMENT_DEPTH:
         raise InvalidInput(
-            say(
+            _(
                 "nested deeper than {most} levels",
                 most=MAX_ARGUMENT_DEPTH,
             ),
@@ -70,19 +70,19 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
         case float():
             if not math.isfinite(value):
                 raise InvalidInput(
-                    say("{value} is not a JSON number", value=value), field=field, code="bad_number"
+                    _("{value} is not a JSON number", value=value), field=field, code="bad_number"
                 )
         case str():
             if "\x00" in value:
                 raise InvalidInput(
-                    say("a NUL character is not allowed"), field=field, code="not_text"
+                    _("a NUL character is not allowed"), field=field, code="not_text"
                 )
             encoded(value, field)
         case Mapping():
             for key, inner in value.items():
                 if not isinstance(key, str):
                     raise InvalidInput(
-                        say("the keys of JSON are texts"), field=field, code="wrong_type"
+                        _("the keys of JSON are texts"), field=field, code="wrong_type"
                     )
                 check_json(key, field, depth + 1)
                 check_json(inner, f"{field}.{key}", depth + 1)
@@ -91,7 +91,7 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
                 check_json(inner, f"{field}[{place}]", depth + 1)
         case _:
             raise InvalidInput(
-                say("{type} cannot be written as JSON", type=type(value).__name__),
+                _("{type} cannot be written as JSON", type=type(value).__name__),
                 field=field,
                 code="wrong_type",
             )
@@ -101,7 +101,7 @@ def encoded(text: str, field: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidInput(say("not valid Unicode text"), field=field, code="not_text") from None
+        raise InvalidInput(_("not valid Unicode text"), field=field, code="not_text") from None
 
 
 # @@ What an action must look like to be saved. Lengths are those of seed 0's columns.
@@ -128,10 +128,10 @@ def check_action_target(target: ActionTarget) -> None:
 def check_action_id(value: str, field: str) -> None:
     """Ids are of others' making: any text that fits into a path and a header."""
     if not value.strip():
-        raise InvalidInput(say("{field} is needed", field=field), field=field, code="missing")
+        raise InvalidInput(_("{field} is needed", field=field), field=field, code="missing")
     if len(value) > MAX_ID_LENGTH:
         raise InvalidInput(
-            say(
+            _(
                 "{field} has at most {most} characters",
                 field=field,
                 most=MAX_ID_LENGTH,
@@ -142,13 +142,13 @@ def check_action_id(value: str, field: str) -> None:
     if value in (".", ".."):
         # In a path they mean another one.
         raise InvalidInput(
-            say("{field} cannot be {value!r}", field=field, value=value),
+            _("{field} cannot be {value!r}", field=field, value=value),
             field=field,
             code="bad_name",
         )
     if _CONTROL_ACTION_RULES.search(value):
         raise InvalidInput(
-            say("{field} holds a control character", field=field), field=field, code="not_text"
+            _("{field} holds a control character", field=field), field=field, code="not_text"
         )
     encoded(value, field)
 
@@ -156,14 +156,14 @@ def check_action_id(value: str, field: str) -> None:
 def _check_identities(identities: tuple[object, ...]) -> None:
     if len(identities) > MAX_IDENTITIES:
         raise InvalidInput(
-            say("more than {most} identities", most=MAX_IDENTITIES),
+            _("more than {most} identities", most=MAX_IDENTITIES),
             field="identities",
             code="too_many",
         )
     for place, identity in enumerate(identities):
         if not isinstance(identity, Mapping):
             raise InvalidInput(
-                say("an identity is a JSON object"),
+                _("an identity is a JSON object"),
                 field=f"identities[{place}]",
                 code="wrong_type",
             )
@@ -229,41 +229,41 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
 
 def check_message(target: MessageTarget) -> None:
     if not target.text.strip():
-        raise InvalidInput(say("a message needs its text"), field="text", code="missing")
+        raise InvalidInput(_("a message needs its text"), field="text", code="missing")
     if len(encoded(target.text, "text")) > MAX_MESSAGE_BYTES:
         raise InvalidInput(
-            say("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
+            _("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
             field="text",
             code="too_long",
         )
     if "\x00" in target.text:
-        raise InvalidInput(say("a message has no NUL characters"), field="text", code="bad_text")
+        raise InvalidInput(_("a message has no NUL characters"), field="text", code="bad_text")
 
 
 def check_prompt(target: AgentTarget) -> None:
     if not target.prompt.strip():
-        raise InvalidInput(say("a prompt is needed"), field="prompt", code="missing")
+        raise InvalidInput(_("a prompt is needed"), field="prompt", code="missing")
     if len(encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
-            say("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
+            _("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
             field="prompt",
             code="too_long",
         )
     if "\x00" in target.prompt:
-        raise InvalidInput(say("a NUL character is not allowed"), field="prompt", code="not_text")
+        raise InvalidInput(_("a NUL character is not allowed"), field="prompt", code="not_text")
     if target.pipeline not in ("", "openai", "runs"):
         raise InvalidInput(
-            say("a pipeline is openai or runs"), field="pipeline", code="unknown_pipeline"
+            _("a pipeline is openai or runs"), field="pipeline", code="unknown_pipeline"
         )
     if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
         raise InvalidInput(
-            say("a model has at most {most} characters", most=MAX_NAME_LENGTH),
+            _("a model has at most {most} characters", most=MAX_NAME_LENGTH),
             field="model",
             code="bad_name",
         )
     if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
         raise InvalidInput(
-            say("max_tokens lies between 1 and {most}", most=MAX_TOKENS),
+            _("max_tokens lies between 1 and {most}", most=MAX_TOKENS),
             field="max_tokens",
             code="out_of_range",
         )
@@ -273,7 +273,7 @@ def check_name(name: str) -> None:
     """The name of a task or a flow: a word, never a path and never something to import (S66)."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
-            say(
+            _(
                 "a name has 1 to {most} letters, digits and any of _ . -",
                 most=MAX_NAME_LENGTH,
             ),
@@ -286,7 +286,7 @@ def check_source_name(name: str, field: str) -> None:
     """The id of a source or of a collection: they are parts of keys and of task ids."""
     if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
-            say(
+            _(
                 "{field}: 1 to {most} letters, digits and any of _ . -",
                 field=field,
                 most=MAX_SOURCE_NAME_LENGTH,
@@ -314,15 +314,15 @@ def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> No
 def signing_key(secret: str) -> bytes:
     """The key in a Standard Webhooks secret, `whsec_` and base64."""
     if not secret.startswith(SECRET_PREFIX):
-        raise _bad_secret(say("a signing secret must start with whsec_"))
+        raise _bad_secret(_("a signing secret must start with whsec_"))
     encoded = secret.removeprefix(SECRET_PREFIX)
     try:
         key = base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise _bad_secret(say("a signing secret must be whsec_ and base64")) from None
+        raise _bad_secret(_("a signing secret must be whsec_ and base64")) from None
     if len(key) not in SECRET_BYTES:
         raise _bad_secret(
-            say(
+            _(
                 "a signing secret must hold {least} to {most} bytes, not {count}",
                 least=SECRET_BYTES[0],
                 most=SECRET_BYTES[-1],
@@ -339,18 +339,18 @@ def _bad_secret(message: str) -> InvalidInput:
 def check_method(method: str) -> None:
     if len(method) > 32 or not _TOKEN.fullmatch(method):
         raise InvalidInput(
-            say("the method must be a word such as GET or POST"), field="method", code="method"
+            _("the method must be a word such as GET or POST"), field="method", code="method"
         )
     if method.upper() in REFUSED_METHODS:
         raise InvalidInput(
-            say("{method} cannot be used", method=method.upper()), field="method", code="method"
+            _("{method} cannot be used", method=method.upper()), field="method", code="method"
         )
 
 
 def _check_headers(target: HttpTarget) -> None:
     if len(target.headers) > MAX_HEADERS:
         raise InvalidInput(
-            say("more than {most} headers", most=MAX_HEADERS),
+            _("more than {most} headers", most=MAX_HEADERS),
             field="headers",
             code="too_many_headers",
         )
@@ -359,7 +359,7 @@ def _check_headers(target: HttpTarget) -> None:
         check_header_name(name)
         lower = name.lower()
         if lower in seen:
-            raise _bad_header(name, say("{name} is given twice", name=name), "header_twice")
+            raise _bad_header(name, _("{name} is given twice", name=name), "header_twice")
         seen.add(lower)
         _check_header_value(name, value)
 
@@ -367,22 +367,22 @@ def _check_headers(target: HttpTarget) -> None:
 def check_header_name(name: str) -> None:
     if len(name) > MAX_HEADER_NAME_LENGTH or not _TOKEN.fullmatch(name):
         raise InvalidInput(
-            say("{name!r} is not a header name", name=name[:MAX_HEADER_NAME_LENGTH]),
+            _("{name!r} is not a header name", name=name[:MAX_HEADER_NAME_LENGTH]),
             field="headers",
             code="header_name",
         )
     lower = name.lower()
     if lower in RESERVED_HEADERS or lower.startswith(RESERVED_PREFIXES):
-        raise _bad_header(name, say("{name} is set by Chimes itself", name=name), "header_reserved")
+        raise _bad_header(name, _("{name} is set by Chimes itself", name=name), "header_reserved")
 
 
 def _check_header_value(name: str, value: str) -> None:
     if _CONTROL.search(value):
-        raise _bad_header(name, say("{name} holds a control character", name=name), "header_value")
+        raise _bad_header(name, _("{name} holds a control character", name=name), "header_value")
     if len(encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
         raise _bad_header(
             name,
-            say(
+            _(
                 "{name} is longer than {most} bytes",
                 name=name,
                 most=MAX_HEADER_VALUE_BYTES,
@@ -398,12 +398,12 @@ def _bad_header(name: str, message: str, code: str) -> InvalidInput:
 def _check_body(body: str) -> None:
     if len(encoded(body, "body")) > MAX_BODY_BYTES:
         raise InvalidInput(
-            say("the body is longer than {most} bytes", most=MAX_BODY_BYTES),
+            _("the body is longer than {most} bytes", most=MAX_BODY_BYTES),
             field="body",
             code="body_too_long",
         )
     if "\x00" in body:
-        raise InvalidInput(say("the body holds a NUL character"), field="body", code="not_text")
+        raise InvalidInput(_("the body holds a NUL character"), field="body", code="not_text")
 
 
 def _check_expected_status(statuses: tuple[int, ...]) -> None:
@@ -411,7 +411,7 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
         not 200 <= status <= 599 for status in statuses
     ):
         raise InvalidInput(
-            say(
+            _(
                 "expected_status must be at most {most} numbers from 200 to 599",
                 most=MAX_EXPECTED_STATUSES,
             ),
@@ -423,7 +423,7 @@ def _check_expected_status(statuses: tuple[int, ...]) -> None:
 def check_signing(secrets: tuple[str, ...]) -> None:
     if len(secrets) > MAX_SIGNING_SECRETS:
         raise _bad_secret(
-            say(
+            _(
                 "more than {most} signing secrets",
                 most=MAX_SIGNING_SECRETS,
             )
@@ -438,7 +438,7 @@ def _check_secret_placeholders(target: HttpTarget) -> None:
     texts |= {f"headers.{name}": value for name, value in target.headers.items()}
     for field, text in texts.items():
         if _SECRET_PLACEHOLDER.search(text):
-            raise InvalidInput(say("there is no such secret"), field=field, code="unknown_secret")
+            raise InvalidInput(_("there is no such secret"), field=field, code="unknown_secret")
 
 
 # @@ What recipients must look like to be saved. Every refusal is a 422 that names its place.
@@ -459,7 +459,7 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
     """With `egress`, a URL that can be seen to be denied is refused as well."""
     if len(recipients) > MOST_RECIPIENTS:
         raise InvalidInput(
-            say("at most {most} recipients", most=MOST_RECIPIENTS),
+            _("at most {most} recipients", most=MOST_RECIPIENTS),
             field="delivery",
             code="too_many",
         )
@@ -468,9 +468,7 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
         try:
             _check(recipient, egress)
             if (recipient.channel, recipient.to) in seen:
-                raise InvalidInput(
-                    say("named twice; put both under `on`"), field="to", code="twice"
-                )
+                raise InvalidInput(_("named twice; put both under `on`"), field="to", code="twice")
         except InvalidInput as error:
             raise error.within(f"delivery[{place}]") from None
         seen.add((recipient.channel, recipient.to))
@@ -486,12 +484,12 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
         case Channel.INBOX:
             if recipient.to:
                 raise InvalidInput(
-                    say("the inbox is the owner's; leave `to` out"), field="to", code="not_empty"
+                    _("the inbox is the owner's; leave `to` out"), field="to", code="not_empty"
                 )
         case Channel.TELEGRAM:
             if not is_chat_id(recipient.to) and not _CHAT_NAME.fullmatch(recipient.to):
                 raise InvalidInput(
-                    say("a chat is its number, or @ and its public name"),
+                    _("a chat is its number, or @ and its public name"),
                     field="to",
                     code="bad_chat",
                 )
@@ -500,23 +498,23 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
         case Channel.EMAIL:
             if len(recipient.to) > MAX_ADDRESS_LENGTH or not _ADDRESS.fullmatch(recipient.to):
                 raise InvalidInput(
-                    say("an address such as ada@example.com"), field="to", code="bad_address"
+                    _("an address such as ada@example.com"), field="to", code="bad_address"
                 )
         case _:
             assert_never(recipient.channel)
     _check_occasions(recipient.on, "on")
     if not recipient.on:
         raise InvalidInput(
-            say("say when: success, failure, recovery, late or always"), field="on", code="missing"
+            _("say when: success, failure, recovery, late or always"), field="on", code="missing"
         )
     _check_times(recipient)
     if recipient.language not in LANGUAGES:
         raise InvalidInput(
-            say("a language is en, th or zh"), field="language", code="unknown_language"
+            _("a language is en, th or zh"), field="language", code="unknown_language"
         )
     if recipient.signing_secrets and recipient.channel is not Channel.WEBHOOK:
         raise InvalidInput(
-            say("only a webhook is signed"), field="signing_secrets", code="signing_secret"
+            _("only a webhook is signed"), field="signing_secrets", code="signing_secret"
         )
     check_signing(recipient.signing_secrets)
 
@@ -525,7 +523,7 @@ def _check_occasions(given: Sequence[Occasion], field: str) -> None:
     for each in given:
         if each not in ASKED_FOR:
             raise InvalidInput(
-                say("{word!r} is nothing that runs do", word=each.value),
+                _("{word!r} is nothing that runs do", word=each.value),
                 field=field,
                 code="unknown_occasion",
             )
@@ -534,20 +532,20 @@ def _check_occasions(given: Sequence[Occasion], field: str) -> None:
 def _check_times(recipient: Recipient) -> None:
     if not timedelta() < recipient.late_after <= LONGEST_LATENESS:
         raise InvalidInput(
-            say("a run is late after a moment, at most after a week"),
+            _("a run is late after a moment, at most after a week"),
             field="late_after",
             code="out_of_range",
         )
     if (quiet := recipient.quiet) is not None:
         if recipient.channel is Channel.INBOX:
             raise InvalidInput(
-                say("an inbox disturbs nobody: it has no quiet hours"),
+                _("an inbox disturbs nobody: it has no quiet hours"),
                 field="quiet",
                 code="not_empty",
             )
         if quiet.start == quiet.end:
             raise InvalidInput(
-                say("quiet hours begin and end at different times"),
+                _("quiet hours begin and end at different times"),
                 field="quiet.to",
                 code="out_of_range",
             )
@@ -556,7 +554,7 @@ def _check_times(recipient: Recipient) -> None:
     if (digest := recipient.digest) is not None:
         if not 0 <= digest.weekday <= 6:
             raise InvalidInput(
-                say("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
+                _("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
             )
         _check_occasions(digest.but, "digest.except")
         _check_zone(digest.zone, "digest.zone")

@@ -10,7 +10,7 @@ from chimes.model.access import Owner
 from chimes.model.ids import DeliveryId
 from chimes.model.notification import InboxItem
 from chimes.model.recipient import Channel, Recipient
-from chimes.notifications.message import Message
+from chimes.notifications.message import NotificationMessage
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Letter:
     delivery_id: DeliveryId
     recipient: Recipient
     owner: Owner
-    message: Message
+    message: NotificationMessage
     #: Store time at which the attempt begins; outgoing timestamps are made from it (F50).
     now: datetime
     #: Begins with the parts that an earlier attempt got through.

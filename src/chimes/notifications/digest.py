@@ -7,12 +7,18 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chimes.i18n import Wording, counted, in_language, say
+from chimes.i18n import Message, _, counted, in_language
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, digest_ends
 from chimes.model.recipient import Occasion
 from chimes.model.run import Run
-from chimes.notifications.message import LONGEST_NAME, Message, headline, language_of, local_time
+from chimes.notifications.message import (
+    LONGEST_NAME,
+    NotificationMessage,
+    headline,
+    language_of,
+    local_time,
+)
 from chimes.notifications.text import one_line
 from chimes.triggers import format_moment
 
@@ -55,7 +61,7 @@ def digest_message(
     language: str,
     zone: str,
     public_url: str = "",
-) -> Message:
+) -> NotificationMessage:
     """`zone`: that of its reader."""
     language = language_of(language)
     counts = Counter(each.occasion for each in gathered.members)
@@ -64,7 +70,7 @@ def digest_message(
     addresses = [f"{public_url}/ui/runs/{each.run_id}" for each in named]
     until, zone_named = local_time(digest_ends(digest), zone)
     about = [
-        say("Until {time} ({zone})", time=until, zone=zone_named),
+        _("Until {time} ({zone})", time=until, zone=zone_named),
         *(_tally(occasion, counts[occasion]) for occasion in _FIRST if counts[occasion]),
     ]
     heads = [in_language(each, language) for each in about]
@@ -77,7 +83,7 @@ def digest_message(
         for line, url in zip(entries, addresses, strict=True)
     ]
     title = in_language(_title(len(gathered.members), gathered.more), language)
-    return Message(
+    return NotificationMessage(
         kind="digest",
         run_id=None,
         schedule_id=None,
@@ -98,45 +104,45 @@ def digest_message(
     )
 
 
-def _title(count: int, more: bool) -> Wording:
+def _title(count: int, more: bool) -> Message:
     if more:
-        return say("Digest: more than {count} runs", count=count)
+        return _("Digest: more than {count} runs", count=count)
     return counted("Digest: {count} run", "Digest: {count} runs", count)
 
 
-def _tally(occasion: Occasion, count: int) -> Wording:
+def _tally(occasion: Occasion, count: int) -> Message:
     match occasion:
         case Occasion.FAILURE:
-            return say("Failed: {count}", count=count)
+            return _("Failed: {count}", count=count)
         case Occasion.LATE:
-            return say("Late: {count}", count=count)
+            return _("Late: {count}", count=count)
         case Occasion.RECOVERY:
-            return say("Works again: {count}", count=count)
+            return _("Works again: {count}", count=count)
         case Occasion.SUCCESS:
-            return say("Succeeded: {count}", count=count)
+            return _("Succeeded: {count}", count=count)
         case _:
-            return say("Ended otherwise: {count}", count=count)
+            return _("Ended otherwise: {count}", count=count)
 
 
 def _entry(member: Delivery, runs: Mapping[RunId, Run], language: str, zone: str) -> str:
     run = runs.get(member.run_id) if member.run_id is not None else None
     what = headline(
-        one_line(member.schedule_name)[:LONGEST_NAME] or say("Run"),
+        one_line(member.schedule_name)[:LONGEST_NAME] or _("Run"),
         None if run is None else run.status,
         recovered=member.occasion is Occasion.RECOVERY,
     )
     time, named = local_time(member.created_at if run is None else run.planned_at, zone)
     if member.occasion is Occasion.LATE:
-        told = say("{what}, late – {time} ({zone})", what=what, time=time, zone=named)
+        told = _("{what}, late – {time} ({zone})", what=what, time=time, zone=named)
     else:
-        told = say("{what} – {time} ({zone})", what=what, time=time, zone=named)
+        told = _("{what} – {time} ({zone})", what=what, time=time, zone=named)
     return in_language(told, language)
 
 
 def _rest(gathered: Gathered, named: int, language: str) -> str:
     left = len(gathered.members) - named
     if gathered.more:
-        return in_language(say("Not all of them are named here."), language)
+        return in_language(_("Not all of them are named here."), language)
     if not left:
         return ""
     told = counted("{count} more is not named here.", "{count} more are not named here.", left)

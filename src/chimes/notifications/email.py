@@ -17,7 +17,7 @@ from email.utils import format_datetime, parseaddr
 from urllib.parse import unquote, urlsplit
 
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.recipient import Channel
 from chimes.notifications.attachments import Fetcher, Fetching, File
 from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
@@ -50,12 +50,12 @@ def server_of(url: str) -> Server:
         parts, port = urlsplit(""), None
     if parts.scheme not in ("smtp", "smtps") or not parts.hostname:
         raise ConfigError(
-            say("smtp_url: expected smtp://user:password@host:port, or smtps://"), key="smtp_url"
+            _("smtp_url: expected smtp://user:password@host:port, or smtps://"), key="smtp_url"
         )
     tls = parts.scheme == "smtps"
     user, password = unquote(parts.username or ""), unquote(parts.password or "")
     if not (user + password).isascii():
-        raise ConfigError(say("smtp_url: user and password must be ASCII text"), key="smtp_url")
+        raise ConfigError(_("smtp_url: user and password must be ASCII text"), key="smtp_url")
     usual = 465 if tls else 587 if user else 25
     return Server(
         host=parts.hostname,
@@ -76,7 +76,7 @@ def sender_of(text: str) -> Address:
     except Exception:
         # The parser of the standard library raises whatever it stumbles over.
         raise ConfigError(
-            say("smtp_from: expected an address such as chimes@example.com"), key="smtp_from"
+            _("smtp_from: expected an address such as chimes@example.com"), key="smtp_from"
         ) from None
 
 
@@ -115,13 +115,13 @@ class Email:
         async with self._fetcher.fetching(len(letter.message.files)) as fetching:
             mail = await self._mail(letter, fetching)
             if mail is None:
-                return Refused(error=say("this is no e-mail address"), code="bad_address")
+                return Refused(error=_("this is no e-mail address"), code="bad_address")
             return await self._in_thread(mail)
 
     async def _mail(self, letter: Letter, fetching: Fetching) -> EmailMessage | None:
         """Alone with what is in it: the files as they came are gone when it is sent."""
         fetched = [(each, await fetching.fetch(each)) for each in letter.message.files]
-        files = [file for _, file in fetched if file is not None]
+        files = [file for _unused, file in fetched if file is not None]
         links = [link_line(artifact) for artifact, file in fetched if file is None]
         try:
             to = Address(addr_spec=letter.recipient.to)
@@ -140,7 +140,7 @@ class Email:
                 return await asyncio.shield(work)
         except TimeoutError:
             return Retry(
-                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+                error=_("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
             )
         finally:
             # The thread would wait on otherwise, and hold its place.
@@ -170,20 +170,20 @@ class _Talk:
         try:
             self._send(mail)
         except smtplib.SMTPAuthenticationError:
-            error = say("the server does not accept user and password: check CHIMES_SMTP_URL")
+            error = _("the server does not accept user and password: check CHIMES_SMTP_URL")
             return Retry(error=error, code="bad_login")
         except smtplib.SMTPRecipientsRefused as refused:
             return _judged(*next(iter(refused.recipients.values())))
         except smtplib.SMTPResponseException as answer:
             return _judged(answer.smtp_code, answer.smtp_error)
         except smtplib.SMTPNotSupportedError:
-            return Refused(error=say("the server cannot take this address"), code="not_supported")
+            return Refused(error=_("the server cannot take this address"), code="not_supported")
         except ssl.SSLCertVerificationError:
-            return Retry(error=say("the server's certificate was not accepted"), code="tls")
+            return Retry(error=_("the server's certificate was not accepted"), code="tls")
         except _Unsafe as unsafe:
             return Refused(error=unsafe.args[0], code="no_tls")
         except (smtplib.SMTPException, OSError, UnicodeError) as failed:
-            text = say("the mail server cannot be reached: {type}", type=type(failed).__name__)
+            text = _("the mail server cannot be reached: {type}", type=type(failed).__name__)
             return Retry(error=text, code="unreachable")
         return Sent(receipt=str(mail["Message-ID"]))
 
@@ -208,7 +208,7 @@ class _Talk:
                 secured = True
             if server.user:
                 if not secured and server.host not in _LOOPBACK:
-                    raise _Unsafe(say("the mail server offers no TLS: the password is not sent"))
+                    raise _Unsafe(_("the mail server offers no TLS: the password is not sent"))
                 client.login(server.user, server.password)
             client.send_message(mail)
             with suppress(smtplib.SMTPException, OSError):
@@ -259,7 +259,7 @@ def mail_of(
     text = "\n\n".join(filter(None, (message.text, "\n".join(links))))
     mail.set_content(text.encode("utf-8", "replace").decode() + "\n")
     for file in files:
-        main, _, sub = file.content_type.partition("/")
+        main, _unused, sub = file.content_type.partition("/")
         if main in ("text", "multipart", "message") or not sub:
             main, sub = "application", "octet-stream"
         mail.add_attachment(file.content, maintype=main, subtype=sub, filename=file.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.model.ids import InboxId
 from chimes.model.notification import DELIVERY_NAMESPACE, InboxItem
 from chimes.model.recipient import Channel
@@ -38,12 +38,12 @@ def undelivered(letter: Letter, error: str) -> InboxItem:
     """What the owner reads instead of a message that no other channel takes (F75)."""
     message, recipient = letter.message, letter.recipient
     language = message.language
-    title = say(
+    title = _(
         "Not delivered by {channel}: {title}",
         channel=CHANNELS[recipient.channel],
         title=message.title,
     )
-    why = say(
+    why = _(
         "This message could not be delivered to {to}: {error}",
         to=masked_url(recipient.to),
         error=retold(error, language),

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, LANGUAGES, Wording, counted, in_language, reworded, say
+from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, reworded
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, is_late
 from chimes.model.recipient import Channel, Occasion
@@ -23,28 +23,28 @@ from chimes.triggers import format_moment, parse_zone
 # @@ What messages say: sentences for codes, which the catalogues have in every language.
 
 USUAL = ENGLISH
-CUT = say("… the rest is with the run")
+CUT = _("… the rest is with the run")
 
-CHANNELS: Mapping[Channel, Wording] = {
-    Channel.INBOX: say("inbox"),
-    Channel.TELEGRAM: say("Telegram"),
-    Channel.WEBHOOK: say("webhook"),
-    Channel.EMAIL: say("e-mail"),
+CHANNELS: Mapping[Channel, Message] = {
+    Channel.INBOX: _("inbox"),
+    Channel.TELEGRAM: _("Telegram"),
+    Channel.WEBHOOK: _("webhook"),
+    Channel.EMAIL: _("e-mail"),
 }
-_REASONS: Mapping[str, Wording] = {
-    Reason.OVERLAP: say("the run before it was still under way"),
-    Reason.DEPENDENCY: say("what it depends on did not succeed in time"),
-    Reason.MISFIRE: say("its time was too long ago"),
-    Reason.SKIPPED_BY_HAND: say("somebody left it out"),
-    Reason.PAUSED: say("it was paused"),
-    Reason.CATCH_UP: say("it makes up for a time that was missed"),
-    Reason.CANCELED_BY_HAND: say("somebody canceled it"),
-    Reason.REPLACED: say("a newer run took its place"),
-    Reason.SCHEDULE_DELETED: say("its schedule was deleted"),
-    Reason.CRASH_LIMIT: say("the nodes that carried it out stopped again and again"),
-    Reason.LOST_AFTER_START: say("the node that carried it out stopped"),
-    Reason.UNREADABLE: say("its record in the store is damaged"),
-    Reason.FLOW_ENDED: say("the flow that it is a step of has ended"),
+_REASONS: Mapping[str, Message] = {
+    Reason.OVERLAP: _("the run before it was still under way"),
+    Reason.DEPENDENCY: _("what it depends on did not succeed in time"),
+    Reason.MISFIRE: _("its time was too long ago"),
+    Reason.SKIPPED_BY_HAND: _("somebody left it out"),
+    Reason.PAUSED: _("it was paused"),
+    Reason.CATCH_UP: _("it makes up for a time that was missed"),
+    Reason.CANCELED_BY_HAND: _("somebody canceled it"),
+    Reason.REPLACED: _("a newer run took its place"),
+    Reason.SCHEDULE_DELETED: _("its schedule was deleted"),
+    Reason.CRASH_LIMIT: _("the nodes that carried it out stopped again and again"),
+    Reason.LOST_AFTER_START: _("the node that carried it out stopped"),
+    Reason.UNREADABLE: _("its record in the store is damaged"),
+    Reason.FLOW_ENDED: _("the flow that it is a step of has ended"),
 }
 
 
@@ -54,27 +54,27 @@ def language_of(tag: str) -> str:
     return primary if primary in LANGUAGES else USUAL
 
 
-def headline(name: str, status: RunStatus | None, *, recovered: bool) -> Wording:
+def headline(name: str, status: RunStatus | None, *, recovered: bool) -> Message:
     """How a run of this name ended; None: nobody knows any more."""
     if recovered:
-        return say("{name}: works again", name=name)
+        return _("{name}: works again", name=name)
     match status:
         case RunStatus.SUCCEEDED:
-            return say("{name}: succeeded", name=name)
+            return _("{name}: succeeded", name=name)
         case RunStatus.FAILED:
-            return say("{name}: failed", name=name)
+            return _("{name}: failed", name=name)
         case RunStatus.TIMEOUT:
-            return say("{name}: took too long", name=name)
+            return _("{name}: took too long", name=name)
         case RunStatus.CANCELED:
-            return say("{name}: was canceled", name=name)
+            return _("{name}: was canceled", name=name)
         case RunStatus.SKIPPED:
-            return say("{name}: was skipped", name=name)
+            return _("{name}: was skipped", name=name)
         case RunStatus.MISSED:
-            return say("{name}: was missed", name=name)
+            return _("{name}: was missed", name=name)
         case RunStatus.UNKNOWN:
-            return say("{name}: ended in a way that nobody knows", name=name)
+            return _("{name}: ended in a way that nobody knows", name=name)
         case _:
-            return say("{name}: has ended", name=name)
+            return _("{name}: has ended", name=name)
 
 
 def reason(code: str) -> str:
@@ -105,11 +105,11 @@ _SEED_WORDS = {
 }
 Kind = Literal["run", "digest", "test"]
 _KINDS: Mapping[Occasion, Kind] = {Occasion.DIGEST: "digest", Occasion.TEST: "test"}
-_OF: Mapping[Kind, Wording] = {"digest": say("Digest"), "test": say("Test")}
+_OF: Mapping[Kind, Message] = {"digest": _("Digest"), "test": _("Test")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Message:
+class NotificationMessage:
     #: None: it is of no single run.
     run_id: RunId | None
     schedule_id: ScheduleId | None
@@ -147,7 +147,7 @@ class Message:
 
 def message_of(
     delivery: Delivery, run: Run | None, *, language: str, zone: str, public_url: str = ""
-) -> Message:
+) -> NotificationMessage:
     """`run` is None once it is no longer on record. `zone`: that of its reader."""
     language = language_of(language)
     title = _title(delivery, run, language)
@@ -161,13 +161,13 @@ def message_of(
     way: list[str] = []
     link = f"{public_url}/ui/runs/{delivery.run_id}" if public_url else ""
     if link:
-        open_there = say("Open: {url}", url=link)
+        open_there = _("Open: {url}", url=link)
         way.append(in_language(open_there, language))
     status = run.status.value if run is not None else ""
     said = _SEED_WORDS.get(run.status, status) if run and run.namespace == SEED else status
     first = f"Run {delivery.run_id}: {said}".rstrip(": ")
     fenced = output if is_markdown or not output else _fenced(output)
-    return Message(
+    return NotificationMessage(
         run_id=delivery.run_id,
         schedule_id=delivery.schedule_id,
         schedule_name=delivery.schedule_name,
@@ -186,12 +186,12 @@ def message_of(
     )
 
 
-def bare_message(delivery: Delivery, language: str) -> Message:
+def bare_message(delivery: Delivery, language: str) -> NotificationMessage:
     """All that can be said if there is something about it that cannot be told."""
     language = language_of(language)
     kind = _KINDS.get(delivery.occasion, "run")
     title = _title(delivery, None, language) if kind == "run" else in_language(_OF[kind], language)
-    return Message(
+    return NotificationMessage(
         kind=kind,
         run_id=delivery.run_id,
         schedule_id=delivery.schedule_id,
@@ -251,25 +251,25 @@ def _title(delivery: Delivery, run: Run | None, language: str) -> str:
     if not name and run is not None and isinstance(run.target, AgentTarget):
         name = one_line(run.target.prompt)
     told = headline(
-        name[:LONGEST_NAME] or say("Run"),
+        name[:LONGEST_NAME] or _("Run"),
         None if run is None else run.status,
         recovered=delivery.occasion is Occasion.RECOVERY,
     )
     if delivery.occasion is Occasion.LATE:
-        told = say("{what}, late", what=told)
+        told = _("{what}, late", what=told)
     return in_language(told, language)
 
 
 def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> list[str]:
     if run is None:
-        return [in_language(say("The run is no longer on record."), language)]
+        return [in_language(_("The run is no longer on record."), language)]
     lines: list[str] = []
     if run.slot is not None:
         time, named = local_time(run.planned_at, zone)
-        lines.append(say("Planned for {time} ({zone})", time=time, zone=named))
+        lines.append(_("Planned for {time} ({zone})", time=time, zone=named))
     if is_late(run, late_after) and run.started_at is not None:
         time, named = local_time(run.started_at, zone)
-        lines.append(say("Began late: at {time} ({zone})", time=time, zone=named))
+        lines.append(_("Began late: at {time} ({zone})", time=time, zone=named))
     if run.status is RunStatus.MISSED and run.missed_count > 1:
         lines.append(
             counted(
@@ -280,12 +280,12 @@ def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> 
         )
     stopped = run.result.get("finish_reason") if run.result else None
     if isinstance(stopped, str) and stopped and stopped not in _USUAL_STOPS:
-        lines.append(say("Stopped because: {reason}", reason=one_line(stopped)[:LONGEST_LINE]))
+        lines.append(_("Stopped because: {reason}", reason=one_line(stopped)[:LONGEST_LINE]))
     if run.reason:
-        lines.append(say("Reason: {reason}", reason=reason(run.reason)))
+        lines.append(_("Reason: {reason}", reason=reason(run.reason)))
     if run.error:
         error = one_line(retold(run.error, language))[:LONGEST_LINE]
-        lines.append(say("Error: {error}", error=error))
+        lines.append(_("Error: {error}", error=error))
     return reworded(lines, language)
 
 
@@ -301,7 +301,7 @@ def local_time(moment: datetime, zone: str) -> tuple[str, str]:
 
 def _links(artifacts: Sequence[Artifact], language: str) -> list[str]:
     lines = [link_line(each) for each in artifacts]
-    return [in_language(say("Files:"), language), *lines] if lines else []
+    return [in_language(_("Files:"), language), *lines] if lines else []
 
 
 def _fenced(text: str) -> str:
@@ -342,12 +342,14 @@ def _moment(at: datetime | None) -> str | None:
 # @@ What a test says: that it is one, and that messages arrive here (pure).
 
 
-def trial_message(delivery: Delivery, *, language: str, zone: str, public_url: str = "") -> Message:
+def trial_message(
+    delivery: Delivery, *, language: str, zone: str, public_url: str = ""
+) -> NotificationMessage:
     language = language_of(language)
     time, named = local_time(delivery.created_at, zone)
     name = one_line(delivery.schedule_name)
     lines = [
-        say(
+        _(
             "This is a test by {channel}, asked for at {time} ({zone}). No run has ended.",
             channel=CHANNELS[delivery.recipient.channel],
             time=time,
@@ -355,11 +357,11 @@ def trial_message(delivery: Delivery, *, language: str, zone: str, public_url: s
         )
     ]
     if name:
-        lines.append(say("What {name} has to tell comes here.", name=name))
+        lines.append(_("What {name} has to tell comes here.", name=name))
     told = [in_language(line, language) for line in lines]
-    title = in_language(say("Test: messages arrive here"), language)
-    way = in_language(say("Open: {url}", url=f"{public_url}/ui/inbox"), language)
-    return Message(
+    title = in_language(_("Test: messages arrive here"), language)
+    way = in_language(_("Open: {url}", url=f"{public_url}/ui/inbox"), language)
+    return NotificationMessage(
         kind="test",
         run_id=None,
         schedule_id=delivery.schedule_id,

@@ -9,12 +9,12 @@ import logging
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel
 from chimes.notifications.attachments import Fetcher, Fetching
 from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
-from chimes.notifications.message import CUT, Message, link_line
+from chimes.notifications.message import CUT, NotificationMessage, link_line
 from chimes.notifications.telegram_api import Action, BotApi, BotApiError, encode
 from chimes.notifications.text import one_line, split
 
@@ -27,7 +27,7 @@ MOST_PARTS = 12
 SECONDS = 30.0
 #: How much longer a file may take.
 FILE_WAIT = timedelta(seconds=30)
-BAD_TOKEN = say("Telegram does not accept the bot's token: check CHIMES_TELEGRAM_TOKEN")
+BAD_TOKEN = _("Telegram does not accept the bot's token: check CHIMES_TELEGRAM_TOKEN")
 _UNKNOWN_CHAT = ("chat not found", "user is deactivated", "chat_id is empty", "peer_id_invalid")
 
 
@@ -97,13 +97,13 @@ class Telegram:
 
     def _trouble(self, error: BotApiError) -> Retry | Refused:
         said = one_line(error.description)
-        text = say("Telegram answered {status}", status=error.status)
+        text = _("Telegram answered {status}", status=error.status)
         if said:
-            text = say("Telegram answered {status}: {said}", status=error.status, said=said)
+            text = _("Telegram answered {status}: {said}", status=error.status, said=said)
         match error.status:
             case 0:
                 return Retry(
-                    error=say("Telegram cannot be reached: {why}", why=error.unreached),
+                    error=_("Telegram cannot be reached: {why}", why=error.unreached),
                     code="unreachable",
                 )
             case 429:
@@ -128,34 +128,32 @@ class Telegram:
             logger.error(BAD_TOKEN)
         self._token_refused = True
 
-    def buttons(self, message: Message, chat: str) -> list[Row]:
+    def buttons(self, message: NotificationMessage, chat: str) -> list[Row]:
         """Those whose object fits into one; what is to be read in a browser only where Telegram
         takes the address (UX A.7)."""
         if message.kind != "run":
             return []
-        wanted: list[tuple[Wording, Action, str]] = []
+        wanted: list[tuple[Message, Action, str]] = []
         if message.schedule_id is not None:
             wanted += [
-                (say("Run again"), Action.RUN, message.schedule_id),
-                (say("Pause"), Action.PAUSE, message.schedule_id),
-                (say("Snooze 1 h"), Action.SNOOZE, message.schedule_id),
+                (_("Run again"), Action.RUN, message.schedule_id),
+                (_("Pause"), Action.PAUSE, message.schedule_id),
+                (_("Snooze 1 h"), Action.SNOOZE, message.schedule_id),
             ]
         elif message.status and message.run_id is not None:
-            wanted.append((say("Run again"), Action.RETRY, message.run_id))
+            wanted.append((_("Run again"), Action.RETRY, message.run_id))
         about = [self._button(each, message, chat) for each in wanted]
         with_it: Row = []
         if message.link.startswith("https://"):
-            with_it.append(
-                {"text": in_language(say("Open"), message.language), "url": message.link}
-            )
+            with_it.append({"text": in_language(_("Open"), message.language), "url": message.link})
         if message.run_id is not None:
-            done = self._button((say("Done"), Action.DONE, message.run_id), message, chat)
+            done = self._button((_("Done"), Action.DONE, message.run_id), message, chat)
             with_it += [done] if done else []
         rows = [[each for each in about if each], with_it]
         return [row for row in rows if row]
 
     def _button(
-        self, wanted: tuple[Wording, Action, str], message: Message, chat: str
+        self, wanted: tuple[Message, Action, str], message: NotificationMessage, chat: str
     ) -> dict[str, str]:
         """Empty: its object does not fit."""
         name, action, about = wanted
@@ -209,7 +207,7 @@ class _Sending:
         return await self._channel.message(self._chat, text, buttons)
 
 
-def text_parts(message: Message) -> list[str]:
+def text_parts(message: NotificationMessage) -> list[str]:
     parts = split(message.text, LONGEST_MESSAGE)
     if len(parts) <= MOST_PARTS:
         return parts

@@ -15,7 +15,7 @@ from enum import StrEnum
 
 import aiohttp
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.notifications.attachments import File
 
 _LARGEST_ANSWER = 8 * 1024 * 1024
@@ -97,12 +97,12 @@ class BotApi:
             ) as answer:
                 return self._result(answer.status, await _body(answer))
         except TimeoutError:
-            late = say("no answer in time")
+            late = _("no answer in time")
             raise BotApiError(late, unreached=late) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
             # Its text may hold the URL.
             kind = type(error).__name__
-            raise BotApiError(say("not reached: {type}", type=kind), unreached=kind) from None
+            raise BotApiError(_("not reached: {type}", type=kind), unreached=kind) from None
 
     def _result(self, status: int, body: bytes) -> object:
         try:
@@ -110,7 +110,7 @@ class BotApi:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise BotApiError(say("an answer that is not the Bot API's"), status=status)
+            raise BotApiError(_("an answer that is not the Bot API's"), status=status)
         if answer.get("ok") is True:
             return answer.get("result")
         parameters = answer.get("parameters")
@@ -119,7 +119,7 @@ class BotApi:
         code = answer.get("error_code")
         description = str(answer.get("description", ""))[:300].replace(self._token, "***")
         raise BotApiError(
-            description or say("refused"),
+            description or _("refused"),
             status=code if isinstance(code, int) else status,
             retry_after=_wait(seconds),
             moved_to=str(given.get("migrate_to_chat_id", "")),

@@ -9,7 +9,7 @@ import ssl
 import aiohttp
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.recipient import Channel
 from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
@@ -72,7 +72,7 @@ class Webhook:
                 reply = await self._exchange.send(request)
         except TimeoutError:
             return Retry(
-                error=say("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
+                error=_("timed out after {seconds:g} s", seconds=self._seconds), code="timeout"
             )
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
             failure = failure_of(error)
@@ -87,7 +87,7 @@ def _judged(reply: Reply, letter: Letter) -> Result:
         return Sent(receipt=str(status))
     text = f"HTTP {status} {reply.phrase}".rstrip()
     if 300 <= status <= 399:
-        return Refused(error=say("{answer}: not followed", answer=text), code="redirect")
+        return Refused(error=_("{answer}: not followed", answer=text), code="redirect")
     if status in (408, 429) or status >= 500:
         asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
         holds_back = status == 429 and asked is not None

@@ -9,14 +9,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from chimes.errors import ConfigError
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.triggers.json_values import nearest
 
 if TYPE_CHECKING:
     from chimes.sdk.app import Chimes
 
 
-FORM = say("module:name, such as shop.tasks:app")
+FORM = _("module:name, such as shop.tasks:app")
 
 
 def load_app(path: str) -> Chimes:
@@ -26,9 +26,7 @@ def load_app(path: str) -> Chimes:
 
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute or module_name.startswith("."):
-        raise ConfigError(
-            say("app: expected {form}, got {path!r}", form=FORM, path=path), key="app"
-        )
+        raise ConfigError(_("app: expected {form}, got {path!r}", form=FORM, path=path), key="app")
     found: object = _module(module_name, path)
     module = found
     for part in attribute.split("."):
@@ -38,7 +36,7 @@ def load_app(path: str) -> Chimes:
     if not isinstance(found, Chimes):
         raise ConfigError(
             _with_apps(
-                say(
+                _(
                     "app: {path} is {type}, not a Chimes application",
                     path=path,
                     type=_article(type(found).__name__),
@@ -60,18 +58,18 @@ def _module(name: str, path: str) -> ModuleType:
         # Not found is our word; a module that it imports and that is missing is the module's.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
-                say("app: {name} cannot be imported: {error}", name=name, error=str(error)),
+                _("app: {name} cannot be imported: {error}", name=name, error=str(error)),
                 key="app",
             ) from error
         hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
-        message = say(
+        message = _(
             "app: there is no module {name!r} (looked for {path} in {here} and in the Python path)",
             name=error.name,
             path=path,
             here=here,
         )
         raise ConfigError(
-            say("{message}; {hint}", message=message, hint=hint) if hint else message, key="app"
+            _("{message}; {hint}", message=message, hint=hint) if hint else message, key="app"
         ) from None
 
 
@@ -79,11 +77,9 @@ def _no_attribute(module: object, attribute: str, part: str, found: object) -> C
     known = [each for each in vars(found) if not each.startswith("_")] if _open(found) else []
     hint = nearest(part, known)
     where = getattr(module, "__name__", "?")
-    message = say("app: {module} has no {name!r}", module=where, name=attribute)
+    message = _("app: {module} has no {name!r}", module=where, name=attribute)
     return ConfigError(
-        say("{message}; {hint}", message=message, hint=hint)
-        if hint
-        else _with_apps(message, module),
+        _("{message}; {hint}", message=message, hint=hint) if hint else _with_apps(message, module),
         key="app",
     )
 
@@ -92,13 +88,13 @@ def _open(value: object) -> bool:
     return hasattr(value, "__dict__")
 
 
-def _with_apps(message: Wording, module: object) -> Wording:
+def _with_apps(message: Message, module: object) -> Message:
     from chimes.sdk.app import Chimes
 
     apps = [name for name, value in vars(module).items() if isinstance(value, Chimes)]
     if not apps:
         return message
-    return say("{message}; there: {names}", message=message, names=", ".join(sorted(apps)))
+    return _("{message}; there: {names}", message=message, names=", ".join(sorted(apps)))
 
 
 def _article(word: str) -> str:

@@ -17,7 +17,7 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, store_location
 from chimes.errors import ChimesError, ConfigError, InvalidInput, NotFound, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.log import configure_logging
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId
@@ -55,10 +55,10 @@ class PairDefaults(Mapping[str, RunDefaults]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        return (target.key for target, _ in self._known.now.pairs())
+        return (target.key for target, _unused in self._known.now.pairs())
 
     def __len__(self) -> int:
-        return sum(1 for _ in self._known.now.pairs())
+        return sum(1 for _unused in self._known.now.pairs())
 
 
 class SourceSchedules:
@@ -79,7 +79,7 @@ class SourceSchedules:
                     self._services.schedules.prepared(FILE_ACTOR, new, now)
                 except InvalidInput as error:
                     raise ConfigError(
-                        say("collection {name}: {problem}", name=name, problem=error.message),
+                        _("collection {name}: {problem}", name=name, problem=error.message),
                         key=name,
                     ) from None
 
@@ -92,7 +92,7 @@ class SourceSchedules:
             for name, complete in wanted.items()
         ]
         others = [node for node in await self._alive() if node.id != own_node]
-        own = {target for target, _ in sources.pairs()}
+        own = {target for target, _unused in sources.pairs()}
         for name, schedule in stored.items():
             if name not in wanted and isinstance(schedule.target, SyncTarget):
                 kept = schedule.target not in own and any(
@@ -115,7 +115,7 @@ class SourceSchedules:
         somebody has get them, and none is changed; otherwise two nodes would do and undo for
         ever."""
         changes = await self.plan(sources, own_node)
-        own = {task_name(target): target.key for target, _ in sources.pairs()}
+        own = {task_name(target): target.key for target, _unused in sources.pairs()}
         named = {key for node in await self._alive() for key in node.defaults}
         due = [
             change
@@ -133,7 +133,7 @@ class SourceSchedules:
                     await self._syncing.upsert(wanted[change.name])
                 except InvalidInput as error:
                     raise InvalidInput(
-                        say(
+                        _(
                             "collection {name}: {problem}",
                             name=change.name,
                             problem=error.message,
@@ -212,7 +212,7 @@ def sources_in(raw: object, file: Path | None, clock: Clock) -> Sources:
         return read_sources(raw, str(directory.resolve()), clock.now())
     except ConfigError as error:
         raise ConfigError(
-            say("{where}: {problem}", where=file, problem=error.message), **error.details
+            _("{where}: {problem}", where=file, problem=error.message), **error.details
         ) from None
 
 
@@ -278,7 +278,7 @@ class SourceFile:
         """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
         file = self._loaded.file
         if file is None:
-            raise ConfigError(say("there is no configuration file to read again"))
+            raise ConfigError(_("there is no configuration file to read again"))
         # With YAML, which a node without a file does not need.
         from chimes.config.file import read_file
 
@@ -360,7 +360,7 @@ class SourceFile:
             await check_callables(sources)
         except ConfigError as error:
             raise ConfigError(
-                say("{where}: {problem}", where=self._loaded.file, problem=error.message),
+                _("{where}: {problem}", where=self._loaded.file, problem=error.message),
                 **error.details,
             ) from None
 
@@ -371,7 +371,7 @@ class SourceFile:
                 self._schedules.check(sources, self.known.now, self._clock.now())
             except ConfigError as error:
                 raise ConfigError(
-                    say("{where}: {problem}", where=self._loaded.file, problem=error.message),
+                    _("{where}: {problem}", where=self._loaded.file, problem=error.message),
                     **error.details,
                 ) from None
 
@@ -424,7 +424,7 @@ def told_to_read_again(node_ids: Iterable[str]) -> list[str]:
     """Sends SIGHUP to those nodes that are processes of this machine and of this user; which."""
     told: list[str] = []
     for node_id in node_ids:
-        host, _, rest = node_id.rpartition("-")[0].rpartition("-")
+        host, _unused, rest = node_id.rpartition("-")[0].rpartition("-")
         if host == socket.gethostname() and rest.isdecimal() and _is_ours(int(rest)):
             os.kill(int(rest), signal.SIGHUP)
             told.append(node_id)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from chimes import __version__
 from chimes.config import Settings
 from chimes.errors import ConfigError, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import Egress
 from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient import Channel
@@ -145,7 +145,7 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
 
         if not settings.smtp_from:
             raise ConfigError(
-                say("smtp_from: smtp_url needs an address to send from"), key="smtp_from"
+                _("smtp_from: smtp_url needs an address to send from"), key="smtp_from"
             )
         found.append(
             Email(

@@ -12,7 +12,7 @@ from pathlib import Path
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.egress import Egress, EgressByMode, EgressRules
 from chimes.model.planning import plan
@@ -45,7 +45,7 @@ class JoinedOffers(Mapping[str, RunDefaults]):
         yield from (each for each in self._second if each not in self._first)
 
     def __len__(self) -> int:
-        return sum(1 for _ in self)
+        return sum(1 for _unused in self)
 
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
@@ -90,7 +90,7 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             except ModuleNotFoundError as error:
                 if error.name != "redis":
                     raise
-                message = say("store: redis:// needs its driver: pip install 'chimes[redis]'")
+                message = _("store: redis:// needs its driver: pip install 'chimes[redis]'")
                 raise ConfigError(message, key="store") from None
             return open_redis(
                 location.server, allow_volatile=location.allow_volatile, marker=location.marker
@@ -190,7 +190,7 @@ def _keys_in(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigError(
-            say(
+            _(
                 "auth_keys_file: {path} cannot be read: {why}",
                 path=path,
                 why=error.strerror,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from chimes.engine.events import DutyFailed, DutyRecovered, Event
 from chimes.errors import InvalidInput, StoreError
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
@@ -80,7 +80,7 @@ class Troubles:
         return joined(
             "; ",
             (
-                say("{duty} fails: {error}", duty=duty, error=error)
+                _("{duty} fails: {error}", duty=duty, error=error)
                 for duty, error in sorted(self._failing.items())
             ),
         )

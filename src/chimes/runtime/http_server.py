@@ -14,7 +14,7 @@ import uvicorn
 from chimes import __version__
 from chimes.config import Settings
 from chimes.errors import ChimesError, ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
 from chimes.runtime.node import Node
 from chimes.web.compat.base import DoorRouter
@@ -36,7 +36,7 @@ def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
     """RELIABILITY 8: without a key only this machine may call (S62)."""
     if services.access.open_mode and settings.host not in LOOPBACK:
         raise ConfigError(
-            say(
+            _(
                 "refusing to listen on {host} without a key: anybody who reaches the port "
                 "could run anything. Make one with `chimes key create --role admin NAME` or set "
                 "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
@@ -57,13 +57,13 @@ def listen(settings: Settings) -> socket.socket:
         listener.close()
         told = {"host": settings.host, "port": settings.port, "why": error.strerror}
         raise ChimesError(
-            say(
+            _(
                 "cannot listen on {host}:{port}: {why}; choose another with --port or "
                 "CHIMES_PORT, or stop what listens there",
                 **told,
             )
             if error.errno == errno.EADDRINUSE
-            else say("cannot listen on {host}:{port}: {why}", **told)
+            else _("cannot listen on {host}:{port}: {why}", **told)
         ) from None
     listener.setblocking(False)
     return listener

@@ -17,7 +17,7 @@ from chimes.engine.events import Events, Listener, Reports
 from chimes.engine.metrics import Metrics
 from chimes.engine.poller import Duty, Poller
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.policy import RunDefaults
 from chimes.model.target import SyncTarget
 from chimes.runtime.channels import HttpCallbacks, scheduled, senders_of
@@ -111,9 +111,9 @@ class Node:
     def not_ready(self) -> str:
         """Why no work should be sent here; empty if all is well."""
         if self.engine.draining:
-            return say("draining")
+            return _("draining")
         if not self.engine.trusted:
-            return say("the lease of this node is not alive")
+            return _("the lease of this node is not alive")
         return joined("; ", filter(None, (self.troubles.reason, self.fallback.reason)))
 
     @property
@@ -126,11 +126,11 @@ class Node:
         names = sorted(each for each in ours if "/" not in each and ":" in each)
         shown = [each.removeprefix("task:") for each in names]
         if not shown:
-            return say("none")
+            return _("none")
         listed = ", ".join(shown[:_SHOWN])
         if len(shown) <= _SHOWN:
             return listed
-        return say("{names} and {count} more", names=listed, count=len(shown) - _SHOWN)
+        return _("{names} and {count} more", names=listed, count=len(shown) - _SHOWN)
 
     @property
     def prompts(self) -> str:
@@ -139,7 +139,7 @@ class Node:
         if not agent_offers(settings):
             return ""
         where = settings.agent_url.rpartition("@")[2] or settings.agent_url
-        return say("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
+        return _("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
 
     @property
     def actions(self) -> str:

@@ -19,7 +19,7 @@ from chimes import __version__
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, StoreLocation, store_location
 from chimes.errors import StoreLost, StoreUnavailable, told
-from chimes.i18n import ENGLISH, in_language, joined, say
+from chimes.i18n import ENGLISH, _, in_language, joined
 from chimes.log import configure_logging
 from chimes.model.access import Actor
 from chimes.runtime.apply_config import PairDefaults, SourceFile, SourceSchedules
@@ -217,34 +217,32 @@ class _Process:
 
     def _say_hello(self) -> None:
         lines: list[str] = [
-            say("Chimes {version} is running, pid {pid}", version=__version__, pid=os.getpid())
+            _("Chimes {version} is running, pid {pid}", version=__version__, pid=os.getpid())
         ]
         if self._listener is not None:
             host, port = self._listener.getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             url = f"http://{shown}:{port}"
-            lines.append(say("  Pages  {url}/ui/", url=url))
-            lines.append(say("  API    {url}/api/v1   (docs: {url}/docs)", url=url))
+            lines.append(_("  Pages  {url}/ui/", url=url))
+            lines.append(_("  API    {url}/api/v1   (docs: {url}/docs)", url=url))
         location, settings = self._runtime.location, self._runtime.settings
-        lines.append(say("  Data   {place} ({kind})", place=location.shown, kind=location.kind))
-        lines.append(say("  Zone   {zone}", zone=settings.default_timezone))
-        lines.append(say("  Roles  {roles}", roles=", ".join(settings.roles)))
+        lines.append(_("  Data   {place} ({kind})", place=location.shown, kind=location.kind))
+        lines.append(_("  Zone   {zone}", zone=settings.default_timezone))
+        lines.append(_("  Roles  {roles}", roles=", ".join(settings.roles)))
         if tasks := self._node.tasks:
-            lines.append(say("  Tasks  {names}", names=tasks))
+            lines.append(_("  Tasks  {names}", names=tasks))
         if prompts := self._node.prompts:
-            lines.append(say("  Agent  {where}", where=prompts))
+            lines.append(_("  Agent  {where}", where=prompts))
         if actions := self._node.actions:
-            lines.append(say("  Actions {where}", where=actions))
+            lines.append(_("  Actions {where}", where=actions))
         if found := self._sources.known.now.by_id:
-            lines.append(say("  Sources {names}", names=", ".join(found)))
+            lines.append(_("  Sources {names}", names=", ".join(found)))
         if self._listener is not None:
             open_mode = self._runtime.services.access.open_mode
             lines.append(
-                say("  Access open: anybody on this machine")
-                if open_mode
-                else say("  Access by key")
+                _("  Access open: anybody on this machine") if open_mode else _("  Access by key")
             )
-        lines.append(say("Press Ctrl-C to stop."))
+        lines.append(_("Press Ctrl-C to stop."))
         with contextlib.suppress(OSError):
             greeting = in_language(joined("\n", lines), self._language)
             print(greeting, file=sys.stderr, flush=True)  # noqa: T201 - the banner

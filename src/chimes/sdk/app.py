@@ -16,7 +16,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, load_settings, store_location
 from chimes.config.loader import DEFAULT
 from chimes.errors import AlreadyExists, ChimesError, Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.log import configure_logging
 from chimes.model.access import Owner
 from chimes.model.ids import RunId
@@ -137,7 +137,7 @@ class Verbs(ABC):
     async def _stored(self, name: str) -> Schedule:
         if self._in_memory(name) and await self._syncing().find(name) is None:
             raise Conflict(
-                say(
+                _(
                     "schedule {name!r} is timed in memory: the store cannot show or change it; "
                     "declare it with mode='db'",
                     name=name,
@@ -194,7 +194,7 @@ class Life(Verbs):
     def runtime(self) -> Runtime:
         if self._runtime is None:
             raise ChimesError(
-                say(
+                _(
                     "the application is not open: use it within `async with app:`, "
                     "or after `await app.start()`"
                 )
@@ -266,7 +266,7 @@ class Life(Verbs):
         """A node in this process: writes what is declared, fires what is due, carries out what is
         queued. With `queues` only tasks of those."""
         if self._node is not None:
-            raise ChimesError(say("the application has a node already"))
+            raise ChimesError(_("the application has a node already"))
         for flow in self.flows.values():
             flow.complete()
         await self.open()
@@ -418,7 +418,7 @@ class Chimes(Life):
         """A flow without steps yet; `timeout` is for all of them together."""
         if name in self._flows:
             raise AlreadyExists(
-                say("two flows are named {name!r}; give one of them another name", name=name)
+                _("two flows are named {name!r}; give one of them another name", name=name)
             )
         check_priority(priority)
         self._flows[name] = AppFlow(

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from chimes.errors import InvalidInput, InvalidTrigger
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.triggers import parse_duration, parse_moment
 from chimes.triggers.json_values import nearest
 
@@ -21,7 +21,7 @@ def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> time
     """`"90s"`, `"1h30m"`, a timedelta, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | timedelta | int | float):
         raise InvalidInput(
-            say(
+            _(
                 "{field} must be a duration such as '90s', a timedelta or seconds, not {type}",
                 field=field,
                 type=type(value).__name__,
@@ -33,7 +33,7 @@ def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> time
         given = timedelta(seconds=value) if isinstance(value, int | float) else value
     except (OverflowError, ValueError):
         raise InvalidInput(
-            say("{field} is out of range", field=field), field=field, code="out_of_range"
+            _("{field} is out of range", field=field), field=field, code="out_of_range"
         ) from None
     return parse_duration(given, field=field, allow_zero=allow_zero)
 
@@ -44,7 +44,7 @@ def moment_of(value: Moment, field: str) -> datetime:
         return parse_moment(value, field=field)
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} must be a moment with a zone, such as 2030-02-10T09:00:00Z "
                 "or an aware datetime",
                 field=field,
@@ -60,7 +60,7 @@ def word_of(kind: type[E], value: object, field: str) -> E:
     if isinstance(value, str) and value in known:
         return kind(value)
     raise InvalidInput(
-        say(
+        _(
             "{field} is one of {known}, not {value!r}",
             field=field,
             known=", ".join(known),
@@ -72,7 +72,7 @@ def word_of(kind: type[E], value: object, field: str) -> E:
     )
 
 
-def with_nearest(message: Wording, name: str, known: Iterable[str]) -> Wording:
+def with_nearest(message: Message, name: str, known: Iterable[str]) -> Message:
     """What is said of a name that nobody knows, with the nearest one that somebody does."""
     hint = nearest(name, known)
-    return say("{message}; {hint}", message=message, hint=hint) if hint else message
+    return _("{message}; {hint}", message=message, hint=hint) if hint else message

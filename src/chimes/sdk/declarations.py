@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from chimes.errors import InvalidInput, InvalidTrigger, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.policy import Policy, RunDefaults, with_own
 from chimes.model.schedule import Dependency, Schedule, planned
@@ -99,7 +99,7 @@ class Declarations:
     def add(self, declared: Declared) -> None:
         if declared.name in self._declared:
             raise InvalidInput(
-                say(
+                _(
                     "two schedules are named {name!r}; give one of them another name",
                     name=declared.name,
                 ),
@@ -108,7 +108,7 @@ class Declarations:
             )
         if declared.depends_on is not None and declared.depends_on.name == declared.name:
             raise InvalidInput(
-                say("schedule {name!r} cannot depend on itself", name=declared.name),
+                _("schedule {name!r} cannot depend on itself", name=declared.name),
                 field="depends_on",
             )
         if declared.mode is Mode.MEMORY:
@@ -195,7 +195,7 @@ class Declarations:
         for name in sorted(wanted - self._declared.keys()):
             raise NotFound(
                 with_nearest(
-                    say("there is no schedule {name!r} in this application", name=name),
+                    _("there is no schedule {name!r} in this application", name=name),
                     name,
                     self._declared,
                 )
@@ -302,7 +302,7 @@ class Declarations:
             and self._registry.get(target.name).concurrency is not None
         ):
             raise InvalidInput(
-                say(
+                _(
                     "schedule {name!r}: task {task!r} has a concurrency of its own, "
                     "which all its runs share; leave max_concurrent_runs out",
                     name=declared.name,
@@ -319,7 +319,7 @@ class Declarations:
         if depends_on.name not in self._declared and await syncing.find(depends_on.name) is None:
             raise InvalidInput(
                 with_nearest(
-                    say(
+                    _(
                         "schedule {name!r}: there is no schedule {other!r} to depend on",
                         name=name,
                         other=depends_on.name,
@@ -332,7 +332,7 @@ class Declarations:
             )
         if self.modes(runtime).get(depends_on.name) is Mode.MEMORY:
             raise InvalidInput(
-                say(
+                _(
                     "schedule {name!r} (mode db) depends on {other!r}, which is timed in "
                     "memory: the store knows nothing of it",
                     name=name,
@@ -345,7 +345,7 @@ class Declarations:
 
 def _about(name: str, error: InvalidInput) -> InvalidInput:
     return InvalidInput(
-        say("schedule {name!r}: {problem}", name=name, problem=error.message),
+        _("schedule {name!r}: {problem}", name=name, problem=error.message),
         field=error.field,
         code=error.code,
         hint=error.hint,

@@ -20,7 +20,7 @@ from chimes.errors import (
     NotFound,
     StoreUnavailable,
 )
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner
 from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import ScheduleQuery
@@ -204,7 +204,7 @@ def check_memory(declared: Declared) -> None:
     """What only the store could keep cannot be had without it."""
     if declared.trigger.max_runs is not None:
         raise InvalidInput(
-            say(
+            _(
                 "schedule {name!r}: max_runs is counted in the store; it needs mode='db'",
                 name=declared.name,
             ),
@@ -259,7 +259,7 @@ def read_trigger(
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
         raise InvalidTrigger(
-            say(
+            _(
                 "expected a trigger or text such as '0 9 * * *' or 'every 5m', not {type}",
                 type=type(given).__name__,
             ),
@@ -270,7 +270,7 @@ def read_trigger(
         trigger = trigger_from_dict(trigger.to_dict() | bounds)
     if never_fires(trigger, _LONG_AGO):
         raise InvalidTrigger(
-            say("the trigger never fires: no moment matches it"), field="trigger", code=NEVER_FIRES
+            _("the trigger never fires: no moment matches it"), field="trigger", code=NEVER_FIRES
         )
     return trigger, task
 
@@ -282,10 +282,10 @@ def _from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger,
         read = _from_words(text, timezone, now, error)
     if isinstance(read.trigger, Once):
         raise InvalidTrigger(
-            say("{text!r} is another moment each time that the application starts", text=text),
+            _("{text!r} is another moment each time that the application starts", text=text),
             field="trigger",
             code="relative",
-            hint=say("write a moment such as 2030-02-10T09:00:00+07:00"),
+            hint=_("write a moment such as 2030-02-10T09:00:00+07:00"),
         )
     if read.timezone != _NO_ZONE:
         return read.trigger, read.task
@@ -304,7 +304,7 @@ def _from_words(text: str, timezone: str | None, now: datetime, wrong: InvalidTr
         if wrong.code != "not_a_time" and text.isascii():
             raise wrong from None
         raise InvalidTrigger(
-            say("{text!r} does not say exactly when: {problem}", text=text, problem=error.message),
+            _("{text!r} does not say exactly when: {problem}", text=text, problem=error.message),
             field="trigger",
             code="not_a_time",
             hint="; ".join(error.examples),
@@ -318,7 +318,7 @@ def with_task(target: Target, task: str) -> Target:
         target = replace(target, prompt=task)
     elif task:
         raise InvalidTrigger(
-            say("the words say also what to do ({task!r}), and so does the target", task=task),
+            _("the words say also what to do ({task!r}), and so does the target", task=task),
             field="trigger",
             code="residue",
         )
@@ -346,7 +346,7 @@ def _plain_recipient(given: Mapping[str, object]) -> Recipient:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["delivery", *(str(each) for each in first["loc"])])
         raise InvalidInput(
-            say("{where}: {problem}", where=where, problem=first["msg"]), field=where
+            _("{where}: {problem}", where=where, problem=first["msg"]), field=where
         ) from None
     return found
 
@@ -362,12 +362,12 @@ def read_target(
     target = _target(given, args or {}, input or {}, registry, flows)
     if args is not None and not isinstance(target, TaskTarget):
         raise InvalidInput(
-            say("args are for a task; this target is of kind {kind}", kind=target.kind),
+            _("args are for a task; this target is of kind {kind}", kind=target.kind),
             field="args",
         )
     if input is not None and not isinstance(target, FlowTarget):
         raise InvalidInput(
-            say("input is for a flow; this target is of kind {kind}", kind=target.kind),
+            _("input is for a flow; this target is of kind {kind}", kind=target.kind),
             field="input",
         )
     return target
@@ -395,7 +395,7 @@ def _target(
             return _plain_target(given)
         case _:
             raise InvalidInput(
-                say(
+                _(
                     "a target is a task or a flow of this application, its name, a URL, an "
                     "HttpTarget, an AgentTarget or an ActionTarget, not {type}",
                     type=type(given).__name__,
@@ -421,7 +421,7 @@ def _named_target(
         return _flow_target(name, input, flows)
     if given in registry and given in flows:
         raise InvalidInput(
-            say("{given!r} is a task and a flow; write task:{given} or flow:{given}", given=given),
+            _("{given!r} is a task and a flow; write task:{given} or flow:{given}", given=given),
             field="target",
             code="ambiguous",
         )
@@ -430,7 +430,7 @@ def _named_target(
     if given in registry:
         return _task_target(given, args, registry)
     raise _unknown(
-        say(
+        _(
             "there is no task or flow {name!r} in this application; declare it before its schedule",
             name=given,
         ),
@@ -442,7 +442,7 @@ def _named_target(
 def _task_target(name: str, args: Mapping[str, object], registry: Registry) -> TaskTarget:
     if name not in registry:
         raise _unknown(
-            say(
+            _(
                 "there is no task {name!r} in this application; declare it before its schedule",
                 name=name,
             ),
@@ -457,7 +457,7 @@ def _flow_target(
 ) -> FlowTarget:
     if name not in flows:
         raise _unknown(
-            say(
+            _(
                 "there is no flow {name!r} in this application; declare it before its schedule",
                 name=name,
             ),
@@ -475,7 +475,7 @@ def plain_input(input: Mapping[str, object]) -> dict[str, object]:
         text = json.dumps(input, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            say("input has no form in JSON: {error}", error=str(error)), field="input"
+            _("input has no form in JSON: {error}", error=str(error)), field="input"
         ) from None
     found: dict[str, object] = json.loads(text)
     return found
@@ -495,11 +495,11 @@ def _plain_target(given: Mapping[str, object]) -> Target:
         first = error.errors(include_url=False, include_context=False)[0]
         where = ".".join(["target", *(str(each) for each in first["loc"][1:])])
         raise InvalidInput(
-            say("{where}: {problem}", where=where, problem=first["msg"]), field=where
+            _("{where}: {problem}", where=where, problem=first["msg"]), field=where
         ) from None
 
 
-def _unknown(message: Wording, name: str, known: Iterable[str]) -> InvalidInput:
+def _unknown(message: Message, name: str, known: Iterable[str]) -> InvalidInput:
     return InvalidInput(
         with_nearest(message, name, [each for each in known if "/" not in each]),
         field="target",
@@ -553,7 +553,7 @@ def read_policy(
 def read_dependency(name: str | None, within: Duration | None) -> DependsOn | None:
     if name is None:
         if within is not None:
-            raise InvalidInput(say("depends_within needs depends_on"), field="depends_within")
+            raise InvalidInput(_("depends_within needs depends_on"), field="depends_within")
         return None
     wait = _ONE_HOUR if within is None else duration_of(within, "depends_within", allow_zero=False)
     return DependsOn(name=name, within=wait)
@@ -588,7 +588,7 @@ class Syncing:
             page = await self._services.schedules.find(self._actor, query)
             raise NotFound(
                 with_nearest(
-                    say("there is no schedule {name!r}", name=name),
+                    _("there is no schedule {name!r}", name=name),
                     name,
                     (each.name for each in page.items),
                 )
@@ -597,7 +597,7 @@ class Syncing:
 
     async def id_of(self, name: str) -> ScheduleId:
         """Of the schedule that is there, or that would be created."""
-        for _ in range(_ROUNDS):
+        for _unused in range(_ROUNDS):
             found = await self.find(name)
             if found is not None:
                 return found.id
@@ -609,7 +609,7 @@ class Syncing:
         """By (namespace, name), also if several nodes do it at once (R2, C22). Nothing is written
         where nothing differs."""
         name = complete.declared.name
-        for _ in range(_ROUNDS):
+        for _unused in range(_ROUNDS):
             stored = await self.find(name)
             try:
                 if stored is None:
@@ -672,7 +672,7 @@ class Syncing:
                 free = middle
         last = await self._used(name, taken) if taken else None
         if last is not None and last.deleted_at is None and last.name == name:
-            raise AlreadyExists(say("schedule {name!r} exists", name=name))
+            raise AlreadyExists(_("schedule {name!r} exists", name=name))
         return declared_id(self._namespace, name, free)
 
     async def _used(self, name: str, generation: int) -> Schedule | None:
@@ -688,7 +688,7 @@ def _written(complete: Complete, before: Schedule) -> Schedule:
 
 
 def _too_fast(name: str) -> StoreUnavailable:
-    return StoreUnavailable(say("schedule {name!r} changes too fast; try again", name=name))
+    return StoreUnavailable(_("schedule {name!r} changes too fast; try again", name=name))
 
 
 def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
@@ -701,7 +701,7 @@ def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
             if at in chain:
                 circle = " -> ".join([*chain[chain.index(at) :], at])
                 raise InvalidInput(
-                    say(
+                    _(
                         "these schedules would wait for each other for ever: {circle}",
                         circle=circle,
                     ),

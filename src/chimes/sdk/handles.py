@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn, assert_never
 
 from chimes.engine.events import Event, RunEnded
 from chimes.errors import Conflict, RunCanceled, RunFailed, RunLost, RunNotCarriedOut, RunTimedOut
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -152,9 +152,9 @@ def _raise(run: Run) -> NoReturn:
     name = run.schedule_name or run.target.needs
     told = {"id": run.id, "name": name, "status": run.status.value}
     raise _ERRORS[run.status](
-        say("run {id} of {name} ended as {status}: {why}", **told, why=about)
+        _("run {id} of {name} ended as {status}: {why}", **told, why=about)
         if about
-        else say("run {id} of {name} ended as {status}", **told),
+        else _("run {id} of {name} ended as {status}", **told),
         run_id=run.id,
         status=run.status.value,
         error=run.error,

@@ -29,7 +29,7 @@ from chimes.engine.membership import StoreTime
 from chimes.engine.poller import Rest, Told
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError, StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
@@ -82,7 +82,7 @@ class Fallback:
 
     @property
     def reason(self) -> str:
-        return say("scheduling from memory: the store cannot schedule") if self.active else ""
+        return _("scheduling from memory: the store cannot schedule") if self.active else ""
 
 
 #: How often the store's copy of what is declared is read, so that a fallback knows what was

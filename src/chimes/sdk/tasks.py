@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Generic, ParamSpec, TypedDict, TypeVar
 
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.access import Owner, OwnerType
 from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.target import TaskTarget
@@ -144,7 +144,7 @@ def task_of(
         check_name(chosen)
     except InvalidInput as error:
         raise InvalidInput(
-            say(
+            _(
                 "{name!r} cannot be the name of a task: {why}",
                 name=chosen,
                 why=error.message,
@@ -189,9 +189,9 @@ def read_options(
     connection: object = None,
 ) -> EnqueueOptions:
     if delay is not None and at is not None:
-        raise InvalidInput(say("either delay or at, not both"), field="at", code="both")
+        raise InvalidInput(_("either delay or at, not both"), field="at", code="both")
     if key == "":
-        raise InvalidInput(say("a key is not empty; leave it out instead"), field="key")
+        raise InvalidInput(_("a key is not empty; leave it out instead"), field="key")
     return EnqueueOptions(
         delay=None if delay is None else duration_of(delay, "delay"),
         at=None if at is None else moment_of(at, "at"),
@@ -218,7 +218,7 @@ def named_arguments(
                 given=len(args),
             )
             if names
-            else say(
+            else _(
                 "task {task!r} takes no arguments, not {given}", task=task.name, given=len(args)
             ),
             code="too_many",
@@ -227,7 +227,7 @@ def named_arguments(
     for name in kwargs:
         if name in found:
             raise InvalidInput(
-                say("task {task!r}: argument {name!r} is given twice", task=task.name, name=name),
+                _("task {task!r}: argument {name!r} is given twice", task=task.name, name=name),
                 field=name,
                 code="twice",
             )
@@ -241,7 +241,7 @@ def owner_of(given: Owner | str) -> Owner:
     kind, separator, name = given.partition(":")
     if not separator or not name or kind not in set(OwnerType):
         raise InvalidInput(
-            say(
+            _(
                 "an owner is written user:NAME, chat:NAME or system:NAME, not {given!r}",
                 given=given,
             ),

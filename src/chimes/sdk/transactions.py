@@ -19,7 +19,7 @@ from sqlalchemy.util import await_only, greenlet_spawn
 
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.run import Attempt, AttemptEnd, Run, RunStatus, Verdict
@@ -148,7 +148,7 @@ async def enqueue(runtime: Runtime, order: Order, options: EnqueueOptions) -> Ru
     return (await store.add_runs([run]))[0].id
 
 
-FORMS = say(
+FORMS = _(
     "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
 )
 #: How the dialects of SQLAlchemy are called here.
@@ -174,7 +174,7 @@ def joined(
     `own_driver`: the work has statements that only the store's own driver takes."""
     store = runtime.services.store
     if not isinstance(store, SqlStore):
-        raise _refused(say("the store ({kind}) is no SQL database", kind=runtime.location.kind))
+        raise _refused(_("the store ({kind}) is no SQL database", kind=runtime.location.kind))
     # A server has a clock of its own (C21).
     clock = runtime.clock if runtime.location.kind == "sqlite" else None
     on = _On(store.dialect, clock, work, own_driver=own_driver)
@@ -200,9 +200,9 @@ async def _in_session(session: AsyncSession | async_scoped_session[AsyncSession]
 async def _in_asyncpg(runtime: Runtime, given: object, on: _On[T]) -> T:
 
     if not is_asyncpg(given):
-        raise _refused(say("it is {type}, not {forms}", type=type(given).__name__, forms=FORMS))
+        raise _refused(_("it is {type}, not {forms}", type=type(given).__name__, forms=FORMS))
     if runtime.location.kind != "postgresql":
-        raise _refused(say("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind))
+        raise _refused(_("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind))
     _check_open(in_transaction(given))
     return await with_raw(given, on.work_on)
 
@@ -221,7 +221,7 @@ class _On(Generic[T]):
         name = _SAME.get(theirs.name, theirs.name)
         if name != self._dialect.name:
             raise _refused(
-                say(
+                _(
                     "it is on {name}, and the store on {other}",
                     name=name,
                     other=self._dialect.name,
@@ -229,11 +229,11 @@ class _On(Generic[T]):
             )
         if self._own_driver and name == "postgresql" and theirs.driver != "asyncpg":
             raise _refused(
-                say("its driver is {driver}; here only asyncpg will do", driver=theirs.driver)
+                _("its driver is {driver}; here only asyncpg will do", driver=theirs.driver)
             )
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
             raise _refused(
-                say("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
+                _("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
             )
         try:
             return self.work_on(connection)
@@ -257,19 +257,19 @@ class _Done(Generic[T]):
 
 def _check_open(in_transaction: bool) -> None:
     if not in_transaction:
-        raise _refused(say("no transaction is open on it"))
+        raise _refused(_("no transaction is open on it"))
 
 
 def _unknown_table(error: DBAPIError) -> Exception:
     """The commonest mistake, in words."""
     text = str(error.orig).lower()
     if "runs" in text and ("exist" in text or "no such table" in text):
-        return _refused(say("it does not reach the store: {error}", error=str(error.orig)))
+        return _refused(_("it does not reach the store: {error}", error=str(error.orig)))
     return error
 
 
 def _refused(why: str) -> InvalidInput:
-    return InvalidInput(say("connection: {why}", why=why), field="connection", code="cannot_join")
+    return InvalidInput(_("connection: {why}", why=why), field="connection", code="cannot_join")
 
 
 # @@ Tasks that end their run in a transaction of their own (`context.complete_in`).
@@ -287,7 +287,7 @@ class TaskCompletion:
     def complete(self, connection: object, result: object) -> Awaitable[None]:
 
         if self.verdict is not None:
-            raise Conflict(say("this attempt has completed its run already"), code="completed")
+            raise Conflict(_("this attempt has completed its run already"), code="completed")
         plain = _plain(result)
         if self._call.completing is not None:
             self._call.completing()
@@ -341,6 +341,6 @@ def _plain(result: object) -> object:
         plain: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            say("the result has no form in JSON: {error}", error=str(error)), field="result"
+            _("the result has no form in JSON: {error}", error=str(error)), field="result"
         ) from None
     return plain

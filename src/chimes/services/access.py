@@ -22,7 +22,7 @@ from chimes.errors import (
     RateLimited,
     StoreError,
 )
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import (
     SCOPES_OF,
     SYSTEM_OWNER,
@@ -172,8 +172,8 @@ class AccessService:
         narrowed = _checked_scopes(role, scopes)
         now = await self._store.now()
         if expires_at is not None and expires_at <= now:
-            raise InvalidInput(say("lies in the past"), field="expires_at", code="in_the_past")
-        key_id = KeyId("".join(secrets.choice(_ID_ALPHABET) for _ in range(_ID_LENGTH)))
+            raise InvalidInput(_("lies in the past"), field="expires_at", code="in_the_past")
+        key_id = KeyId("".join(secrets.choice(_ID_ALPHABET) for _unused in range(_ID_LENGTH)))
         secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
         key = ApiKey(
             id=key_id,
@@ -224,13 +224,13 @@ def _checked_scopes(role: Role, scopes: Collection[Scope]) -> tuple[Scope, ...]:
     beyond = [each for each in Scope if each in scopes and each not in SCOPES_OF[role]]
     if beyond:
         raise InvalidInput(
-            say("a {role} may not {scopes}", role=role.value, scopes=", ".join(beyond)),
+            _("a {role} may not {scopes}", role=role.value, scopes=", ".join(beyond)),
             field="scopes",
             code="wider_than_role",
         )
     if Scope.AGENT_SCHEDULES in scopes and Scope.AGENT not in scopes:
         raise InvalidInput(
-            say("agent_schedules goes with agent"), field="scopes", code="incomplete_scopes"
+            _("agent_schedules goes with agent"), field="scopes", code="incomplete_scopes"
         )
     return tuple(each for each in Scope if each in scopes)
 
@@ -320,7 +320,7 @@ class RunQuotas:
             return
         if limits.running and await self._running(owner, limits.running) >= limits.running:
             raise QuotaExceeded(
-                say(
+                _(
                     "{owner} already has {limit} runs under way, as many as are allowed",
                     owner=owner,
                     limit=limits.running,
@@ -334,7 +334,7 @@ class RunQuotas:
             )
             if not taken.granted:
                 raise QuotaExceeded(
-                    say(
+                    _(
                         "{owner} may ask for {limit} runs a day",
                         owner=owner,
                         limit=limits.in_a_day,

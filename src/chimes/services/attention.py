@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -86,11 +86,11 @@ class KnownFailures:
         """`run` is one that the actor sees. Conflict: there is no failure of a schedule to mark."""
         schedule = await self._schedule_of(actor, run)
         if run.status not in BAD:
-            raise Conflict(say("this run has not failed"), code="not_failed")
+            raise Conflict(_("this run has not failed"), code="not_failed")
         note = checked_text(note.strip(), "reason")
         if len(note) > LONGEST_NOTE:
             raise InvalidInput(
-                say("at most {most} characters", most=LONGEST_NOTE), field="reason", code="too_long"
+                _("at most {most} characters", most=LONGEST_NOTE), field="reason", code="too_long"
             )
         now = await self._store.now()
         known = Known(
@@ -121,10 +121,10 @@ class KnownFailures:
 
     async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
         if run.schedule_id is None:
-            raise Conflict(say("this run has no schedule"), code="no_schedule")
+            raise Conflict(_("this run has no schedule"), code="no_schedule")
         schedule = await self._store.get_schedule(run.schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
-            raise NotFound(say("schedule {id} not found", id=run.schedule_id))
+            raise NotFound(_("schedule {id} not found", id=run.schedule_id))
         if not actor.may_operate(schedule.owner):
             raise NotAllowed()
         return schedule
@@ -265,7 +265,7 @@ class SnoozeService:
     ) -> None:
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
-            raise NotFound(say("schedule {id} not found", id=schedule_id))
+            raise NotFound(_("schedule {id} not found", id=schedule_id))
         # What somebody looks at is its own affair, unless a key is narrowed down to less.
         if actor.scopes and not actor.may_operate(schedule.owner):
             raise NotAllowed()

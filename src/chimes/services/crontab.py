@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from chimes.errors import ChimesError, InvalidInput
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.triggers import Cron
 from chimes.triggers.zones import parse_zone
 
@@ -51,7 +51,7 @@ def call_in(command: str) -> Call | None:
     try:
         words = shlex.split(command)
     except ValueError:
-        raise InvalidInput(say("a quotation mark is not closed")) from None
+        raise InvalidInput(_("a quotation mark is not closed")) from None
     program = words[0].rpartition("/")[2] if words else ""
     if program == "curl":
         return _called(_read_shell_calls(words[1:], _CURL_FLAGS, _CURL_VALUES, program))
@@ -72,7 +72,7 @@ def _read_shell_calls(
         elif word.startswith(_OUTPUT):
             continue
         elif word in _STOPS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";"):
-            raise InvalidInput(say("{word!r} is for a shell", word=word))
+            raise InvalidInput(_("{word!r} is for a shell", word=word))
         elif not word.startswith("-") or word == "-":
             _address(found, word)
         elif word.startswith("--"):
@@ -80,7 +80,7 @@ def _read_shell_calls(
         else:
             _short_shell_calls(found, word, rest, flags, values, program)
     if not found.url:
-        raise InvalidInput(say("{program} is told no address", program=program))
+        raise InvalidInput(_("{program} is told no address", program=program))
     return found
 
 
@@ -95,7 +95,7 @@ def _long(
     name, equals, value = word.partition("=")
     if name in values:
         if not equals and not rest:
-            raise InvalidInput(say("{option} needs a value", option=name))
+            raise InvalidInput(_("{option} needs a value", option=name))
         values[name](found, value if equals else rest.pop(0))
     elif name in _ACTS:
         _ACTS[name](found, "")
@@ -117,7 +117,7 @@ def _short_shell_calls(
         if name in values:
             value = word[place + 1 :]
             if not value and not rest:
-                raise InvalidInput(say("{option} needs a value", option=name))
+                raise InvalidInput(_("{option} needs a value", option=name))
             values[name](found, value or rest.pop(0))
             return
         if name in _ACTS:
@@ -128,7 +128,7 @@ def _short_shell_calls(
 
 def _unknown(name: str, program: str) -> InvalidInput:
     return InvalidInput(
-        say("{option} of {program} has no counterpart here", option=name, program=program)
+        _("{option} of {program} has no counterpart here", option=name, program=program)
     )
 
 
@@ -150,7 +150,7 @@ def _called(found: _Found) -> Call:
 # --- what the options mean ------------------------------------------------------------------------
 def _address(found: _Found, value: str) -> None:
     if found.url:
-        raise InvalidInput(say("one line can call one address; {url!r} is another", url=value))
+        raise InvalidInput(_("one line can call one address; {url!r} is another", url=value))
     found.url = value
 
 
@@ -161,13 +161,13 @@ def _method(found: _Found, value: str) -> None:
 def _header(found: _Found, value: str) -> None:
     name, colon, content = value.partition(":")
     if not colon or not name.strip():
-        raise InvalidInput(say("a header is written as Name: value, not {text!r}", text=value))
+        raise InvalidInput(_("a header is written as Name: value, not {text!r}", text=value))
     found.headers[name.strip()] = content.strip()
 
 
 def _data(found: _Found, value: str) -> None:
     if value.startswith("@"):
-        raise InvalidInput(say("the file {file} cannot be read from here", file=value[1:]))
+        raise InvalidInput(_("the file {file} cannot be read from here", file=value[1:]))
     found.body.append(value)
 
 
@@ -200,7 +200,7 @@ def _timeout(found: _Found, value: str) -> None:
 
 def _retries(found: _Found, value: str) -> None:
     if not value.isdigit():
-        raise InvalidInput(say("{value!r} is no number of attempts", value=value))
+        raise InvalidInput(_("{value!r} is no number of attempts", value=value))
     found.policy["max_retries"] = int(value)
 
 
@@ -298,7 +298,7 @@ class CrontabLine:
     definition: Json | None = None
     error: str = ""
     #: What was left out on the way.
-    note: Wording | None = None
+    note: Message | None = None
 
 
 def is_crontab(text: str) -> bool:
@@ -318,7 +318,7 @@ def crontab_lines(
     lines = text.splitlines()
     if len(lines) > MOST_LINES:
         raise InvalidInput(
-            say("a crontab has at most {most} lines here", most=MOST_LINES), field="text"
+            _("a crontab has at most {most} lines here", most=MOST_LINES), field="text"
         )
     return tuple(_read(lines, parse_zone(zone, field="zone").name, task, users))
 
@@ -341,7 +341,7 @@ def _read(lines: list[str], zone: str, task: str, users: bool) -> Iterator[Cront
                 except InvalidInput as error:
                     yield CrontabLine(number=number, text=text, error=error.message)
             else:
-                note = say("{name} is for shells and has no meaning here", name=name)
+                note = _("{name} is for shells and has no meaning here", name=name)
                 yield CrontabLine(number=number, text=text, note=note)
             continue
         try:
@@ -355,12 +355,12 @@ def _read(lines: list[str], zone: str, task: str, users: bool) -> Iterator[Cront
 def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Json:
     expression, rest = _split(text)
     if expression == "@reboot":
-        raise InvalidInput(say("@reboot has no time; a schedule needs one"))
+        raise InvalidInput(_("@reboot has no time; a schedule needs one"))
     trigger = Cron(expression, timezone=zone)
     if users:
         rest = rest.partition(" ")[2].strip()
     if not rest:
-        raise InvalidInput(say("there is no command after the time"))
+        raise InvalidInput(_("there is no command after the time"))
     command = _without_percent(rest)
     called = call_in(command)
     if called is not None:
@@ -369,7 +369,7 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
         target, policy = {"kind": "task", "name": task, "args": {"command": command}}, {}
     else:
         raise InvalidInput(
-            say(
+            _(
                 "{command!r} is a command for a shell; call an address with curl, or name a task"
                 " that gets such commands",
                 command=_short(command),
@@ -389,7 +389,7 @@ def _split(text: str) -> tuple[str, str]:
     wanted = 2 if text.startswith("@") else 6
     if len(parts) < wanted:
         raise InvalidInput(
-            say("a line is five fields and a command, such as: 0 9 * * 1-5 curl https://…")
+            _("a line is five fields and a command, such as: 0 9 * * 1-5 curl https://…")
         )
     return " ".join(parts[:-1]), parts[-1]
 
@@ -398,7 +398,7 @@ def _without_percent(command: str) -> str:
     """Cron takes what follows a % as input of the command; `\\%` is a sign like others."""
     if re.search(r"(?<!\\)%", command):
         raise InvalidInput(
-            say(r"a % begins the input of a command, which a call does not have; write \%")
+            _(r"a % begins the input of a command, which a call does not have; write \%")
         )
     return command.replace("\\%", "%")
 

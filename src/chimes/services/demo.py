@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from chimes.errors import NotAllowed, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
@@ -39,9 +39,9 @@ FAILURE = "RuntimeError"
 LONGEST = 30.0
 #: On record as all texts are, in English, and told again in the reader's language.
 PAUSED_BECAUSE = str(
-    say("An example. It is paused, because it would need something that is not here.")
+    _("An example. It is paused, because it would need something that is not here.")
 )
-NOT_LIVE = str(say("An example. It runs on a node that was started with --demo."))
+NOT_LIVE = str(_("An example. It runs on a node that was started with --demo."))
 MADE_UP = "made up for the demo"
 NODE = NodeId("demo-node")
 #: So far back everything has its log: more would be slow to load.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chimes.errors import Conflict, NotAllowed
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
@@ -133,5 +133,5 @@ class KnownSources:
         if not actor.administers:
             raise NotAllowed()
         if self._reload is None or not self.file:
-            raise Conflict(say("this node has no configuration file to read again"), code="no_file")
+            raise Conflict(_("this node has no configuration file to read again"), code="no_file")
         return await self._reload(dry_run)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal, NoReturn
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, RateLimited
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.change import replace as replace_trials
 from chimes.model.ids import DeliveryId, InboxId, RunId
@@ -55,23 +55,23 @@ class TrialOutcome:
         return self.delivery.state
 
     @property
-    def words(self) -> Wording:
+    def words(self) -> Message:
         channel = CHANNELS[self.delivery.recipient.channel]
         if self.state is DeliveryState.DELIVERED:
-            return say("The test by {channel} has arrived.", channel=channel)
+            return _("The test by {channel} has arrived.", channel=channel)
         if self.state is DeliveryState.DEAD:
-            return say(
+            return _(
                 "The test by {channel} did not arrive: {error}",
                 channel=channel,
                 error=self.delivery.error,
             )
         if self.delivery.error:
-            return say(
+            return _(
                 "The test by {channel} has not arrived yet, and is tried again: {error}",
                 channel=channel,
                 error=self.delivery.error,
             )
-        return say("The test by {channel} is on its way.", channel=channel)
+        return _("The test by {channel} is on its way.", channel=channel)
 
     @property
     def kind(self) -> Literal["done", "warning", "error"]:
@@ -98,7 +98,7 @@ class Trials:
             if not actor.may_operate(owner):
                 raise NotAllowed()
             if recipient not in schedule.policy.delivery:
-                raise NotFound(say("the schedule has no such recipient"))
+                raise NotFound(_("the schedule has no such recipient"))
         await self._not_too_many(actor)
         now = await self._store.now()
         test = trial_delivery(recipient, owner, uuid.uuid4().hex, now)
@@ -137,7 +137,7 @@ class Trials:
         )
         if not taken.granted:
             raise RateLimited(
-                say("so many tests at once are enough; try again in a minute"),
+                _("so many tests at once are enough; try again in a minute"),
                 retry_after=taken.wait,
             )
 
@@ -180,12 +180,12 @@ class MessageService:
         if not actor.may_operate(delivery.owner):
             raise NotAllowed()
         if delivery.state is DeliveryState.DELIVERED:
-            raise Conflict(say("it was delivered already"), code="delivered")
+            raise Conflict(_("it was delivered already"), code="delivered")
         now = await self._store.now()
         if delivery.may_be_under_way(now):
             minutes = LONGEST_HOLD.seconds // 60
             raise Conflict(
-                say(
+                _(
                     "it is being sent, or will be by itself within {minutes} minutes",
                     minutes=minutes,
                 ),
@@ -243,9 +243,7 @@ class MessageService:
                 raise NotAllowed()
             until = change.snoozed_until
             if isinstance(until, datetime) and until <= now:
-                raise InvalidInput(
-                    say("lies in the past"), field="snoozed_until", code="in_the_past"
-                )
+                raise InvalidInput(_("lies in the past"), field="snoozed_until", code="in_the_past")
             return inbox_changed(item, change, now)
 
         try:
@@ -312,8 +310,8 @@ def _only_looked_at(item: InboxItem, now: datetime) -> NoReturn:
 
 
 def _no_delivery(delivery_id: DeliveryId) -> NotFound:
-    return NotFound(say("delivery {id} not found", id=delivery_id))
+    return NotFound(_("delivery {id} not found", id=delivery_id))
 
 
 def _no_item(item_id: InboxId) -> NotFound:
-    return NotFound(say("message {id} not found", id=item_id))
+    return NotFound(_("message {id} not found", id=item_id))

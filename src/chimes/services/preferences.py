@@ -13,7 +13,7 @@ from datetime import timedelta
 from enum import StrEnum
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.language.languages import LANGUAGES, known
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
@@ -115,7 +115,7 @@ def _checked(name: str, value: str | None) -> str | None:
             return _language(value)
     if value not in LOOKS[name]:
         raise InvalidInput(
-            say("one of {known}", known=", ".join(LOOKS[name])), field=name, code="unknown_choice"
+            _("one of {known}", known=", ".join(LOOKS[name])), field=name, code="unknown_choice"
         )
     return value
 
@@ -128,7 +128,7 @@ def _language(tag: str) -> str:
     found = known(tag)
     if found is None:
         raise InvalidInput(
-            say("a language is one of {languages}", languages=", ".join(LANGUAGES)),
+            _("a language is one of {languages}", languages=", ".join(LANGUAGES)),
             field="language",
             code="unknown_language",
         )
@@ -190,7 +190,7 @@ class DocumentStore:
             return
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         if len(text) > LONGEST_STATE:
-            raise StoreUnavailable(say("{name} has grown too large", name=self._name))
+            raise StoreUnavailable(_("{name} has grown too large", name=self._name))
         await self._store.set_state(self._name, text, audit)
 
     @asynccontextmanager
@@ -198,13 +198,13 @@ class DocumentStore:
         """The document as it is, while nobody else changes it. StoreUnavailable if somebody does
         for too long."""
         mine = secrets.token_hex(8)
-        for _ in range(_TRIES):
+        for _unused in range(_TRIES):
             holder = await self._store.remember_request(_SCOPE, self._name, mine, keep=_HOLD)
             if holder is None:
                 break
             await asyncio.sleep(_PAUSE)
         else:
-            raise StoreUnavailable(say("somebody else is changing {name}", name=self._name))
+            raise StoreUnavailable(_("somebody else is changing {name}", name=self._name))
         try:
             yield await self.read()
         finally:
@@ -257,7 +257,7 @@ class SavedFilters:
             others = [each for each in kept if not _same(each, list_, name)]
             if len(others) >= MOST:
                 raise Conflict(
-                    say("there are {most} saved filters already; remove one first", most=MOST),
+                    _("there are {most} saved filters already; remove one first", most=MOST),
                     code="too_many",
                 )
             return [*others, saved]
@@ -274,7 +274,7 @@ class SavedFilters:
             before = _found(kept, list_, name)
             others = [each for each in kept if each != before]
             if any(_same(each, list_, new) for each in others):
-                raise Conflict(say("there is a filter {name!r} already", name=new), code="taken")
+                raise Conflict(_("there is a filter {name!r} already", name=new), code="taken")
             renamed.append(replace(before, name=new))
             return [*others, *renamed]
 
@@ -324,7 +324,7 @@ def _found(kept: Iterable[SavedFilter], list_: ListName, name: str) -> SavedFilt
     for each in kept:
         if _same(each, list_, name):
             return each
-    raise NotFound(say("there is no filter {name!r}", name=name))
+    raise NotFound(_("there is no filter {name!r}", name=name))
 
 
 def _same(saved: SavedFilter, list_: ListName, name: str) -> bool:
@@ -334,10 +334,10 @@ def _same(saved: SavedFilter, list_: ListName, name: str) -> bool:
 def _name(text: str, field: str = "name") -> str:
     name = " ".join(text.split())
     if not name:
-        raise InvalidInput(say("a filter needs a name"), field=field, code="missing")
+        raise InvalidInput(_("a filter needs a name"), field=field, code="missing")
     if len(name) > LONGEST_NAME or not name.isprintable():
         raise InvalidInput(
-            say("a name has at most {most} characters, all of them visible", most=LONGEST_NAME),
+            _("a name has at most {most} characters, all of them visible", most=LONGEST_NAME),
             field=field,
             code="bad_name",
         )
@@ -348,11 +348,11 @@ def _text(text: str) -> str:
     found = text.strip()
     if not found:
         raise InvalidInput(
-            say("there is nothing to save: filter the list first"), field="q", code="missing"
+            _("there is nothing to save: filter the list first"), field="q", code="missing"
         )
     if len(found) > LONGEST_TEXT or "\0" in found:
         raise InvalidInput(
-            say("a filter has at most {most} characters", most=LONGEST_TEXT),
+            _("a filter has at most {most} characters", most=LONGEST_TEXT),
             field="q",
             code="too_long",
         )

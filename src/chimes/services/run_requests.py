@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
@@ -58,7 +58,7 @@ def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run
     due = max(order.at or now, now)
     if due - now > LONGEST_WAIT:
         raise InvalidInput(
-            say("at lies more than {days} days ahead", days=LONGEST_WAIT.days),
+            _("at lies more than {days} days ahead", days=LONGEST_WAIT.days),
             field="at",
             code="out_of_range",
         )

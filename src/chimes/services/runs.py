@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import Page, RunQuery
@@ -34,7 +34,7 @@ class RunService:
     async def get(self, actor: Actor, run_id: RunId) -> Run:
         run = await self._store.get_run(run_id)
         if run is None or not actor.may_see(run.owner):
-            raise NotFound(say("run {id} not found", id=run_id))
+            raise NotFound(_("run {id} not found", id=run_id))
         return run
 
     async def find(self, actor: Actor, query: RunQuery) -> Page[Run]:
@@ -53,13 +53,13 @@ class RunService:
         run = await self._operable(actor, run_id)
         if run.status.terminal:
             raise Conflict(
-                say("the run has ended already: {status}", status=run.status), code="ended"
+                _("the run has ended already: {status}", status=run.status), code="ended"
             )
         now = await self._store.now()
         note = entry(actor, "cancel", "run", run.id, at=now, owner=run.owner)
         canceled = await self._store.cancel_run(run.id, Reason.CANCELED_BY_HAND, note)
         if canceled is None:
-            raise NotFound(say("run {id} not found", id=run_id))
+            raise NotFound(_("run {id} not found", id=run_id))
         return canceled
 
     async def retry(
@@ -71,7 +71,7 @@ class RunService:
         run = await self._operable(actor, run_id)
         if not run.status.terminal:
             raise Conflict(
-                say("the run has not ended yet: {status}", status=run.status), code="not_ended"
+                _("the run has not ended yet: {status}", status=run.status), code="not_ended"
             )
         refuse_agents(actor, run.target)
         await self._quotas.check(actor, run.owner)
@@ -130,14 +130,14 @@ async def reply(
         raise NotAllowed()
     if not may_reply(actor, run):
         raise Conflict(
-            say("this run is not one of an agent that has answered"), code="nothing_to_reply_to"
+            _("this run is not one of an agent that has answered"), code="nothing_to_reply_to"
         )
     text = text.strip()
     if not text:
-        raise InvalidInput(say("write what the agent is to be told"), field="text", code="missing")
+        raise InvalidInput(_("write what the agent is to be told"), field="text", code="missing")
     if len(text) > LONGEST_REPLY:
         raise InvalidInput(
-            say("at most {most} characters", most=LONGEST_REPLY), field="text", code="too_long"
+            _("at most {most} characters", most=LONGEST_REPLY), field="text", code="too_long"
         )
     return await schedules.start(actor, replied(run, text, language), run_id=run_id)
 
@@ -147,11 +147,11 @@ def replied(run: Run, text: str, language: str) -> Order:
     assert isinstance(run.target, AgentTarget)
     answer = output_of(run)[0].strip() or run.error
     parts = [
-        in_language(say("Earlier I asked you:"), language),
+        in_language(_("Earlier I asked you:"), language),
         _end_of(run.target.prompt),
-        in_language(say("You answered:"), language),
+        in_language(_("You answered:"), language),
         _end_of(answer),
-        in_language(say("Now I reply:"), language),
+        in_language(_("Now I reply:"), language),
         text,
     ]
     return Order(

@@ -19,7 +19,7 @@ from chimes.errors import (
     StoreError,
     StoreUnavailable,
 )
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.change import replace as replace_putting_off
@@ -183,7 +183,7 @@ class ScheduleChanges:
     async def get(self, actor: Actor, schedule_id: ScheduleId) -> Schedule:
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
-            raise NotFound(say("schedule {id} not found", id=schedule_id))
+            raise NotFound(_("schedule {id} not found", id=schedule_id))
         return schedule
 
     async def _change(
@@ -229,7 +229,7 @@ class ScheduleChanges:
         actor: Actor,
         schedule_ids: Sequence[ScheduleId],
         *,
-        check: Callable[[Schedule], None] = lambda _: None,
+        check: Callable[[Schedule], None] = lambda _unused: None,
     ) -> tuple[Schedule, ...]:
         """All of them or none (C16, R0.29). `check` raises for one that is not meant; it is asked
         in the order given, and again once they are held."""
@@ -293,12 +293,12 @@ class ScheduleChanges:
         self, schedule_ids: Sequence[ScheduleId], attempt: Callable[[], Awaitable[Changed]]
     ) -> Changed:
         """A change that would leave a due slot behind comes after the firing of that slot."""
-        for _ in range(_FIRE_ROUNDS):
+        for _unused in range(_FIRE_ROUNDS):
             try:
                 return await attempt()
             except SlotIsDue:
                 await self._fire(schedule_ids)
-        raise StoreUnavailable(say("the schedule is busy; try again"))
+        raise StoreUnavailable(_("the schedule is busy; try again"))
 
     def _held(self, before: Schedule, after: Schedule) -> bool:
         """Whether what is due is held back, so that a change must not have it run."""
@@ -348,9 +348,9 @@ class ScheduleChanges:
     def _target_allowed(self, actor: Actor, target: Target, before: Target | None) -> None:
         refuse_agents(actor, target)
         if _foreign_account(actor, target, before):
-            raise NotAllowed(say("only an admin may act for another account"))
+            raise NotAllowed(_("only an admin may act for another account"))
         if _unchecked_tls(target) and not _unchecked_tls(before) and actor.role is not Role.ADMIN:
-            raise NotAllowed(say("only an admin may switch certificate checks off"))
+            raise NotAllowed(_("only an admin may switch certificate checks off"))
         self._check_target(target)
 
     async def defaults_of(self, target: Target) -> RunDefaults | None:
@@ -396,7 +396,7 @@ class ScheduleChanges:
         found = (await self._store.list_schedules(query)).items
         if any(each.id != schedule.id for each in found):
             raise AlreadyExists(
-                say(
+                _(
                     "there is a schedule {name!r} in the namespace {namespace!r}",
                     name=schedule.name,
                     namespace=schedule.namespace,
@@ -411,7 +411,7 @@ class ScheduleChanges:
             other: Schedule | None = await self.get(actor, schedule.depends_on.schedule_id)
         except NotFound:
             raise InvalidInput(
-                say("schedule {id} not found", id=schedule.depends_on.schedule_id),
+                _("schedule {id} not found", id=schedule.depends_on.schedule_id),
                 field="depends_on.schedule_id",
                 code="not_found",
             ) from None
@@ -421,7 +421,7 @@ class ScheduleChanges:
             other = await self._store.get_schedule(other.depends_on.schedule_id)
         if other is not None and other.id == schedule.id:
             raise InvalidInput(
-                say("these schedules would wait for each other for ever"),
+                _("these schedules would wait for each other for ever"),
                 field="depends_on.schedule_id",
                 code="cycle",
             )
@@ -430,7 +430,7 @@ class ScheduleChanges:
 def refuse_agents(actor: Actor, target: Target) -> None:
     """An agent may not have an agent run: what multiplies itself has no end (F67, S75)."""
     if actor.is_agent and isinstance(target, AgentTarget):
-        raise NotAllowed(say("an agent may not have prompts run"))
+        raise NotAllowed(_("an agent may not have prompts run"))
 
 
 def _foreign_account(actor: Actor, target: Target, before: Target | None) -> bool:
@@ -545,7 +545,7 @@ class RunsByHand(ScheduleChanges):
             raise NotAllowed()
         if not same_but_payload(target, schedule.target):
             raise InvalidInput(
-                say("a run can have other parameters than its schedule, but not another target"),
+                _("a run can have other parameters than its schedule, but not another target"),
                 field="target",
                 code="other_target",
             )
@@ -569,7 +569,7 @@ class RunsByHand(ScheduleChanges):
         refuse_agents(actor, schedule.target)
         if isinstance(schedule.target, SyncTarget):
             raise InvalidInput(
-                say("a sync task is not bound to a slot, so there is nothing to fill; run it now"),
+                _("a sync task is not bound to a slot, so there is nothing to fill; run it now"),
                 code="not_slot_bound",
             )
         now = await self._store.now()
@@ -638,7 +638,7 @@ def pausing(
 
     def apply(before: Schedule, now: datetime) -> Schedule:
         if until is not None and until <= now:
-            raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
+            raise InvalidInput(_("until lies in the past"), field="until", code="in_the_past")
         if not before.enabled and (before.pause_note, before.pause_until) == (note, until):
             return _noted(before, now, actor.name, also)
         return also(paused(before, now, actor.name, note=note, until=until))
@@ -984,7 +984,7 @@ class ScheduleService(ScheduleActs):
         seen = await self._store.get_schedule(schedule_id)
         now = await self._store.now()
         if seen is None or not _restorable(actor, seen, now):
-            raise NotFound(say("schedule {id} not found", id=schedule_id))
+            raise NotFound(_("schedule {id} not found", id=schedule_id))
         if not actor.may_write(seen.owner):
             raise NotAllowed()
         await self._look()
@@ -996,7 +996,7 @@ class ScheduleService(ScheduleActs):
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             if before.deleted_at is None:
-                raise Conflict(say("the schedule is there already"), code="not_deleted")
+                raise Conflict(_("the schedule is there already"), code="not_deleted")
             return brought_back(before, now, actor.name, enabled=was_on)
 
         edit = self._edit(actor, seen, "restore", apply, now)
@@ -1058,7 +1058,7 @@ class ScheduleService(ScheduleActs):
             beyond = following is not None and to >= following
             if beyond and isinstance(before.target, SyncTarget):
                 raise Conflict(
-                    say("a sync task cannot be moved beyond the slot after it"), code="slot_taken"
+                    _("a sync task cannot be moved beyond the slot after it"), code="slot_taken"
                 )
             return beyond
 
@@ -1081,9 +1081,9 @@ class ScheduleService(ScheduleActs):
 
         def apply(before: Schedule, now: datetime) -> Schedule:
             if not before.enabled:
-                raise Conflict(say("the schedule is paused; resume it first"), code="paused")
+                raise Conflict(_("the schedule is paused; resume it first"), code="paused")
             if not runs_left(before):
-                raise Conflict(say("the schedule has had all its runs (max_runs)"), code="used_up")
+                raise Conflict(_("the schedule has had all its runs (max_runs)"), code="used_up")
             return rescheduled(before, to, now, actor.name)
 
         return await self._change(actor, schedule_id, "reschedule", apply)

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from chimes.errors import Conflict, InvalidInput, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
@@ -62,7 +62,7 @@ AS_THE_SCHEDULE = Pace()
 def check_pace(pace: Pace) -> None:
     if pace.overlap not in BACKFILL_OVERLAPS:
         raise InvalidInput(
-            say(
+            _(
                 "a backfill waits for other runs of the schedule (queue) or runs beside them "
                 "(allow), it does not {overlap}",
                 overlap=pace.overlap.value,
@@ -72,7 +72,7 @@ def check_pace(pace: Pace) -> None:
         )
     if pace.concurrency is not None and not 1 <= pace.concurrency <= BACKFILL_LIMIT:
         raise InvalidInput(
-            say("between {least} and {most}", least=1, most=BACKFILL_LIMIT),
+            _("between {least} and {most}", least=1, most=BACKFILL_LIMIT),
             field="concurrency",
             code="out_of_range",
         )
@@ -144,7 +144,7 @@ def left_behind(
 
 def planned_slot(schedule: Schedule) -> datetime:
     if schedule.next_slot is None:
-        raise Conflict(say("nothing is planned for this schedule"), code="nothing_planned")
+        raise Conflict(_("nothing is planned for this schedule"), code="nothing_planned")
     return schedule.next_slot
 
 
@@ -156,7 +156,7 @@ def past_slots(schedule: Schedule, start: datetime, end: datetime) -> list[datet
     while slot is not None and slot <= end:
         if len(slots) == BACKFILL_LIMIT:
             raise InvalidInput(
-                say(
+                _(
                     "more than {most} slots lie in this range; take a shorter one",
                     most=BACKFILL_LIMIT,
                 ),
@@ -266,7 +266,7 @@ async def fire_log(
     """Newest first; refused changes are not in it. NotFound, also for what others own."""
     schedule = await store.get_schedule(schedule_id)
     if schedule is None or not actor.may_see(schedule.owner):
-        raise NotFound(say("schedule {id} not found", id=schedule_id))
+        raise NotFound(_("schedule {id} not found", id=schedule_id))
     after = after or FireLogPosition()
     asked_runs, asked_notes = _runs_of(actor, schedule_id), _notes_of(actor, schedule_id)
     runs = await store.list_runs(
@@ -425,13 +425,13 @@ def as_it_was(schedule: Schedule, versions: Sequence[Version], number: int) -> S
     """`schedule` with the definition that it had after the change of this number. NotFound if that
     is not known; InvalidInput if it had a secret that is gone."""
     if number not in {each.number for each in versions}:
-        raise NotFound(say("version {number} not found", number=number))
+        raise NotFound(_("version {number} not found", number=number))
     now = schedule_to_plain(schedule)
     then = dict(now)
     for version in versions:
         if version.number == number:
             break
-        for name, (before, _) in version.changes.items():
+        for name, (before, _unused) in version.changes.items():
             then[name] = before
     for name in DEFINITION:
         if then.get(name) != now.get(name):
@@ -477,7 +477,7 @@ def _with_secrets(then: object, now: object, place: str) -> object:
     if isinstance(now, str) and masked_url(now) == then:
         return now
     raise InvalidInput(
-        say("the secret of that version in {place} is not kept; edit the schedule", place=place),
+        _("the secret of that version in {place} is not kept; edit the schedule", place=place),
         field=place,
         code="secret_gone",
     )

@@ -23,7 +23,7 @@ from chimes.errors import (
     NotFound,
     RateLimited,
 )
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
@@ -115,7 +115,7 @@ class UserService:
         _only_admin(actor)
         if not _NAME.fullmatch(name):
             raise InvalidInput(
-                say("letters, digits and . _ @ -, at most 64 of them, a letter or digit first"),
+                _("letters, digits and . _ @ -, at most 64 of them, a letter or digit first"),
                 field="name",
                 code="bad_name",
             )
@@ -123,9 +123,9 @@ class UserService:
         now = await self._store.now()
         async with self._document.changing() as users:
             if name in users:
-                raise AlreadyExists(say("there is a user {name} already", name=name))
+                raise AlreadyExists(_("there is a user {name} already", name=name))
             if len(users) >= MOST:
-                raise InvalidInput(say("there are as many users as there may be"), field="name")
+                raise InvalidInput(_("there are as many users as there may be"), field="name")
             users[name] = {
                 "password": kept,
                 "role": role.value,
@@ -198,7 +198,7 @@ def _only_admin(actor: Actor) -> None:
 def _checked(password: str) -> str:
     if not SHORTEST <= len(password) <= LONGEST:
         raise InvalidInput(
-            say(
+            _(
                 "a password has {shortest} to {longest} characters",
                 shortest=SHORTEST,
                 longest=LONGEST,
@@ -212,7 +212,7 @@ def _checked(password: str) -> str:
 def _known(users: Mapping[str, object], name: str) -> User:
     user = _user(name, users.get(name))
     if user is None:
-        raise NotFound(say("there is no user {name}", name=name))
+        raise NotFound(_("there is no user {name}", name=name))
     return user
 
 
@@ -272,7 +272,7 @@ class LoginLimit:
 
 
 def _too_many(wait: timedelta) -> RateLimited:
-    return RateLimited(say("Too many failed attempts to sign in"), retry_after=wait)
+    return RateLimited(_("Too many failed attempts to sign in"), retry_after=wait)
 
 
 # @@ Who is signed in at the dashboard: sessions that every node knows and anybody allowed can
@@ -446,7 +446,7 @@ class SignInService:
         async with self._document.changing() as document:
             sessions = _alive(document, now)
             if session_id not in sessions:
-                raise NotFound(say("this session has ended already"))
+                raise NotFound(_("this session has ended already"))
             del sessions[session_id]
             note = entry(actor, verb, "session", session_id[:12], at=now, owner=actor.owner)
             await self._document.write(_plain_signins(sessions), note)

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput, InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.change import replace as replace_recipients
 from chimes.model.node import Node
@@ -170,9 +170,9 @@ async def offered(
         return None
     known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
     raise InvalidInput(
-        say("no node that is alive offers the flow {name!r}", name=target.name)
+        _("no node that is alive offers the flow {name!r}", name=target.name)
         if isinstance(target, FlowTarget)
-        else say("no node that is alive offers the task {name!r}", name=target.name),
+        else _("no node that is alive offers the task {name!r}", name=target.name),
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
@@ -191,7 +191,7 @@ async def _offered_pair(
         return max(telling, key=lambda node: node.started_at).defaults[target.key]
     known = _collections(target.source, here, alive)
     raise InvalidInput(
-        say(
+        _(
             "the source {source!r} has no collection {collection!r}",
             source=target.source,
             collection=target.collection,
@@ -230,10 +230,10 @@ def _collections(
     found = [collection for theirs, collection in pairs if theirs == source]
     if not found:
         raise InvalidInput(
-            say("no node that is alive has the source {source!r}", source=source),
+            _("no node that is alive has the source {source!r}", source=source),
             field="target.source",
             code="unknown_source",
-            hint=nearest(source, sorted({theirs for theirs, _ in pairs})),
+            hint=nearest(source, sorted({theirs for theirs, _unused in pairs})),
         )
     return found
 
@@ -315,10 +315,10 @@ def clean_name(name: str, field: str = "name") -> str:
     """NFC and trimmed (S18); without characters that no store or screen takes safely (S15)."""
     cleaned = unicodedata.normalize("NFC", checked_text(name, field)).strip()
     if not cleaned:
-        raise InvalidInput(say("a name is needed"), field=field, code="missing")
+        raise InvalidInput(_("a name is needed"), field=field, code="missing")
     if len(cleaned) > NAME_LIMIT:
         raise InvalidInput(
-            say(
+            _(
                 "a name has at most {most} characters, this one has {count}",
                 most=NAME_LIMIT,
                 count=len(cleaned),
@@ -340,7 +340,7 @@ def checked_text(text: str, field: str) -> str:
             or marks > _MOST_MARKS_IN_A_ROW
         ):
             raise InvalidInput(
-                say("the character U+{code:04X} is not allowed here", code=ord(character)),
+                _("the character U+{code:04X} is not allowed here", code=ord(character)),
                 field=field,
                 code="bad_character",
             )
@@ -350,13 +350,13 @@ def checked_text(text: str, field: str) -> str:
 def checked_id(schedule_id: str) -> str:
     if not 0 < len(schedule_id) <= ID_LIMIT:
         raise InvalidInput(
-            say("an id has 1 to {most} characters", most=ID_LIMIT),
+            _("an id has 1 to {most} characters", most=ID_LIMIT),
             field="id",
             code="too_long",
         )
     if any(character.isspace() or character in "/?#%\\" for character in schedule_id):
         raise InvalidInput(
-            say("an id has no spaces and none of / ? # % \\"), field="id", code="bad_character"
+            _("an id has no spaces and none of / ? # % \\"), field="id", code="bad_character"
         )
     return checked_text(schedule_id, "id")
 
@@ -367,7 +367,7 @@ def checked(schedule: Schedule) -> Schedule:
     check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(
-            say("at most {most} labels", most=LABEL_LIMIT),
+            _("at most {most} labels", most=LABEL_LIMIT),
             field="labels",
             code="too_many",
         )
@@ -376,7 +376,7 @@ def checked(schedule: Schedule) -> Schedule:
         checked_text(value or "", f"labels.{name}")
     if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
         raise InvalidInput(
-            say("a schedule cannot depend on itself"), field="depends_on", code="cycle"
+            _("a schedule cannot depend on itself"), field="depends_on", code="cycle"
         )
     checked_text(schedule.pause_note, "note")
     return replace(schedule, name=clean_name(schedule.name), policy=policy)
@@ -387,7 +387,7 @@ def check_priority(priority: int, target: Target | None = None) -> None:
     least = 1 if isinstance(target, SyncTarget) else -PRIORITY_LIMIT
     if not least <= priority <= PRIORITY_LIMIT:
         raise InvalidInput(
-            say(
+            _(
                 "priority lies between {least} and {most}",
                 least=least,
                 most=PRIORITY_LIMIT,
@@ -403,7 +403,7 @@ def checked_policy(policy: Policy, target: Target) -> Policy:
         policy = exclusive(policy, target)
     elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         raise InvalidInput(
-            say("a key of this form belongs to a pair of source and collection"),
+            _("a key of this form belongs to a pair of source and collection"),
             field="policy.concurrency_key",
             code="reserved",
         )
@@ -421,9 +421,7 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not low <= value <= high:
             raise InvalidInput(
-                say(
-                    "{field} must lie between {least} and {most}", field=field, least=low, most=high
-                ),
+                _("{field} must lie between {least} and {most}", field=field, least=low, most=high),
                 field=f"policy.{field}",
                 code="out_of_range",
             )
@@ -434,7 +432,7 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not least <= number <= most:
             raise InvalidInput(
-                say(
+                _(
                     "{field} must lie between {least} and {most}",
                     field=field,
                     least=least,
@@ -447,7 +445,7 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
         clean_name(policy.concurrency_key, "policy.concurrency_key")
     if policy.max_concurrent_runs == 0:
         raise InvalidInput(
-            say("max_concurrent_runs is at least 1"),
+            _("max_concurrent_runs is at least 1"),
             field="policy.max_concurrent_runs",
             code="out_of_range",
         )
@@ -466,7 +464,7 @@ def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None
         closest = min((b - a for a, b in pairwise(fires)), default=shortest)
     if closest < shortest:
         raise InvalidTrigger(
-            say("the shortest interval here is {shortest:g} s", shortest=shortest.total_seconds()),
+            _("the shortest interval here is {shortest:g} s", shortest=shortest.total_seconds()),
             field="trigger.every" if isinstance(trigger, Every) else "trigger.expression",
             code="interval_too_short",
         )
@@ -476,7 +474,7 @@ def check_fires(trigger: Trigger, after: datetime) -> None:
     """T14: what would never fire is not saved."""
     if never_fires(trigger, after):
         raise InvalidTrigger(
-            say("this trigger would never fire"), field="trigger", code="never_fires"
+            _("this trigger would never fire"), field="trigger", code="never_fires"
         )
 
 
@@ -514,10 +512,10 @@ async def check_chats(
             continue
         if not await _is_own(store, actor.owner, recipient.to):
             raise InvalidInput(
-                say("chat {chat} not found", chat=recipient.to),
+                _("chat {chat} not found", chat=recipient.to),
                 field=f"delivery[{place}].to",
                 code="not_found",
-                hint=say("link it first: send the code of your account to the bot"),
+                hint=_("link it first: send the code of your account to the bot"),
             )
 
 

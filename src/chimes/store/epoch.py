@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
-from chimes.i18n import say
+from chimes.i18n import _
 
 #: So far two servers' clocks may be apart before a quick fail-over looks like two of them at once;
 #: whoever is really left behind looks again later than that.
@@ -43,19 +43,19 @@ def regress(before: Epoch, after: Epoch) -> str:
     fail-over that lost nothing the counter goes on. But who looked at the old history when the
     new one had begun already wrote to a server that nobody follows any more (F30)."""
     if _left_behind(before, after):
-        return say(
+        return _(
             "the store went on without this node: {now} had begun while it still asked {was}",
             was=before.history,
             now=after.history,
         )
     if after.counter > before.counter:
         return ""
-    return say(
+    return _(
         "the store went back from epoch {before} to {after} (it was {was}, now {now})",
         before=before.counter,
         after=after.counter,
-        was=before.history or say("unknown"),
-        now=after.history or say("unknown"),
+        was=before.history or _("unknown"),
+        now=after.history or _("unknown"),
     )
 
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from chimes.errors import InvalidInput, told
-from chimes.i18n import say
+from chimes.i18n import _
 
 T = TypeVar("T")
 Plain = dict[str, object]
@@ -48,7 +48,7 @@ class Reader:
 
     def __init__(self, data: object) -> None:
         if not isinstance(data, Mapping):
-            raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
+            raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
         self._data = data
         self._asked: set[str] = set()
 
@@ -57,7 +57,7 @@ class Reader:
         unknown = sorted(str(key) for key in self._data.keys() - self._asked)
         if unknown:
             raise InvalidInput(
-                say("unknown field {unknown!r}", unknown=unknown[0]),
+                _("unknown field {unknown!r}", unknown=unknown[0]),
                 field=unknown[0],
                 code="unknown",
             )
@@ -114,14 +114,12 @@ class Reader:
         value = self._data.get(name)
         if value is None:
             if default is None:
-                raise InvalidInput(
-                    say("{field} is missing", field=name), field=name, code="missing"
-                )
+                raise InvalidInput(_("{field} is missing", field=name), field=name, code="missing")
             return default
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
             expected, given = kind.__name__, type(value).__name__
             raise InvalidInput(
-                say(
+                _(
                     "{field}: expected {expected}, got {given}",
                     field=name,
                     expected=expected,
@@ -134,8 +132,8 @@ class Reader:
 
 def moment(value: object) -> datetime:
     if not isinstance(value, str):
-        raise InvalidInput(say("expected a time, got {type}", type=type(value).__name__))
+        raise InvalidInput(_("expected a time, got {type}", type=type(value).__name__))
     parsed = datetime.fromisoformat(value)
     if parsed.tzinfo is None:
-        raise InvalidInput(say("{value!r} has no offset", value=value), code="naive_time")
+        raise InvalidInput(_("{value!r} has no offset", value=value), code="naive_time")
     return parsed.astimezone(UTC)

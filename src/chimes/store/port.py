@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 from typing import Protocol, runtime_checkable
 
 from chimes.errors import Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import KeptState
@@ -284,16 +284,16 @@ class NodeControl(Protocol):
 
 
 def no_node(node_id: NodeId) -> NotFound:
-    return NotFound(say("There is no node {id!r}", id=node_id))
+    return NotFound(_("There is no node {id!r}", id=node_id))
 
 
 def node_gone(node_id: NodeId) -> Conflict:
-    return Conflict(say("The node {id!r} is gone: its lease is over", id=node_id), code="node_gone")
+    return Conflict(_("The node {id!r} is gone: its lease is over", id=node_id), code="node_gone")
 
 
 def node_alive(node_id: NodeId) -> Conflict:
     return Conflict(
-        say("The node {id!r} is alive; only one whose lease is over can be forgotten", id=node_id),
+        _("The node {id!r} is alive; only one whose lease is over can be forgotten", id=node_id),
         code="node_alive",
     )
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol, TypeVar
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.change import maker
@@ -341,7 +341,7 @@ def lag_buckets(
 
 
 def _by_place_and_node(item: tuple[tuple[int, NodeId | None], object]) -> tuple[int, str]:
-    (place, node), _ = item
+    (place, node), _unused = item
     return place, node or ""
 
 
@@ -355,7 +355,7 @@ def begun(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
 
 def check_by_node(owner: Owner | None, *, by_node: bool) -> None:
     if by_node and owner is not None:
-        raise InvalidInput(say("lags by node are those of all owners"), field="by_node")
+        raise InvalidInput(_("lags by node are those of all owners"), field="by_node")
 
 
 def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[ScheduleId]:
@@ -363,7 +363,7 @@ def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[Schedule
     ids = list(dict.fromkeys(schedule_ids))
     if len(ids) > MOST_SCHEDULES or each > MOST_OF_ONE or len(ids) * each > MOST_RESULTS:
         raise InvalidInput(
-            say(
+            _(
                 "{each} results of {number} schedules are too many to ask for at once",
                 each=each,
                 number=len(ids),
@@ -472,7 +472,7 @@ def failing_sign(schedule: Schedule, results: Sequence[Result]) -> Sign | None:
 
 def counted_in_a_row(sign: Sign, results: Sequence[tuple[RunId, RunStatus]]) -> Sign:
     """FAILING with how many failures in a row the results show, newest first, and the newest."""
-    streak = streak_of(status for _, status in results)
+    streak = streak_of(status for _unused, status in results)
     if sign.cause is not Cause.FAILING or streak is None or streak.good:
         return sign
     newest = next(run_id for run_id, status in results if status in BAD)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
 
 
@@ -107,11 +107,11 @@ class TargetRunner(Protocol):
 # @@ Runs of a kind that no node is set up for: they fail and say what is missing, instead of
 # waiting for ever.
 
-NO_PIPELINE = say(
+NO_PIPELINE = _(
     "no node has a pipeline for prompts: set CHIMES_AGENT_PIPELINE (openai or runs) and "
     "CHIMES_AGENT_URL"
 )
-NO_ACTION_SERVICE = say("no node knows an action service: set CHIMES_ACTION_URL (action_url)")
+NO_ACTION_SERVICE = _("no node knows an action service: set CHIMES_ACTION_URL (action_url)")
 
 
 class NotConfigured:
@@ -119,7 +119,7 @@ class NotConfigured:
     places = None
 
     def __init__(
-        self, kind: str, code: str, missing: Wording, elsewhere: Callable[[], Awaitable[bool]]
+        self, kind: str, code: str, missing: Message, elsewhere: Callable[[], Awaitable[bool]]
     ) -> None:
         """`elsewhere`: whether another node is set up for it."""
         self.kind = kind

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import MessageTarget
 from chimes.targets.base import Call
@@ -31,7 +31,7 @@ class MessageRunner:
         target = call.run.target
         assert isinstance(target, MessageTarget)
         shown = target.text if len(target.text) <= _SHOWN else f"{target.text[:_SHOWN]}…"
-        call.log("info", say("this text is told: {text}", text=shown))
+        call.log("info", _("this text is told: {text}", text=shown))
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"text": target.text})
 
 

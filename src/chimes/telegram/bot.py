@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime, timedelta
 
 from chimes.errors import StoreError
-from chimes.i18n import ENGLISH, Wording, in_language
+from chimes.i18n import ENGLISH, Message, in_language
 from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.notifications.text import split
 from chimes.store.port import Remembered, Store
@@ -201,7 +201,7 @@ class Bot:
         """At once; whether Telegram took it."""
         return await self._outgoing.send(reply)
 
-    async def tell(self, chat: Chat, sentence: Wording) -> bool:
+    async def tell(self, chat: Chat, sentence: Message) -> bool:
         """The same for one sentence, in the language of the chat."""
         text = in_language(sentence, language_of(chat.language) or ENGLISH)
         return await self.send(Reply(chat_id=chat.id, text=text))

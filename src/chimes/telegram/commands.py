@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from chimes.i18n import Wording, joined, say
+from chimes.i18n import Message, _, joined
 from chimes.language.description import describe
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -89,9 +89,9 @@ Language = Literal["en", "th", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "th", "zh")
 
 #: Can be read as it stands, in every language.
-EXAMPLE = say("every weekday at 9:00 summarise the news")
-FAILED = say("That did not work because of a fault here. Please try again.")
-HELP = say(
+EXAMPLE = _("every weekday at 9:00 summarise the news")
+FAILED = _("That did not work because of a fault here. Please try again.")
+HELP = _(
     "Write when and what, for example:\n{example}\n\n"
     "/schedule <words> – make a schedule\n/schedules – list them\n"
     "/schedule_runs <id> – what became of one\n/schedule_pause <id>\n/schedule_resume <id>\n"
@@ -101,8 +101,8 @@ HELP = say(
 )
 
 
-def parse_error(message: str) -> Wording:
-    return say("Schedule parse error: {message}", message=message)
+def parse_error(message: str) -> Message:
+    return _("Schedule parse error: {message}", message=message)
 
 
 def language_of(code: str) -> Language | None:
@@ -134,12 +134,12 @@ class Reply:
     chat_id: str
 
 
-def created_text(schedule: Schedule, language: Language, *, zone: str) -> Wording:
+def created_text(schedule: Schedule, language: Language, *, zone: str) -> Message:
     """`Schedule created`, and what was understood: nobody has to trust a guess. `zone`: of the
     words, also where an interval has none of its own."""
     trigger = schedule.trigger
     lines: list[str] = [
-        say("Schedule created: {id}", id=schedule.id),
+        _("Schedule created: {id}", id=schedule.id),
         describe(trigger, language),
     ]
     if isinstance(trigger, Once):
@@ -155,8 +155,8 @@ def created_text(schedule: Schedule, language: Language, *, zone: str) -> Wordin
     return joined("\n", lines)
 
 
-def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) -> Wording:
-    lines: list[str] = [say("Schedules:")]
+def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) -> Message:
+    lines: list[str] = [_("Schedules:")]
     for schedule in schedules:
         lines += [
             "",
@@ -165,20 +165,20 @@ def list_text(schedules: Sequence[Schedule], *, more: bool, language: Language) 
         ]
         lines.append(joined("  ", ("", _state_text(schedule))))
     if more:
-        lines += ["", say("… and more")]
+        lines += ["", _("… and more")]
     return joined("\n", lines)
 
 
-def _state_text(schedule: Schedule) -> Wording:
+def _state_text(schedule: Schedule) -> Message:
     if schedule.next_run_at is not None and schedule.enabled:
-        return say("next {at}", at=local(schedule.next_run_at, schedule.trigger.zone))
-    return say("done") if schedule.enabled else say("paused")
+        return _("next {at}", at=local(schedule.next_run_at, schedule.trigger.zone))
+    return _("done") if schedule.enabled else _("paused")
 
 
-def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Wording:
+def runs_text(schedule: Schedule, runs: Sequence[Run], language: Language) -> Message:
     if not runs:
-        return say("No runs yet: {id}", id=schedule.id)
-    lines: list[str] = [say("Runs of {id}:", id=schedule.id)]
+        return _("No runs yet: {id}", id=schedule.id)
+    lines: list[str] = [_("Runs of {id}:", id=schedule.id)]
     for run in runs:
         status = _STATUSES.get(run.status, run.status.value)
         at = run.started_at or run.planned_at

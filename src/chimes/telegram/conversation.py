@@ -25,7 +25,7 @@ from chimes.errors import (
     QuotaExceeded,
     StoreError,
 )
-from chimes.i18n import Wording, in_language, joined, say
+from chimes.i18n import Message, _, in_language, joined
 from chimes.language import parse
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
@@ -159,7 +159,7 @@ class Doorkeeper:
         taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
         replies: tuple[Reply, ...] = ()
         if taken.granted and not incoming.second_hand:
-            replies = (Reply(chat_id=incoming.chat_id, text=str(say("Unauthorized chat"))),)
+            replies = (Reply(chat_id=incoming.chat_id, text=str(_("Unauthorized chat"))),)
         return Settled(replies=replies, event="unauthorized", ok=False)
 
     async def admit(self, incoming: Incoming) -> Speaker | Settled:
@@ -202,7 +202,7 @@ class Doorkeeper:
         told = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
         replies: tuple[Reply, ...] = ()
         if told.granted:
-            busy = say(
+            busy = _(
                 "Too many messages; try again in {seconds} s.",
                 seconds=max(1, round(wait.total_seconds())),
             )
@@ -334,9 +334,9 @@ class Conversation:
             return await self._refused(incoming, speaker)
         command = self._wanted(incoming)
         if command is None or not await self._is_meant(command):
-            return Settled(event="ignored", notice=in_language(say("Not found"), speaker.language))
+            return Settled(event="ignored", notice=in_language(_("Not found"), speaker.language))
         if command.verb.changes and too_old(incoming, speaker.now):
-            late = say("This came too late to be carried out. Send it again if you still want it.")
+            late = _("This came too late to be carried out. Send it again if you still want it.")
             return self._settled(speaker, command, late, ok=False)
         return await self._carried_out(speaker, command)
 
@@ -375,7 +375,7 @@ class Conversation:
         text: str
         try:
             if command.verb is Verb.UNKNOWN:
-                text = say("I do not know /{name}. /help lists what I can do.", name=command.name)
+                text = _("I do not know /{name}. /help lists what I can do.", name=command.name)
                 ok = False
             elif command.verb is Verb.WORDS:
                 text = await self._create(speaker, command.argument)
@@ -402,25 +402,25 @@ class Conversation:
             ok=ok,
         )
 
-    def _told(self, error: ChimesError, command: Command) -> Wording:
+    def _told(self, error: ChimesError, command: Command) -> Message:
         argument = command.argument.split(maxsplit=1)[0] if command.argument else ""
         match error:
             case NeedsClarification():
                 wrong = parse_error(error.message)
                 if not error.examples:
                     return wrong
-                return joined("\n", (wrong, say("For example:"), *error.examples))
+                return joined("\n", (wrong, _("For example:"), *error.examples))
             case NotFound() | NotAllowed():
-                return say("Schedule not found: {id}", id=argument[:PREVIEW])
+                return _("Schedule not found: {id}", id=argument[:PREVIEW])
             case QuotaExceeded():
-                return say(
+                return _(
                     "There are {limit} active schedules already. Pause or delete one first.",
                     limit=error.details.get("limit", ""),
                 )
             case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
                 return parse_error(error.message)
             case InvalidInput() | Conflict():
-                return say("That does not work: {message}", message=error.message)
+                return _("That does not work: {message}", message=error.message)
         return FAILED
 
     # --- what ---------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ class Conversation:
             return HELP
         parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
         if not parsed.task:
-            return say("What should be done then? Write it after the time.")
+            return _("What should be done then? Write it after the time.")
         there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
         draft = prompt_draft(
             # The same update makes the same schedule, however often it is handled.
@@ -458,7 +458,7 @@ class Conversation:
             found += page.items
             more |= page.next is not None
         if not found:
-            return say("No schedules yet. Try: /schedule {example}", example=EXAMPLE)
+            return _("No schedules yet. Try: /schedule {example}", example=EXAMPLE)
         shown = found[:LISTED]
         return list_text(shown, more=more or len(found) > LISTED, language=speaker.language)
 
@@ -471,54 +471,54 @@ class Conversation:
     async def _pause(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.PAUSE)
         await self._schedules.pause(actor, schedule.id)
-        return say("Schedule paused: {id}", id=schedule.id)
+        return _("Schedule paused: {id}", id=schedule.id)
 
     async def _resume(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.RESUME)
         after = await self._schedules.resume(actor, schedule.id)
         at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
-        return say("Schedule resumed: {id}\nNext: {next}", id=schedule.id, next=at)
+        return _("Schedule resumed: {id}\nNext: {next}", id=schedule.id, next=at)
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.RUN)
         run = await self._schedules.run_now(
             actor, schedule.id, run_id=run_id_for(self._request(speaker))
         )
-        return say("Run started: {run}\nSchedule: {id}", id=schedule.id, run=run.id)
+        return _("Run started: {run}\nSchedule: {id}", id=schedule.id, run=run.id)
 
     async def _retry(self, speaker: Speaker, argument: str) -> str:
         run = None
         for actor in speaker.actors:
             with contextlib.suppress(NotFound):
-                run, _ = await self._runs.retry(
+                run, _unused = await self._runs.retry(
                     actor, RunId(argument), new_id=run_id_for(self._request(speaker))
                 )
         if run is None:
             raise NotFound()
-        return say("Run started: {run}", run=run.id)
+        return _("Run started: {run}", run=run.id)
 
     async def _done(self, speaker: Speaker, argument: str) -> str:
         await self._messages.dealt_with(speaker.actors, RunId(argument))
-        return say("Done: it is put away.")
+        return _("Done: it is put away.")
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.DELETE)
         await self._schedules.delete(actor, schedule.id)
-        return say("Schedule deleted: {id}", id=schedule.id)
+        return _("Schedule deleted: {id}", id=schedule.id)
 
     async def _snooze(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.SNOOZE)
         until = speaker.now + SNOOZE
         await self._schedules.pause(actor, schedule.id, until=until)
         at = local(until, schedule.trigger.zone)
-        return say("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
+        return _("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
 
     async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
         """The schedule that is meant, and on whose behalf; one of somebody else is not found
         (S59)."""
         if not argument:
             raise InvalidInput(
-                say(
+                _(
                     "Which one? Write {command} and the id; /schedules lists them.",
                     command=f"/{verb.value}",
                 )
@@ -545,36 +545,36 @@ class Conversation:
         if code:
             owner = await self.links.use_code(code, speaker.chat.id, speaker.sender_id)
         if owner is None:
-            return say("This code is not valid any more. Ask for a new one.")
-        return say(
+            return _("This code is not valid any more. Ask for a new one.")
+        return _(
             "Almost done: confirm this chat where you are logged in (chat {id}).",
             id=speaker.chat.id,
         )
 
     async def _unlink(self, speaker: Speaker, argument: str) -> str:
         await self.links.unlink(speaker.actor, speaker.chat)
-        return say("This chat is on its own again.")
+        return _("This chat is on its own again.")
 
     async def _set_language(self, speaker: Speaker, argument: str) -> str:
         language = language_of(argument)
         if language is None:
-            return say("Write /language en, /language th or /language zh.")
+            return _("Write /language en, /language th or /language zh.")
         await self.links.keep(replace(speaker.chat, language=language))
-        return in_language(say("Language: English"), language)
+        return in_language(_("Language: English"), language)
 
     async def _set_zone(self, speaker: Speaker, argument: str) -> str:
         if not argument:
-            return say(
+            return _(
                 "Write a zone such as /timezone Asia/Bangkok. Now it is {zone}.", zone=speaker.zone
             )
         try:
             zone = parse_zone(argument).name
         except InvalidTrigger:
             raise InvalidInput(
-                say(
+                _(
                     "There is no time zone {zone}. Write one such as Asia/Bangkok.",
                     zone=argument[:60],
                 )
             ) from None
         await self.links.keep(replace(speaker.chat, timezone=zone))
-        return say("Time zone: {zone}", zone=zone)
+        return _("Time zone: {zone}", zone=zone)

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 
 from chimes.errors import NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.notifications.telegram_api import BotApi, BotApiError
@@ -112,7 +112,7 @@ class Links:
         """Only the owner whose code the chat has sent; NotFound otherwise."""
         waiting = {each.chat_id: each for each in await self.waiting(actor.owner)}
         if chat_id not in waiting:
-            raise NotFound(say("no chat {id} waits to be confirmed", id=chat_id))
+            raise NotFound(_("no chat {id} waits to be confirmed", id=chat_id))
         before = await self.chat(chat_id)
         chat = Chat(
             id=chat_id,
@@ -172,7 +172,7 @@ _CHAT_FIELDS = ("owner", "user_id", "language", "timezone", "left")
 
 
 def owner_of(text: str) -> Owner:
-    kind, _, owner_id = text.partition(":")
+    kind, _unused, owner_id = text.partition(":")
     return Owner(type=OwnerType(kind), id=owner_id)
 
 

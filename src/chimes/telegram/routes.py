@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotAuthenticated
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
@@ -42,11 +42,11 @@ def telegram_door(
         try:
             update = json.loads(await request.body())
         except ValueError:
-            raise InvalidInput(say("the body is not JSON"), code="bad_json") from None
+            raise InvalidInput(_("the body is not JSON"), code="bad_json") from None
         try:
             handled = await bot.take(update)
         except NotYet:
-            raise Conflict(say("this update is just being dealt with"), code="under_way") from None
+            raise Conflict(_("this update is just being dealt with"), code="under_way") from None
         return JSONResponse({"ok": True, "handled": handled})
 
     async def poll(request: Request) -> Response:
@@ -54,14 +54,14 @@ def telegram_door(
         await _operators_only(request)
         limit = _number(request, "limit", 20, 100)
         if webhook:
-            raise Conflict(say("updates come by webhook here"), code="webhook")
+            raise Conflict(_("updates come by webhook here"), code="webhook")
         try:
             handled = await polling.once(wait=AT_ONCE, limit=limit)
         except NotYet:
-            raise Conflict(say("an update is just being dealt with"), code="under_way") from None
+            raise Conflict(_("an update is just being dealt with"), code="under_way") from None
         except BotApiError as error:
             raise Conflict(
-                say("Telegram: {description}", description=error.description), code="telegram_error"
+                _("Telegram: {description}", description=error.description), code="telegram_error"
             ) from None
         return JSONResponse({"processed": handled})
 
@@ -136,7 +136,7 @@ def _number(request: Request, name: str, usual: int, most: int) -> int:
         return usual
     if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
         raise InvalidInput(
-            say("{name} is a whole number from 1 to {most}", name=name, most=most),
+            _("{name} is a whole number from 1 to {most}", name=name, most=most),
             field=name,
             code="out_of_range",
             source="query",

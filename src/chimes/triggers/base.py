@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.calendars import Calendar, calendar_from
 from chimes.triggers.moment import (
     EPOCH,
@@ -180,7 +180,7 @@ class TriggerBase:
         start, end = bound(start_at, zone, "start_at"), bound(end_at, zone, "end_at")
         if start is not None and end is not None and end < start:
             raise InvalidTrigger(
-                say("end_at is earlier than start_at"), field="end_at", code="out_of_range"
+                _("end_at is earlier than start_at"), field="end_at", code="out_of_range"
             )
         put(self, "start_at", start)
         put(self, "end_at", end)
@@ -211,7 +211,7 @@ def bound(value: object, zone: Zone | None, field: str) -> datetime | None:
     if isinstance(value, str):
         return parse_moment(value, zone, field=field)
     raise InvalidTrigger(
-        say(
+        _(
             "{field} must be a moment such as 2030-02-10T09:00:00Z, not {type}",
             field=field,
             type=type(value).__name__,
@@ -226,27 +226,25 @@ def _runs(value: object) -> int | None:
         return None
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidTrigger(
-            say("max_runs must be a whole number, not {type}", type=type(value).__name__),
+            _("max_runs must be a whole number, not {type}", type=type(value).__name__),
             field="max_runs",
             code="wrong_type",
         )
     if not 1 <= value <= MOST_RUNS:
-        raise InvalidTrigger(
-            say("max_runs must be 1 or more"), field="max_runs", code="out_of_range"
-        )
+        raise InvalidTrigger(_("max_runs must be 1 or more"), field="max_runs", code="out_of_range")
     return value
 
 
 def _calendars(value: object) -> tuple[Calendar, ...]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            say("exclude must be a list of calendars, not {type}", type=type(value).__name__),
+            _("exclude must be a list of calendars, not {type}", type=type(value).__name__),
             field="exclude",
             code="wrong_type",
         )
     if len(value) > MOST_CALENDARS:
         raise InvalidTrigger(
-            say(
+            _(
                 "exclude may have up to {most} calendars, not {count}",
                 most=MOST_CALENDARS,
                 count=len(value),

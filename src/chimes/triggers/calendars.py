@@ -27,7 +27,7 @@ from itertools import pairwise
 from typing import Final, Literal
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.cron_fields import DaySet
 from chimes.triggers.duration import shown
 from chimes.triggers.json_values import nearest, only_keys, text_of
@@ -118,7 +118,7 @@ def calendar_from(value: object, field: str) -> Calendar:
     kinds = [kind for kind in _KINDS if kind in entry]
     if len(kinds) != 1:
         raise InvalidTrigger(
-            say("{field} must have exactly one of {kinds}", field=field, kinds=", ".join(_KINDS)),
+            _("{field} must have exactly one of {kinds}", field=field, kinds=", ".join(_KINDS)),
             field=field,
             code="bad_calendar",
         )
@@ -144,7 +144,7 @@ def _policy(value: object, field: str) -> OnExcluded:
     if value == "previous":
         return "previous"
     raise InvalidTrigger(
-        say("{field} must be skip, next or previous, not {value}", field=field, value=shown(value)),
+        _("{field} must be skip, next or previous, not {value}", field=field, value=shown(value)),
         field=field,
         code="bad_choice",
     )
@@ -153,13 +153,13 @@ def _policy(value: object, field: str) -> OnExcluded:
 def _items(value: object, field: str, most: int) -> list[object]:
     if not isinstance(value, (list, tuple)):
         raise InvalidTrigger(
-            say("{field} must be a list, not {type}", field=field, type=type(value).__name__),
+            _("{field} must be a list, not {type}", field=field, type=type(value).__name__),
             field=field,
             code="wrong_type",
         )
     if not 1 <= len(value) <= most:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} must have between 1 and {most} items, not {count}",
                 field=field,
                 most=most,
@@ -181,7 +181,7 @@ def _dates(value: object, field: str) -> tuple[int, ...]:
             days.add(date.fromisoformat(text).toordinal() - EPOCH_ORDINAL)
         except ValueError:
             raise InvalidTrigger(
-                say(
+                _(
                     "{field}[{index}] {text} is not a date; write it like 2026-12-25",
                     field=field,
                     index=index,
@@ -201,7 +201,7 @@ def _window(value: object, field: str) -> Window:
         name = text_of(item, where).upper()
         if name not in DAY_NAMES:
             raise InvalidTrigger(
-                say(
+                _(
                     "{where} {item} is not a weekday; there are {weekdays}",
                     where=where,
                     item=shown(item),
@@ -216,7 +216,7 @@ def _window(value: object, field: str) -> Window:
     end = _minute(entry.get("to", "24:00"), f"{field}.to")
     if start in (end, MINUTES_A_DAY) or end == 0:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} covers nothing: it runs from {start} to {end}",
                 field=field,
                 start=_clock(start),
@@ -224,7 +224,7 @@ def _window(value: object, field: str) -> Window:
             ),
             field=field,
             code="empty_window",
-            hint=say("a whole day is from 00:00 to 24:00"),
+            hint=_("a whole day is from 00:00 to 24:00"),
         )
     return Window(weekdays, start, end)
 
@@ -235,7 +235,7 @@ def _minute(value: object, field: str) -> int:
     minute = int(found[1]) * 60 + int(found[2]) if found else MINUTES_A_DAY + 1
     if minute > MINUTES_A_DAY:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {text} is not a time of day between 00:00 and 24:00",
                 field=field,
                 text=shown(text),
@@ -259,11 +259,11 @@ def _countries() -> Mapping[str, frozenset[str]]:
 
 
 def _known_holidays(name: str, field: str) -> str:
-    country, _, part = name.partition("-")
+    country, _unused, part = name.partition("-")
     known = _countries()
     if country not in known:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {name} is not a country with known holidays; use a code such as TH",
                 field=field,
                 name=shown(name),
@@ -274,7 +274,7 @@ def _known_holidays(name: str, field: str) -> str:
         )
     if "-" in name and part not in known[country]:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {name}: {country} has no part {part} with holidays of its own",
                 field=field,
                 name=shown(name),
@@ -293,7 +293,7 @@ def holiday_days(name: str, year: int) -> frozenset[int]:
     """The days since 1970 that are holidays in this year."""
     import holidays
 
-    country, _, part = name.partition("-")
+    country, _unused, part = name.partition("-")
     found = holidays.country_holidays(country, subdiv=part or None, years=year)
     return frozenset(day.toordinal() - EPOCH_ORDINAL for day in found)
 
@@ -334,7 +334,7 @@ class Band:
     def always_closed(self) -> bool:
         """Whether windows cover it on every weekday, so that nothing can fire or move here."""
         covered = 0
-        for weekdays, _ in self.rules:
+        for weekdays, _unused in self.rules:
             covered |= weekdays
         return covered == 0b1111111
 

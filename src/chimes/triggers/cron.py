@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.base import TriggerBase, bound
 from chimes.triggers.calendars import Calendar, OpenDays, bands
 from chimes.triggers.cron_fields import EVERY, LONGEST_EXPRESSION, CronFields, parse_fields
@@ -83,7 +83,7 @@ class Cron(TriggerBase):
             return
         if self.anchor is not None:
             raise InvalidTrigger(
-                say("Only @every counts from an anchor"), field="anchor", code="unknown_key"
+                _("Only @every counts from an anchor"), field="anchor", code="unknown_key"
             )
         fields = parse_fields(body, self.dialect)
         put(self, "_fields", fields)
@@ -140,13 +140,13 @@ class Cron(TriggerBase):
 def _collapsed(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidTrigger(
-            say("A cron expression must be text, not {type}", type=type(expression).__name__),
+            _("A cron expression must be text, not {type}", type=type(expression).__name__),
             field="expression",
             code="wrong_type",
         )
     if len(expression) > LONGEST_EXPRESSION:
         raise InvalidTrigger(
-            say(
+            _(
                 "A cron expression may have up to {most} characters, not {count}",
                 most=LONGEST_EXPRESSION,
                 count=len(expression),
@@ -156,7 +156,7 @@ def _collapsed(expression: object) -> str:
         )
     text = " ".join(expression.split())
     if not text:
-        raise InvalidTrigger(say("The cron expression is empty"), field="expression", code="empty")
+        raise InvalidTrigger(_("The cron expression is empty"), field="expression", code="empty")
     return text
 
 
@@ -164,10 +164,10 @@ def _split(text: str) -> tuple[str | None, str]:
     """The zone of a prefix, if any, and the rest."""
     for prefix in _PREFIXES:
         if text.startswith(prefix):
-            zone, _, body = text[len(prefix) :].partition(" ")
+            zone, _unused, body = text[len(prefix) :].partition(" ")
             if not body:
                 raise InvalidTrigger(
-                    say("There is no cron expression after {text}", text=shown(text)),
+                    _("There is no cron expression after {text}", text=shown(text)),
                     field="expression",
                     code="empty",
                 )
@@ -179,7 +179,7 @@ def _choice(value: object, known: tuple[str, ...], name: str) -> str:
     if isinstance(value, str) and value in known:
         return value
     raise InvalidTrigger(
-        say(
+        _(
             "{field} must be one of {known}, not {value}",
             field=name,
             known=", ".join(known),

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import NoReturn, Protocol
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.duration import shown
 from chimes.triggers.zones import EPOCH_ORDINAL
 
@@ -179,14 +179,14 @@ class Part:
     alias: int | None = None
 
 
-_SECOND = Part(say("second"), 0, 59, {})
-_MINUTE = Part(say("minute"), 0, 59, {})
-_HOUR = Part(say("hour"), 0, 23, {})
-_DAY = Part(say("day-of-month"), 1, 31, {})
-_MONTH = Part(say("month"), 1, 12, _MONTHS)
-_WEEKDAY = Part(say("day-of-week"), 0, 6, _DAYS, 7)
-_QUARTZ_WEEKDAY = Part(say("day-of-week"), 1, 7, _QUARTZ_DAYS)
-_YEAR = Part(say("year"), 1970, 2199, {})
+_SECOND = Part(_("second"), 0, 59, {})
+_MINUTE = Part(_("minute"), 0, 59, {})
+_HOUR = Part(_("hour"), 0, 23, {})
+_DAY = Part(_("day-of-month"), 1, 31, {})
+_MONTH = Part(_("month"), 1, 12, _MONTHS)
+_WEEKDAY = Part(_("day-of-week"), 0, 6, _DAYS, 7)
+_QUARTZ_WEEKDAY = Part(_("day-of-week"), 1, 7, _QUARTZ_DAYS)
+_YEAR = Part(_("year"), 1970, 2199, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def _described(expression: str) -> str:
     found = DESCRIPTORS.get(expression.lower())
     if found is None:
         _refuse(
-            say(
+            _(
                 "Unknown descriptor {descriptor}; there are {known}, {every} <duration>",
                 descriptor=shown(expression),
                 known=", ".join(DESCRIPTORS),
@@ -246,14 +246,14 @@ def _described(expression: str) -> str:
 
 
 _COUNTS = {"auto": (5, 6, 7), "unix": (5,), "seconds": (6,), "quartz": (6, 7)}
-_COUNTS_IN_WORDS = {"auto": say("5 or 6 or 7"), "quartz": say("6 or 7")}
+_COUNTS_IN_WORDS = {"auto": _("5 or 6 or 7"), "quartz": _("6 or 7")}
 
 
 def _check_count(expression: str, dialect: str, count: int) -> None:
     if expression.startswith("@") or count in _COUNTS[dialect]:
         return
     _refuse(
-        say(
+        _(
             "A cron expression of dialect {dialect} has {wanted} fields; {expression} has {count}",
             dialect=dialect,
             wanted=_COUNTS_IN_WORDS.get(dialect, _COUNTS[dialect][0]),
@@ -283,8 +283,8 @@ def _wrong(part: Part, text: str, why: str) -> NoReturn:
         "highest": part.alias or part.high,
     }
     if part.names:
-        first, *_, last = part.names
-        message = say(
+        first, *_unused, last = part.names
+        message = _(
             "The {field} field {text} is wrong: {why}; "
             "allowed are {lowest}–{highest} or {first_name}…{last_name}",
             **told,
@@ -292,7 +292,7 @@ def _wrong(part: Part, text: str, why: str) -> NoReturn:
             last_name=last,
         )
     else:
-        message = say(
+        message = _(
             "The {field} field {text} is wrong: {why}; allowed are {lowest}–{highest}", **told
         )
     _refuse(message, "bad_field")
@@ -312,15 +312,15 @@ def _term(part: Part, text: str, term: str, quartz: bool) -> int:
         _wrong(
             part,
             text,
-            say("{term} cannot be read", term=shown(term)) if term else say("an item is empty"),
+            _("{term} cannot be read", term=shown(term)) if term else _("an item is empty"),
         )
     first, last, step_text = found.groups()
     if first is None and not (quartz and step_text and last is None):
-        _wrong(part, text, say("{term} has no start", term=shown(term)))
+        _wrong(part, text, _("{term} has no start", term=shown(term)))
     step = _step(part, text, step_text)
     if first is None or first == "*":
         if last is not None:
-            _wrong(part, text, say("a range cannot start with *"))
+            _wrong(part, text, _("a range cannot start with *"))
         return sum(1 << value - _base(part) for value in range(part.low, part.high + 1, step))
     start = _number(part, text, first)
     if last is not None:
@@ -341,7 +341,7 @@ def _folded(part: Part, value: int) -> int:
 def _range(part: Part, text: str, start: int, stop: int, step: int) -> int:
     if start > stop:
         if part is _YEAR:
-            _wrong(part, text, say("years cannot wrap"))
+            _wrong(part, text, _("years cannot wrap"))
         start = _folded(part, start)
     if start > stop:
         stop += part.high - part.low + 1
@@ -359,7 +359,7 @@ def _step(part: Part, text: str, step_text: str | None) -> int:
     step = int(step_text)
     top = part.high - part.low if part is _YEAR else part.alias or part.high
     if not 1 <= step <= top:
-        _wrong(part, text, say("a step of {step} is not between 1 and {most}", step=step, most=top))
+        _wrong(part, text, _("a step of {step} is not between 1 and {most}", step=step, most=top))
     return step
 
 
@@ -367,10 +367,10 @@ def _number(part: Part, text: str, value: str) -> int:
     if value in part.names:
         return part.names[value]
     if not value.isdigit():
-        _wrong(part, text, say("{value} is not a name", value=shown(value)))
+        _wrong(part, text, _("{value} is not a name", value=shown(value)))
     number = int(value)
     if not part.low <= number <= (part.alias or part.high):
-        _wrong(part, text, say("{number} is out of range", number=number))
+        _wrong(part, text, _("{number} is out of range", number=number))
     return number
 
 
@@ -406,13 +406,13 @@ def _check_quartz_days(day: str, weekday: str, six: bool) -> None:
     where the weekday numbers mean other days, so there the `?` is asked for.
     """
     if day == "?" and weekday == "?":
-        _refuse(say("Only one of day-of-month and day-of-week may be ?"), "quartz_days")
+        _refuse(_("Only one of day-of-month and day-of-week may be ?"), "quartz_days")
     if "?" in (day, weekday) or (not six and "*" in (day, weekday)):
         return
     _refuse(
-        say("A Quartz expression must have ? as day-of-month or as day-of-week"),
+        _("A Quartz expression must have ? as day-of-month or as day-of-week"),
         "quartz_days",
-        hint=say("write ? in the day field that does not matter"),
+        hint=_("write ? in the day field that does not matter"),
     )
 
 
@@ -430,7 +430,7 @@ class _DateTerms:
         if found := _LAST.fullmatch(term):
             back = int(found[1] or 0)
             if back > 30:
-                _wrong(_DAY, text, say("L-{days} is more than 30 days back", days=back))
+                _wrong(_DAY, text, _("L-{days} is more than 30 days back", days=back))
             if found[2] is None:
                 self.last.append(back)
             elif found[1] is None:
@@ -456,13 +456,13 @@ class _WeekdayTerms:
     def read(self, text: str, term: str) -> None:
         if term == "L":
             if text != "L":
-                _wrong(self.part, text, say("L alone (Saturday) cannot be part of a list"))
+                _wrong(self.part, text, _("L alone (Saturday) cannot be part of a list"))
             self.mask |= 1 << self.part.high
         elif found := _LAST_WEEKDAY.fullmatch(term):
             self.last.append(self._weekday(text, found[1]))
         elif found := _NTH.fullmatch(term):
             if not 1 <= int(found[2]) <= 5:
-                _wrong(self.part, text, say("#{number} is not between #1 and #5", number=found[2]))
+                _wrong(self.part, text, _("#{number} is not between #1 and #5", number=found[2]))
             self.nth.append((self._weekday(text, found[1]), int(found[2])))
         else:
             self.mask |= _term(self.part, text, term, self.quartz)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.cron import Cron
 from chimes.triggers.duration import shown
 from chimes.triggers.every import Every
@@ -32,9 +32,7 @@ def trigger_from_dict(value: object) -> Trigger:
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(value, dict) and not (isinstance(kind, str) and kind in _KEYS):
         raise InvalidTrigger(
-            say(
-                "kind must be one of {kinds}, not {kind}", kinds=", ".join(_KEYS), kind=shown(kind)
-            ),
+            _("kind must be one of {kinds}, not {kind}", kinds=", ".join(_KEYS), kind=shown(kind)),
             field="kind",
             code="unknown_kind" if isinstance(kind, str) else "missing_key",
             hint=nearest(kind, _KEYS) if isinstance(kind, str) else None,
@@ -44,21 +42,21 @@ def trigger_from_dict(value: object) -> Trigger:
     del given["kind"]
     if keys[0] not in given:
         raise InvalidTrigger(
-            say("A trigger of kind {kind} needs {key}", kind=kind, key=keys[0]),
+            _("A trigger of kind {kind} needs {key}", kind=kind, key=keys[0]),
             field=keys[0],
             code="missing_key",
         )
     first = given.pop(keys[0])
     if not isinstance(first, str):
         raise InvalidTrigger(
-            say("{key} must be text, not {type}", key=keys[0], type=type(first).__name__),
+            _("{key} must be text, not {type}", key=keys[0], type=type(first).__name__),
             field=keys[0],
             code="wrong_type",
         )
     for key, each in given.items():
         if each is None:
             raise InvalidTrigger(
-                say("{key} must not be null; leave it out instead", key=key),
+                _("{key} must not be null; leave it out instead", key=key),
                 field=key,
                 code="wrong_type",
             )
@@ -74,7 +72,7 @@ def ensure_fires(trigger: Trigger, after: datetime) -> None:
     """Refuse a trigger that has no fire after this moment (T14)."""
     if never_fires(trigger, after):
         raise InvalidTrigger(
-            say("The trigger never fires: no moment from now on matches it"),
+            _("The trigger never fires: no moment from now on matches it"),
             field="trigger",
             code=NEVER_FIRES,
         )

@@ -9,7 +9,7 @@ import re
 from datetime import timedelta
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 
 _LONGEST_TEXT = 64
 _LONGEST = 1000 * 366 * 86400 * 10**9
@@ -43,13 +43,13 @@ def parse_duration(
     value = text if isinstance(text, timedelta) else _parse(text, field)
     if value < timedelta(0) and not allow_negative:
         raise InvalidTrigger(
-            say("{field} must not be negative: {text}", field=field, text=shown(text)),
+            _("{field} must not be negative: {text}", field=field, text=shown(text)),
             field=field,
             code="out_of_range",
         )
     if not value and not allow_zero:
         raise InvalidTrigger(
-            say("{field} must be longer than zero", field=field), field=field, code="out_of_range"
+            _("{field} must be longer than zero", field=field), field=field, code="out_of_range"
         )
     return value
 
@@ -63,7 +63,7 @@ def shown(text: object) -> str:
 def _parse(text: object, field: str) -> timedelta:
     if not isinstance(text, str):
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} must be text such as 90s, 1h30m or PT1H30M, not {type}",
                 field=field,
                 type=type(text).__name__,
@@ -73,13 +73,13 @@ def _parse(text: object, field: str) -> timedelta:
         )
     stripped = text.strip()
     if len(stripped) > _LONGEST_TEXT:
-        raise InvalidTrigger(say("{field} is too long", field=field), field=field, code="too_long")
+        raise InvalidTrigger(_("{field} is too long", field=field), field=field, code="too_long")
     negative = stripped.startswith("-")
     body = stripped[1:] if stripped[:1] in ("-", "+") else stripped
     nanoseconds = _iso(body) if body[:1] in ("P", "p") else _go(body)
     if nanoseconds is None:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {text} is not a duration; write it like 90s, 1h30m or PT1H30M",
                 field=field,
                 text=shown(text),
@@ -90,14 +90,14 @@ def _parse(text: object, field: str) -> timedelta:
         )
     if nanoseconds > _LONGEST:
         raise InvalidTrigger(
-            say("{field} {text} is too long", field=field, text=shown(text)),
+            _("{field} {text} is too long", field=field, text=shown(text)),
             field=field,
             code="out_of_range",
         )
     microseconds, rest = divmod(nanoseconds, 1000)
     if rest:
         raise InvalidTrigger(
-            say("{field} {text} is finer than a microsecond", field=field, text=shown(text)),
+            _("{field} {text} is finer than a microsecond", field=field, text=shown(text)),
             field=field,
             code="bad_duration",
         )
@@ -129,11 +129,11 @@ def _iso(body: str) -> int | None:
 
 def _hint(body: str) -> str | None:
     if re.fullmatch(r"[0-9.]+", body):
-        return say("add a unit: {number}s, {number}m or {number}h", number=body)
+        return _("add a unit: {number}s, {number}m or {number}h", number=body)
     if re.fullmatch(r"[0-9]+ ?d(ays?)?", body.lower()):
-        return say("a day is 24h or P1D")
+        return _("a day is 24h or P1D")
     if re.fullmatch(r"P[0-9YMWD.,]*[YM].*", body.upper()):
-        return say("months and years have no fixed length; use a cron expression")
+        return _("months and years have no fixed length; use a cron expression")
     return None
 
 

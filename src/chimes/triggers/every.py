@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.base import Note, TriggerBase, bound
 from chimes.triggers.calendars import FARTHEST_MOVE, Band, Calendar, bands
 from chimes.triggers.cron_search import SEARCH_SECONDS
@@ -202,7 +202,7 @@ def interval(value: str | timedelta, name: str) -> timedelta:
     step = parse_duration(value, field=name)
     if not SHORTEST <= step <= LONGEST:
         raise InvalidTrigger(
-            say("{field} must be between 1ms and 10 years", field=name),
+            _("{field} must be between 1ms and 10 years", field=name),
             field=name,
             code="out_of_range",
         )
@@ -213,6 +213,6 @@ def _jitter(value: str | timedelta, step: timedelta) -> timedelta:
     jitter = parse_duration(value, field="jitter", allow_zero=True)
     if jitter > step:
         raise InvalidTrigger(
-            say("jitter must not be longer than the interval"), field="jitter", code="out_of_range"
+            _("jitter must not be longer than the interval"), field="jitter", code="out_of_range"
         )
     return jitter

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger
 from chimes.triggers.duration import shown
 
@@ -13,7 +13,7 @@ _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)
 _UNITS = {"second": "1s", "minute": "1m", "hour": "1h", "day": "24h", "week": "168h"}
 _MOMENT = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_FORMS = say(
+_FORMS = _(
     'write a cron expression such as "0 9 * * 1-5", an interval such as "every 5m", '
     "or a moment such as 2030-02-10T09:00:00+07:00"
 )
@@ -24,7 +24,7 @@ def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") ->
     stripped = text.strip()
     if stripped.partition(" ")[0].isalpha() and not _is_interval(stripped):
         raise InvalidTrigger(
-            say(
+            _(
                 '{text} is not a time that can be read; an interval is written "{suggested}"',
                 text=shown(stripped),
                 suggested=_suggested(stripped),

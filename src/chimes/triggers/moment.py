@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.triggers.duration import shown
 from chimes.triggers.zones import Zone, parse_zone
 
@@ -48,16 +48,16 @@ def to_microseconds(moment: datetime, field: str = "moment") -> int:
 def aware_needed(given: object, field: str) -> InvalidTrigger:
     naive = isinstance(given, datetime)
     return InvalidTrigger(
-        say("{field} must be an aware datetime, not a naive one", field=field)
+        _("{field} must be an aware datetime, not a naive one", field=field)
         if naive
-        else say(
+        else _(
             "{field} must be an aware datetime, not {type}",
             field=field,
             type=type(given).__name__,
         ),
         field=field,
         code="naive_datetime" if naive else "wrong_type",
-        hint=say("give it a tzinfo, such as datetime.UTC") if naive else None,
+        hint=_("give it a tzinfo, such as datetime.UTC") if naive else None,
     )
 
 
@@ -90,19 +90,17 @@ def parse_moment(text: str, zone: Zone | str | None = None, *, field: str = "at"
         raise zones_differ(parsed.zone, given, field)
     if applies is None:
         raise InvalidTrigger(
-            say(
-                "{field} {text} has neither an offset nor a timezone", field=field, text=shown(text)
-            ),
+            _("{field} {text} has neither an offset nor a timezone", field=field, text=shown(text)),
             field=field,
             code="no_zone",
-            hint=say("add Z or an offset such as +07:00, or name a timezone"),
+            hint=_("add Z or an offset such as +07:00, or name a timezone"),
         )
     return checked_year(place(parsed.local, applies)[0], field)
 
 
 def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
     return InvalidTrigger(
-        say(
+        _(
             "{field} names {zone}, but the timezone is {timezone}",
             field=field,
             zone=one.name,
@@ -116,7 +114,7 @@ def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
 def checked_year(moment: datetime, field: str) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} must lie between {first} and {last}",
                 field=field,
                 first=FIRST_YEAR,
@@ -132,7 +130,7 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
     """What the text says, before any zone outside of it is applied."""
     if not isinstance(text, str):
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} must be text such as 2030-02-10T09:00:00Z, not {type}",
                 field=field,
                 type=type(text).__name__,
@@ -143,14 +141,14 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
     found = _MOMENT.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
     if found is None:
         raise InvalidTrigger(
-            say("{field} {text} is not a date and time", field=field, text=shown(text)),
+            _("{field} {text} is not a date and time", field=field, text=shown(text)),
             field=field,
             code="bad_moment",
-            hint=say("write it like 2030-02-10T09:00:00Z or 2030-02-10T09:00:00+07:00"),
+            hint=_("write it like 2030-02-10T09:00:00Z or 2030-02-10T09:00:00+07:00"),
         )
     if found[6] == "60":
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {text} is a leap second, which cannot be scheduled",
                 field=field,
                 text=shown(text),
@@ -168,7 +166,7 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
         actual = zone.offset_at(to_microseconds(instant) // 1_000_000)
         if actual != offset // timedelta(seconds=1):
             raise InvalidTrigger(
-                say(
+                _(
                     "{field} {text} has an offset that {zone} does not have then",
                     field=field,
                     text=shown(text),
@@ -187,7 +185,7 @@ def _local(found: re.Match[str], text: str, field: str) -> datetime:
         local = datetime(year, month, day, hour, minute, int(found[6] or 0), microsecond)  # noqa: DTZ001
     except ValueError as error:
         raise InvalidTrigger(
-            say(
+            _(
                 "{field} {text} is not a real date and time: {error}",
                 field=field,
                 text=shown(text),
@@ -205,7 +203,7 @@ def _offset(found: re.Match[str], text: str, field: str) -> timedelta:
     hours, minutes = int(found[10]), int(found[11])
     if hours > 23 or minutes > 59:
         raise InvalidTrigger(
-            say("{field} {text} has an offset that cannot be", field=field, text=shown(text)),
+            _("{field} {text} has an offset that cannot be", field=field, text=shown(text)),
             field=field,
             code="bad_moment",
         )

@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 
 # @@ Reading a TZif file (RFC 8536) into two sorted arrays.
 #
@@ -56,9 +56,9 @@ class Transitions:
 
 def _read_body(data: bytes) -> tuple[list[int], list[int], str]:
     """The 64-bit block; the 32-bit block before it is only skipped."""
-    _, _, isut, isstd, leap, times, types, chars = _HEADER.unpack_from(data, 0)
+    _unused, _unused, isut, isstd, leap, times, types, chars = _HEADER.unpack_from(data, 0)
     start = 44 + times * 5 + types * 6 + chars + leap * 8 + isstd + isut
-    _, _, isut, isstd, leap, times, types, chars = _HEADER.unpack_from(data, start)
+    _unused, _unused, isut, isstd, leap, times, types, chars = _HEADER.unpack_from(data, start)
     at = start + 44
     instants = list(struct.unpack_from(f">{times}q", data, at))
     at += times * 8
@@ -232,7 +232,7 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
     """The zone of this IANA name; InvalidTrigger with a hint for anything else."""
     if not isinstance(name, str):
         raise InvalidTrigger(
-            say(
+            _(
                 "A timezone must be text, such as Asia/Bangkok, not {type}",
                 type=type(name).__name__,
             ),
@@ -247,7 +247,7 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
 def _unknown(name: str, field: str) -> InvalidTrigger:
     shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
     return InvalidTrigger(
-        say("Unknown timezone {name!r}; use an IANA name such as Asia/Bangkok", name=shown),
+        _("Unknown timezone {name!r}; use an IANA name such as Asia/Bangkok", name=shown),
         field=field,
         code="unknown_zone",
         hint=_hint(name),
@@ -259,11 +259,11 @@ def _hint(name: str) -> str | None:
         return None
     bare = name.upper().removeprefix("UTC").removeprefix("GMT")
     if bare[:1] in ("+", "-") or bare[:1].isdigit():
-        return say(
+        return _(
             "an offset does not know about clock changes; use an IANA name such as Asia/Bangkok"
         )
     if bare == "Z":
-        return say("did you mean {name}?", name=UTC_NAME)
+        return _("did you mean {name}?", name=UTC_NAME)
     from difflib import get_close_matches
 
     folded = {known.casefold(): known for known in sorted(zone_names())}
@@ -271,4 +271,4 @@ def _hint(name: str) -> str | None:
     if not near:
         cities = {known.rsplit("/", 1)[-1]: known for known in folded}
         near = [cities[city] for city in get_close_matches(name.casefold(), cities, 1, 0.8)]
-    return say("did you mean {name}?", name=folded[near[0]]) if near else None
+    return _("did you mean {name}?", name=folded[near[0]]) if near else None

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from chimes.clock import Clock
 from chimes.errors import ChimesError, NotAuthenticated, QuotaExceeded, RateLimited, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, same_secret
@@ -152,7 +152,7 @@ class FailureWindow:
             seen.popleft()
         if len(seen) >= _FAILURES:
             raise RateLimited(
-                say("Too many wrong keys"), retry_after=timedelta(seconds=_WINDOW - (now - seen[0]))
+                _("Too many wrong keys"), retry_after=timedelta(seconds=_WINDOW - (now - seen[0]))
             )
         seen.append(now)
         if len(self._seen) > _MOST_ADDRESSES:
@@ -186,7 +186,7 @@ def presented_key(request: Request, accepts: Sequence[str]) -> str:
     """The key as it was sent, empty if there is none."""
     for place in accepts:
         if place in _SCHEMES:
-            scheme, _, key = request.headers.get("authorization", "").partition(" ")
+            scheme, _unused, key = request.headers.get("authorization", "").partition(" ")
             found = key.strip() if scheme.lower() == place.lower() else ""
         elif place.startswith("?"):
             found = request.query_params.get(place[1:], "")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import StoreError, StoreLost
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.model.listing import Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
@@ -68,7 +68,7 @@ async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str
     except StoreLost as error:
         return error.message
     except (StoreError, TimeoutError):
-        return say("the store cannot be reached")
+        return _("the store cannot be reached")
     return "" if only_if_down else status.degraded
 
 

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes import errors
-from chimes.i18n import ENGLISH, in_language, reworded, say
+from chimes.i18n import ENGLISH, _, in_language, reworded
 from chimes.web.api.schemas import TARGET_KINDS
 from chimes.web.locale import in_language as spoken
 from chimes.web.locale import language_of_refusal
@@ -24,39 +24,39 @@ CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
 #: Most specific first; the third is the default code.
 _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
-    (errors.InvalidInput, 422, "invalid_input", say("The input is not valid")),
-    (errors.NotFound, 404, "not_found", say("Not found")),
-    (errors.StaleVersion, 412, "stale_version", say("Changed by somebody else in the meantime")),
-    (errors.AlreadyExists, 409, "already_exists", say("The id or name is taken")),
-    (errors.QuotaExceeded, 409, "quota_exceeded", say("The quota is used up")),
-    (errors.Conflict, 409, "conflict", say("Not possible in the present state")),
-    (errors.NotAllowed, 403, "not_allowed", say("This key may not do that")),
-    (errors.NotAuthenticated, 401, "not_authenticated", say("A valid key is needed")),
-    (errors.RateLimited, 429, "rate_limited", say("Too many requests")),
-    (errors.StoreReadOnly, 503, "store_read_only", say("The store takes no changes at the moment")),
-    (errors.StoreLost, 503, "store_lost", say("The store no longer holds what it held")),
-    (errors.StoreError, 503, "store_unavailable", say("The store cannot answer at the moment")),
+    (errors.InvalidInput, 422, "invalid_input", _("The input is not valid")),
+    (errors.NotFound, 404, "not_found", _("Not found")),
+    (errors.StaleVersion, 412, "stale_version", _("Changed by somebody else in the meantime")),
+    (errors.AlreadyExists, 409, "already_exists", _("The id or name is taken")),
+    (errors.QuotaExceeded, 409, "quota_exceeded", _("The quota is used up")),
+    (errors.Conflict, 409, "conflict", _("Not possible in the present state")),
+    (errors.NotAllowed, 403, "not_allowed", _("This key may not do that")),
+    (errors.NotAuthenticated, 401, "not_authenticated", _("A valid key is needed")),
+    (errors.RateLimited, 429, "rate_limited", _("Too many requests")),
+    (errors.StoreReadOnly, 503, "store_read_only", _("The store takes no changes at the moment")),
+    (errors.StoreLost, 503, "store_lost", _("The store no longer holds what it held")),
+    (errors.StoreError, 503, "store_unavailable", _("The store cannot answer at the moment")),
 )
 
 
 #: As Python has them, for those that we answer with.
 _PHRASES: Mapping[int, str] = {
-    400: say("Bad Request"),
-    401: say("Unauthorized"),
-    403: say("Forbidden"),
-    404: say("Not Found"),
-    405: say("Method Not Allowed"),
-    406: say("Not Acceptable"),
-    408: say("Request Timeout"),
-    409: say("Conflict"),
-    413: say("Request Entity Too Large"),
-    415: say("Unsupported Media Type"),
-    421: say("Misdirected Request"),
-    422: say("Unprocessable Entity"),
-    429: say("Too Many Requests"),
-    431: say("Request Header Fields Too Large"),
-    500: say("Internal Server Error"),
-    503: say("Service Unavailable"),
+    400: _("Bad Request"),
+    401: _("Unauthorized"),
+    403: _("Forbidden"),
+    404: _("Not Found"),
+    405: _("Method Not Allowed"),
+    406: _("Not Acceptable"),
+    408: _("Request Timeout"),
+    409: _("Conflict"),
+    413: _("Request Entity Too Large"),
+    415: _("Unsupported Media Type"),
+    421: _("Misdirected Request"),
+    422: _("Unprocessable Entity"),
+    429: _("Too Many Requests"),
+    431: _("Request Header Fields Too Large"),
+    500: _("Internal Server Error"),
+    503: _("Service Unavailable"),
 }
 
 
@@ -159,8 +159,8 @@ def problem_of(error: Exception) -> Problem:
         status=500,
         kind="internal_error",
         code="internal_error",
-        title=say("Something went wrong here"),
-        detail=say("The log has more under this request id"),
+        title=_("Something went wrong here"),
+        detail=_("The log has more under this request id"),
     )
 
 
@@ -209,7 +209,7 @@ def _question(error: errors.NeedsClarification) -> Problem:
         status=422,
         kind="needs_clarification",
         code="needs_clarification",
-        title=say("The text does not say exactly when"),
+        title=_("The text does not say exactly when"),
         detail=error.message,
         errors=(FieldError(name=error.field or "text", detail=error.message, code=error.code),),
         more={
@@ -226,12 +226,12 @@ def _invalid(found: tuple[FieldError, ...]) -> Problem:
     first = found[0]
     detail = first.detail
     if first.name and first.name not in detail:
-        detail = say("{field}: {detail}", field=first.name, detail=detail)
+        detail = _("{field}: {detail}", field=first.name, detail=detail)
     return Problem(
         status=422,
         kind="invalid_input",
         code=first.code,
-        title=say("The input is not valid"),
+        title=_("The input is not valid"),
         detail=detail,
         errors=found,
     )
@@ -248,7 +248,7 @@ def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     within = str(given.get("field") or "")
     code, hint = str(found.get("type", "invalid")), given.get("hint")
     if code == "missing" and not path:
-        detail: str = say("a JSON body is needed")
+        detail: str = _("a JSON body is needed")
     else:
         detail = sentence(code, given)
     return FieldError(

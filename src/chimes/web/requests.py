@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 from starlette.requests import Request
 
 from chimes.errors import ChimesError, InvalidInput
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 
 # @@ What pydantic finds wrong, as sentences that can be said in every language.
 #
@@ -30,17 +30,17 @@ def sentence(kind: str, given: Given) -> str:
     if isinstance(detail := given.get("detail"), str):
         return detail
     told = _SENTENCES.get(kind)
-    return say("The value is not valid") if told is None else told(given)
+    return _("The value is not valid") if told is None else told(given)
 
 
-def _choice(given: Given) -> Wording:
+def _choice(given: Given) -> Message:
     """`'a', 'b' or 'c'`, as pydantic lists them."""
     expected = str(given["expected"])
-    others, _, last = expected.rpartition(" or ")
+    others, _unused, last = expected.rpartition(" or ")
     if not others:
-        return say("Input should be {expected}", expected=expected)
-    shown = say("{others} or {last}", others=others, last=last)
-    return say("Input should be {expected}", expected=shown)
+        return _("Input should be {expected}", expected=expected)
+    shown = _("{others} or {last}", others=others, last=last)
+    return _("Input should be {expected}", expected=shown)
 
 
 def _number(given: Given, name: str) -> int:
@@ -48,15 +48,15 @@ def _number(given: Given, name: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-_COLLECTIONS: Mapping[object, Wording] = {
-    "List": say("List"),
-    "Dictionary": say("Dictionary"),
-    "Tuple": say("Tuple"),
-    "Set": say("Set"),
+_COLLECTIONS: Mapping[object, Message] = {
+    "List": _("List"),
+    "Dictionary": _("Dictionary"),
+    "Tuple": _("Tuple"),
+    "Set": _("Set"),
 }
 
 
-def _too_short(given: Given) -> Wording:
+def _too_short(given: Given) -> Message:
     kind = given["field_type"]
     return counted(
         "{kind} should have at least {count} item after validation, not {actual}",
@@ -67,7 +67,7 @@ def _too_short(given: Given) -> Wording:
     )
 
 
-def _too_long(given: Given) -> Wording:
+def _too_long(given: Given) -> Message:
     kind = given["field_type"]
     actual = given["actual_length"]
     return counted(
@@ -75,11 +75,11 @@ def _too_long(given: Given) -> Wording:
         "{kind} should have at most {count} items after validation, not {actual}",
         _number(given, "max_length"),
         kind=_COLLECTIONS.get(kind, kind),
-        actual=say("more") if actual is None else actual,
+        actual=_("more") if actual is None else actual,
     )
 
 
-def _short_string(given: Given) -> Wording:
+def _short_string(given: Given) -> Message:
     return counted(
         "String should have at least {count} character",
         "String should have at least {count} characters",
@@ -87,7 +87,7 @@ def _short_string(given: Given) -> Wording:
     )
 
 
-def _long_string(given: Given) -> Wording:
+def _long_string(given: Given) -> Message:
     return counted(
         "String should have at most {count} character",
         "String should have at most {count} characters",
@@ -96,70 +96,70 @@ def _long_string(given: Given) -> Wording:
 
 
 #: By type of error: all that our bodies and queries can come to.
-_SENTENCES: Mapping[str, Callable[[Given], Wording]] = {
-    "missing": lambda _: say("Field required"),
-    "extra_forbidden": lambda _: say("Extra inputs are not permitted"),
-    "invalid_key": lambda _: say("Keys should be strings"),
-    "model_type": lambda given: say(
+_SENTENCES: Mapping[str, Callable[[Given], Message]] = {
+    "missing": lambda _unused: _("Field required"),
+    "extra_forbidden": lambda _unused: _("Extra inputs are not permitted"),
+    "invalid_key": lambda _unused: _("Keys should be strings"),
+    "model_type": lambda given: _(
         "Input should be a valid dictionary or instance of {name}", name=given["class_name"]
     ),
-    "model_attributes_type": lambda _: say(
+    "model_attributes_type": lambda _unused: _(
         "Input should be a valid dictionary or object to extract fields from"
     ),
-    "dict_type": lambda _: say("Input should be a valid dictionary"),
-    "list_type": lambda _: say("Input should be a valid list"),
-    "tuple_type": lambda _: say("Input should be a valid tuple"),
-    "set_type": lambda _: say("Input should be a valid set"),
-    "none_required": lambda _: say("Input should be None"),
+    "dict_type": lambda _unused: _("Input should be a valid dictionary"),
+    "list_type": lambda _unused: _("Input should be a valid list"),
+    "tuple_type": lambda _unused: _("Input should be a valid tuple"),
+    "set_type": lambda _unused: _("Input should be a valid set"),
+    "none_required": lambda _unused: _("Input should be None"),
     "enum": _choice,
     "literal_error": _choice,
-    "string_type": lambda _: say("Input should be a valid string"),
-    "string_unicode": lambda _: say(
+    "string_type": lambda _unused: _("Input should be a valid string"),
+    "string_unicode": lambda _unused: _(
         "Input should be a valid string, unable to parse raw data as a unicode string"
     ),
     "string_too_short": _short_string,
     "string_too_long": _long_string,
-    "string_pattern_mismatch": lambda given: say(
+    "string_pattern_mismatch": lambda given: _(
         "String should match pattern '{pattern}'", pattern=given["pattern"]
     ),
     "too_short": _too_short,
     "too_long": _too_long,
-    "bool_type": lambda _: say("Input should be a valid boolean"),
-    "bool_parsing": lambda _: say("Input should be a valid boolean, unable to interpret input"),
-    "int_type": lambda _: say("Input should be a valid integer"),
-    "int_parsing": lambda _: say(
+    "bool_type": lambda _unused: _("Input should be a valid boolean"),
+    "bool_parsing": lambda _unused: _("Input should be a valid boolean, unable to interpret input"),
+    "int_type": lambda _unused: _("Input should be a valid integer"),
+    "int_parsing": lambda _unused: _(
         "Input should be a valid integer, unable to parse string as an integer"
     ),
-    "int_parsing_size": lambda _: say(
+    "int_parsing_size": lambda _unused: _(
         "Unable to parse input string as an integer, exceeded maximum size"
     ),
-    "int_from_float": lambda _: say(
+    "int_from_float": lambda _unused: _(
         "Input should be a valid integer, got a number with a fractional part"
     ),
-    "float_type": lambda _: say("Input should be a valid number"),
-    "float_parsing": lambda _: say(
+    "float_type": lambda _unused: _("Input should be a valid number"),
+    "float_parsing": lambda _unused: _(
         "Input should be a valid number, unable to parse string as a number"
     ),
-    "finite_number": lambda _: say("Input should be a finite number"),
-    "greater_than": lambda given: say("Input should be greater than {gt}", gt=given["gt"]),
-    "greater_than_equal": lambda given: say(
+    "finite_number": lambda _unused: _("Input should be a finite number"),
+    "greater_than": lambda given: _("Input should be greater than {gt}", gt=given["gt"]),
+    "greater_than_equal": lambda given: _(
         "Input should be greater than or equal to {ge}", ge=given["ge"]
     ),
-    "less_than": lambda given: say("Input should be less than {lt}", lt=given["lt"]),
-    "less_than_equal": lambda given: say(
+    "less_than": lambda given: _("Input should be less than {lt}", lt=given["lt"]),
+    "less_than_equal": lambda given: _(
         "Input should be less than or equal to {le}", le=given["le"]
     ),
-    "multiple_of": lambda given: say(
+    "multiple_of": lambda given: _(
         "Input should be a multiple of {number}", number=given["multiple_of"]
     ),
-    "union_tag_invalid": lambda given: say(
+    "union_tag_invalid": lambda given: _(
         "Input tag '{tag}' found using {discriminator} does not match any of the expected tags:"
         " {expected}",
         tag=given["tag"],
         discriminator=given["discriminator"],
         expected=given["expected_tags"],
     ),
-    "union_tag_not_found": lambda given: say(
+    "union_tag_not_found": lambda given: _(
         "Unable to extract tag using discriminator {discriminator}",
         discriminator=given["discriminator"],
     ),
@@ -174,7 +174,7 @@ def check_query(request: Request) -> None:
     for name, value in request.query_params.multi_items():
         if "\0" in value or "\0" in name:
             raise InvalidInput(
-                say("a parameter has a NUL character"),
+                _("a parameter has a NUL character"),
                 field=name.replace("\0", "?"),
                 code="bad_character",
                 source="query",
@@ -209,7 +209,7 @@ def too_large(limit: int) -> Refusal:
     return Refusal(
         413,
         "body_too_large",
-        say("a request body has at most {limit} KiB", limit=limit // 1024),
+        _("a request body has at most {limit} KiB", limit=limit // 1024),
         headers=_CLOSE,
     )
 
@@ -218,44 +218,44 @@ def long_headers(limit: int) -> Refusal:
     return Refusal(
         431,
         "headers_too_large",
-        say("the headers of a request have at most {limit} KiB", limit=limit // 1024),
+        _("the headers of a request have at most {limit} KiB", limit=limit // 1024),
         headers=_CLOSE,
     )
 
 
 def encoded_body() -> Refusal:
-    return Refusal(415, "encoded_body", say("a request body cannot be compressed"), headers=_CLOSE)
+    return Refusal(415, "encoded_body", _("a request body cannot be compressed"), headers=_CLOSE)
 
 
 def not_json(content_type: str) -> Refusal:
     if content_type:
-        detail = say("the body must be application/json, not {given!r}", given=content_type[:100])
+        detail = _("the body must be application/json, not {given!r}", given=content_type[:100])
     else:
-        detail = say("the body must be application/json, and a Content-Type that says so")
+        detail = _("the body must be application/json, and a Content-Type that says so")
     return Refusal(415, "not_json", detail, headers={"Accept": "application/json"})
 
 
 def unparsable(reason: str) -> Refusal:
-    return Refusal(400, "bad_json", say("the body is not valid JSON: {reason}", reason=reason))
+    return Refusal(400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason))
 
 
 def wrong_length() -> Refusal:
-    return Refusal(400, "wrong_length", say("the body is not as long as Content-Length says"))
+    return Refusal(400, "wrong_length", _("the body is not as long as Content-Length says"))
 
 
 def no_length() -> Refusal:
-    return Refusal(400, "no_length", say("a request with a body needs a Content-Length"))
+    return Refusal(400, "no_length", _("a request with a body needs a Content-Length"))
 
 
 def no_host() -> Refusal:
-    return Refusal(400, "no_host", say("the request has no Host header, or more than one"))
+    return Refusal(400, "no_host", _("the request has no Host header, or more than one"))
 
 
 def other_host(host: str) -> Refusal:
     return Refusal(
         421,
         "host_not_allowed",
-        say(
+        _(
             "{host!r} is not a name of this server; a further one goes into allowed_hosts",
             host=host[:100],
         ),
@@ -264,7 +264,7 @@ def other_host(host: str) -> Refusal:
 
 def foreign_origin() -> Refusal:
     return Refusal(
-        403, "foreign_origin", say("a page of another origin may not change anything here")
+        403, "foreign_origin", _("a page of another origin may not change anything here")
     )
 
 
@@ -272,7 +272,7 @@ def too_slow() -> Refusal:
     return Refusal(
         408,
         "request_timeout",
-        say("the request did not arrive in time"),
+        _("the request did not arrive in time"),
         headers=_CLOSE,
     )
 
@@ -281,7 +281,7 @@ def no_answer_in_time() -> Refusal:
     return Refusal(
         503,
         "answer_timeout",
-        say("no answer within the time limit; whether something was done is not known"),
+        _("no answer within the time limit; whether something was done is not known"),
         headers={"Retry-After": "5"},
     )
 
@@ -290,7 +290,7 @@ def under_way() -> Refusal:
     return Refusal(
         409,
         "request_under_way",
-        say("the first request with this Idempotency-Key has not been answered yet"),
+        _("the first request with this Idempotency-Key has not been answered yet"),
         headers={"Retry-After": "1"},
     )
 
@@ -305,16 +305,16 @@ _BRACKET = re.compile(r"[\[\]{}]")
 _TROUBLES = {
     str(each): each
     for each in (
-        say("Expecting value"),
-        say("Expecting property name enclosed in double quotes"),
-        say("Expecting ':' delimiter"),
-        say("Expecting ',' delimiter"),
-        say("Extra data"),
-        say("Unterminated string starting at"),
-        say("Invalid control character at"),
-        say("Invalid \\escape"),
-        say("Invalid \\uXXXX escape"),
-        say("Unexpected UTF-8 BOM (decode using utf-8-sig)"),
+        _("Expecting value"),
+        _("Expecting property name enclosed in double quotes"),
+        _("Expecting ':' delimiter"),
+        _("Expecting ',' delimiter"),
+        _("Extra data"),
+        _("Unterminated string starting at"),
+        _("Invalid control character at"),
+        _("Invalid \\escape"),
+        _("Invalid \\uXXXX escape"),
+        _("Unexpected UTF-8 BOM (decode using utf-8-sig)"),
     )
 }
 
@@ -325,7 +325,7 @@ def strict_json(data: bytes) -> object:
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise unparsable(say("not UTF-8 at byte {start}", start=error.start)) from None
+        raise unparsable(_("not UTF-8 at byte {start}", start=error.start)) from None
     _check_depth(text)
     try:
         value: object = json.loads(
@@ -337,7 +337,7 @@ def strict_json(data: bytes) -> object:
         )
     except json.JSONDecodeError as error:
         raise unparsable(
-            say(
+            _(
                 "{trouble} at line {line}",
                 trouble=_TROUBLES.get(error.msg, error.msg),
                 line=error.lineno,
@@ -360,7 +360,7 @@ async def read_json(request: Request) -> object | None:
 
 
 def is_json(content_type: str) -> bool:
-    media, _, rest = content_type.partition(";")
+    media, _unused, rest = content_type.partition(";")
     charset = rest.replace('"', "").replace(" ", "").lower()
     return media.strip().lower() in ("application/json", "application/merge-patch+json") and (
         not charset.startswith("charset=") or charset in ("charset=utf-8", "charset=utf8")
@@ -376,7 +376,7 @@ def _check_depth(text: str) -> None:
         depth += 1 if found[0] in "[{" else -1
         if depth > DEEPEST:
             raise InvalidInput(
-                say("the body is nested deeper than {deepest} levels", deepest=DEEPEST),
+                _("the body is nested deeper than {deepest} levels", deepest=DEEPEST),
                 code="json_too_deep",
             )
 
@@ -389,15 +389,15 @@ class _Counter:
         self._keys += len(pairs)
         if self._keys > MOST_KEYS:
             raise InvalidInput(
-                say("the body has more than {most_keys} keys", most_keys=MOST_KEYS),
+                _("the body has more than {most_keys} keys", most_keys=MOST_KEYS),
                 code="too_many_keys",
             )
         found = dict(pairs)
         if len(found) < len(pairs):
-            keys = [key for key, _ in pairs]
+            keys = [key for key, _unused in pairs]
             twice = _shown(next(key for key in found if keys.count(key) > 1))
             raise InvalidInput(
-                say("the key {twice} stands twice in an object", twice=twice),
+                _("the key {twice} stands twice in an object", twice=twice),
                 field=twice,
                 code="duplicate_key",
             )
@@ -405,19 +405,19 @@ class _Counter:
 
 
 def _no_constant(name: str) -> object:
-    raise InvalidInput(say("{name} is not a JSON number", name=name), code="bad_number")
+    raise InvalidInput(_("{name} is not a JSON number", name=name), code="bad_number")
 
 
 def _float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
-        raise InvalidInput(say("the number {text} is too large", text=text[:40]), code="bad_number")
+        raise InvalidInput(_("the number {text} is too large", text=text[:40]), code="bad_number")
     return value
 
 
 def _int(text: str) -> int:
     if len(text) > _LONGEST_NUMBER:
-        raise InvalidInput(say("a number has too many digits"), code="bad_number")
+        raise InvalidInput(_("a number has too many digits"), code="bad_number")
     return int(text)
 
 
@@ -436,17 +436,17 @@ def _check_strings(value: object, field: str) -> None:
 def _check_string(text: str, field: str) -> None:
     if len(text) > LONGEST_STRING:
         raise InvalidInput(
-            say("a string has at most {longest_string} characters", longest_string=LONGEST_STRING),
+            _("a string has at most {longest_string} characters", longest_string=LONGEST_STRING),
             field=field,
             code="too_long",
         )
     if "\0" in text:
-        raise InvalidInput(say("a string has a NUL character"), field=field, code="bad_character")
+        raise InvalidInput(_("a string has a NUL character"), field=field, code="bad_character")
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidInput(
-            say("a string has half of a surrogate pair"), field=_shown(field), code="bad_character"
+            _("a string has half of a surrogate pair"), field=_shown(field), code="bad_character"
         ) from None
 
 

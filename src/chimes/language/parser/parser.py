@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from chimes.errors import InvalidInput, NeedsClarification
-from chimes.i18n import Wording, in_language, joined, say
+from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
 from chimes.language.parser.decide import decide
 from chimes.language.parser.phrases import Meaning
@@ -123,22 +123,22 @@ def _once(said: Meaning) -> str:
 
 _LONGEST_SHOWN = 40
 
-_MESSAGES: Mapping[str, Wording] = {
-    "time": say("At what time?"),
-    "date": say("On which day?"),
-    "past": say("That moment has passed already. When should it be?"),
-    "ambiguous": say("This can be read in more than one way. Which is meant?"),
-    "contradiction": say("These times or days do not go together. Which one is meant?"),
-    "residue": say("Part of the time could not be read. How else can it be said?"),
-    "interval": say("How often, exactly? This interval cannot be kept."),
-    "unit": say("In which unit: seconds, minutes or hours?"),
+_MESSAGES: Mapping[str, Message] = {
+    "time": _("At what time?"),
+    "date": _("On which day?"),
+    "past": _("That moment has passed already. When should it be?"),
+    "ambiguous": _("This can be read in more than one way. Which is meant?"),
+    "contradiction": _("These times or days do not go together. Which one is meant?"),
+    "residue": _("Part of the time could not be read. How else can it be said?"),
+    "interval": _("How often, exactly? This interval cannot be kept."),
+    "unit": _("In which unit: seconds, minutes or hours?"),
 }
-_CHOICES: Mapping[Choice, Wording] = {
-    "weekly": say("Only the coming one, or every week?"),
-    "next": say("The one of this week, or of the next?"),
-    "night": say("At the beginning of that day, or at its end?"),
-    "zone": say("In which time zone? Name it as in Asia/Bangkok."),
-    "date": say("Which date exactly? Write it as in 2027-02-10."),
+_CHOICES: Mapping[Choice, Message] = {
+    "weekly": _("Only the coming one, or every week?"),
+    "next": _("The one of this week, or of the next?"),
+    "night": _("At the beginning of that day, or at its end?"),
+    "zone": _("In which time zone? Name it as in Asia/Bangkok."),
+    "date": _("Which date exactly? Write it as in 2027-02-10."),
 }
 #: Each of a grammar: they are read, not translated.
 _EXAMPLES = {
@@ -176,11 +176,11 @@ def question(ask: Ask, language: str) -> Question:
     parts = [_MESSAGES[each] for each in ask.missing]
     if ask.readings:
         one, other = ask.readings
-        parts.append(say("{one} or {other}?", one=one, other=other))
+        parts.append(_("{one} or {other}?", one=one, other=other))
     if ask.choice:
         parts.append(_CHOICES[ask.choice])
     if ask.words:
-        parts.append(say("Not read: “{words}”.", words=ask.words[:_LONGEST_SHOWN]))
+        parts.append(_("Not read: “{words}”.", words=ask.words[:_LONGEST_SHOWN]))
     return Question(in_language(joined(" ", parts), known), _EXAMPLES[known], known)
 
 
@@ -219,13 +219,13 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
     """
     if not isinstance(text, str):
         raise InvalidInput(
-            say("text must be text, not {type}", type=type(text).__name__),
+            _("text must be text, not {type}", type=type(text).__name__),
             field="text",
             code="wrong_type",
         )
     if len(text) > LONGEST_TEXT:
         raise InvalidInput(
-            say(
+            _(
                 "text may have up to {most} characters, not {count}",
                 most=LONGEST_TEXT,
                 count=len(text),

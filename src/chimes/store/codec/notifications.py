@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
 from chimes.model.recipient import Occasion
@@ -116,7 +116,7 @@ def artifacts_to_plain(artifacts: tuple[Artifact, ...]) -> list[Plain]:
 
 def artifacts_from_plain(data: object) -> tuple[Artifact, ...]:
     if not isinstance(data, list):
-        raise InvalidInput(say("expected a list, got {type}", type=type(data).__name__))
+        raise InvalidInput(_("expected a list, got {type}", type=type(data).__name__))
     return tuple(artifact_from_plain(each) for each in data)
 
 

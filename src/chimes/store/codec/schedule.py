@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import time, timedelta
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
@@ -311,7 +311,7 @@ def target_from_plain(data: object) -> Target:
     read = Reader(data)
     kind = read.text("kind")
     if kind not in TARGETS:
-        raise InvalidInput(say("unknown kind of target {kind!r}", kind=kind), field="kind")
+        raise InvalidInput(_("unknown kind of target {kind!r}", kind=kind), field="kind")
     target = TARGETS[kind](read)
     read.done()
     return target
@@ -397,7 +397,7 @@ def schedule_from_plain(data: object) -> Schedule:
 
 def _object(data: object) -> Mapping[str, object]:
     if not isinstance(data, dict):
-        raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
+        raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
     return data
 
 
@@ -405,7 +405,7 @@ def labels_from_plain(data: object) -> dict[str, str | None]:
     if data is None:
         return {}
     if not isinstance(data, dict):
-        raise InvalidInput(say("expected an object, got {type}", type=type(data).__name__))
+        raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
     return {str(name): None if value is None else str(value) for name, value in data.items()}
 
 
@@ -427,5 +427,5 @@ def _micros(duration: timedelta) -> int:
 
 def _int(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidInput(say("expected a whole number, got {value!r}", value=value))
+        raise InvalidInput(_("expected a whole number, got {value!r}", value=value))
     return value

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.notification import Delivery, InboxItem
@@ -241,4 +241,4 @@ def _row(data: object) -> Delivery | InboxItem:
         return read.read("delivery", delivery_from_plain)
     if read.has("inbox"):
         return read.read("inbox", inbox_from_plain)
-    raise InvalidInput(say("it is neither a delivery nor an inbox item"))
+    raise InvalidInput(_("it is neither a delivery nor an inbox item"))

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TypeVar
 
 from chimes.errors import InvalidInput, told
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import KeptState
@@ -75,16 +75,16 @@ def decode(content: bytes, now: datetime) -> Contents:
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise BadFile(say("it is not JSON: {error}", error=str(error))) from None
+        raise BadFile(_("it is not JSON: {error}", error=str(error))) from None
     if not isinstance(data, dict) or type(data.get("version")) is not int:
-        raise BadFile(say("it has no version"))
+        raise BadFile(_("it has no version"))
     if data["version"] != VERSION:
         raise BadFile(
-            say("its version is {found}, not {version}", found=data["version"], version=VERSION)
+            _("its version is {found}, not {version}", found=data["version"], version=VERSION)
         )
     jobs = [] if data.get("jobs", 0) is None else data.get("jobs")
     if not isinstance(jobs, list) or not all(isinstance(job, dict) for job in jobs):
-        raise BadFile(say("jobs is not a list of objects"))
+        raise BadFile(_("jobs is not a list of objects"))
     try:
         return _contents(data, jobs, now)
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
@@ -138,7 +138,7 @@ def _job_id(raw: Plain, taken: set[ScheduleId], now: datetime) -> ScheduleId:
 
 def _list(value: object) -> list[object]:
     if not isinstance(value, list):
-        raise InvalidInput(say("expected a list, got {type}", type=type(value).__name__))
+        raise InvalidInput(_("expected a list, got {type}", type=type(value).__name__))
     return value
 
 

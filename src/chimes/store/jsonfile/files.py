@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 
 from chimes.errors import StoreLocked
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.store.jsonfile.document import BadFile, Contents, decode
 
 WINDOWS = sys.platform == "win32"
@@ -69,7 +69,7 @@ def _write_all(descriptor: int, content: bytes, path: Path) -> None:
     size = os.fstat(descriptor).st_size
     if size != len(content):
         raise OSError(
-            say(
+            _(
                 "{file} has {size} bytes instead of {wanted}",
                 file=path.name,
                 size=size,
@@ -222,7 +222,7 @@ class Generations:
                 contents = decode(content, now)
             except BadFile as bad:
                 aside = set_aside(self.current, "jobs.bad")
-                reason = say(
+                reason = _(
                     "jobs.json could not be loaded ({why}) and was kept as {file}",
                     why=bad.args[0],
                     file=aside.name,
@@ -231,7 +231,7 @@ class Generations:
                 self._tell_hand_edit(content)
                 return contents, ""
         elif self.previous.exists():
-            reason = say("jobs.json is missing")
+            reason = _("jobs.json is missing")
         else:
             return Contents(), ""
         contents, found = self._load_previous(now)
@@ -242,12 +242,12 @@ class Generations:
     def _load_previous(self, now: datetime) -> tuple[Contents, str]:
         content = read(self.previous)
         if content is None:
-            return Contents(), say("started empty")
+            return Contents(), _("started empty")
         try:
-            return decode(content, now), say("the previous generation was loaded")
+            return decode(content, now), _("the previous generation was loaded")
         except BadFile as bad:
             aside = set_aside(self.previous, "jobs.bad")
-            return Contents(), say(
+            return Contents(), _(
                 "so was the previous one ({why}; {file}); started empty",
                 why=bad.args[0],
                 file=aside.name,
@@ -342,10 +342,10 @@ class DirectoryLock:
             pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
             os.close(descriptor)
             raise StoreLocked(
-                say(
+                _(
                     "{directory} is in use by process {pid}",
                     directory=self._path.parent,
-                    pid=pid or say("(unknown)"),
+                    pid=pid or _("(unknown)"),
                 ),
                 pid=pid,
             ) from None

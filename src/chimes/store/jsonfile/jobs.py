@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from chimes.errors import InvalidInput, told
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -255,14 +255,14 @@ def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigg
     kind = text_of(keys, "kind")
     if kind not in SCHEDULE_KEYS:
         raise InvalidInput(
-            say("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
+            _("schedule kind must be 'once' or 'every', not {kind!r}", kind=kind), field="kind"
         )
     old = before.trigger if before is not None and before.trigger.kind == kind else None
     plain = old.to_dict() if old is not None else {"kind": kind}
     if kind == "once":
         run_at = time_of(keys, "run_at")
         if run_at is None:
-            raise InvalidInput(say("run_at is required for 'once' schedule"), field="run_at")
+            raise InvalidInput(_("run_at is required for 'once' schedule"), field="run_at")
         return trigger_from_dict(plain | {"at": format_moment(run_at)})
     if kind == "cron":
         plain = {name: value for name, value in plain.items() if name not in SCHEDULE_KEYS["cron"]}
@@ -294,21 +294,19 @@ def policy_of(raw: Plain, recorded: Plain, *, check: bool) -> Plain:
     if retries is None:
         retries = KSANA_POLICY.max_retries
     if not isinstance(retries, int) or isinstance(retries, bool) or retries < 0:
-        raise InvalidInput(say("max_retries must be non-negative"), field="max_retries")
+        raise InvalidInput(_("max_retries must be non-negative"), field="max_retries")
     return policy | {"max_retries": retries}
 
 
 def checked_http(http: Plain) -> Plain:
     method = (text_of(http, "method") or "POST").upper()
     if method not in METHODS:
-        raise InvalidInput(
-            say("unknown HTTP method {method!r}", method=method), field="http.method"
-        )
+        raise InvalidInput(_("unknown HTTP method {method!r}", method=method), field="http.method")
     url = text_of(http, "url")
     parse_http_url(url)
     headers = mapping(http.get("headers"), "headers")
     if not all(isinstance(value, str) for value in headers.values()):
-        raise InvalidInput(say("headers must be an object of strings"), field="http.headers")
+        raise InvalidInput(_("headers must be an object of strings"), field="http.headers")
     return {"method": method, "url": url, "headers": headers, "body": text_of(http, "body")}
 
 
@@ -346,7 +344,7 @@ def mapping(value: object, name: str) -> Plain:
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(say("{field} must be an object", field=name), field=name)
+        raise InvalidInput(_("{field} must be an object", field=name), field=name)
     return dict(value)
 
 
@@ -355,14 +353,14 @@ def text_of(data: Mapping[str, object], name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(say("{field} must be a string", field=name), field=name)
+        raise InvalidInput(_("{field} must be a string", field=name), field=name)
     return value
 
 
 def flag(data: Mapping[str, object], name: str, default: bool) -> bool:
     value = data.get(name, default)
     if not isinstance(value, bool):
-        raise InvalidInput(say("{field} must be true or false", field=name), field=name)
+        raise InvalidInput(_("{field} must be true or false", field=name), field=name)
     return value
 
 
@@ -402,9 +400,7 @@ def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datet
             schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
         )
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        return _broken(
-            raw, job_id, str(say("jobs.json: {message}", message=told(error))), written_at
-        )
+        return _broken(raw, job_id, str(_("jobs.json: {message}", message=told(error))), written_at)
 
 
 def _known_job(
@@ -467,7 +463,7 @@ def _policy_for(target: Target, policy: Policy) -> Policy:
 def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:
     """A job that Ksana wrote, or a person by hand."""
     if text_of(raw, "type") not in ("http", ""):
-        raise InvalidInput(say("job type must be 'http'"), field="type")
+        raise InvalidInput(_("job type must be 'http'"), field="type")
     policy = policy_of(raw, policy_to_plain(KSANA_POLICY), check=True)
     next_at = time_of(raw, "next_run_at")
     http = checked_http(mapping(raw.get("http"), "http"))

@@ -18,7 +18,7 @@ from types import TracebackType
 
 from chimes.clock import Clock
 from chimes.errors import StoreUnavailable, told
-from chimes.i18n import counted, joined, say
+from chimes.i18n import _, counted, joined
 from chimes.model.audit import AuditEntry
 from chimes.model.run import Reason, canceled
 from chimes.store.jsonfile import files as disk
@@ -97,9 +97,9 @@ class GroupCommit:
         seen = self._lock.seen
         with self._lock:
             if self._executor is None:
-                raise StoreUnavailable(say("the store is closed"))
+                raise StoreUnavailable(_("the store is closed"))
             if seen != self._lock.rollbacks:
-                raise StoreUnavailable(say("the change was lost with a write that failed"))
+                raise StoreUnavailable(_("the change was lost with a write that failed"))
             if self._waiting is None:
                 self._waiting = Batch()
                 # A caller that gives up must not take the others' answer away.
@@ -140,7 +140,7 @@ class GroupCommit:
             self._begun = self._waiting = None
             self._undo(error)
             self._lock.rollbacks += 1
-        reason = say("the file cannot be written: {error}", error=told(error))
+        reason = _("the file cannot be written: {error}", error=told(error))
         for batch in failed:
             batch.set_exception(StoreUnavailable(reason))
 
@@ -322,7 +322,7 @@ class JsonFileStore(MemoryStore):
                 _log.warning("job %s was edited in jobs.json", job.schedule.id)
             if job.broken is not None:
                 _log.error("job %s is switched off: %s", job.schedule.id, job.schedule.last_error)
-                yield say(
+                yield _(
                     "job {id} is switched off ({error})",
                     id=job.schedule.id,
                     error=job.schedule.last_error,
@@ -353,7 +353,7 @@ class JsonFileStore(MemoryStore):
             return
         commits = self._commits
         if commits is None:
-            raise StoreUnavailable(say("the store is not open"))
+            raise StoreUnavailable(_("the store is not open"))
         batch = commits.join()
         self._pace.count()
         try:
@@ -375,13 +375,13 @@ class JsonFileStore(MemoryStore):
         )
         if generation.forgotten and generation.pruned_until:
             self._run_archive.forget(
-                (run for run, _ in generation.forgotten), generation.pruned_until
+                (run for run, _unused in generation.forgotten), generation.pruned_until
             )
 
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             _log.error("jobs.json cannot be encoded", exc_info=error)
-        self._write_error = say("jobs.json cannot be written: {error}", error=told(error))
+        self._write_error = _("jobs.json cannot be written: {error}", error=told(error))
         _log.error("%s", self._write_error)
         self._state = self._state.back_to(self._durable, self._writing)
         self._writing = None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -123,7 +123,7 @@ class MemoryMessages(MemoryBase):
         with self._lock:
             before = self._state.inbox.get(item_id)
             if before is None:
-                raise NotFound(say("inbox item {id} not found", id=item_id))
+                raise NotFound(_("inbox item {id} not found", id=item_id))
             after = change(before, self._clock.now())
             self._state.inbox[item_id] = after
         await self._commit()
@@ -152,9 +152,9 @@ class MemoryMessages(MemoryBase):
             ]
             gone = sorted(ended)[:limit]
             items = sorted(old)[: limit - len(gone)]
-            for _, delivery_id in gone:
+            for _unused, delivery_id in gone:
                 del self._state.deliveries[delivery_id]
-            for _, item_id in items:
+            for _unused, item_id in items:
                 del self._state.inbox[item_id]
         if gone or items:
             await self._commit()

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 
 from chimes.errors import AlreadyExists, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
@@ -113,7 +113,7 @@ class MemoryRecords(MemoryBase):
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         with self._lock:
             if key.id in self._state.keys:
-                raise AlreadyExists(say("key {id} exists already", id=key.id))
+                raise AlreadyExists(_("key {id} exists already", id=key.id))
             self._state.keys[key.id] = key
             self._audit(audit)
         await self._commit()
@@ -135,7 +135,7 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             key = self._state.keys.get(key_id)
             if key is None:
-                raise NotFound(say("key {id} not found", id=key_id))
+                raise NotFound(_("key {id} not found", id=key_id))
             changed = change(key, self._clock.now())
             self._state.keys[key_id] = changed
             self._audit(audit)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -32,7 +32,7 @@ class MemorySchedules(MemoryBase):
     ) -> Schedule:
         with self._lock:
             if schedule.id in self._state.schedules:
-                raise AlreadyExists(say("schedule {id} exists already", id=schedule.id))
+                raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
             self._check_quotas(None, schedule, quotas)
             self._state.put_schedule(schedule)
             self._audit(audit)
@@ -88,12 +88,12 @@ class MemorySchedules(MemoryBase):
                 self._audit(edit.audit)
         await self._commit()
         self.wake()
-        return tuple(after for _, after, _ in changed)
+        return tuple(after for _edit, after, _runs in changed)
 
     def _present(self, schedule_id: ScheduleId, *, deleted: bool = False) -> Schedule:
         found = self._state.schedules.get(schedule_id)
         if found is None or (found.deleted_at is not None and not deleted):
-            raise NotFound(say("schedule {id} not found", id=schedule_id))
+            raise NotFound(_("schedule {id} not found", id=schedule_id))
         return found
 
     def _put_changed(self, after: Schedule, new: Sequence[Run], now: datetime) -> None:

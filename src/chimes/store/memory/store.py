@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.listing import Counts
 from chimes.store.memory.insights import MemoryInsights
 from chimes.store.memory.notifications import MemoryMessages
@@ -34,7 +34,7 @@ class MemoryStore(
         self.wake()
 
     async def status(self) -> StoreStatus:
-        return StoreStatus(kind="memory", location=say("this process"), schema="-")
+        return StoreStatus(kind="memory", location=_("this process"), schema="-")
 
     async def now(self) -> datetime:
         return self._clock.now()

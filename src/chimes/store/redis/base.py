@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreBusy, StoreLost
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
@@ -78,24 +78,26 @@ class Together(Generic[Asked, Answer]):
 
     async def _go_on(self, line: _Line[Asked, Answer]) -> None:
         while line.waiting:
-            together = [line.waiting.popleft() for _ in range(min(self._most, len(line.waiting)))]
+            together = [
+                line.waiting.popleft() for _unused in range(min(self._most, len(line.waiting)))
+            ]
             wanted = [(asked, future) for asked, future in together if not future.done()]
             if not wanted:
                 continue
             try:
-                answers = await self._call([asked for asked, _ in wanted])
+                answers = await self._call([asked for asked, _unused in wanted])
             except asyncio.CancelledError:
-                for _, future in [*wanted, *line.waiting]:
+                for _unused, future in [*wanted, *line.waiting]:
                     future.cancel()
                 line.waiting.clear()
                 line.under_way = False
                 raise
             except Exception as error:
-                for _, future in wanted:
+                for _unused, future in wanted:
                     if not future.done():
                         future.set_exception(error)
             else:
-                for (_, future), answer in zip(wanted, answers, strict=True):
+                for (_unused, future), answer in zip(wanted, answers, strict=True):
                     if not future.done():
                         future.set_result(answer)
         line.under_way = False
@@ -248,9 +250,9 @@ class RedisBase:
             answer = await attempt(Trail((0, ""), ()))
             assert answer is not None
             return answer, ()
-        for _ in range(CONFLICT_TRIES):
+        for _unused in range(CONFLICT_TRIES):
             if self._head is None:
-                _, (number, digest) = await self._ask("head")
+                _now, (number, digest) = await self._ask("head")
                 self._head = int(text(number)), text(digest)
             trail = Trail(self._head, audit)
             # Whatever goes wrong now, the end of the chain has to be looked up again.
@@ -259,7 +261,7 @@ class RedisBase:
             if answer is not None:
                 self._head = trail.head
                 return answer, trail.entries
-        raise StoreBusy(say("the audit trail is appended to all the time; try again"))
+        raise StoreBusy(_("the audit trail is appended to all the time; try again"))
 
     async def _commit_units(
         self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
@@ -298,10 +300,10 @@ class RedisBase:
                 if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
                     break
                 await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
-        raise StoreBusy(say("this is changed by others all the time; try again"))
+        raise StoreBusy(_("this is changed by others all the time; try again"))
 
     async def _ask_now(self, asked: Sequence[None]) -> list[datetime]:
-        now, _ = await self._ask("now")
+        now, _unused = await self._ask("now")
         return [now] * len(asked)
 
     async def _add_together(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
@@ -312,7 +314,7 @@ class RedisBase:
     # --- records ------------------------------------------------------------------------------
     async def _read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
         """With their revisions; those that are not there are left out."""
-        _, found, _ = await self._read_family(ids, children=False)
+        _now, found, _children = await self._read_family(ids, children=False)
         return found
 
     async def _read_family(

@@ -23,7 +23,7 @@ from redis.backoff import NoBackoff
 
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreError, StoreLost, StoreReadOnly, StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.redis.scripts import Script
 
 # @@ From the URL of a Redis server to where and how to connect.
@@ -65,23 +65,23 @@ def address_of(url: str) -> Address:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise ConfigError(say("store: the port of the Redis URL is none: 1 to 65535")) from None
+        raise ConfigError(_("store: the port of the Redis URL is none: 1 to 65535")) from None
     if parts.scheme not in ("redis", "rediss"):
         raise ConfigError(
-            say("{scheme}:// is not a Redis URL; write redis://host:6379/0", scheme=parts.scheme)
+            _("{scheme}:// is not a Redis URL; write redis://host:6379/0", scheme=parts.scheme)
         )
     options = parse_qsl(parts.query, keep_blank_values=True)
-    for name, _ in options:
+    for name, _unused in options:
         if name not in _OPTIONS:
             near = difflib.get_close_matches(name, _OPTIONS, 1)
             raise ConfigError(
-                say(
+                _(
                     "store: unknown option {name!r} of a Redis URL; did you mean {near}?",
                     name=name,
                     near=near[0],
                 )
                 if near
-                else say(
+                else _(
                     "store: unknown option {name!r} of a Redis URL; known are {known}",
                     name=name,
                     known=", ".join(_OPTIONS),
@@ -91,7 +91,7 @@ def address_of(url: str) -> Address:
     tls = tuple((name, given[name]) for name in _TLS_OPTIONS if name in given)
     if tls and parts.scheme != "rediss":
         raise ConfigError(
-            say("store: {option} is an option of rediss://, which uses TLS", option=tls[0][0])
+            _("store: {option} is an option of rediss://, which uses TLS", option=tls[0][0])
         )
     return Address(
         host=parts.hostname or "localhost",
@@ -111,7 +111,7 @@ def _database(path: str) -> int:
         return 0
     if not number.isdecimal():
         raise ConfigError(
-            say(
+            _(
                 "store: {number!r} is no database of Redis: those have numbers, 0 to 15 mostly;"
                 " to share one, give each application its ?prefix=",
                 number=number,
@@ -131,7 +131,7 @@ def translated(error: Exception, where: str) -> StoreError:
     said = str(error)
     if said.startswith(LOST) or f" {LOST}" in said:
         return StoreLost(
-            say(
+            _(
                 "store_lost: {where} no longer holds what it held: it was emptied or exchanged"
                 " (chimes store init --force sets it up anew)",
                 where=where,
@@ -140,26 +140,24 @@ def translated(error: Exception, where: str) -> StoreError:
         )
     if isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
         return StoreUnavailable(
-            say("{where} does not accept the user or password: {said}", where=where, said=said)
+            _("{where} does not accept the user or password: {said}", where=where, said=said)
         )
     if isinstance(error, driver.NoPermissionError):
         return StoreUnavailable(
-            say("{where}: the user lacks a right: {said}", where=where, said=said)
+            _("{where}: the user lacks a right: {said}", where=where, said=said)
         )
     if isinstance(error, driver.ReadOnlyError):
         return StoreReadOnly(
-            say("store_read_only: {where} takes no writes: {said}", where=where, said=said),
+            _("store_read_only: {where} takes no writes: {said}", where=where, said=said),
             code="store_read_only",
         )
     if isinstance(error, driver.OutOfMemoryError) or "OOM command" in said:
         return StoreUnavailable(
-            say("{where} is out of memory: {said}", where=where, said=said), code="store_full"
+            _("{where} is out of memory: {said}", where=where, said=said), code="store_full"
         )
     if isinstance(error, driver.RedisError | OSError | TimeoutError):
         return StoreUnavailable(
-            say(
-                "{where} cannot be used now: {said}", where=where, said=said or type(error).__name__
-            )
+            _("{where} cannot be used now: {said}", where=where, said=said or type(error).__name__)
         )
     raise error
 
@@ -233,7 +231,7 @@ class _Pool:
             try:
                 await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
             except TimeoutError:
-                raise StoreUnavailable(say("all connections to the store are in use")) from None
+                raise StoreUnavailable(_("all connections to the store are in use")) from None
         else:
             # At once, and without a task of its own to wait in.
             await self._places.acquire()
@@ -296,7 +294,7 @@ class Connections:
         with self._lock:
             pools, self._pools = self._pools, {}
         here = asyncio.get_running_loop()
-        for loop, (_, guard) in pools.items():
+        for loop, (_unused, guard) in pools.items():
             if loop is here:
                 guard.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
@@ -337,7 +335,7 @@ class Connections:
                 if _worth_a_try(error):
                     self.ambiguous += 1
                     raise StoreUnavailable(
-                        say(
+                        _(
                             "the answer to a change was lost: it may have happened or not;"
                             " repeat it"
                         ),
@@ -381,11 +379,11 @@ class Connections:
             await pool.give_back(found)
 
     def _ours(self, error: Exception) -> Exception:
-        return translated(error, say("Redis at {address}", address=self.address.shown))
+        return translated(error, _("Redis at {address}", address=self.address.shown))
 
     def _here(self) -> _Pool:
         if not self._open:
-            raise StoreUnavailable(say("the store is not open"))
+            raise StoreUnavailable(_("the store is not open"))
         loop = asyncio.get_running_loop()
         known = self._pools.get(loop)
         if known is None:

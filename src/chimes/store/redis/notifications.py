@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -42,7 +42,7 @@ class RedisMessages(RedisListing):
     # --- deliveries ---------------------------------------------------------------------------
     async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
         async def attempt() -> Delivery:
-            _, found = await self._read_deliveries([delivery.id])
+            _unused, found = await self._read_deliveries([delivery.id])
             if delivery.id in found:
                 return found[delivery.id].delivery
             expected: list[Wire] = [["delivery", delivery.id, ""]]
@@ -141,7 +141,7 @@ class RedisMessages(RedisListing):
 
     async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]:
         if query.ids is not None:
-            _, by_id = await self._read_deliveries(query.ids)
+            _unused, by_id = await self._read_deliveries(query.ids)
             return select_deliveries([row.delivery for row in by_id.values()], query)
         found: list[Delivery] = []
         for facet in await self._smallest(_delivery_facets(query)):
@@ -156,13 +156,13 @@ class RedisMessages(RedisListing):
         return select_deliveries({each.id: each for each in found}.values(), query)
 
     async def next_delivery(self) -> datetime | None:
-        _, (answer,) = await self._ask("next_delivery", list(Channel))
+        _unused, (answer,) = await self._ask("next_delivery", list(Channel))
         return moment(text(answer)) if answer else None
 
     # --- inbox --------------------------------------------------------------------------------
     async def add_inbox(self, item: InboxItem) -> InboxItem:
         async def attempt() -> InboxItem:
-            _, found = await self._read_inbox(item.id)
+            _unused, found = await self._read_inbox(item.id)
             if found is not None:
                 return found[0]
             await self._commit([["inbox", item.id, ""]], [["inbox", item.id, inbox_fields(item)]])
@@ -187,7 +187,7 @@ class RedisMessages(RedisListing):
         asked = InboxQuery(owner=every.owner, awake_at=every.awake_at, unread=True, limit=None)
         if every != asked:
             return len((await self.list_inbox(every)).items)
-        _, (answer,) = await self._ask("unread", _whose(query), micros(query.awake_at))
+        _unused, (answer,) = await self._ask("unread", _whose(query), micros(query.awake_at))
         return int(text(answer))
 
     async def change_inbox(
@@ -196,10 +196,10 @@ class RedisMessages(RedisListing):
         async def attempt() -> InboxItem:
             now, found = await self._read_inbox(item_id)
             if found is None:
-                raise NotFound(say("inbox item {id} not found", id=item_id))
+                raise NotFound(_("inbox item {id} not found", id=item_id))
             before, rev = found
             if before.status == Reason.UNREADABLE:
-                raise Conflict(say("inbox item {id} cannot be read", id=item_id), code="unreadable")
+                raise Conflict(_("inbox item {id} cannot be read", id=item_id), code="unreadable")
             after = change(before, now)
             await self._commit([["inbox", item_id, rev]], [["inbox", item_id, inbox_fields(after)]])
             return after
@@ -211,20 +211,20 @@ class RedisMessages(RedisListing):
         return now, inbox_of(answer) if answer else None
 
     async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
-        _, (answer,) = await self._tell("forget_inbox", list(item_ids))
+        _unused, (answer,) = await self._tell("forget_inbox", list(item_ids))
         return int(text(answer))
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
         if limit <= 0:
             return 0
-        _, (answer,) = await self._tell("prune_messages", micros(before), str(limit))
+        _unused, (answer,) = await self._tell("prune_messages", micros(before), str(limit))
         return int(text(answer))
 
     # --- shared limits ------------------------------------------------------------------------
     async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
         # A name may be as long as it likes, and have any character.
         key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
-        _, (there,) = await self._tell(
+        _unused, (there,) = await self._tell(
             "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
         )
         return taken_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
@@ -80,11 +80,11 @@ class RedisRecords(RedisBase):
 
     async def leave(self, node_id: NodeId) -> None:
         async def attempt() -> None:
-            _, (known, held) = await self._ask("held", node_id)
+            _now, (known, held) = await self._ask("held", node_id)
             if known != "1":
                 return
             ids = [RunId(each) for each in texts(held)]
-            settling, _ = await self._lost(ids, {node_id})
+            settling, _ended = await self._lost(ids, {node_id})
             await self._commit(
                 settling.expected, [*settling.ops, ["drop_node", node_id, "1"]], wakes=True
             )
@@ -94,7 +94,7 @@ class RedisRecords(RedisBase):
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         async def attempt() -> tuple[Run, ...]:
-            _, (held, ended) = await self._ask("orphans", str(limit))
+            _unused, (held, ended) = await self._ask("orphans", str(limit))
             ids = [RunId(each) for each in texts(held)]
             nodes = texts(ended)
             if not ids and not nodes:
@@ -125,7 +125,7 @@ class RedisRecords(RedisBase):
                 settling.ops.append(["vanished", run_id])
                 continue
             if run.holder is None or (holders and run.holder not in holders):
-                raise Conflicted(say("a run was given back meanwhile"))
+                raise Conflicted(_("a run was given back meanwhile"))
             ends = unreadable if is_damaged(run) else lost
             gone = ends(run, settling.now)
             settling.settle(gone)
@@ -136,18 +136,18 @@ class RedisRecords(RedisBase):
         return await self._asking_now(None)
 
     async def nodes(self) -> tuple[Node, ...]:
-        _, (answer,) = await self._ask("nodes")
+        _unused, (answer,) = await self._ask("nodes")
         found = [_node(texts(each)) for each in rows(answer)]
         return tuple(sorted(found, key=lambda node: node.id))
 
     # --- audit --------------------------------------------------------------------------------
     async def append_audit(self, entry: AuditEntry) -> AuditEntry:
         async def attempt(trail: Trail) -> tuple[AuditEntry, ...] | None:
-            _, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
+            _unused, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
             return None if answer == "head" else trail.entries
 
         async with self._turn():
-            _, (appended,) = await self._appending([entry], attempt)
+            _unused, (appended,) = await self._appending([entry], attempt)
         return appended
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]:
@@ -155,7 +155,7 @@ class RedisRecords(RedisBase):
         before = query.before
         while len(found) < query.limit:
             highest = "" if before is None else f"({before}"
-            _, (answer, more) = await self._ask(
+            _unused, (answer, more) = await self._ask(
                 "page", "audit", "1", "", highest, "", "", str(CHUNK), "audit"
             )
             entries = [audit_from_plain(json.loads(each)) for each in texts(answer)]
@@ -175,15 +175,15 @@ class RedisRecords(RedisBase):
                     [audit] if audit else (),
                 )
         except Conflicted:
-            raise AlreadyExists(say("key {id} exists already", id=key.id)) from None
+            raise AlreadyExists(_("key {id} exists already", id=key.id)) from None
         return key
 
     async def get_key(self, key_id: KeyId) -> ApiKey | None:
-        _, (answer,) = await self._ask("value", "keys", key_id)
+        _unused, (answer,) = await self._ask("value", "keys", key_id)
         return key_from_plain(json.loads(text(answer))) if answer else None
 
     async def list_keys(self) -> tuple[ApiKey, ...]:
-        _, (answer,) = await self._ask("values", "keys")
+        _unused, (answer,) = await self._ask("values", "keys")
         found = [key_from_plain(json.loads(each)) for each in texts(answer)]
         return tuple(sorted(found, key=lambda key: (key.created_at, key.id)))
 
@@ -196,7 +196,7 @@ class RedisRecords(RedisBase):
         async def attempt() -> ApiKey:
             now, (answer,) = await self._ask("value", "keys", key_id)
             if not answer:
-                raise NotFound(say("key {id} not found", id=key_id))
+                raise NotFound(_("key {id} not found", id=key_id))
             changed = change(key_from_plain(json.loads(text(answer))), now)
             await self._commit(
                 [["value", "keys", key_id, answer]],
@@ -212,7 +212,7 @@ class RedisRecords(RedisBase):
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
     ) -> Remembered | None:
         first = _remembered_row(Remembered(fingerprint=fingerprint))
-        _, (known,) = await self._tell("remember", _named(scope, key), first, _length(keep))
+        _unused, (known,) = await self._tell("remember", _named(scope, key), first, _length(keep))
         return _remembered(text(known)) if known else None
 
     async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
@@ -307,8 +307,8 @@ class RedisNodeControl(RedisRecords):
             node, now = await self._node(node_id)
             if node.lease_until > now:
                 raise node_alive(node_id)
-            _, (_, held) = await self._ask("held", node_id)
-            settling, _ = await self._lost([RunId(each) for each in texts(held)], {node_id})
+            _now, (_known, held) = await self._ask("held", node_id)
+            settling, _ended = await self._lost([RunId(each) for each in texts(held)], {node_id})
             await self._commit(
                 [*settling.expected, ["gone", node_id]],
                 [*settling.ops, ["drop_node", node_id]],
@@ -320,12 +320,12 @@ class RedisNodeControl(RedisRecords):
         return await self._until_agreed(attempt, audit)
 
     async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
-        _, (answer,) = await self._ask("node_marks", micros(since), str(limit))
+        _unused, (answer,) = await self._ask("node_marks", micros(since), str(limit))
         found = [_mark(each) for each in texts(answer)]
         return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
 
     async def count_prunable(self, before: datetime, *, most: int) -> int:
-        _, (answer,) = await self._ask("prunable", micros(before), str(most))
+        _unused, (answer,) = await self._ask("prunable", micros(before), str(most))
         return int(text(answer))
 
     async def size(self) -> int | None:

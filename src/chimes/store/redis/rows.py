@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from chimes.errors import told
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
@@ -158,9 +158,9 @@ def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
 
 def _unreadable_run(damage: set[str], error: Exception) -> str:
     if not damage:
-        return str(say("a part of this run cannot be read: {error}", error=told(error)))
+        return str(_("a part of this run cannot be read: {error}", error=told(error)))
     return str(
-        say(
+        _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=told(error),
@@ -170,9 +170,9 @@ def _unreadable_run(damage: set[str], error: Exception) -> str:
 
 def _unreadable_schedule(damage: set[str], error: Exception) -> str:
     if not damage:
-        return str(say("a part of this schedule cannot be read: {error}", error=told(error)))
+        return str(_("a part of this schedule cannot be read: {error}", error=told(error)))
     return str(
-        say(
+        _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=told(error),
@@ -197,7 +197,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         created_at=_time(fields["created"]) or EPOCH,
         available_at=_time(fields["available"]) or EPOCH,
         finished_at=_time(fields["finished"]),
-        error=str(say("this delivery cannot be read: {error}", error=told(error))),
+        error=str(_("this delivery cannot be read: {error}", error=told(error))),
         code=Reason.UNREADABLE,
     )
 
@@ -209,7 +209,7 @@ def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
         owner=_owner(fields["owner"]),
         run_id=None,
         schedule_id=None,
-        title=str(say("this message cannot be read")),
+        title=str(_("this message cannot be read")),
         text=str(error),
         status=Reason.UNREADABLE,
         created_at=_time(fields["created"]) or EPOCH,
@@ -272,7 +272,7 @@ def _word(kind: type[Word], word: str, instead: Word) -> Word:
 
 
 def _owner(name: str) -> Owner:
-    kind, _, owner_id = name.partition(":")
+    kind, _unused, owner_id = name.partition(":")
     try:
         return Owner(type=OwnerType(kind), id=owner_id)
     except ValueError:
@@ -455,8 +455,8 @@ class RunRows:
             claimed,
             first,
             finished,
-            _,
-            _,
+            _unused,
+            _unused,
         ) = fields
         base = self._bodies.get(body)
         if base is None:
@@ -622,9 +622,9 @@ class ScheduleRows:
             last_success,
             fired,
             purged,
-            _,
-            _,
-            _,
+            _unused,
+            _unused,
+            _unused,
         ) = fields
         base = self._bodies.get(body)
         if base is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -33,12 +33,12 @@ class RedisSchedules(RedisFiring):
         except Conflicted as conflict:
             if quota := _exceeded(conflict, quotas):
                 raise quota_exceeded(schedule.owner, quota) from None
-            raise AlreadyExists(say("schedule {id} exists already", id=schedule.id)) from None
+            raise AlreadyExists(_("schedule {id} exists already", id=schedule.id)) from None
         self.wake()
         return schedule
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        _, found = await self._read_schedule(schedule_id)
+        _unused, found = await self._read_schedule(schedule_id)
         return found[0] if found else None
 
     async def change_schedule(
@@ -130,17 +130,17 @@ class RedisSchedules(RedisFiring):
         """The waiting runs of schedules that are being deleted."""
         waiting: list[RunId] = []
         for schedule_id in schedule_ids:
-            _, (answer,) = await self._ask("waiting", schedule_id)
+            _unused, (answer,) = await self._ask("waiting", schedule_id)
             waiting += [self._runs.run(record)[0].id for record in rows(answer)]
         found: dict[RunId, tuple[Run, str]] = {}
         children: dict[RunId, list[RunId]] = {}
         if waiting:
-            _, found, children = await self._read_family(waiting)
+            _unused, found, children = await self._read_family(waiting)
         settling = Settling(now, found, children)
         for run_id in waiting:
             run = settling.runs.get(run_id)
             if run is None or run.status.terminal or run.holder is not None:
-                raise Conflicted(say("a run was claimed meanwhile"))
+                raise Conflicted(_("a run was claimed meanwhile"))
             ended = canceled(run, Reason.SCHEDULE_DELETED, now)
             settling.put(ended)
             settling.post(ended)
@@ -150,12 +150,12 @@ class RedisSchedules(RedisFiring):
         return settling
 
     async def next_due(self) -> datetime | None:
-        _, (answer,) = await self._ask("next_due")
+        _unused, (answer,) = await self._ask("next_due")
         return moment(text(answer)) if answer else None
 
 
 def _missing(schedule_id: ScheduleId) -> NotFound:
-    return NotFound(say("schedule {id} not found", id=schedule_id))
+    return NotFound(_("schedule {id} not found", id=schedule_id))
 
 
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:
@@ -174,7 +174,7 @@ def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) 
 
 
 def _exceeded(conflict: Conflicted, quotas: Sequence[Quota]) -> Quota | None:
-    word, _, number = str(conflict).partition(":")
+    word, _unused, number = str(conflict).partition(":")
     return quotas[int(number)] if word == "quota" else None
 
 
@@ -183,7 +183,7 @@ def _check_mended(body: str, before: Schedule, after: Schedule) -> None:
     for part in sorted(damage_of(body)):
         if part == "body" or getattr(after, part, None) == getattr(before, part, None):
             raise Conflict(
-                say(
+                _(
                     "schedule {id} cannot be read: replace the {part}, or delete it",
                     id=before.id,
                     part=part,

@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from chimes.clock import Clock
 from chimes.errors import SchemaMismatch, StoreError, StoreLost, StoreUnavailable, StoreUnsafe
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.redis.connection import Address, Connections, address_of
 from chimes.store.redis.scripts import FOUNDING
 from chimes.store.redis.wire import texts, unpacked
@@ -75,7 +75,7 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
     found = await _founded(connections, create=not known)
     if found is None:
         raise StoreLost(
-            say(
+            _(
                 "store_lost: Redis at {address} is empty, but held data before: it"
                 " was emptied, or came back without its files. Restore it, or set it up anew with"
                 " chimes store init --force",
@@ -93,7 +93,7 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
 
 def exchanged(address: Address) -> StoreLost:
     return StoreLost(
-        say(
+        _(
             "store_lost: Redis at {address} holds another store than before: it was emptied or"
             " exchanged, and a node that did not know has set it up. Restore it, or go on with"
             " what is there by chimes store init --force",
@@ -131,11 +131,11 @@ async def _founded(
         return None
     if layout != LAYOUT:
         raise SchemaMismatch(
-            say(
+            _(
                 "the layout of Redis at {address} is {layout}; this"
                 " version of Chimes needs {needed}",
                 address=connections.address.shown,
-                layout=layout or say("unknown"),
+                layout=layout or _("unknown"),
                 needed=LAYOUT,
             )
         )
@@ -167,7 +167,7 @@ def judged(settings: dict[str, str]) -> Durability:
     policy = settings.get("maxmemory-policy", "")
     if policy and policy != "noeviction":
         return Durability(
-            refused=say(
+            refused=_(
                 "maxmemory-policy is {policy}: it may throw away schedules and runs; set it to"
                 " noeviction",
                 policy=policy,
@@ -176,29 +176,27 @@ def judged(settings: dict[str, str]) -> Durability:
     if settings.get("appendonly") != "yes":
         saves = settings.get("save", "")
         return Durability(
-            refused=say(
+            refused=_(
                 "appendonly is off, only snapshots are kept (save {saves}); set appendonly yes",
                 saves=saves,
             )
             if saves
-            else say("appendonly is off, nothing is kept on disk; set appendonly yes")
+            else _("appendonly is off, nothing is kept on disk; set appendonly yes")
         )
     fsync = settings.get("appendfsync", "")
     if fsync in ("always", "everysec") and settings.get("no-appendfsync-on-rewrite") == "yes":
         # Redis leaves the fsync out then, whatever appendfsync says.
         return Durability(
-            note=say(
+            note=_(
                 "no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
                 " rewrites its file may undo what it acknowledged meanwhile; set it to no"
             )
         )
     if fsync == "everysec":
-        return Durability(
-            note=say("appendfsync is everysec: a crash may undo about the last second")
-        )
+        return Durability(note=_("appendfsync is everysec: a crash may undo about the last second"))
     if fsync != "always":
         return Durability(
-            note=say(
+            note=_(
                 "appendfsync is {fsync}: a crash may undo what the system has not written yet",
                 fsync=fsync,
             )
@@ -208,7 +206,7 @@ def judged(settings: dict[str, str]) -> Durability:
 
 async def checked(connections: Connections, *, allow_volatile: bool) -> str:
     """What to say about the server's durability; raises StoreUnsafe where it must not be used."""
-    where = say("Redis at {address}", address=connections.address.shown)
+    where = _("Redis at {address}", address=connections.address.shown)
     await _check_version(connections, where)
     try:
         answer = await connections.command("CONFIG", "GET", *ASKED)
@@ -216,7 +214,7 @@ async def checked(connections: Connections, *, allow_volatile: bool) -> str:
         if _unreachable(error):
             raise
         found = Durability(
-            refused=say(
+            refused=_(
                 "its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
                 " whether it keeps what it acknowledges"
             )
@@ -225,7 +223,7 @@ async def checked(connections: Connections, *, allow_volatile: bool) -> str:
         found = judged(_settings(answer))
     if found.refused and not allow_volatile:
         raise StoreUnsafe(
-            say(
+            _(
                 "{where} would lose data: {why}; or start with --allow-volatile"
                 " (CHIMES_ALLOW_VOLATILE=true) to use it all the same",
                 where=where,
@@ -263,13 +261,13 @@ async def _check_version(connections: Connections, where: str) -> None:
     found = await _about(connections)
     if found.get("redis_mode") == "cluster":
         raise StoreUnsafe(
-            say("{where} is a cluster: its keys cannot be changed together", where=where)
+            _("{where} is a cluster: its keys cannot be changed together", where=where)
         )
     version = found.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
     if numbers and numbers < OLDEST:
         raise StoreUnsafe(
-            say(
+            _(
                 "{where} is Redis {version}; Chimes needs 7.0 or newer",
                 where=where,
                 version=version,

@@ -15,7 +15,7 @@ from redis.asyncio.connection import Connection
 
 from chimes.clock import Clock
 from chimes.errors import StoreLost
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.listing import Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
@@ -94,7 +94,7 @@ class Listener:
             said = await found.read_response(timeout=ANSWER_SECONDS if asked else QUIET_SECONDS)
             if said is None:
                 if asked:
-                    raise TimeoutError(say("the server says nothing any more"))
+                    raise TimeoutError(_("the server says nothing any more"))
                 await found.send_command("PING")
                 asked = True
                 continue
@@ -169,7 +169,7 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
         one that a node has founded because it found nothing is none of ours. The first counter is
         lower than any then, and whoever watches it lets everything go (F41)."""
         try:
-            _, (counter,) = await self._tell("epoch")
+            _unused, (counter,) = await self._tell("epoch")
         except StoreLost:
             found = await present(self._connections)
             if found is None:
@@ -224,7 +224,7 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
 
     async def counts(self) -> Counts:
         statuses, states = list(RunStatus), list(DeliveryState)
-        _, (answer,) = await self._ask("counts", list(statuses), list(states))
+        _unused, (answer,) = await self._ask("counts", list(statuses), list(states))
         schedules, enabled, due, *numbers = (int(each) for each in texts(answer))
         of_runs, of_deliveries = numbers[: len(statuses)], numbers[len(statuses) :]
         return Counts(

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Generic, TypeVar
 
 from chimes.errors import StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.json_values import EPOCH, MICROSECOND
 
 #: What a script takes and gives: texts, and lists of such.
@@ -26,13 +26,13 @@ def packed(value: Wire) -> bytes:
 def unpacked(answer: bytes) -> list[Wire]:
     found = json.loads(answer.decode("utf-8", "surrogatepass"))
     if not isinstance(found, list):
-        raise StoreError(say("a script answered {found!r}", found=found))
+        raise StoreError(_("a script answered {found!r}", found=found))
     return found
 
 
 def text(value: Wire) -> str:
     if not isinstance(value, str):
-        raise StoreError(say("a script answered {value!r} where a text was expected", value=value))
+        raise StoreError(_("a script answered {value!r} where a text was expected", value=value))
     return value
 
 
@@ -44,7 +44,7 @@ def rows(value: Wire) -> list[Wire]:
 def items(value: Wire) -> Sequence[Wire]:
     """A list of which the caller knows how long it is."""
     if isinstance(value, str):
-        raise StoreError(say("a script answered {value!r} where a list was expected", value=value))
+        raise StoreError(_("a script answered {value!r} where a list was expected", value=value))
     return value
 
 
@@ -106,5 +106,5 @@ class Seen(Generic[T]):
             self._characters += len(text)
         self._values[text] = value
         while len(self._values) > MOST or self._characters > MOST_CHARACTERS:
-            dropped, _ = self._values.popitem(last=False)
+            dropped, _unused = self._values.popitem(last=False)
             self._characters -= len(dropped)

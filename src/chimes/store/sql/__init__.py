@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chimes.clock import Clock
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.sql.store import SqlStore
 
 __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
@@ -43,7 +43,7 @@ def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
 def _need(driver: str, *, extra: str) -> None:
     if find_spec(driver) is None:
         raise ConfigError(
-            say(
+            _(
                 "store: its driver, {driver}, is not installed: pip install 'chimes[{extra}]'",
                 driver=driver,
                 extra=extra,

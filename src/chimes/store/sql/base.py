@@ -12,7 +12,7 @@ from sqlalchemy import bindparam, func, insert, select, text, update
 from sqlalchemy.exc import DBAPIError
 
 from chimes.errors import StoreBusy
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry, chained
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -341,7 +341,7 @@ def or_busy(tx: Tx, what: str) -> Iterator[None]:
         yield
     except DBAPIError as error:
         if tx.dialect.lock_timed_out(error):
-            raise StoreBusy(say("somebody else is at work on {key}", key=what)) from error
+            raise StoreBusy(_("somebody else is at work on {key}", key=what)) from error
         raise
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, func, select, text
 
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
 from chimes.store.sql.base import hold_places, hold_runs, load_run
@@ -81,7 +81,7 @@ def complete_run_in(
     run = load_run(tx, run_id)
     if run is None or not accepts(run, fence):
         raise Conflict(
-            say("this attempt no longer owns run {id}: roll its transaction back", id=run_id),
+            _("this attempt no longer owns run {id}: roll its transaction back", id=run_id),
             code="fenced",
         )
     if run.concurrency_key is not None:
@@ -125,7 +125,7 @@ def _check_isolation(tx: Tx) -> None:
     level = str(tx.connection.exec_driver_sql(statement).scalar()).replace("-", " ").upper()
     if level != "READ COMMITTED":
         raise InvalidInput(
-            say(
+            _(
                 "connection: the run shares a limit with others, which needs a transaction at READ "
                 "COMMITTED; this one is at {level}",
                 level=level,

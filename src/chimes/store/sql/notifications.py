@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, delete, func, select, text, update
 
 from chimes.errors import NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
@@ -80,7 +80,7 @@ class SqlInbox(SqlBase):
         def work(tx: Tx) -> InboxItem:
             row = tx.first(tx.held(_ITEM, inbox.c.id), {"item_id": item_id})
             if row is None:
-                raise NotFound(say("inbox item {id} not found", id=item_id))
+                raise NotFound(_("inbox item {id} not found", id=item_id))
             after = change(item_of(row), tx.now())
             tx.run(_CHANGE, {"item_id": item_id, **item_values(after)})
             return after

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, delete, insert, select, update
 
 from chimes.errors import AlreadyExists, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import KeptState
@@ -82,7 +82,7 @@ class SqlRecords(SqlBase):
     async def add_key(self, key: ApiKey, audit: AuditEntry | None = None) -> ApiKey:
         def work(tx: Tx) -> ApiKey:
             if tx.run(tx.dialect.insert_new(api_keys), key_values(key)) == 0:
-                raise AlreadyExists(say("key {id} exists already", id=key.id))
+                raise AlreadyExists(_("key {id} exists already", id=key.id))
             if audit is not None:
                 append_audit(tx, audit)
             return key
@@ -107,7 +107,7 @@ class SqlRecords(SqlBase):
         def work(tx: Tx) -> ApiKey:
             row = tx.first(tx.dialect.for_update(_KEY), {"key_id": key_id})
             if row is None:
-                raise NotFound(say("key {id} not found", id=key_id))
+                raise NotFound(_("key {id} not found", id=key_id))
             changed = change(key_of(row), tx.now())
             tx.run(_WRITE_KEY, {"this_id": key_id, **key_values(changed)})
             if audit is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import case, func, select, text
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
@@ -59,7 +59,7 @@ class SqlSchedules(SqlBase):
             if quotas:
                 hold_owner(tx, schedule.owner)
             if tx.run(tx.dialect.insert_new(schedules), values) == 0:
-                raise AlreadyExists(say("schedule {id} exists already", id=schedule.id))
+                raise AlreadyExists(_("schedule {id} exists already", id=schedule.id))
             _check_quotas(tx, None, schedule, quotas)
             if audit is not None:
                 append_audit(tx, audit)
@@ -161,7 +161,7 @@ def _apply(
     for once the row was ours: slots fired while we waited for it lie before the change, not after
     it (F55)."""
     if found is None or (found.deleted_at is not None and not deleted):
-        raise NotFound(say("schedule {id} not found", id=edit.schedule_id))
+        raise NotFound(_("schedule {id} not found", id=edit.schedule_id))
     before, now = without_ahead(tx, found, now)
     after = edit.change(before, now)
     _refuse_placeholders(before, after, damage)
@@ -182,7 +182,7 @@ def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[s
     kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
     if kept and after.deleted_at is None:
         raise Conflict(
-            say(
+            _(
                 "{error}; replace the {parts}, or delete it",
                 error=before.last_error,
                 parts=", ".join(kept),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.checkpoint import ExecutionEnd, end_of, execution_kept, kept_text
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
@@ -129,7 +129,7 @@ def _goes_on(reply: Reply, dispatch: Dispatch, asking: Asking) -> bool:
         if asking.known:
             raise Trouble(
                 "execution_lost",
-                say(
+                _(
                     "the action service no longer knows execution {id}",
                     id=dispatch.record.execution_id,
                 ),
@@ -137,16 +137,12 @@ def _goes_on(reply: Reply, dispatch: Dispatch, asking: Asking) -> bool:
     elif _passes(status, asking):
         dispatch.log(
             "warning",
-            say(
-                "asked for the execution, the action service answered HTTP {status}", status=status
-            ),
+            _("asked for the execution, the action service answered HTTP {status}", status=status),
         )
         return True
     dispatch.log(
         "info",
-        say(
-            "accepted; the action service does not tell how it ends (HTTP {status})", status=status
-        ),
+        _("accepted; the action service does not tell how it ends (HTTP {status})", status=status),
     )
     return False
 
@@ -164,7 +160,7 @@ def _note(said: Said, dispatch: Dispatch) -> None:
     if said.status != record.status:
         dispatch.log(
             "info",
-            say("execution {id}: {status}", id=record.execution_id, status=said.status),
+            _("execution {id}: {status}", id=record.execution_id, status=said.status),
         )
     record.add(said)
 
@@ -178,17 +174,17 @@ def _judge(end: ExecutionEnd, dispatch: Dispatch) -> None:
             if failed:
                 dispatch.log("warning", _some_failed(failed, record.counts or {}, why))
         case ExecutionEnd.FAILED if why:
-            raise Trouble("action_failed", say("the action failed: {why}", why=why))
+            raise Trouble("action_failed", _("the action failed: {why}", why=why))
         case ExecutionEnd.FAILED:
-            raise Trouble("action_failed", say("the action failed"))
+            raise Trouble("action_failed", _("the action failed"))
         case ExecutionEnd.CANCELLED:
-            raise Trouble("action_canceled", say("the action was canceled in the action service"))
+            raise Trouble("action_canceled", _("the action was canceled in the action service"))
         case _:
             assert_never(end)
 
 
 def _some_failed(failed: int, counts: Mapping[str, int], why: str) -> str:
-    return say(
+    return _(
         "{failed} of {total} objects failed: {why}",
         failed=failed,
         total=counts.get("total", failed),
@@ -277,7 +273,7 @@ class ActionRunner:
         record.execution_id = execution_kept(await state.read() if state is not None else None)
         if record.execution_id:
             record.accepted = True
-            dispatch.log("info", say("going on with execution {id}", id=record.execution_id))
+            dispatch.log("info", _("going on with execution {id}", id=record.execution_id))
         else:
             await self._hand_over(dispatch)
         if record.execution_id:
@@ -299,10 +295,10 @@ class ActionRunner:
         if said.execution_id and not await _kept(call, said.execution_id):
             # The store takes no verdict of this attempt. The execution is the new holder's, by
             # the same key, so nothing is said about it over there.
-            raise Trouble("lost", say("the run belongs to another node by now"))
+            raise Trouble("lost", _("the run belongs to another node by now"))
         dispatch.log(
             "info",
-            say(
+            _(
                 "{method} {url} -> {status} in {milliseconds:.0f} ms",
                 method=request.method,
                 url=request.shown_url,
@@ -311,9 +307,9 @@ class ActionRunner:
             ),
         )
         if said.execution_id:
-            dispatch.log("info", say("accepted as execution {id}", id=said.execution_id))
+            dispatch.log("info", _("accepted as execution {id}", id=said.execution_id))
         else:
-            dispatch.log("info", say("accepted; the action service gave no execution_id"))
+            dispatch.log("info", _("accepted; the action service gave no execution_id"))
 
     def _say_goodbye(self, dispatch: Dispatch) -> None:
         if not dispatch.record.execution_id:

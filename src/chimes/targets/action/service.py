@@ -16,7 +16,7 @@ from urllib.parse import quote
 import aiohttp
 
 from chimes.errors import ConfigError, InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.checkpoint import LONGEST_EXECUTION_ID, end_of
 from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, parse_http_url
@@ -106,9 +106,9 @@ class ActionConfig:
     @property
     def secrets(self) -> tuple[str, ...]:
         """Also the parts of `Bearer <token>`: the service may repeat the token alone."""
-        words = {each for _, value in self.headers for each in value.split()}
+        words = {each for _unused, value in self.headers for each in value.split()}
         long = {each for each in words if len(each) >= _SHORTEST_SECRET}
-        return tuple(sorted({value for _, value in self.headers} | long))
+        return tuple(sorted({value for _unused, value in self.headers} | long))
 
     def base_for(self, target: ActionTarget) -> str:
         filled = {"{kn_id}": target.kn_id, "{branch}": target.branch}
@@ -121,25 +121,25 @@ def checked_config(config: ActionConfig) -> ActionConfig:
     try:
         found = parse_http_url(url)
         if "?" in found.tail:
-            raise InvalidInput(say("the address must not have a query (?...)"))
+            raise InvalidInput(_("the address must not have a query (?...)"))
         for name in _BRACES.findall(found.tail):
             if name not in PLACEHOLDERS:
-                raise InvalidInput(say("only kn_id and branch can stand in braces"))
+                raise InvalidInput(_("only kn_id and branch can stand in braces"))
     except InvalidInput as error:
         raise ConfigError(
-            say(
+            _(
                 "action_url: expected an address such as "
                 "http://127.0.0.1:13018/knowledge-networks/{{kn_id}}: {why}",
                 why=error.message,
             ),
             key="action_url",
         ) from None
-    for name, _ in config.headers:
+    for name, _unused in config.headers:
         try:
             check_header_name(name)
         except InvalidInput as error:
             raise ConfigError(
-                say("action_headers: {why}", why=error.message), key="action_headers"
+                _("action_headers: {why}", why=error.message), key="action_headers"
             ) from None
     return replace(config, url=url)
 
@@ -440,18 +440,18 @@ def not_accepted(reply: Reply, now: datetime) -> Trouble:
     if 300 <= status <= 399:
         return Trouble(
             "redirect",
-            say(
+            _(
                 "the action service answered HTTP {status}: redirects are not followed",
                 status=status,
             ),
         )
     detail = refusal_in(reply)
     if detail:
-        text = say(
+        text = _(
             "the action service answered HTTP {status}: {detail}", status=status, detail=detail
         )
     else:
-        text = say("the action service answered HTTP {status}", status=status)
+        text = _("the action service answered HTTP {status}", status=status)
     retryable = status in (408, 429) or status >= 500
     return Trouble(
         f"http_{status}",
@@ -465,7 +465,7 @@ def too_slow(seconds: float) -> Trouble:
     """Of a single request."""
     return Trouble(
         "timeout",
-        say("the action service did not answer within {seconds:g} s", seconds=seconds),
+        _("the action service did not answer within {seconds:g} s", seconds=seconds),
         end=AttemptEnd.TIMEOUT,
         retryable=True,
     )
@@ -524,6 +524,6 @@ class ActionService:
             failure = failure_of(error)
             raise Trouble(
                 failure.code,
-                say("the action service: {failure}", failure=failure.text),
+                _("the action service: {failure}", failure=failure.text),
                 retryable=failure.retryable,
             ) from None

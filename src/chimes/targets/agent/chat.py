@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import aiohttp
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.redaction import Redactor
 from chimes.targets.agent.service import (
     KEEP_LIMIT,
@@ -90,7 +90,7 @@ class EventReader:
         if not line:
             data, self._data, self._size = self._data, [], 0
             return b"\n".join(data).decode(errors="replace") if data else None
-        name, _, value = line.partition(b":")
+        name, _unused, value = line.partition(b":")
         if name == b"data":
             value = value.removeprefix(b" ")
             self._size += len(value)
@@ -142,7 +142,7 @@ class LiveText:
 
 
 PATH = "/v1/chat/completions"
-WHO = say("the model server")
+WHO = _("the model server")
 #: Bytes of a stream, its packing included: a token may take some hundred of them.
 STREAM_LIMIT = 32 * READ_LIMIT
 #: Bytes that are dealt with at a time: then it is the turn of others.
@@ -164,15 +164,13 @@ async def ask_model(exchange: Exchange, handing: Handing) -> None:
     if not answer.size and answer.refused_tools:
         raise Trouble(
             "tool_call_refused",
-            say(
+            _(
                 "the model asked for {tools} instead of an answer; no tools are offered",
                 tools=", ".join(answer.refused_tools),
             ),
         )
     if not answer.size and answer.finish_reason == "content_filter":
-        raise Trouble(
-            "content_filter", say("the model server withheld the answer (content_filter)")
-        )
+        raise Trouble("content_filter", _("the model server withheld the answer (content_filter)"))
 
 
 async def _ask(exchange: Exchange, handing: Handing, *, with_usage: bool) -> None:
@@ -229,7 +227,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
         nonlocal first_after
         if first_after is None:
             first_after = clock() - began
-            handing.log("info", say("first token after {seconds:.2f} s", seconds=first_after))
+            handing.log("info", _("first token after {seconds:.2f} s", seconds=first_after))
         answer.add(text)
         live.add(text)
 
@@ -253,7 +251,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
         live.end()
     if not done and not answer.finish_reason:
         raise Trouble(
-            "stream_broken", say("{who} ended its answer in the middle", who=WHO), retryable=True
+            "stream_broken", _("{who} ended its answer in the middle", who=WHO), retryable=True
         )
 
 
@@ -317,15 +315,15 @@ def _refuse_tools(said: Mapping[str, object], handing: Handing) -> None:
             and handing.answer.refuse_tool(function["name"])
         ):
             name = handing.answer.refused_tools[-1]
-            handing.log("warning", say("the model asked for the tool {name}: refused", name=name))
+            handing.log("warning", _("the model asked for the tool {name}: refused", name=name))
 
 
 def _model_error(error: object) -> Trouble:
     kind = ""
     if isinstance(error, Mapping):
         kind = " ".join(str(error.get(name) or "") for name in ("type", "code")).lower()
-    text = error_text(error) or say("an error without words")
+    text = error_text(error) or _("an error without words")
     lasting = any(word in kind for word in _LASTING_ERRORS)
     return Trouble(
-        "model_error", say("{who} broke off: {error}", who=WHO, error=text), retryable=not lasting
+        "model_error", _("{who} broke off: {error}", who=WHO, error=text), retryable=not lasting
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import quote
 
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.checkpoint import (
     LONGEST_PIPELINE_ID,
     Handover,
@@ -36,7 +36,7 @@ from chimes.targets.base import State
 from chimes.triggers import format_moment
 
 PATH = "/runs"
-WHO = say("the run pipeline")
+WHO = _("the run pipeline")
 FIRST_PAUSE, LONGEST_PAUSE, GROWTH = 0.5, 5.0, 1.5
 #: Seconds between two looks for a callback.
 HEARING = 0.5
@@ -53,7 +53,7 @@ async def run_there(exchange: Exchange, handing: Handing) -> None:
     kept = handover_from(await state.read() if state is not None else None)
     if kept.pipeline_run_id:
         found: Mapping[str, object] = {"status": ""}
-        handing.log("info", say("going on with run {id} of the pipeline", id=kept.pipeline_run_id))
+        handing.log("info", _("going on with run {id} of the pipeline", id=kept.pipeline_run_id))
     else:
         kept, found = await _begun(exchange, handing, kept)
     handing.answer.pipeline_run_id = kept.pipeline_run_id
@@ -89,14 +89,14 @@ async def _begun(
     given = found.get("run_id") or found.get("id")
     if not isinstance(given, str | int) or isinstance(given, bool):
         raise Trouble(
-            "bad_answer", say("{who} did not say which run it made", who=WHO), retryable=True
+            "bad_answer", _("{who} did not say which run it made", who=WHO), retryable=True
         )
     kept = replace(kept, pipeline_run_id=str(given))
     if len(kept.pipeline_run_id) > LONGEST_PIPELINE_ID or clean(str(given)) != str(given):
-        raise Trouble("bad_answer", say("{who} gave an id that cannot be used", who=WHO))
+        raise Trouble("bad_answer", _("{who} gave an id that cannot be used", who=WHO))
     if state is not None:
         await _keep(state, kept)
-    handing.log("info", say("handed over: run {id} of the pipeline", id=kept.pipeline_run_id))
+    handing.log("info", _("handed over: run {id} of the pipeline", id=kept.pipeline_run_id))
     return kept, found
 
 
@@ -104,7 +104,7 @@ async def _keep(state: State, kept: Handover) -> None:
     """The run over there is the new holder's, by the same key: nothing is said about it there, and
     the store takes no verdict of this attempt."""
     if not await state.keep(kept.to_text()):
-        raise Trouble("lost", say("the run belongs to another node by now"))
+        raise Trouble("lost", _("the run belongs to another node by now"))
 
 
 def _request(handing: Handing, kept: Handover) -> dict[str, object]:
@@ -143,7 +143,7 @@ async def _followed(
             seen = status
             known = status.lower() in _UNDER_WAY
             handing.log(
-                "info" if known else "warning", say("the pipeline says: {status}", status=status)
+                "info" if known else "warning", _("the pipeline says: {status}", status=status)
             )
         heard = await _heard(handing, kept, pause)
         pause = min(pause * GROWTH, LONGEST_PAUSE)
@@ -163,7 +163,7 @@ async def _followed(
             if trouble.status in (404, 410):
                 raise Trouble(
                     "run_not_found",
-                    say(
+                    _(
                         "{who} no longer knows run {id}",
                         who=WHO,
                         id=kept.pipeline_run_id,
@@ -216,12 +216,10 @@ def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     if end is PipelineEnd.CANCELED:
         raise Trouble(
             "pipeline_canceled",
-            say("canceled in the pipeline: {why}", why=why)
-            if why
-            else say("canceled in the pipeline"),
+            _("canceled in the pipeline: {why}", why=why) if why else _("canceled in the pipeline"),
         )
     if end is PipelineEnd.FAILED:
-        raise Trouble("pipeline_failed", why or say("the pipeline says: {status}", status=status))
+        raise Trouble("pipeline_failed", why or _("the pipeline says: {status}", status=status))
     return True
 
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from dataclasses import replace
 
-from chimes.i18n import counted, joined, say
+from chimes.i18n import _, counted, joined
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
@@ -94,7 +94,7 @@ class AgentPrompt:
             case "runs":
                 await run_there(self._exchange, handing)
             case other:
-                raise Trouble("unknown_pipeline", say("there is no pipeline {name!r}", name=other))
+                raise Trouble("unknown_pipeline", _("there is no pipeline {name!r}", name=other))
 
     def _say_goodbye(self, handing: Handing) -> None:
         if not handing.answer.pipeline_run_id:
@@ -114,16 +114,16 @@ def _tell_end(handing: Handing, outcome: Outcome) -> None:
     took = handing.clock() - handing.began
     if outcome.end is not AttemptEnd.SUCCEEDED:
         handing.log(
-            "error", say("{error} (after {seconds:.1f} seconds)", error=outcome.error, seconds=took)
+            "error", _("{error} (after {seconds:.1f} seconds)", error=outcome.error, seconds=took)
         )
     told: list[str] = [counted("{count} byte", "{count} bytes", answer.size)]
     if answer.truncated:
-        told.append(say("cut"))
+        told.append(_("cut"))
     if answer.model:
-        told.append(say("model {name}", name=answer.model))
+        told.append(_("model {name}", name=answer.model))
     if (usage := answer.usage) is not None:
         told.append(
-            say(
+            _(
                 "{total} tokens ({asked} in, {answered} out)",
                 total=usage["total_tokens"],
                 asked=usage["prompt_tokens"],
@@ -131,9 +131,9 @@ def _tell_end(handing: Handing, outcome: Outcome) -> None:
             )
         )
     if answer.cost is not None:
-        told.append(say("cost {cost:g}", cost=answer.cost))
+        told.append(_("cost {cost:g}", cost=answer.cost))
     if outcome.end is AttemptEnd.SUCCEEDED or answer.begun:
         handing.log(
             "info",
-            say("answer: {told}, in {seconds:.1f} s", told=joined(", ", told), seconds=took),
+            _("answer: {told}, in {seconds:.1f} s", told=joined(", ", told), seconds=took),
         )

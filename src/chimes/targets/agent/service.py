@@ -17,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
@@ -82,7 +82,7 @@ def checked_config(config: AgentConfig) -> AgentConfig:
 
 def _checked_url(text: str, key: str) -> str:
     if not text:
-        raise ConfigError(say("{key}: agent_pipeline is set, so it is needed", key=key), key=key)
+        raise ConfigError(_("{key}: agent_pipeline is set, so it is needed", key=key), key=key)
     try:
         parts = urlsplit(text)
         usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -90,7 +90,7 @@ def _checked_url(text: str, key: str) -> str:
         usable = False
     if not usable or parts.query or parts.fragment or any(char.isspace() for char in text):
         raise ConfigError(
-            say("{key}: an address such as http://127.0.0.1:11434 is expected", key=key), key=key
+            _("{key}: an address such as http://127.0.0.1:11434 is expected", key=key), key=key
         )
     return text.rstrip("/")
 
@@ -289,18 +289,18 @@ def trouble_of_status(
     if 300 <= status <= 399:
         return Trouble(
             "redirect",
-            say("{who} answered HTTP {status}: redirects are not followed", who=who, status=status),
+            _("{who} answered HTTP {status}: redirects are not followed", who=who, status=status),
             status=status,
         )
     retryable = status in _WORTH_ANOTHER_TRY or status >= 500
     detail = said_in(body)
-    text = say("{who} answered HTTP {status}", who=who, status=status)
+    text = _("{who} answered HTTP {status}", who=who, status=status)
     if detail:
-        text = say("{who} answered HTTP {status}: {detail}", who=who, status=status, detail=detail)
+        text = _("{who} answered HTTP {status}: {detail}", who=who, status=status, detail=detail)
     if status in (401, 403):
-        text = say("{problem} (is CHIMES_AGENT_API_KEY right?)", problem=text)
+        text = _("{problem} (is CHIMES_AGENT_API_KEY right?)", problem=text)
     elif status == 404:
-        text = say("{problem} (are CHIMES_AGENT_URL and the model right?)", problem=text)
+        text = _("{problem} (are CHIMES_AGENT_URL and the model right?)", problem=text)
     return Trouble(
         f"http_{status}",
         text,
@@ -313,17 +313,17 @@ def trouble_of_status(
 def trouble_of_error(error: Exception, *, who: str) -> Trouble:
     """For a connection that failed."""
     if isinstance(error, aiohttp.InvalidURL):
-        return Trouble("bad_address", say("the address of {who} cannot be used", who=who))
+        return Trouble("bad_address", _("the address of {who} cannot be used", who=who))
     if isinstance(error, aiohttp.ServerTimeoutError):
         return Trouble(
-            "connect_failed", say("{who}: no connection could be made", who=who), retryable=True
+            "connect_failed", _("{who}: no connection could be made", who=who), retryable=True
         )
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Trouble("reset", say("{who}: the connection was lost", who=who), retryable=True)
+        return Trouble("reset", _("{who}: the connection was lost", who=who), retryable=True)
     failure = failure_of(error)
     return Trouble(
         failure.code,
-        say("no answer from {who}: {problem}", who=who, problem=failure.text),
+        _("no answer from {who}: {problem}", who=who, problem=failure.text),
         retryable=failure.retryable,
     )
 
@@ -468,13 +468,13 @@ def parsed(data: bytes | str, *, who: str) -> dict[str, object]:
 
 def bad_answer(who: str) -> Trouble:
     return Trouble(
-        "bad_answer", say("{who} answered with something else than JSON", who=who), retryable=True
+        "bad_answer", _("{who} answered with something else than JSON", who=who), retryable=True
     )
 
 
 def too_long(who: str) -> Trouble:
     return Trouble(
-        "answer_too_long", say("{who} answered with more than is read of an answer", who=who)
+        "answer_too_long", _("{who} answered with more than is read of an answer", who=who)
     )
 
 

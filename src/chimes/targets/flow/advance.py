@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.change import replace
 from chimes.model.ids import RunId, step_run_id
 from chimes.model.planning import ended_at_once
@@ -193,7 +193,7 @@ class _State:
             try:
                 wanted = bool(step.when(**self._values(step, step.when_wants)))
             except (Exception, SystemExit) as error:
-                said = say(
+                said = _(
                     "its condition raised {type}: {message}",
                     type=type(error).__name__,
                     message=str(error),
@@ -232,18 +232,16 @@ class _State:
 
     def _unfit_for_map(self, step: Step) -> str:
         if step.map not in step.after and step.map not in self.input:
-            return say(
-                "{name!r}, which it is mapped over, is not in the flow's input", name=step.map
-            )
+            return _("{name!r}, which it is mapped over, is not in the flow's input", name=step.map)
         items = self._source(step)
         if not isinstance(items, list):
-            return say(
+            return _(
                 "{name!r}, which it is mapped over, is not a list but {kind}",
                 name=step.map,
                 kind=_kind(items),
             )
         if len(items) > MOST_ELEMENTS:
-            return say(
+            return _(
                 "{name!r}, which it is mapped over, has {count} elements; "
                 "at most {most} are carried out",
                 name=step.map,
@@ -334,25 +332,25 @@ def _outcome(flow: Flow, state: _State) -> Outcome:
     return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
 
 
-def _ended(step: Run) -> Wording:
+def _ended(step: Run) -> Message:
     name, why = step.step, step.error or step.reason
     match step.status:
         case RunStatus.FAILED:
             if why:
-                return say("step {step!r} failed: {why}", step=name, why=why)
-            return say("step {step!r} failed", step=name)
+                return _("step {step!r} failed: {why}", step=name, why=why)
+            return _("step {step!r} failed", step=name)
         case RunStatus.TIMEOUT:
             if why:
-                return say("step {step!r} timed out: {why}", step=name, why=why)
-            return say("step {step!r} timed out", step=name)
+                return _("step {step!r} timed out: {why}", step=name, why=why)
+            return _("step {step!r} timed out", step=name)
         case RunStatus.CANCELED:
             if why:
-                return say("step {step!r} was canceled: {why}", step=name, why=why)
-            return say("step {step!r} was canceled", step=name)
+                return _("step {step!r} was canceled: {why}", step=name, why=why)
+            return _("step {step!r} was canceled", step=name)
         case status:
             if why:
-                return say("step {step!r} ended {status}: {why}", step=name, status=status, why=why)
-            return say("step {step!r} ended {status}", step=name, status=status)
+                return _("step {step!r} ended {status}: {why}", step=name, status=status, why=why)
+            return _("step {step!r} ended {status}", step=name, status=status)
 
 
 def _value(row: Run) -> object:
@@ -362,14 +360,14 @@ def _value(row: Run) -> object:
 def _kind(value: object) -> str:
     match value:
         case None:
-            return say("nothing")
+            return _("nothing")
         case bool():
-            return say("a boolean")
+            return _("a boolean")
         case int() | float():
-            return say("a number")
+            return _("a number")
         case str():
-            return say("text")
+            return _("text")
         case dict():
-            return say("an object")
+            return _("an object")
         case _:
             return type(value).__name__

@@ -19,7 +19,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import ParamSpec, TypeVar, overload
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.targets.python.arguments import parameters_of
 from chimes.targets.python.registry import DEFAULT_TIMEOUT, Task, is_async
@@ -77,7 +77,7 @@ class Step:
         parameters = parameters_of(self.function)
         if parameters.rest is not None:
             raise InvalidInput(
-                say(
+                _(
                     "step {step!r} takes '**{rest}': values are given by name, so name each one",
                     step=self.name,
                     rest=parameters.rest.name,
@@ -129,13 +129,13 @@ def checked(flow: Flow) -> Flow:
     """Raises InvalidInput, which names the flow, the step and what to do."""
     if not flow.steps:
         raise InvalidInput(
-            say("flow {flow!r} has no steps: add one with @flow.step()", flow=flow.name)
+            _("flow {flow!r} has no steps: add one with @flow.step()", flow=flow.name)
         )
     steps: dict[str, Step] = {}
     for step in flow.steps:
         if step.name in steps:
             raise InvalidInput(
-                say("flow {flow!r} has two steps named {step!r}", flow=flow.name, step=step.name)
+                _("flow {flow!r} has two steps named {step!r}", flow=flow.name, step=step.name)
             )
         steps[step.name] = step
     for step in flow.steps:
@@ -149,23 +149,23 @@ def checked(flow: Flow) -> Flow:
 def check_flow_name(name: str) -> str:
     why = _unfit(name)
     if why:
-        raise InvalidInput(say("{name!r} cannot be the name of a flow: {why}", name=name, why=why))
+        raise InvalidInput(_("{name!r} cannot be the name of a flow: {why}", name=name, why=why))
     return name
 
 
 def check_step_name(name: str) -> str:
     why = _unfit(name)
     if why:
-        raise InvalidInput(say("{name!r} cannot be the name of a step: {why}", name=name, why=why))
+        raise InvalidInput(_("{name!r} cannot be the name of a step: {why}", name=name, why=why))
     return name
 
 
 def _unfit(name: str) -> str:
     """Why it can be the name of neither; empty: it can."""
     if not _NAME.fullmatch(name):
-        return say("a letter, then letters, digits, '_', '-' or '.', at most 100 in all")
+        return _("a letter, then letters, digits, '_', '-' or '.', at most 100 in all")
     if name in RESERVED:
-        return say("it has a meaning of its own")
+        return _("it has a meaning of its own")
     return ""
 
 
@@ -174,7 +174,7 @@ def _check_after(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
         if name not in steps:
             raise InvalidInput(
                 _with_nearest(
-                    say(
+                    _(
                         "{step}: there is no step {name!r} to come after",
                         step=_shown(flow, step),
                         name=name,
@@ -184,7 +184,7 @@ def _check_after(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
                 )
             )
     if len(set(step.after)) < len(step.after):
-        raise InvalidInput(say("{step}: `after` names a step twice", step=_shown(flow, step)))
+        raise InvalidInput(_("{step}: `after` names a step twice", step=_shown(flow, step)))
 
 
 def _check_cycles(flow: Flow) -> None:
@@ -194,7 +194,7 @@ def _check_cycles(flow: Flow) -> None:
         # graphlib names each step before the one that waits for it, the first again at the end.
         around = " -> ".join(error.args[1])
         raise InvalidInput(
-            say("flow {flow!r} goes round in a circle: {around}", flow=flow.name, around=around)
+            _("flow {flow!r} goes round in a circle: {around}", flow=flow.name, around=around)
         ) from None
 
 
@@ -204,7 +204,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     for name in step.wants:
         if name in unknown:
             raise InvalidInput(
-                say(
+                _(
                     "{step}: its function takes the output of step {name!r}, which it does not"
                     " wait for: add {name!r} to `after`",
                     step=where,
@@ -214,7 +214,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     for name in step.when_wants:
         if name in unknown:
             raise InvalidInput(
-                say(
+                _(
                     "{step}: its condition takes the output of step {name!r}, which it does not"
                     " wait for: add {name!r} to `after`",
                     step=where,
@@ -223,7 +223,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
             )
     if step.map in unknown:
         raise InvalidInput(
-            say(
+            _(
                 "{step}: it is mapped over the output of step {name!r}, which it does not"
                 " wait for: add {name!r} to `after`",
                 step=where,
@@ -232,7 +232,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
         )
     if OUTPUTS in step.wants:
         raise InvalidInput(
-            say(
+            _(
                 "{step}: `{outputs}` is for conditions; name each step instead",
                 step=where,
                 outputs=OUTPUTS,
@@ -242,7 +242,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
     if step.map is None and only_mapped:
         name = sorted(only_mapped)[-1]
         raise InvalidInput(
-            say(
+            _(
                 "{step}: `{name}` is for a mapped step: say map=... over what",
                 step=where,
                 name=name,
@@ -250,7 +250,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
         )
     if step.map is not None and not only_mapped:
         raise InvalidInput(
-            say(
+            _(
                 "{step}: a mapped step takes `{item}` (or `{index}`)",
                 step=where,
                 item=ITEM,
@@ -259,7 +259,7 @@ def _check_values(flow: Flow, step: Step, steps: Mapping[str, Step]) -> None:
         )
     if {ITEM, INDEX, CONTEXT} & {*step.when_wants}:
         raise InvalidInput(
-            say("{step}: its condition is asked once, without an item or a context", step=where)
+            _("{step}: its condition is asked once, without an item or a context", step=where)
         )
 
 
@@ -269,12 +269,12 @@ def _parameters(function: Callable[..., object]) -> tuple[str, ...]:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
         raise InvalidInput(
-            say("the parameters of {function} cannot be read", function=_called(function))
+            _("the parameters of {function} cannot be read", function=_called(function))
         ) from None
     for each in parameters:
         if each.kind in (each.POSITIONAL_ONLY, each.VAR_POSITIONAL, each.VAR_KEYWORD):
             raise InvalidInput(
-                say(
+                _(
                     "the condition {function} takes {parameter!r}: values are given by"
                     " name, so name each one",
                     function=_called(function),
@@ -289,17 +289,15 @@ def _called(function: Callable[..., object]) -> str:
 
 
 def _shown(flow: Flow, step: Step) -> str:
-    return say("step {step!r} of flow {flow!r}", step=step.name, flow=flow.name)
+    return _("step {step!r} of flow {flow!r}", step=step.name, flow=flow.name)
 
 
 def _with_nearest(problem: str, name: str, known: Collection[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
     if near:
-        return say("{problem}; did you mean {name!r}?", problem=problem, name=near[0])
+        return _("{problem}; did you mean {name!r}?", problem=problem, name=near[0])
     if known:
-        return say(
-            "{problem} (there are: {known})", problem=problem, known=", ".join(sorted(known))
-        )
+        return _("{problem} (there are: {known})", problem=problem, known=", ".join(sorted(known)))
     return problem
 
 
@@ -380,7 +378,7 @@ class FlowBuilder:
             chosen = check_step_name(name or str(getattr(function, "__name__", "")))
             if any(step.name == chosen for step in self._steps):
                 raise InvalidInput(
-                    say(
+                    _(
                         "flow {flow!r} has two steps named {step!r}",
                         flow=self.name,
                         step=chosen,
@@ -407,9 +405,9 @@ class FlowBuilder:
             # What it takes is read here, so that the error shows this function.
             if when is not None and is_async(when):
                 raise InvalidInput(
-                    say("step {step!r}: a condition is a plain function, not async", step=chosen)
+                    _("step {step!r}: a condition is a plain function, not async", step=chosen)
                 )
-            _ = step.wants, step.when_wants, step.as_task()
+            _unused = step.wants, step.when_wants, step.as_task()
             self._steps.append(step)
             self.declared(step)
             return function
@@ -426,7 +424,7 @@ class FlowBuilder:
     def _names(self, after: Iterable[str | Callable[..., object]]) -> tuple[str, ...]:
         if isinstance(after, str) or callable(after):
             raise InvalidInput(
-                say("flow {flow!r}: `after` is a list, also of one step", flow=self.name)
+                _("flow {flow!r}: `after` is a list, also of one step", flow=self.name)
             )
         return tuple(self._name(each) for each in after)
 
@@ -438,7 +436,7 @@ class FlowBuilder:
                 return step.name
         shown = getattr(wanted, "__name__", repr(wanted))
         raise InvalidInput(
-            say("flow {flow!r}: {step} is not one of its steps", flow=self.name, step=shown)
+            _("flow {flow!r}: {step} is not one of its steps", flow=self.name, step=shown)
         )
 
 
@@ -450,7 +448,7 @@ def _duration(name: str, value: Duration) -> timedelta:
 def _within(name: str, value: int, least: int, most: int) -> int:
     if not least <= value <= most:
         raise InvalidInput(
-            say(
+            _(
                 "{field} must be from {least} to {most}, not {value}",
                 field=name,
                 least=least,
@@ -468,7 +466,7 @@ def _one_of(kind: type[E], name: str, value: str) -> E:
     except ValueError:
         known = ", ".join(kind)
         raise InvalidInput(
-            say(
+            _(
                 "{field} must be one of {known}, not {value!r}",
                 field=name,
                 known=known,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import FlowTarget
 from chimes.targets.base import Call
@@ -45,7 +45,7 @@ class FlowRunner:
         if flow is None:
             return Outcome(
                 end=AttemptEnd.FAILED,
-                error=say("there is no flow {name!r} on this node", name=run.target.name),
+                error=_("there is no flow {name!r} on this node", name=run.target.name),
                 code="unknown_flow",
             )
         ids = ids_of(run.id)

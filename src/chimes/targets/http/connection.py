@@ -25,7 +25,7 @@ from aiohttp.streams import StreamReader
 from aiohttp.tracing import Trace
 from yarl import URL
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import Denial, Egress, EgressRules, literal_address
 from chimes.targets.http.request import Request
 from chimes.targets.http.response import KEEP_LIMIT, Reply, read_reply
@@ -46,7 +46,7 @@ class EgressDenied(Exception):
 
 def system_lookup(host: str) -> Sequence[str]:
     found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM, flags=socket.AI_ADDRCONFIG)
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+    return list(dict.fromkeys(str(address[0]) for *_unused, address in found))
 
 
 class CheckedResolver(AbstractResolver):
@@ -65,7 +65,7 @@ class CheckedResolver(AbstractResolver):
         for text in await self._addresses(host):
             address = literal_address(text)
             if address is None:
-                raise OSError(say("{host} resolved to something that is not an address", host=host))
+                raise OSError(_("{host} resolved to something that is not an address", host=host))
             denial = self._rules.judge(address, port, host=host)
             if denial is not None:
                 raise EgressDenied(denial)
@@ -80,7 +80,7 @@ class CheckedResolver(AbstractResolver):
                 )
             )
         if not results:
-            raise OSError(say("{host} has no address", host=host))
+            raise OSError(_("{host} has no address", host=host))
         return results
 
     async def close(self) -> None:
@@ -116,7 +116,7 @@ class CheckedResolver(AbstractResolver):
             except OSError as error:
                 found = error
             except UnicodeError:
-                found = OSError(say("{host} is not a name that can be looked up", host=host))
+                found = OSError(_("{host} is not a name that can be looked up", host=host))
             with suppress(RuntimeError):  # the loop ended while we waited
                 loop.call_soon_threadsafe(land, found)
 
@@ -215,9 +215,7 @@ def _judge_peer(
         return None
     address = literal_address(peer[0])
     if address is None:
-        return Denial(
-            text=say("{host} was connected to something that is not an address", host=host)
-        )
+        return Denial(text=_("{host} was connected to something that is not an address", host=host))
     own_end = transport.get_extra_info("sockname")
     same_machine = bool(own_end) and own_end[0] == peer[0]
     return rules.judge(address, port, host=host, same_machine=same_machine)

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 from yarl import URL
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.run import Run
 from chimes.model.target import HttpTarget
@@ -170,7 +170,7 @@ def secrets_of(
             found.add(value)
             # `Bearer <token>`: a sink may echo the token alone.
             found.update(value.split())
-    for _, name, value in query_pairs("?" + tail.partition("?")[2]):
+    for _unused, name, value in query_pairs("?" + tail.partition("?")[2]):
         if is_secret_name(unquote(name)):
             found |= {value, unquote(value)}
     return tuple(sorted((s for s in found if len(s) >= _SHORTEST_SECRET), key=len, reverse=True))
@@ -344,14 +344,14 @@ def _line(text: str) -> str:
     """Nothing in a line can begin another one, or a request of its own (S37)."""
     if "\r" in text or "\n" in text or "\x00" in text:
         raise InvalidInput(
-            say("a header holds a control character"), field="headers", code="header_value"
+            _("a header holds a control character"), field="headers", code="header_value"
         )
     return text + EOL
 
 
 def wire_url(destination: HttpUrl, tail: str) -> URL:
     """Built from the parts that were judged; yarl never parses the text (S36)."""
-    path, _, query = on_the_wire(tail).partition("?")
+    path, _unused, query = on_the_wire(tail).partition("?")
     return URL.build(
         scheme=destination.scheme,
         host=destination.bracketed_host,

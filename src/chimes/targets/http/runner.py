@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import aiohttp
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import HttpTarget
@@ -40,12 +40,12 @@ _CERTIFICATE_REASONS = {
     64: "wrong_host",
 }
 _NOT_ACCEPTED = {
-    "certificate": say("the certificate was not accepted: certificate"),
-    "not_yet_valid": say("the certificate was not accepted: not yet valid"),
-    "expired": say("the certificate was not accepted: expired"),
-    "self_signed": say("the certificate was not accepted: self signed"),
-    "unknown_issuer": say("the certificate was not accepted: unknown issuer"),
-    "wrong_host": say("the certificate was not accepted: wrong host"),
+    "certificate": _("the certificate was not accepted: certificate"),
+    "not_yet_valid": _("the certificate was not accepted: not yet valid"),
+    "expired": _("the certificate was not accepted: expired"),
+    "self_signed": _("the certificate was not accepted: self signed"),
+    "unknown_issuer": _("the certificate was not accepted: unknown issuer"),
+    "wrong_host": _("the certificate was not accepted: wrong host"),
 }
 _VERSION_REASONS = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW")
 
@@ -72,7 +72,7 @@ def outcome_of_reply(
             end=AttemptEnd.FAILED,
             result=result,
             code="redirect",
-            error=say("{answer}: not followed", answer=text),
+            error=_("{answer}: not followed", answer=text),
         )
     return Outcome(
         end=AttemptEnd.FAILED,
@@ -100,7 +100,7 @@ def outcome_of_timeout(timeout: timedelta, result: dict[str, object]) -> Outcome
         end=AttemptEnd.TIMEOUT,
         retryable=True,
         result=result,
-        error=say("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
+        error=_("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
         code="timeout",
     )
 
@@ -116,16 +116,16 @@ def failure_of(error: Exception) -> Failure:
             return _handshake_failure(error.os_error)
         case aiohttp.ClientConnectorDNSError():
             return Failure(
-                code="dns", text=say("the name {name} could not be resolved", name=error.host)
+                code="dns", text=_("the name {name} could not be resolved", name=error.host)
             )
         case aiohttp.ClientConnectorError():
             return _connect_failure(error)
         case LostConnection() | aiohttp.ClientPayloadError() | OSError():
             return Failure(
-                code="reset", text=say("the connection was lost before the answer was whole")
+                code="reset", text=_("the connection was lost before the answer was whole")
             )
         case _:
-            return Failure(code="bad_response", text=say("the answer was not valid HTTP"))
+            return Failure(code="bad_response", text=_("the answer was not valid HTTP"))
 
 
 def _certificate_failure(error: Exception) -> Failure:
@@ -138,27 +138,23 @@ def _certificate_failure(error: Exception) -> Failure:
 def _handshake_failure(error: OSError) -> Failure:
     reason = getattr(error, "reason", None) or ""
     if isinstance(error, (ssl.SSLEOFError, ssl.SSLZeroReturnError)):
-        return Failure(
-            code="tls_closed", text=say("the connection was closed in the TLS handshake")
-        )
+        return Failure(code="tls_closed", text=_("the connection was closed in the TLS handshake"))
     if any(word in reason for word in _VERSION_REASONS):
         return Failure(
             code="tls_version",
-            text=say("the server speaks no TLS version from 1.2 up"),
+            text=_("the server speaks no TLS version from 1.2 up"),
             retryable=False,
         )
-    return Failure(code="tls_handshake", text=say("the TLS handshake failed"))
+    return Failure(code="tls_handshake", text=_("the TLS handshake failed"))
 
 
 def _connect_failure(error: aiohttp.ClientConnectorError) -> Failure:
     cause = error.os_error
     if isinstance(cause, ConnectionRefusedError):
-        return Failure(code="connect_failed", text=say("connection refused"))
+        return Failure(code="connect_failed", text=_("connection refused"))
     if error.ssl is not False and isinstance(cause, (ConnectionResetError, ConnectionAbortedError)):
-        return Failure(
-            code="tls_closed", text=say("the connection was closed in the TLS handshake")
-        )
-    return Failure(code="connect_failed", text=say("no connection could be made"))
+        return Failure(code="tls_closed", text=_("the connection was closed in the TLS handshake"))
+    return Failure(code="connect_failed", text=_("no connection could be made"))
 
 
 class HttpCallback:
@@ -206,7 +202,7 @@ class HttpCallback:
             )
         except InvalidInput as error:
             # Saved under other rules, or edited by hand in jobs.json.
-            call.log("error", say("it was not sent: {problem}", problem=error.message))
+            call.log("error", _("it was not sent: {problem}", problem=error.message))
             failure = Failure(code="invalid_target", text=error.message, retryable=False)
             return outcome_of_failure(failure, {})
         assert self._exchange is not None, "open() comes first"
@@ -260,7 +256,7 @@ def _log(call: Call, request: Request, outcome: Outcome, took: float) -> None:
     what = result["status"] if succeeded else outcome.error
     call.log(
         "info" if succeeded else "error",
-        say(
+        _(
             "{method} {url} -> {outcome} in {milliseconds:.0f} ms",
             method=request.method,
             url=result["url"],

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.redaction import Redactor
 from chimes.targets.process.sanitize import shown
 
@@ -222,7 +222,7 @@ class RunLog:
                 # No more from here on, also when it was the size.
                 self._lines = self._limits.lines + 1
                 level = "warning"
-                message = say("too much output: the rest of it is left out")
+                message = _("too much output: the rest of it is left out")
         self._post(level, message)
 
     def remark(self, level: str, message: str) -> None:

@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Generic, TypeVar
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.targets.process.channel import MAX_LINE, LineSplitter, RunLog
 from chimes.targets.process.tree import kill_descendants
 
@@ -238,7 +238,7 @@ class Child(Generic[A]):
             self._signal(signal.SIGTERM)
         await asyncio.wait((self.exited,), timeout=grace)
         if not told and not self.exited.done():
-            self._log.remark("warning", say("the process did not end after its result: killed"))
+            self._log.remark("warning", _("the process did not end after its result: killed"))
         if all_below and not self.exited.done():
             kill_descendants(self._process.pid)
         # Also when it has ended: those that it started have not (F66).
@@ -257,7 +257,7 @@ class Child(Generic[A]):
     async def _group_gone(self) -> None:
         """A process ends a moment after it was killed. Not waited for longer than that: where
         nobody reaps orphans, as in a container without an init, they stay as zombies."""
-        for _ in range(20):
+        for _unused in range(20):
             try:
                 os.killpg(self._process.pid, 0)
             except ProcessLookupError:
@@ -275,11 +275,11 @@ class Child(Generic[A]):
         watch_exit(self._process, self.exited)
         for pipe, level in ((self._out, "info"), (self._err, "error")):
             reader = Output(self._log, level)
-            transport, _ = await loop.connect_read_pipe(partial(_same, reader), pipe)
+            transport, _unused = await loop.connect_read_pipe(partial(_same, reader), pipe)
             self._pipes.append(transport)
             self._readers.append(reader)
         messages = Messages(longest, self._take)
-        channel, _ = await loop.create_unix_connection(lambda: messages, sock=self._channel)
+        channel, _unused = await loop.create_unix_connection(lambda: messages, sock=self._channel)
         self._pipes.append(channel)
         self._readers.append(messages)
         channel.write(request)

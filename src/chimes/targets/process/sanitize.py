@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import traceback
 
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.redaction import Redactor
 
 _REDACTOR = Redactor()
@@ -49,7 +49,7 @@ def described(error: BaseException) -> str:
     try:
         message = str(error)
     except Exception:
-        message = say("(its message cannot be shown)")
+        message = _("(its message cannot be shown)")
     name = type(error).__name__
     return shown(f"{name}: {message}" if message else name, ERROR_LIMIT)
 
@@ -67,20 +67,18 @@ def trace_of(error: BaseException, own_folder: str) -> str:
     return shown(text, TRACEBACK_LIMIT, keep_end=True)
 
 
-def process_ended(status: int | None) -> Wording:
+def process_ended(status: int | None) -> Message:
     """A process of ours, without having said what came of its work."""
     if status is None or status >= 0:
-        return say("the process ended with status {status} without a result", status=status)
-    return say(
-        "the process was killed by signal {signal} without a result", signal=_signal(-status)
-    )
+        return _("the process ended with status {status} without a result", status=status)
+    return _("the process was killed by signal {signal} without a result", signal=_signal(-status))
 
 
-def command_ended(status: int) -> Wording:
+def command_ended(status: int) -> Message:
     """A command that somebody wrote into the configuration."""
     if status >= 0:
-        return say("the command ended with status {status}", status=status)
-    return say("the command was killed by signal {signal}", signal=_signal(-status))
+        return _("the command ended with status {status}", status=status)
+    return _("the command was killed by signal {signal}", signal=_signal(-status))
 
 
 def _signal(number: int) -> str:

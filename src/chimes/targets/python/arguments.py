@@ -22,7 +22,7 @@ from pydantic.errors import PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.redaction import HIDDEN, is_secret_name
 from chimes.targets.process.sanitize import storable
 from chimes.targets.python.context import Context
@@ -83,7 +83,7 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
             text = json.dumps(plain, allow_nan=False)
         except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
             raise InvalidInput(
-                say(
+                _(
                     "task {task!r}: argument {name!r} has no form in JSON: {error}",
                     task=task.name,
                     name=name,
@@ -94,7 +94,7 @@ def dump(task: Task, args: Mapping[str, object]) -> dict[str, object]:
         loaded = json.loads(text)
         if storable(loaded) != loaded:
             raise InvalidInput(
-                say(
+                _(
                     "task {task!r}: argument {name!r} has a NUL or half a surrogate pair in it, "
                     "which no store takes",
                     task=task.name,
@@ -143,7 +143,7 @@ def _read(function: Function) -> Parameters:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:
         raise InvalidInput(
-            say("the signature of {function} cannot be read", function=_named(function))
+            _("the signature of {function} cannot be read", function=_named(function))
         ) from error
     named: dict[str, Parameter] = {}
     context: inspect.Parameter | None = None
@@ -165,7 +165,7 @@ def _read(function: Function) -> Parameters:
     by_position = context is not None and context.kind is only
     if by_position and next(iter(signature.parameters.values())) is not context:
         raise InvalidInput(
-            say("the context of {function} must come first or be named", function=_named(function))
+            _("the context of {function} must come first or be named", function=_named(function))
         )
     return Parameters(
         named,
@@ -183,7 +183,7 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
             adapter = TypeAdapter(typing.cast("type[object]", annotation))
         except PydanticUserError as error:
             raise InvalidInput(
-                say(
+                _(
                     "parameter {parameter!r} of {function}: values of "
                     "{annotation} cannot come from JSON ({error})",
                     parameter=parameter.name,
@@ -196,7 +196,7 @@ def _parameter(function: Function, parameter: inspect.Parameter, annotation: obj
     return Parameter(
         name=parameter.name,
         adapter=adapter,
-        expected=_shown_type(annotation) if adapter is not None else say("any value"),
+        expected=_shown_type(annotation) if adapter is not None else _("any value"),
         required=parameter.default is inspect.Parameter.empty,
         by_position=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         as_it_is=next((each for each in (int, bool) if annotation is each), None),
@@ -221,7 +221,7 @@ def _resolved(function: Function, parameter: inspect.Parameter) -> object:
         )
     except (NameError, TypeError, SyntaxError, AttributeError) as error:
         raise InvalidInput(
-            say(
+            _(
                 "parameter {parameter!r} of {function}: its type {annotation!r} cannot "
                 "be found where the function is defined ({error})",
                 parameter=parameter.name,
@@ -265,7 +265,7 @@ def _loaded(task: Task, parameters: Parameters, args: Mapping[str, object]) -> d
     for name, parameter in parameters.named.items():
         if parameter.required and name not in values:
             raise InvalidInput(
-                say(
+                _(
                     "task {task!r}: argument {name!r} ({expected}) is missing",
                     task=task.name,
                     name=name,
@@ -289,7 +289,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
         hidden = any(is_secret_name(step) for step in steps)
         shown = HIDDEN if hidden else _shown_value(first["input"])
         raise InvalidInput(
-            say(
+            _(
                 "task {task!r}: argument {name!r} must be {expected}, "
                 "got {given} at {where}: {why}",
                 task=task.name,
@@ -300,7 +300,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
                 why=_plain(first["msg"]),
             )
             if where
-            else say(
+            else _(
                 "task {task!r}: argument {name!r} must be {expected}, got {given}: {why}",
                 task=task.name,
                 name=name,
@@ -314,7 +314,7 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
     except (PydanticUserError, TypeError, ValueError, RecursionError) as error:
         why = _first_line(error)
         raise InvalidInput(
-            say(
+            _(
                 "task {task!r}: argument {name!r} must be {expected}: {why}",
                 task=task.name,
                 name=name,
@@ -329,13 +329,13 @@ def _value(task: Task, name: str, parameter: Parameter, value: object) -> object
 def _unknown(task: Task, name: str, parameters: Parameters) -> InvalidInput:
     near = difflib.get_close_matches(name, parameters.named, n=1)
     if near:
-        hint = say("did you mean {name!r}?", name=near[0])
+        hint = _("did you mean {name!r}?", name=near[0])
     elif parameters.named:
-        hint = say("it takes {names}", names=", ".join(parameters.named))
+        hint = _("it takes {names}", names=", ".join(parameters.named))
     else:
-        hint = say("it takes no arguments")
+        hint = _("it takes no arguments")
     return InvalidInput(
-        say("task {task!r} has no argument {name!r}; {hint}", task=task.name, name=name, hint=hint),
+        _("task {task!r} has no argument {name!r}; {hint}", task=task.name, name=name, hint=hint),
         field=name,
         code="unknown",
         hint=hint,

@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from types import FrameType
 
 from chimes.errors import ChimesError, InvalidInput, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import Outcome
 from chimes.targets.process.channel import Channel
 from chimes.targets.process.tree import die_with, no_core_file
@@ -92,7 +92,7 @@ def _found(request: Request, context: Context) -> tuple[Function, Bound]:
         raise _Refused(
             failed(
                 "unknown_task",
-                say("application {app}: {problem}", app=request.app, problem=error.message),
+                _("application {app}: {problem}", app=request.app, problem=error.message),
             )
         ) from error
     except ChimesError as error:
@@ -111,7 +111,7 @@ def _called(function: Function, bound: Bound, context: Context) -> object:
 
     def stop(number: int, frame: FrameType | None) -> None:
         context.cancel()
-        raise Cancel(say("the attempt was told to stop"))
+        raise Cancel(_("the attempt was told to stop"))
 
     signal.signal(signal.SIGTERM, stop)
     return function(*bound.args, **bound.kwargs)

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.change import maker
 from chimes.model.run import Run, Verdict
 from chimes.targets.python.outcomes import Cancel
@@ -205,7 +205,7 @@ class Context:
     def check_canceled(self) -> None:
         """Raises `Cancel` once the attempt was told to stop; for loops of sync code."""
         if self.canceled:
-            raise Cancel(say("the attempt was told to stop"))
+            raise Cancel(_("the attempt was told to stop"))
 
     def wait_canceled(self, seconds: float) -> bool:
         """Sleeps, but not past being told to stop; whether it was. For sync code."""
@@ -224,7 +224,7 @@ class Context:
         connection; with one that blocks it is done when it returns."""
         if self._completing is None:
             raise InvalidInput(
-                say(
+                _(
                     "a run can be completed in a transaction only by a task of an application on a "
                     "SQL store, inline or in a thread"
                 ),

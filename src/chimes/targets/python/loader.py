@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.targets.python.registry import Registry
 
 #: A script is imported under this name, so that what stands under `if __name__ == "__main__"`
@@ -39,20 +39,20 @@ def path_of(registry: Registry) -> str:
 
 def registry_at(path: str) -> Registry:
     """Imports what `path_of` names. Raises `ConfigError`, or what the import raises."""
-    place, _, name = path.rpartition(":")
+    place, _unused, name = path.rpartition(":")
     if not place or not name:
-        raise ConfigError(say("an application is named as module:name, not {path!r}", path=path))
+        raise ConfigError(_("an application is named as module:name, not {path!r}", path=path))
     module = _script(Path(place)) if place.endswith(".py") else importlib.import_module(place)
     found: object = module
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ConfigError(say("{place} has no {name!r}", place=place, name=name))
+            raise ConfigError(_("{place} has no {name!r}", place=place, name=name))
         found = getattr(found, part)
     if isinstance(found, Registry):
         return found
     registry = getattr(found, "registry", None)
     if not isinstance(registry, Registry):
-        raise ConfigError(say("{path} is no application: it has no registry of tasks", path=path))
+        raise ConfigError(_("{path} is no application: it has no registry of tasks", path=path))
     return registry
 
 
@@ -66,7 +66,7 @@ def refuse_inside_task() -> None:
     isolated task, and those nodes further ones."""
     if _inside_task:
         raise ConfigError(
-            say(
+            _(
                 "a node is started while a task's process imports the application: put what starts "
                 'it under `if __name__ == "__main__":`'
             )
@@ -94,7 +94,7 @@ def _path_of_script(module: ModuleType, name: str) -> str:
 def _script(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(SCRIPT_NAME, path)
     if spec is None or spec.loader is None:
-        raise ConfigError(say("{path} cannot be imported", path=path))
+        raise ConfigError(_("{path} cannot be imported", path=path))
     module = importlib.util.module_from_spec(spec)
     # Found by its name by whatever looks for the module of a class, dataclasses among others.
     sys.modules[SCRIPT_NAME] = module

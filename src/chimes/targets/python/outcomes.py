@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.targets.process.sanitize import ERROR_LIMIT, described, shown, storable
 from chimes.targets.process.sanitize import trace_of as trace_outside
@@ -25,7 +25,7 @@ class Retry(Exception):
     text such as `90s`. It counts as a failed attempt: the task's `retries` are the limit."""
 
     def __init__(self, message: str = "", *, after: timedelta | float | str | None = None) -> None:
-        super().__init__(message or say("the task asked to be tried again"))
+        super().__init__(message or _("the task asked to be tried again"))
         if isinstance(after, int | float):
             after = timedelta(seconds=after)
         self.after = None if after is None else parse_duration(after, allow_zero=True)
@@ -75,19 +75,17 @@ def outcome_of_value(value: object) -> Outcome:
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"value": value})
     if inspect.iscoroutine(value):
         value.close()
-        return failed(
-            "bad_result", say("the function returned a coroutine: declare it `async def`")
-        )
+        return failed("bad_result", _("the function returned a coroutine: declare it `async def`"))
     try:
         text = json.dumps(to_jsonable_python(value), allow_nan=False)
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         return failed(
-            "bad_result", say("the return value has no form in JSON: {error}", error=str(error))
+            "bad_result", _("the return value has no form in JSON: {error}", error=str(error))
         )
     if len(text) > RESULT_LIMIT:
         return failed(
             "result_too_large",
-            say(
+            _(
                 "the return value is {size} bytes of JSON, more than {most}",
                 size=len(text),
                 most=RESULT_LIMIT,
@@ -117,7 +115,7 @@ def outcome_of_timeout(timeout: timedelta) -> Outcome:
     return Outcome(
         end=AttemptEnd.TIMEOUT,
         retryable=True,
-        error=say("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
+        error=_("timed out after {seconds:g}s", seconds=timeout.total_seconds()),
         code="timeout",
     )
 

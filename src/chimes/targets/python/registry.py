@@ -17,7 +17,7 @@ from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from chimes.errors import AlreadyExists, InvalidInput, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.change import replace
 from chimes.model.policy import Backoff, OnLost, Overlap, Policy
 from chimes.redaction import is_secret_name
@@ -74,12 +74,12 @@ class Task:
         checked_name(self.queue, field="queue")
         if not callable(self.function):
             raise InvalidInput(
-                say("task {task!r}: the function cannot be called", task=self.name),
+                _("task {task!r}: the function cannot be called", task=self.name),
                 field="function",
             )
         if self.on_failure is not None and not callable(self.on_failure):
             raise InvalidInput(
-                say("task {task!r}: on_failure cannot be called", task=self.name),
+                _("task {task!r}: on_failure cannot be called", task=self.name),
                 field="on_failure",
             )
         self._check_numbers()
@@ -120,9 +120,9 @@ class Task:
     def _check_numbers(self) -> None:
         zero = timedelta()
         if not isinstance(self.timeout, timedelta) or self.timeout <= zero:
-            raise self._wrong("timeout", say("a timedelta of more than 0 seconds"), self.timeout)
+            raise self._wrong("timeout", _("a timedelta of more than 0 seconds"), self.timeout)
         if not isinstance(self.retry_backoff, timedelta) or self.retry_backoff < zero:
-            raise self._wrong("retry_backoff", say("a timedelta, not negative"), self.retry_backoff)
+            raise self._wrong("retry_backoff", _("a timedelta, not negative"), self.retry_backoff)
         least = {"retries": 0, "concurrency": 1, "memory_limit": SMALLEST_MEMORY}
         for field, smallest in least.items():
             value: object = getattr(self, field)
@@ -130,10 +130,10 @@ class Task:
                 continue
             if not isinstance(value, int) or value < smallest:
                 raise self._wrong(
-                    field, say("a whole number, {least} or more", least=smallest), value
+                    field, _("a whole number, {least} or more", least=smallest), value
                 )
         if not isinstance(self.priority, int):
-            raise self._wrong("priority", say("a whole number"), self.priority)
+            raise self._wrong("priority", _("a whole number"), self.priority)
 
     def _check_choices(self) -> None:
         choices: dict[str, type[StrEnum]] = {"backoff": Backoff, "on_lost": OnLost}
@@ -148,7 +148,7 @@ class Task:
     def _check_isolation(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise InvalidInput(
-                say(
+                _(
                     "task {task!r}: a generator is no task; return a value, do not yield",
                     task=self.name,
                 ),
@@ -156,18 +156,18 @@ class Task:
             )
         if self.is_async and self.mode is Isolation.THREAD:
             raise InvalidInput(
-                say("task {task!r}: an async function runs inline or in a process", task=self.name),
+                _("task {task!r}: an async function runs inline or in a process", task=self.name),
                 field="isolation",
             )
         if self.memory_limit is not None and self.mode is not Isolation.PROCESS:
             raise InvalidInput(
-                say("task {task!r}: memory_limit needs isolation='process'", task=self.name),
+                _("task {task!r}: memory_limit needs isolation='process'", task=self.name),
                 field="memory_limit",
             )
 
     def _wrong(self, field: str, expected: str, given: object) -> InvalidInput:
         return InvalidInput(
-            say(
+            _(
                 "task {task!r}: {field} must be {expected}, not {given}",
                 task=self.name,
                 field=field,
@@ -188,7 +188,7 @@ class Registry:
         known = self._tasks.get(task.name)
         if known is not None:
             raise AlreadyExists(
-                say(
+                _(
                     "two tasks are named {name!r}: {one} and {other}; "
                     "give one of them another name",
                     name=task.name,
@@ -204,13 +204,13 @@ class Registry:
         if task is None:
             near = difflib.get_close_matches(name, self._tasks, n=1)
             raise NotFound(
-                say(
+                _(
                     "there is no task named {name!r} here; did you mean {near!r}?",
                     name=name,
                     near=near[0],
                 )
                 if near
-                else say("there is no task named {name!r} here", name=name)
+                else _("there is no task named {name!r} here", name=name)
             )
         return task
 
@@ -249,17 +249,15 @@ def _is_async(function: Function) -> bool:
 
 def checked_name(name: str, *, field: str) -> str:
     if not isinstance(name, str) or not name:
-        raise InvalidInput(
-            say("{field} must be a text that is not empty", field=field), field=field
-        )
+        raise InvalidInput(_("{field} must be a text that is not empty", field=field), field=field)
     if len(name) > NAME_LIMIT:
         raise InvalidInput(
-            say("{field} is longer than {most} characters", field=field, most=NAME_LIMIT),
+            _("{field} is longer than {most} characters", field=field, most=NAME_LIMIT),
             field=field,
         )
     if not name.isprintable() or any(char.isspace() for char in name):
         raise InvalidInput(
-            say(
+            _(
                 "{field} {name!r} must have no spaces and no control characters",
                 field=field,
                 name=name,

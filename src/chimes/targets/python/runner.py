@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.change import maker, replace
 from chimes.model.ids import NodeId
 from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
@@ -273,7 +273,7 @@ async def run_in_thread(threads: Threads, work: Work) -> Outcome:
     except TooManyAbandoned as error:
         return failed("threads_exhausted", error.args[0], retryable=True)
     except TimeoutError:
-        work.log.remark("error", say("no thread was free within the time-out"))
+        work.log.remark("error", _("no thread was free within the time-out"))
         return work.timed_out()
     try:
         await asyncio.wait((job.done,), timeout=work.context.remaining())
@@ -310,13 +310,11 @@ MAX_MESSAGE = 2 * RESULT_LIMIT
 
 async def run_in_process(app: str, work: Work) -> Outcome:
     if sys.platform == "win32":
-        return failed(
-            "not_supported", say("this system has no process groups to isolate a task in")
-        )
+        return failed("not_supported", _("this system has no process groups to isolate a task in"))
     if not app:
         return failed(
             "no_app",
-            say(
+            _(
                 "a process cannot find task {task!r}: make the app a global name of its "
                 "module, or name it (--app module:name)",
                 task=work.task.name,
@@ -344,7 +342,7 @@ async def run_in_process(app: str, work: Work) -> Outcome:
     except OSError as error:
         return failed(
             "not_started",
-            say("no process could be started: {error}", error=str(error)),
+            _("no process could be started: {error}", error=str(error)),
             retryable=True,
         )
     try:
@@ -534,13 +532,13 @@ class PythonTask:
         try:
             await asyncio.wait((handler,))
         except asyncio.CancelledError:
-            log.remark("warning", say("on_failure goes on after the end of this log"))
+            log.remark("warning", _("on_failure goes on after the end of this log"))
 
     async def _handle(self, work: Work) -> None:
         outcome = await self._carry_out(work)
         if outcome.end is AttemptEnd.SUCCEEDED:
             return
-        work.log.remark("error", say("on_failure failed: {error}", error=outcome.error))
+        work.log.remark("error", _("on_failure failed: {error}", error=outcome.error))
         logger.warning(
             "an on_failure handler failed",
             extra={"task": work.task.name, "run_id": work.context.run_id, "error": outcome.error},

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.targets.process.channel import MAX_LINE, LineSplitter
 from chimes.targets.process.sanitize import command_ended
 from chimes.targets.sync.config import SINGER, CommandConfig, Section, read_command
@@ -135,7 +135,7 @@ class Messages(Tap):
                 output.parent.mkdir(parents=True, exist_ok=True)
                 output.open("ab").close()
             except OSError as error:
-                raise DriverFailure("no_output", say("output: {error}", error=str(error))) from None
+                raise DriverFailure("no_output", _("output: {error}", error=str(error))) from None
 
     @property
     def result(self) -> Mapping[str, object]:
@@ -160,13 +160,13 @@ class Messages(Tap):
             with appending(self._output) as stream:
                 write_all(stream, lines)
         except OSError as error:
-            raise DriverFailure("no_output", say("output: {error}", error=str(error))) from None
+            raise DriverFailure("no_output", _("output: {error}", error=str(error))) from None
 
     def _said(self, line: bytes, whole: bool) -> None:
         if not whole and len(line) >= self._longest:
             raise DriverFailure(
                 "message_too_large",
-                say("a message has over {most} bytes", most=self._longest),
+                _("a message has over {most} bytes", most=self._longest),
             )
         message = message_in(line)
         if message is None:
@@ -235,7 +235,7 @@ class _Files:
                 found = stream.read(2 * tether.longest_message + 1)
         except FileNotFoundError:
             # As if it had said nothing, the next run would begin where this one did.
-            raise DriverFailure("bad_state", say("CHIMES_STATE_FILE is gone")) from None
+            raise DriverFailure("bad_state", _("CHIMES_STATE_FILE is gone")) from None
         if found == self._given.encode() or not found.strip():
             return
         try:
@@ -243,7 +243,7 @@ class _Files:
         except ValueError as error:
             raise DriverFailure(
                 "bad_state",
-                say(
+                _(
                     "what the command left in CHIMES_STATE_FILE is no JSON: {error}",
                     error=str(error),
                 ),
@@ -285,12 +285,12 @@ def _started(config: CommandConfig, request: Request, files: _Files) -> subproce
     except (OSError, ValueError) as error:
         if not folder.is_dir():
             raise DriverFailure(
-                "not_started", say("there is no directory {folder}", folder=folder)
+                "not_started", _("there is no directory {folder}", folder=folder)
             ) from None
         text = error.strerror if isinstance(error, OSError) else str(error)
         raise DriverFailure(
             "not_started",
-            say(
+            _(
                 "the command cannot be started: {command}: {why}",
                 command=config.command[0],
                 why=text,
@@ -317,7 +317,7 @@ def _listen(process: subprocess.Popen[bytes], tap: Tap, tether: Tether, beat_eve
                 ended_at = now
             if ended_at is not None and now - ended_at > LAST_WORDS:
                 break
-            for key, _ in selector.select(min(beat_every, 0.1)):
+            for key, _unused in selector.select(min(beat_every, 0.1)):
                 piece = os.read(key.fd, _PIECE)
                 if piece:
                     key.data.data_received(piece)

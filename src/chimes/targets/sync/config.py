@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Literal, TypeVar
 
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.egress import parse_http_url
 from chimes.model.sync import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
 from chimes.model.validation import check_source_name
@@ -30,13 +30,13 @@ from chimes.triggers.once import Once
 T = TypeVar("T")
 
 _NAMES = {
-    dict: say("a mapping"),
-    list: say("a list"),
-    str: say("text"),
-    bool: say("true or false"),
-    int: say("a number"),
-    float: say("a number"),
-    type(None): say("nothing"),
+    dict: _("a mapping"),
+    list: _("a list"),
+    str: _("text"),
+    bool: _("true or false"),
+    int: _("a number"),
+    float: _("a number"),
+    type(None): _("nothing"),
 }
 
 
@@ -72,14 +72,14 @@ class Section:
 
             hint = nearest(key, self._value)
             raise ConfigError(
-                say(
+                _(
                     "{path}: {key} is missing (did you mean {near}, which stands there?)",
                     path=self.path,
                     key=key,
                     near=hint.values["name"],
                 )
                 if hint
-                else say("{path}: {key} is missing", path=self.path, key=key),
+                else _("{path}: {key} is missing", path=self.path, key=key),
                 key=self.at(key),
             )
         return found
@@ -89,7 +89,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str) or not value.strip() or "\0" in value:
-            raise self.wrong(key, say("text"))
+            raise self.wrong(key, _("text"))
         return value
 
     def scalar(self, key: str) -> str | None:
@@ -101,18 +101,18 @@ class Section:
             return str(value)
         if value is None or (isinstance(value, str) and "\0" not in value):
             return value
-        raise self.wrong(key, say("text or a number"))
+        raise self.wrong(key, _("text or a number"))
 
     def texts(self, key: str) -> tuple[str, ...] | None:
         value = self._value.get(key)
         if value is None:
             return None
         if not isinstance(value, list) or not value:
-            raise self.wrong(key, say("a list of texts"))
+            raise self.wrong(key, _("a list of texts"))
         for index, each in enumerate(value):
             if not isinstance(each, str) or "\0" in each:
                 raise ConfigError(
-                    say(
+                    _(
                         "{at}[{index}]: expected text, got {given}",
                         at=self.at(key),
                         index=index,
@@ -129,7 +129,7 @@ class Section:
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             given = f"{value}" if isinstance(value, int) else kind_of(value)
             raise ConfigError(
-                say(
+                _(
                     "{at}: expected a whole number between {least} and {most}, got {given}",
                     at=self.at(key),
                     least=least,
@@ -145,7 +145,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, say("a duration such as 30s, 10m or 1h30m"))
+            raise self.wrong(key, _("a duration such as 30s, 10m or 1h30m"))
         from chimes.triggers.duration import format_duration_go, parse_duration, shown
 
         try:
@@ -154,7 +154,7 @@ class Section:
             raise self.because(key, error) from None
         if not least <= found <= most:
             raise ConfigError(
-                say(
+                _(
                     "{at}: expected a duration between {least} and {most}, got {given}",
                     at=self.at(key),
                     least=format_duration_go(least),
@@ -170,7 +170,7 @@ class Section:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.wrong(key, say("one of {known}", known=", ".join(known)))
+            raise self.wrong(key, _("one of {known}", known=", ".join(known)))
         if value not in known:
             raise _unknown_word(self.at(key), value, known)
         return value
@@ -182,9 +182,9 @@ class Section:
     def wrong(self, key: str, expected: str) -> ConfigError:
         given = kind_of(self._value.get(key))
         if given == "text":
-            given = say("other text")
+            given = _("other text")
         return ConfigError(
-            say(
+            _(
                 "{at}: expected {expected}, got {given}",
                 at=self.at(key),
                 expected=expected,
@@ -196,16 +196,16 @@ class Section:
     def because(self, key: str, error: InvalidTrigger) -> ConfigError:
         problem = error.message
         if error.hint:
-            problem = say("{message} ({hint})", message=problem, hint=error.hint)
+            problem = _("{message} ({hint})", message=problem, hint=error.hint)
         return ConfigError(
-            say("{where}: {problem}", where=self.at(key), problem=problem), key=self.at(key)
+            _("{where}: {problem}", where=self.at(key), problem=problem), key=self.at(key)
         )
 
 
 def _unknown_key(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
     from chimes.triggers.duration import shown
 
-    message = say(
+    message = _(
         "{path}: unknown key {key}; {hint}", path=path, key=shown(given), hint=_meant(given, known)
     )
     return ConfigError(message, key=path)
@@ -214,7 +214,7 @@ def _unknown_key(path: str, given: str, known: Collection_sections[str]) -> Conf
 def _unknown_word(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
     from chimes.triggers.duration import shown
 
-    message = say(
+    message = _(
         "{path}: unknown {word}; {hint}", path=path, word=shown(given), hint=_meant(given, known)
     )
     return ConfigError(message, key=path)
@@ -223,7 +223,7 @@ def _unknown_word(path: str, given: str, known: Collection_sections[str]) -> Con
 def _meant(given: str, known: Collection_sections[str]) -> str:
     from chimes.triggers.json_values import nearest
 
-    return nearest(given, known) or say("known are {known}", known=", ".join(sorted(known)))
+    return nearest(given, known) or _("known are {known}", known=", ".join(sorted(known)))
 
 
 def kind_of(value: object) -> str:
@@ -233,13 +233,13 @@ def kind_of(value: object) -> str:
 def _mapping(value: object, path: str) -> Mapping[str, object]:
     if not isinstance(value, Mapping):
         raise ConfigError(
-            say("{path}: expected `key: value`, got {given}", path=path, given=kind_of(value)),
+            _("{path}: expected `key: value`, got {given}", path=path, given=kind_of(value)),
             key=path,
         )
     for key in value:
         if not isinstance(key, str):
             raise ConfigError(
-                say("{path}: the key {key!r} is no text; quote it", path=path, key=str(key)[:64]),
+                _("{path}: the key {key!r} is no text; quote it", path=path, key=str(key)[:64]),
                 key=path,
             )
     return value
@@ -278,7 +278,7 @@ def read_python(config: Section) -> PythonConfig:
     """The function is given all of `config`, so it may have any keys."""
     found = config.need("callable", config.text)
     if not _CALLABLE.fullmatch(found):
-        raise config.wrong("callable", say("module:function, such as shop.orders:sync"))
+        raise config.wrong("callable", _("module:function, such as shop.orders:sync"))
     return PythonConfig(callable=found)
 
 
@@ -286,7 +286,7 @@ def read_command(config: Section) -> CommandConfig:
     """Besides these keys it may have any others: the command reads them in CHIMES_CONFIG_FILE."""
     if isinstance(config.plain.get("command"), str):
         raise ConfigError(
-            say(
+            _(
                 "{at}: expected a list, such as [tap-shop, --all]; what a shell "
                 'is to read is written [sh, -c, "…"]',
                 at=config.at("command"),
@@ -296,13 +296,13 @@ def read_command(config: Section) -> CommandConfig:
     command = config.need("command", config.texts)
     if not command[0].strip():
         raise ConfigError(
-            say("{at}[0]: names no program", at=config.at("command")), key=config.at("command")
+            _("{at}[0]: names no program", at=config.at("command")), key=config.at("command")
         )
     how = config.choice("format", (PLAIN, SINGER)) or PLAIN
     output = config.text("output") or ""
     if output and how != SINGER:
         raise ConfigError(
-            say(
+            _(
                 "{at}: records are only written for format: {format}",
                 at=config.at("output"),
                 format=SINGER,
@@ -324,11 +324,11 @@ def _environment(section: Section | None) -> Mapping[str, str]:
     for name in section:
         if not _VARIABLE.fullmatch(name):
             raise ConfigError(
-                say("{path}: {name!r} is no name of a variable", path=section.path, name=name[:64])
+                _("{path}: {name!r} is no name of a variable", path=section.path, name=name[:64])
             )
         if name.startswith(_OWN_PREFIX):
             raise ConfigError(
-                say(
+                _(
                     "{at}: variables that begin with {prefix} are set by Chimes",
                     at=section.at(name),
                     prefix=_OWN_PREFIX,
@@ -442,14 +442,14 @@ def _url(section: Section, cursor: Cursor | None) -> str:
     _check_placeholders(section, "url", url, ("source", "collection", "cursor"))
     if "{cursor}" in url and cursor is None:
         raise ConfigError(
-            say("{at}: {{cursor}} needs a cursor: {{field: …}}", at=section.at("url")),
+            _("{at}: {{cursor}} needs a cursor: {{field: …}}", at=section.at("url")),
             key=section.at("url"),
         )
     try:
         parse_http_url(_PLACEHOLDER.sub("x", url))
     except InvalidInput as error:
         raise ConfigError(
-            say("{where}: {problem}", where=section.at("url"), problem=error.message),
+            _("{where}: {problem}", where=section.at("url"), problem=error.message),
             key=section.at("url"),
         ) from None
     return url
@@ -459,7 +459,7 @@ def _check_placeholders(section: Section, key: str, text: str, known: tuple[str,
     for name in _PLACEHOLDER.findall(text):
         if name not in known:
             raise ConfigError(
-                say(
+                _(
                     "{at}: unknown placeholder {name}; known are {known}",
                     at=section.at(key),
                     name=f"{{{name[:64]}}}",
@@ -474,7 +474,7 @@ def _headers(section: Section | None) -> Mapping[str, str]:
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name) or any(ord(char) < 32 for char in value):
             raise ConfigError(
-                say(
+                _(
                     "{path}: {name!r} is no header that can be sent",
                     path=section.path if section else "",
                     name=name[:64],
@@ -496,10 +496,10 @@ def _pagination(config: Section) -> Pagination:
     size = section.number("size", least=1, most=1_000_000) or 0
     if size == 0 and "size_parameter" in section:
         raise ConfigError(
-            say("{path}: size_parameter needs size", path=section.path), key=section.at("size")
+            _("{path}: size_parameter needs size", path=section.path), key=section.at("size")
         )
     if style == "offset" and size == 0:
-        raise ConfigError(say("{path}: size is missing", path=section.path), key=section.at("size"))
+        raise ConfigError(_("{path}: size is missing", path=section.path), key=section.at("size"))
     if style == "next":
         section.need("path", section.text)
     start = section.number("start", least=0, most=1_000_000)
@@ -533,12 +533,12 @@ def _output(config: Section) -> Output:
     if style == "jsonl":
         for key in ("table", "key"):
             if key in section:
-                raise ConfigError(say("{at}: only for format: sqlite", at=section.at(key)))
+                raise ConfigError(_("{at}: only for format: sqlite", at=section.at(key)))
         return Output(format="jsonl", path=path)
     table = section.text("table") or "{collection}"
     _check_placeholders(section, "table", table, ("source", "collection"))
     if not _TABLE.fullmatch(_PLACEHOLDER.sub("x", table)):
-        raise section.wrong("table", say("a name of letters, digits and _"))
+        raise section.wrong("table", _("a name of letters, digits and _"))
     single = section.plain.get("key")
     key_fields = (
         (section.text("key") or "",) if isinstance(single, str) else section.texts("key") or ()
@@ -600,10 +600,10 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
     path = section.at("collections")
     if not isinstance(raw, list) or not raw:
         raise ConfigError(
-            say(
+            _(
                 "{path}: expected a list of collections, such as [{{name: orders}}], got {given}",
                 path=path,
-                given=say("an empty list") if raw == [] else kind_of(raw),
+                given=_("an empty list") if raw == [] else kind_of(raw),
             ),
             key=path,
         )
@@ -615,7 +615,7 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
         collection = _collection(Section(given, at, known=COLLECTION_KEYS), now)
         if collection.name in seen:
             raise ConfigError(
-                say(
+                _(
                     "{at}.name: {name!r} is the name of {path}[{index}] already",
                     at=at,
                     name=collection.name,
@@ -626,7 +626,7 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
             )
         if len(source) + len(collection.name) > LONGEST_PAIR:
             raise ConfigError(
-                say(
+                _(
                     "{at}.name: source and collection together have at most {most} characters",
                     at=at,
                     most=LONGEST_PAIR,
@@ -657,7 +657,7 @@ def _trigger(section: Section, now: datetime) -> Trigger | None:
     try:
         trigger = trigger_from_text(text, None)
         if isinstance(trigger, Once):
-            raise InvalidTrigger(say("a collection is synchronised again and again, not once"))
+            raise InvalidTrigger(_("a collection is synchronised again and again, not once"))
         ensure_fires(trigger, now)
     except InvalidTrigger as error:
         raise section.because("schedule", error) from None
@@ -669,7 +669,7 @@ def _check_name(name: str, what: str, path: str) -> None:
         check_source_name(name, what)
     except InvalidInput as error:
         raise ConfigError(
-            say("{where}: {problem}", where=path, problem=error.message), key=path
+            _("{where}: {problem}", where=path, problem=error.message), key=path
         ) from None
 
 

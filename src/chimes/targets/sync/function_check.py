@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from chimes.errors import ConfigError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.sync import Sources
 from chimes.targets.process.child import environment_for_others
 from chimes.targets.process.sanitize import described
@@ -52,7 +52,7 @@ def _check(named: dict[str, str], directory: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ConfigError(
-            say(
+            _(
                 "sources: importing the modules of the python sources took over {seconds:g} s",
                 seconds=PATIENCE,
             )
@@ -63,7 +63,7 @@ def _check(named: dict[str, str], directory: str) -> None:
     except ValueError:
         ended = done.stderr.decode(errors="replace").strip()[-500:]
         raise ConfigError(
-            say(
+            _(
                 "sources: importing the modules of the python sources ended the process "
                 "(status {status}): {output}",
                 status=done.returncode,
@@ -74,7 +74,7 @@ def _check(named: dict[str, str], directory: str) -> None:
         if callable_path in problems:
             where = f"sources.{source}.config.callable"
             raise ConfigError(
-                say("{where}: {problem}", where=where, problem=problems[callable_path]), key=where
+                _("{where}: {problem}", where=where, problem=problems[callable_path]), key=where
             )
 
 
@@ -88,7 +88,7 @@ def main() -> None:
         except DriverFailure as failure:
             problems[path] = str(failure)
         except BaseException as error:
-            problems[path] = say(
+            problems[path] = _(
                 "{path} cannot be imported: {error}", path=path, error=described(error)
             )
     # Modules may print while they are imported: the answer is what comes after the mark.

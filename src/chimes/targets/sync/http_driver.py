@@ -21,7 +21,7 @@ import aiohttp
 from yarl import URL
 
 from chimes.clock import SystemClock
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.egress import EgressRules
 from chimes.redaction import masked_url
 from chimes.targets.http.connection import EgressDenied, GuardedConnector
@@ -92,7 +92,7 @@ def _told(pagination: Pagination, found: object) -> Position | None:
         return None
     if not isinstance(found, str | int):
         where = ".".join(pagination.path)
-        raise DriverFailure("bad_answer", say("{where}: expected a link or a token", where=where))
+        raise DriverFailure("bad_answer", _("{where}: expected a link or a token", where=where))
     if pagination.parameter:
         return Position(params={pagination.parameter: str(found)})
     return Position(link=str(found))
@@ -113,17 +113,17 @@ def records_in(body: object, path: Sequence[str]) -> Sequence[Record]:
     if not isinstance(found, list):
         raise DriverFailure(
             "bad_answer",
-            say("expected a list of records at {path} of the answer", path=where)
+            _("expected a list of records at {path} of the answer", path=where)
             if where
-            else say("expected a list of records as the body of the answer"),
+            else _("expected a list of records as the body of the answer"),
         )
     for each in found:
         if not isinstance(each, dict):
             raise DriverFailure(
                 "bad_answer",
-                say("expected objects in the list at {path} of the answer", path=where)
+                _("expected objects in the list at {path} of the answer", path=where)
                 if where
-                else say("expected objects in the list as the body of the answer"),
+                else _("expected objects in the list as the body of the answer"),
             )
     return found
 
@@ -137,7 +137,7 @@ def higher(one: object, other: object) -> object:
     if _is_number(one) and _is_number(other):
         return max(one, other)
     raise DriverFailure(
-        "bad_cursor", say("the cursor's field is neither always text nor always a number")
+        "bad_cursor", _("the cursor's field is neither always text nor always a number")
     )
 
 
@@ -223,7 +223,7 @@ def sink_for(output: Output, request: Request) -> Sink:
         return Sqlite(path, request.filled(output.table), output.key, Draft(draft))
     except (OSError, sqlite3.Error) as error:
         raise DriverFailure(
-            "no_output", say("output {path}: {error}", path=path, error=str(error))
+            "no_output", _("output {path}: {error}", path=path, error=str(error))
         ) from None
 
 
@@ -314,11 +314,11 @@ class Sqlite:
         for name in self._key:
             if record.get(name) is None:
                 raise DriverFailure(
-                    "bad_answer", say("a record has no {field!r}, which is its key", field=name)
+                    "bad_answer", _("a record has no {field!r}, which is its key", field=name)
                 )
         folded = {name.casefold() for name in record}
         if len(folded) < len(record):
-            raise DriverFailure("bad_answer", say("a record has fields that differ in case only"))
+            raise DriverFailure("bad_answer", _("a record has fields that differ in case only"))
         self._fields |= folded
         if len(self._fields) > MOST_COLUMNS:
             raise _too_many_fields()
@@ -328,7 +328,7 @@ class Sqlite:
             return
         self._make_room(record)
         columns = [_quoted(self._columns[name.casefold()]) for name in record]
-        marks = ", ".join("?" for _ in columns)
+        marks = ", ".join("?" for _unused in columns)
         statement = f"INSERT INTO {self._table} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608
         if self._key:
             key = ", ".join(_quoted(name) for name in self._key)
@@ -354,7 +354,7 @@ class Sqlite:
 
 
 def _too_many_fields() -> DriverFailure:
-    return DriverFailure("bad_answer", say("over {most} different fields", most=MOST_COLUMNS))
+    return DriverFailure("bad_answer", _("over {most} different fields", most=MOST_COLUMNS))
 
 
 def _quoted(name: str) -> str:
@@ -414,12 +414,12 @@ class _Pull:
                 url = self._url_of(position)
                 if url in seen:
                     raise DriverFailure(
-                        "endless_pages", say("page {number} was there already", number=pages + 1)
+                        "endless_pages", _("page {number} was there already", number=pages + 1)
                     )
                 if pages >= config.max_pages:
                     raise DriverFailure(
                         "endless_pages",
-                        say(
+                        _(
                             "there are more than {most} pages (max_pages)",
                             most=config.max_pages,
                         ),
@@ -436,7 +436,7 @@ class _Pull:
         if config.cursor is not None and cursor is not None:
             self._tether.keep({"cursor": cursor})
         self._tether.log(
-            "info", say("{records} records of {pages} pages", records=records, pages=pages)
+            "info", _("{records} records of {pages} pages", records=records, pages=pages)
         )
         return {"records": records, "pages": pages}
 
@@ -465,7 +465,7 @@ class _Pull:
         if url.origin() != self._base.origin():
             # The headers are meant for the one, not for whom it names.
             raise DriverFailure(
-                "bad_answer", say("the next page is on another host: {host}", host=url.host)
+                "bad_answer", _("the next page is on another host: {host}", host=url.host)
             )
         return url
 
@@ -479,7 +479,7 @@ class _Pull:
                 raise DriverFailure("egress_denied", denied.args[0]) from None
             except TimeoutError:
                 again = _Again(
-                    say("no answer within {time}", time=format_duration_go(self._config.timeout))
+                    _("no answer within {time}", time=format_duration_go(self._config.timeout))
                 )
             except (aiohttp.ClientError, OSError) as error:
                 again = _Again(joined(": ", (type(error).__name__, str(error))))
@@ -490,7 +490,7 @@ class _Pull:
             pause = max(wait, min(again.asked or wait, LONGEST_ASKED))
             self._tether.log(
                 "warning",
-                say(
+                _(
                     "page {number}: {problem}; again in {time}",
                     number=number,
                     problem=again.args[0],
@@ -501,7 +501,7 @@ class _Pull:
             wait = min(2 * wait, LONGEST_WAIT)
         raise DriverFailure(
             "no_answer",
-            say("{problem}: {url}", problem=again.args[0], url=masked_url(str(url))),
+            _("{problem}: {url}", problem=again.args[0], url=masked_url(str(url))),
         )
 
     async def _fetched(self, session: aiohttp.ClientSession, url: URL) -> Page:
@@ -510,18 +510,18 @@ class _Pull:
             status = response.status
             if status in (408, 429) or status >= 500:
                 asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
-                raise _Again(say("answered {status}", status=status), asked)
+                raise _Again(_("answered {status}", status=status), asked)
             if not 200 <= status < 300:
                 shown = masked_url(str(url))
                 raise DriverFailure(
                     "bad_status",
-                    say(
+                    _(
                         "{url} answered {status}: redirects are not followed",
                         url=shown,
                         status=status,
                     )
                     if status < 400
-                    else say("{url} answered {status}: that is final", url=shown, status=status),
+                    else _("{url} answered {status}: that is final", url=shown, status=status),
                 )
             body = await self._body(response)
             link = response.links.get("next")
@@ -538,7 +538,7 @@ class _Pull:
             if len(received) > self._config.max_page_bytes:
                 raise DriverFailure(
                     "answer_too_large",
-                    say(
+                    _(
                         "a page has over {most} bytes (max_page_bytes)",
                         most=self._config.max_page_bytes,
                     ),
@@ -547,7 +547,7 @@ class _Pull:
             return json.loads(received)
         except (ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_answer", say("the answer is no JSON: {error}", error=str(error))
+                "bad_answer", _("the answer is no JSON: {error}", error=str(error))
             ) from None
 
 

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from types import FrameType, ModuleType
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.targets.sync.config import Section, read_python
 from chimes.targets.sync.wire import Request
 from chimes.targets.sync.worker_link import DriverFailure, Stopped, Tether
@@ -30,7 +30,7 @@ def synchronise(request: Request, tether: Tether) -> None:
     except SystemExit as ended:
         if ended.code not in (None, 0):
             raise DriverFailure(
-                "exited", say("the function exited with {code!r}", code=ended.code)
+                "exited", _("the function exited with {code!r}", code=ended.code)
             ) from ended
         return
     if returned is not None:
@@ -40,7 +40,7 @@ def synchronise(request: Request, tether: Tether) -> None:
 def function_at(path: str) -> Function:
     """Raises DriverFailure that says which part of `module:function` is wrong, or what the import
     raises."""
-    module_name, _, attribute = path.partition(":")
+    module_name, _unused, attribute = path.partition(":")
     module = _module(module_name)
     found: object = module
     for part in attribute.split("."):
@@ -48,15 +48,15 @@ def function_at(path: str) -> Function:
             from chimes.triggers.json_values import nearest
 
             hint = nearest(part, _public(found))
-            missing = say("{place} has no {name!r}", place=module_name, name=attribute)
+            missing = _("{place} has no {name!r}", place=module_name, name=attribute)
             raise DriverFailure(
                 "bad_callable",
-                say("{message}; {hint}", message=missing, hint=hint) if hint else missing,
+                _("{message}; {hint}", message=missing, hint=hint) if hint else missing,
             )
         found = getattr(found, part)
     if not callable(found):
         raise DriverFailure(
-            "bad_callable", say("{path} is no function: it cannot be called", path=path)
+            "bad_callable", _("{path} is no function: it cannot be called", path=path)
         )
     return found
 
@@ -70,7 +70,7 @@ def _module(name: str) -> ModuleType:
             raise
         raise DriverFailure(
             "bad_callable",
-            say(
+            _(
                 "there is no module {name!r} beside the file or in the Python path",
                 name=error.name,
             ),
@@ -82,7 +82,7 @@ def _public(value: object) -> list[str]:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise Stopped(say("told to stop"))
+    raise Stopped(_("told to stop"))
 
 
 async def _awaited(work: Awaitable[object]) -> object:

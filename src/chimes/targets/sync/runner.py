@@ -14,7 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.checkpoint import LONGEST_STATE
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
@@ -278,7 +278,7 @@ class SyncRunner:
         sources = self._sources()
         source = sources.by_id.get(target.source)
         if sys.platform == "win32":
-            return _refused(call, "not_supported", say("this system has no process groups"))
+            return _refused(call, "not_supported", _("this system has no process groups"))
         if source is None or source.collection(target.collection) is None:
             if self._elsewhere is not None and await self._elsewhere(target):
                 raise NotHere
@@ -293,13 +293,11 @@ class SyncRunner:
                 outcome = await attempt.carry_out(request)
         except OSError as error:
             outcome = _failed(
-                "not_started", say("no process could be started: {error}", error=str(error))
+                "not_started", _("no process could be started: {error}", error=str(error))
             )
         took = self._clock.monotonic() - began
         if outcome.end is AttemptEnd.SUCCEEDED:
-            log.remark(
-                "info", say("FINISHED SUCCESSFULLY in [{seconds:.2f}] seconds", seconds=took)
-            )
+            log.remark("info", _("FINISHED SUCCESSFULLY in [{seconds:.2f}] seconds", seconds=took))
         else:
             log.remark("error", outcome.error)
         log.close()
@@ -373,7 +371,7 @@ class _Attempt:
             if not child.ended:
                 await surely(child.end(grace=GRACE, all_below=True))
             await surely(self._keeper.settled(LAST_STATE))
-            self._log.remark("warning", say("told to stop: the processes of the task were ended"))
+            self._log.remark("warning", _("told to stop: the processes of the task were ended"))
             raise
         finally:
             stalled.cancel()
@@ -391,15 +389,15 @@ class _Attempt:
         match why:
             case _Why.TIMEOUT:
                 limit = format_duration_go(self._timeout)
-                error = say("timed out after {limit}", limit=limit)
+                error = _("timed out after {limit}", limit=limit)
                 return Outcome(end=AttemptEnd.TIMEOUT, error=error, code=why)
             case _Why.STALLED:
                 limit = format_duration_go(self._stall_after)
                 return _failed(
-                    why, say("stalled: the task showed no sign of life for {limit}", limit=limit)
+                    why, _("stalled: the task showed no sign of life for {limit}", limit=limit)
                 )
             case _Why.LOST:
-                return _failed(why, say("another node has this task now"))
+                return _failed(why, _("another node has this task now"))
         if not child.answered.done():
             return _failed("crashed", process_ended(child.status))
         answer = child.answered.result()
@@ -442,14 +440,12 @@ def _unknown(sources: Sources, target: SyncTarget) -> str:
     source = sources.by_id.get(target.source)
     if source is None:
         hint = nearest(target.source, list(sources.by_id))
-        message = say(
-            "there is no source {source!r} in the configuration file", source=target.source
-        )
+        message = _("there is no source {source!r} in the configuration file", source=target.source)
     else:
         hint = nearest(target.collection, [each.name for each in source.collections])
-        message = say(
+        message = _(
             "there is no collection of {source} {collection!r} in the configuration file",
             source=source.id,
             collection=target.collection,
         )
-    return say("{message}; {hint}", message=message, hint=hint) if hint else message
+    return _("{message}; {hint}", message=message, hint=hint) if hint else message

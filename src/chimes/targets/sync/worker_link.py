@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.targets.process.channel import Channel
 from chimes.targets.sync.wire import Beat, Kept, Request
 
@@ -53,12 +53,12 @@ class Tether:
             text = json.dumps(value, allow_nan=False)
         except (TypeError, ValueError, RecursionError) as error:
             raise DriverFailure(
-                "bad_state", say("the state has no form in JSON: {error}", error=str(error))
+                "bad_state", _("the state has no form in JSON: {error}", error=str(error))
             ) from None
         if len(text) > self._longest:
             raise DriverFailure(
                 "state_too_large",
-                say(
+                _(
                     "the state is {count} characters of JSON, more than {longest}",
                     count=len(text),
                     longest=self._longest,

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.checkpoint import (
     CALLBACK_PATH,
     end_of_agent_run,
@@ -72,10 +72,10 @@ async def pipeline_ended(
     # Compared in any case, so that no answer tells by its time whether there is such a run.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
     if not right or not expected:
-        raise NotFound(say("there is no such run to call back about"))
+        raise NotFound(_("there is no such run to call back about"))
     found = await read_json(request)
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
-        raise InvalidInput(say("say its status"), field="status", code="missing")
+        raise InvalidInput(_("say its status"), field="status", code="missing")
     if end_of_agent_run(found["status"]) and await door.store.read_state(heard_name(run)) is None:
         await door.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
     return Response(status_code=204)

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import ChimesError, InvalidInput, NotAllowed, RateLimited, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.store.port import Remembered
@@ -65,7 +65,7 @@ def idempotency_key(request: Request) -> str | None:
     key = keys[0].strip()
     if len(keys) > 1 or not 0 < len(key) <= _LONGEST or not (key.isascii() and key.isprintable()):
         raise InvalidInput(
-            say("one key of 1 to {longest} printable ASCII characters", longest=_LONGEST),
+            _("one key of 1 to {longest} printable ASCII characters", longest=_LONGEST),
             field="Idempotency-Key",
             code="bad_key",
             source="header",
@@ -179,7 +179,7 @@ def _replayed(known: Remembered) -> Response:
 
 def _key_reused() -> InvalidInput:
     return InvalidInput(
-        say("this key was used with another body"),
+        _("this key was used with another body"),
         field="Idempotency-Key",
         code="key_reused",
         source="header",
@@ -198,7 +198,7 @@ class _Mark:
 
     @classmethod
     def read(cls, text: str) -> _Mark:
-        sent, _, began = text.partition(" ")
+        sent, _unused, began = text.partition(" ")
         return cls(sent=sent, began=parse_moment(began) if began else None)
 
     def abandoned(self, now: datetime) -> bool:

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import Conflict, NotAllowed, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
@@ -401,7 +401,7 @@ async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: C
     bot = _bot(request)
     _may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
-    linked = say("This chat now belongs to {owner}.", owner=chat.owner)
+    linked = _("This chat now belongs to {owner}.", owner=chat.owner)
     await bot.tell(chat, linked)
     return JSONResponse(_chat_out(chat))
 
@@ -413,7 +413,7 @@ async def remove_link(chat_id: str, request: Request, door: ToDoorway, actor: Ca
     _may_link(actor)
     chat = await links.chat(chat_id)
     if not chat.owner or not actor.may_write(chat.acts_for):
-        raise NotFound(say("chat {chat_id} not found", chat_id=chat_id))
+        raise NotFound(_("chat {chat_id} not found", chat_id=chat_id))
     await links.unlink(actor, chat)
     return Response(status_code=204)
 
@@ -426,14 +426,14 @@ async def send_test_telegram(
     bot = _bot(request)
     chat = await bot.conversation.links.chat(body.chat_id)
     if not actor.may_write(chat.acts_for):
-        raise NotFound(say("chat {chat_id} not found", chat_id=body.chat_id))
+        raise NotFound(_("chat {chat_id} not found", chat_id=body.chat_id))
     note = entry(
         actor, "telegram_test", "chat", chat.id, at=await door.store.now(), owner=chat.acts_for
     )
     await door.store.append_audit(note)
-    test = say("A test message from Chimes: this chat can be reached.")
+    test = _("A test message from Chimes: this chat can be reached.")
     if not await bot.tell(chat, test):
-        raise Conflict(say("Telegram did not take the message; see the log"), code="not_sent")
+        raise Conflict(_("Telegram did not take the message; see the log"), code="not_sent")
     return JSONResponse({"status": "sent", "chat_id": chat.id})
 
 
@@ -450,7 +450,7 @@ def _chat_out(chat: Chat) -> dict[str, str]:
 def _bot(request: Request) -> Bot:
     bot: Bot | None = getattr(request.app.state, "telegram", None)
     if bot is None:
-        raise NotFound(say("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
+        raise NotFound(_("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
     return bot
 
 

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
@@ -86,7 +86,7 @@ def _check(position: Position, question: str) -> str:
 
 def _bad_cursor() -> InvalidInput:
     return InvalidInput(
-        say("this cursor does not belong to this list; start again without one"),
+        _("this cursor does not belong to this list; start again without one"),
         field="cursor",
         code="bad_cursor",
         source="query",
@@ -225,7 +225,7 @@ def _order(
     minus = asked.sort.startswith("-")
     if minus and asked.order == "asc":
         raise InvalidInput(
-            say("order says asc and sort says descending"),
+            _("order says asc and sort says descending"),
             field="order",
             code="bad_order",
             source="query",
@@ -247,7 +247,7 @@ def owner_asked_for(text: str | None) -> Owner | None:
     kind, colon, owner_id = text.partition(":")
     if not colon or kind not in OwnerType.__members__.values():
         raise InvalidInput(
-            say("an owner is written as type:id, such as user:alice"),
+            _("an owner is written as type:id, such as user:alice"),
             field="owner",
             code="bad_owner",
             source="query",
@@ -268,7 +268,7 @@ def _moment(text: str, field: str) -> datetime:
 
 def _unknown(field: str, given: str, known: list[StrEnum]) -> InvalidInput:
     return InvalidInput(
-        say("{field} is one of {known}", field=field, known=", ".join(known)),
+        _("{field} is one of {known}", field=field, known=", ".join(known)),
         field=field,
         code="unknown_value",
         hint=nearest(given, list(known)),

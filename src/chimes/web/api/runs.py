@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Run
 from chimes.services.attention import LONGEST_NOTE, Known, KnownFailures, fingerprint
@@ -167,7 +167,7 @@ async def get_known(run_id: str, door: ToDoorway, actor: Caller) -> Response:
         known = await KnownFailures(door.store).of(schedule)
         if known is not None and known.error == fingerprint(run.error):
             return JSONResponse(_out(run, known))
-    raise NotFound(say("nobody has marked the failure of run {id} as known", id=run.id))
+    raise NotFound(_("nobody has marked the failure of run {id} as known", id=run.id))
 
 
 @router.post("/{run_id}/known", responses=gives(KnownOut) | MISSING | TAKEN | BODY)

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import AlreadyExists, InvalidInput, StaleVersion
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
 from chimes.model.run import Run
@@ -219,7 +219,7 @@ async def pause_schedule(
     given = body or PauseIn()
     until = None if given.until is None else moment_from(given.until, given.timezone, "until")
     if given.note and given.reason and given.note != given.reason:
-        raise InvalidInput(say("note and reason are the same thing; send one"), field="reason")
+        raise InvalidInput(_("note and reason are the same thing; send one"), field="reason")
     schedule = await door.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
@@ -297,7 +297,7 @@ async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: C
     start = moment_from(body.start, body.timezone, "from")
     end = moment_from(body.end, body.timezone, "to")
     if end < start:
-        raise InvalidInput(say("`to` is earlier than `from`"), field="to", code="out_of_range")
+        raise InvalidInput(_("`to` is earlier than `from`"), field="to", code="out_of_range")
     made = await door.schedules.backfill(
         actor,
         ScheduleId(schedule_id),

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import ASKED_FOR, LATE_AFTER, WEEKDAYS, Channel, Occasion, Period
@@ -58,7 +58,7 @@ class Body(BaseModel):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for name in data:
                 if name in cls.read_only:
-                    raise refused("read_only", say("{field} cannot be set", field=name), field=name)
+                    raise refused("read_only", _("{field} cannot be set", field=name), field=name)
                 if name not in known:
                     raise unknown_field(str(name)[:64], known)
         return data
@@ -78,7 +78,7 @@ class ActionNames(Body):
             if ours in found and found[ours] != value:
                 raise refused(
                     "given_twice",
-                    say("{field} is given twice, and not alike", field=ours),
+                    _("{field} is given twice, and not alike", field=ours),
                     field=str(ours),
                 )
             found[ours] = value
@@ -88,7 +88,7 @@ class ActionNames(Body):
 def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
     return refused(
         "unknown_field",
-        say("{field} is not a known field", field=name),
+        _("{field} is not a known field", field=name),
         field=name,
         hint=nearest(name, known),
     )
@@ -103,12 +103,12 @@ def without_defaults(schema: dict[str, Any]) -> None:
 def with_kind(value: object) -> object:
     """A target that says nothing about its kind is an HTTP callback."""
     if not isinstance(value, dict):
-        raise refused("wrong_type", say("expected an object"))
+        raise refused("wrong_type", _("expected an object"))
     kind = value.get("kind", "http")
     if kind not in TARGET_KINDS:
         raise refused(
             "unknown_kind",
-            say("a target is one of {kinds}", kinds=", ".join(TARGET_KINDS)),
+            _("a target is one of {kinds}", kinds=", ".join(TARGET_KINDS)),
             field="kind",
             hint=nearest(str(kind)[:64], TARGET_KINDS),
         )
@@ -130,9 +130,9 @@ def told(check: Callable[[object], T]) -> Callable[[object], T]:
 def _duration(value: object) -> timedelta:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         raise InvalidInput(
-            say("a duration is text with a unit"),
+            _("a duration is text with a unit"),
             code="wrong_type",
-            hint=say('such as "{value}s"', value=value),
+            hint=_('such as "{value}s"', value=value),
         )
     try:
         return parse_duration(_text(value), allow_zero=True)
@@ -145,7 +145,7 @@ def _duration(value: object) -> timedelta:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise InvalidInput(
-            say("expected text, got {name}", name=type(value).__name__), code="wrong_type"
+            _("expected text, got {name}", name=type(value).__name__), code="wrong_type"
         )
     return value
 
@@ -157,7 +157,7 @@ def _labels(value: object) -> dict[str, str | None]:
         return _listed_labels([_text(each) for each in value])
     if isinstance(value, dict):
         return {name: each if each is None else _text(each) for name, each in value.items()}
-    raise InvalidInput(say("expected an object of texts, or a list of texts"), code="wrong_type")
+    raise InvalidInput(_("expected an object of texts, or a list of texts"), code="wrong_type")
 
 
 def _listed_labels(words: Sequence[str]) -> dict[str, str | None]:
@@ -167,7 +167,7 @@ def _listed_labels(words: Sequence[str]) -> dict[str, str | None]:
         wanted = value if equals else None
         if found.setdefault(name, wanted) != wanted:
             raise InvalidInput(
-                say("the label {name!r} is there with two values", name=name), code="duplicate"
+                _("the label {name!r} is there with two values", name=name), code="duplicate"
             )
     return found
 
@@ -335,14 +335,14 @@ def _clock(value: object) -> time:
                 return time(int(hour), int(minute))
             except ValueError:
                 pass
-    raise refused("bad_clock", say("a time of day such as 07:30"))
+    raise refused("bad_clock", _("a time of day such as 07:30"))
 
 
 def _occasion(value: object) -> Occasion:
     for each in ASKED_FOR:
         if value == each.value:
             return each
-    raise refused("unknown_occasion", say("success, failure, recovery, late or always"))
+    raise refused("unknown_occasion", _("success, failure, recovery, late or always"))
 
 
 ClockField = Annotated[

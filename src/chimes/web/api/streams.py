@@ -17,7 +17,7 @@ from starlette.responses import StreamingResponse
 
 from chimes.clock import Clock
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
@@ -48,7 +48,7 @@ class Followers:
     def check_room(self) -> None:
         if self.count >= MOST_FOLLOWERS:
             raise RateLimited(
-                say(
+                _(
                     "as many logs are followed as this server takes ({most_followers})",
                     most_followers=MOST_FOLLOWERS,
                 ),
@@ -72,7 +72,7 @@ def resumed_after(request: Request, after: int) -> int:
         return after
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _LARGEST):
         raise InvalidInput(
-            say("the number of an entry, as it stood in `id:`"),
+            _("the number of an entry, as it stood in `id:`"),
             field="Last-Event-ID",
             code="bad_number",
             source="header",

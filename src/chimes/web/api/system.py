@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import ConfigError, InvalidInput, NotAllowed
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor, Role
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
@@ -141,9 +141,7 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
     )
     if "expires_in" in body.model_fields_set:
         if expires_at is not None:
-            raise InvalidInput(
-                say("send expires_at or expires_in"), field="expires_in", code="both"
-            )
+            raise InvalidInput(_("send expires_at or expires_in"), field="expires_in", code="both")
         expires_at = await door.store.now() + body.expires_in
     made = await door.access.create(
         actor,
@@ -289,7 +287,7 @@ async def change_user(name: str, body: UserPatch, door: ToDoorway, actor: Caller
     if body.password is not None:
         user = await users.set_password(actor, name, body.password)
     if user is None:
-        raise InvalidInput(say("say a password, a role, or both"), code="nothing_to_change")
+        raise InvalidInput(_("say a password, a role, or both"), code="nothing_to_change")
     return JSONResponse(_out(user))
 
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.services.templates import templates_shown
 from chimes.services.validation import check_fires
@@ -64,9 +64,7 @@ async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Cal
     """A trigger, or a cron expression, in words."""
     lang = await spoken_language(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
-        raise InvalidInput(
-            say("send either trigger or expression"), field="trigger", code="missing"
-        )
+        raise InvalidInput(_("send either trigger or expression"), field="trigger", code="missing")
     given = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
     )

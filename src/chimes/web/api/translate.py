@@ -10,7 +10,7 @@ from typing import Any
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.language import describe
 from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
@@ -128,7 +128,7 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
     kind = given.kind if "kind" in given.model_fields_set else before.kind
     for name in sorted(sent - _FIELDS[kind]):
         raise InvalidInput(
-            say("a target of kind {kind} has no {name}", kind=kind, name=name),
+            _("a target of kind {kind} has no {name}", kind=kind, name=name),
             field=f"target.{name}",
             code="unknown_field",
             hint=nearest(name, _FIELDS[kind]),
@@ -138,7 +138,7 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
         for name in _NEEDED[kind]:
             if name not in sent:
                 raise InvalidInput(
-                    say("a target of kind {kind} needs its {name}", kind=kind, name=name),
+                    _("a target of kind {kind} needs its {name}", kind=kind, name=name),
                     field=f"target.{name}",
                     code="missing",
                 )
@@ -176,7 +176,7 @@ def target_out(target: Target) -> Json:
                 "headers": masked_headers(target.headers),
                 "body": target.body,
                 "expected_status": list(target.expected_status),
-                "signing_secrets": [HIDDEN for _ in target.signing_secrets],
+                "signing_secrets": [HIDDEN for _unused in target.signing_secrets],
                 "verify_tls": target.verify_tls,
             }
         case TaskTarget():
@@ -259,7 +259,7 @@ def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> t
     for place, secret in enumerate(given):
         if secret == HIDDEN and place >= len(before):
             raise InvalidInput(
-                say("there is no secret in place {place} to keep", place=place),
+                _("there is no secret in place {place} to keep", place=place),
                 field=f"{field}[{place}]",
                 code="masked",
             )
@@ -328,7 +328,7 @@ def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
             "to": each.to,
             "on": [occasion.value for occasion in each.on],
             "language": each.language,
-            "signing_secrets": [HIDDEN for _ in each.signing_secrets],
+            "signing_secrets": [HIDDEN for _unused in each.signing_secrets],
             "late_after": format_duration_iso(each.late_after),
             "quiet": quiet_out(each.quiet),
             "digest": digest_out(each.digest),
@@ -430,7 +430,7 @@ def draft_from(
     """The service makes the id, the first slot and the times where they are not given."""
     if given.id == "":
         raise InvalidInput(
-            say("an id is not empty; leave it out instead"), field="id", code="too_short"
+            _("an id is not empty; leave it out instead"), field="id", code="too_short"
         )
     target = target_from(given.target)
     return Schedule(
@@ -766,7 +766,7 @@ def _object_in(body: str) -> Mapping[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidInput(
-            say("the body of this call is not a JSON object; send another as body"),
+            _("the body of this call is not a JSON object; send another as body"),
             field="params",
             code="not_an_object",
         )
@@ -775,7 +775,7 @@ def _object_in(body: str) -> Mapping[str, object]:
 
 def _has_no(target: Target, field: str) -> InvalidInput:
     return InvalidInput(
-        say("a target of kind {kind} has no {name}", kind=target.kind, name=field),
+        _("a target of kind {kind} has no {name}", kind=target.kind, name=field),
         field=field,
         code="unknown_field",
         hint=_NAMES.get(payload_name(target)),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import StoreUnavailable
-from chimes.i18n import LANGUAGES, Wording, in_language
+from chimes.i18n import LANGUAGES, Message, in_language
 from chimes.web.compat.kweaver.errors import WORDS
 from tests.tables import each_row
 from tests.web.compat.kweaver.asking import KN1, body, made
@@ -277,7 +277,7 @@ async def test_the_language_of_every_refusal(kweaver: Rig, tag: str, language: s
 def test_all_words_can_be_said_in_every_language() -> None:
     for words in WORDS.values():
         for text in (words.description, words.solution):
-            assert isinstance(text, Wording)
+            assert isinstance(text, Message)
             assert all(text.in_language(language) for language in LANGUAGES)
 
 

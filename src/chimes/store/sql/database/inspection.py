@@ -11,7 +11,7 @@ from sqlalchemy.util import greenlet_spawn
 
 from chimes.clock import SystemClock
 from chimes.errors import StoreError, StoreUnavailable
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.store.sql.database.server import Server, stored_revision
 from chimes.store.sql.migrations import HEAD
 
@@ -52,7 +52,7 @@ async def inspect_server(server: Server) -> Inspection:
         raise
     except TimeoutError:
         raise StoreUnavailable(
-            say("{location} has not answered in time", location=server.location)
+            _("{location} has not answered in time", location=server.location)
         ) from None
     except Exception as error:
         if server.trouble(error) is None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import asyncmy.errors
 
 from chimes.errors import ConfigError, NotFound, StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.sql.database.mariadb import connected, normalized
 from chimes.store.sql.migrations.mariadb_view import ACTION_VIEW, NOW
 
@@ -68,7 +68,7 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
         ((read_at,),) = await cursor.fetchall()
         if await _is_view(cursor, table):
             raise ConfigError(
-                say("{table} is the view that Chimes shows, not a table to import", table=table),
+                _("{table} is the view that Chimes shows, not a table to import", table=table),
                 code="not_a_table",
             )
         try:
@@ -78,7 +78,7 @@ async def read_table(url: str, table: str = TABLE) -> ActionTable:
         columns = [each[0] for each in cursor.description or ()]
         if missing := _COLUMNS - set(columns):
             raise ConfigError(
-                say(
+                _(
                     "{table} lacks the columns {columns}: it is no table of action schedules",
                     table=table,
                     columns=", ".join(sorted(missing)),
@@ -100,7 +100,7 @@ async def set_aside(url: str) -> str:
         )
         taken = {str(name) for (name,) in await cursor.fetchall() or ()}
         if TABLE not in taken or await _is_view(cursor, TABLE):
-            raise NotFound(say("there is no table {table}", table=TABLE))
+            raise NotFound(_("there is no table {table}", table=TABLE))
         numbers = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
         aside = next(name for each in numbers if (name := f"{TABLE}_imported{each}") not in taken)
         await cursor.execute(f"RENAME TABLE {_quoted(TABLE)} TO {_quoted(aside)}")
@@ -127,7 +127,7 @@ def same_database(one: str, other: str) -> bool:
 
 
 async def _is_view(cursor: Any, table: str) -> bool:
-    schema, _, name = table.rpartition(".")
+    schema, _unused, name = table.rpartition(".")
     await cursor.execute(
         "SELECT COUNT(*) FROM information_schema.VIEWS"
         " WHERE TABLE_SCHEMA = COALESCE(NULLIF(%s, ''), DATABASE()) AND TABLE_NAME = %s",
@@ -176,7 +176,7 @@ async def _connection(url: str) -> AsyncIterator[Any]:
         connection = await connected(at, autocommit=True, init_command="SET NAMES utf8mb4")
     except (asyncmy.errors.MySQLError, OSError, TimeoutError) as error:
         raise StoreUnavailable(
-            say(
+            _(
                 "{database} cannot be reached: {error}",
                 database=at.render_as_string(hide_password=True),
                 error=str(error) or type(error).__name__,
@@ -191,12 +191,12 @@ async def _connection(url: str) -> AsyncIterator[Any]:
 def _quoted(table: str) -> str:
     if not _NAME.fullmatch(table):
         raise ConfigError(
-            say("{table!r} is not the name of a table", table=table[:80]), code="bad_table"
+            _("{table!r} is not the name of a table", table=table[:80]), code="bad_table"
         )
     return ".".join(f"`{part}`" for part in table.split("."))
 
 
 def _unreadable(table: str, error: Exception) -> Exception:
     if error.args and error.args[0] == _NO_SUCH_TABLE:
-        return NotFound(say("there is no table {table}", table=table))
-    return StoreUnavailable(say("{table} cannot be read: {error}", table=table, error=error))
+        return NotFound(_("there is no table {table}", table=table))
+    return StoreUnavailable(_("{table} cannot be read: {error}", table=table, error=error))

@@ -18,7 +18,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from chimes.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from chimes.failpoints import hit
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.sql.database.server import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
@@ -217,7 +217,7 @@ def _carry_out(connection: Connection, statement: str) -> None:
             return
         if number == _NO_TRIGGERS:
             raise SchemaMismatch(
-                say(
+                _(
                     "the server keeps a binary log and lets only administrators create triggers,"
                     " which the view t_action_schedule needs. Let one of them say SET GLOBAL"
                     " log_bin_trust_function_creators = 1, or set up the store with the right"
@@ -241,7 +241,7 @@ _SESSION = (
     f" idle_transaction_timeout = {IDLE_SECONDS}, max_statement_time = {STATEMENT_SECONDS},"
     f" innodb_lock_wait_timeout = {LOCK_SECONDS}, lock_wait_timeout = {LOCK_SECONDS}",
 )
-GALERA = say(
+GALERA = _(
     "the store is a Galera cluster: all nodes have to use the same one of its servers, for with"
     " several writers it may lose updates"
 )
@@ -343,18 +343,18 @@ class MariadbServer(Server):
 
 def normalized(url: str) -> URL:
     """The URL as SQLAlchemy reads it; `mysql://` means a MariaDB all the same."""
-    scheme, _, rest = url.partition("://")
+    scheme, _unused, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
         raise ConfigError(
-            say("{scheme}:// is not a MariaDB URL; write mariadb://host/database", scheme=scheme)
+            _("{scheme}:// is not a MariaDB URL; write mariadb://host/database", scheme=scheme)
         )
     try:
         made = make_url(f"mariadb+asyncmy://{rest}")
     except (ArgumentError, ValueError) as error:
-        raise ConfigError(say("store: not a MariaDB URL: {error}", error=str(error))) from None
+        raise ConfigError(_("store: not a MariaDB URL: {error}", error=str(error))) from None
     if not made.database:
         raise ConfigError(
-            say("store: the MariaDB URL names no database; write mariadb://host/database")
+            _("store: the MariaDB URL names no database; write mariadb://host/database")
         )
     return made
 
@@ -365,14 +365,14 @@ def check_version(version: str) -> None:
     numbers = re.search(r"(\d+)\.(\d+)\.\d+-MariaDB", version, re.IGNORECASE)
     if numbers is None:
         raise SchemaMismatch(
-            say(
+            _(
                 "the server is not MariaDB but {version}; Chimes needs MariaDB 10.6",
                 version=version,
             )
         )
     if (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
         raise SchemaMismatch(
-            say("the server is MariaDB {version}; Chimes needs 10.6 or newer", version=version)
+            _("the server is MariaDB {version}; Chimes needs 10.6 or newer", version=version)
         )
 
 
@@ -389,7 +389,7 @@ async def _connect(**given: Any) -> Any:
         async with asyncio.timeout(CONNECT_SECONDS):
             return await asyncmy.connect(**given)
     except (RuntimeError, AttributeError, IndexError) as error:
-        message = say("the server hung up on a new connection ({error})", error=str(error))
+        message = _("the server hung up on a new connection ({error})", error=str(error))
         raise asyncmy.errors.OperationalError(CR.CR_SERVER_LOST, message) from error
 
 
@@ -412,7 +412,7 @@ def _locked(connection: Connection) -> Iterator[None]:
     already."""
     got = connection.exec_driver_sql(f"SELECT GET_LOCK({_LOCK}, {_LONGEST_SET_UP})").scalar()
     if got != 1:
-        raise StoreUnavailable(say("somebody else has been setting up this store for long"))
+        raise StoreUnavailable(_("somebody else has been setting up this store for long"))
     try:
         yield
     finally:

@@ -16,7 +16,7 @@ import asyncpg
 from sqlalchemy import Connection, Engine, create_engine
 
 from chimes.errors import ConfigError, StoreUnavailable
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.store.sql.database.server import (
     CONNECT_SECONDS,
     IDLE_SECONDS,
@@ -64,10 +64,10 @@ _REFUSED_CLASSES = ("53", "58")
 
 def normalized(url: str) -> str:
     """The URL as the driver reads it. `postgres://` and `postgresql+asyncpg://` are the same."""
-    scheme, _, rest = url.partition("://")
+    scheme, _unused, rest = url.partition("://")
     if scheme not in _SCHEMES or not rest:
         raise ConfigError(
-            say(
+            _(
                 "{scheme}:// is not a PostgreSQL URL; write postgresql://host/database",
                 scheme=scheme,
             )
@@ -85,9 +85,7 @@ class PostgresServer(Server):
         query = parse_qsl(parts.query)
         pooler = dict(query).get("pooler", "")
         if pooler not in ("", "transaction"):
-            raise ConfigError(
-                say("pooler={pooler}: only pooler=transaction is known", pooler=pooler)
-            )
+            raise ConfigError(_("pooler={pooler}: only pooler=transaction is known", pooler=pooler))
         rest = urlencode([pair for pair in query if pair[0] != "pooler"])
         self._dsn = urlunsplit(parts._replace(query=rest))
         self._pooled = bool(pooler)
@@ -122,7 +120,7 @@ class PostgresServer(Server):
     def looking(self, engine: Engine) -> Engine:
         return engine.execution_options(isolation_level="AUTOCOMMIT")
 
-    async def _connect(self, **_: object) -> asyncpg.Connection:
+    async def _connect(self, **_unused: object) -> asyncpg.Connection:
         try:
             connection = await self._connected()
         except (asyncpg.UndefinedObjectError, asyncpg.InvalidParameterValueError):
@@ -160,7 +158,7 @@ class PostgresServer(Server):
         if schema is None:
             named = connection.exec_driver_sql("SHOW search_path").scalar()
             raise StoreUnavailable(
-                say("none of the schemas in search_path ({named}) exists", named=named)
+                _("none of the schemas in search_path ({named}) exists", named=named)
             )
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK_KEY})")
         connection.exec_driver_sql("SET LOCAL statement_timeout = 0")
@@ -212,7 +210,7 @@ class PostgresNotices:
             if payload != self._me:
                 heard()
 
-        self._connection.add_termination_listener(lambda _: self.lost.set())
+        self._connection.add_termination_listener(lambda _unused: self.lost.set())
         await self._connection.add_listener(self._channel, notice)
 
     async def tell(self) -> None:

@@ -32,7 +32,7 @@ from sqlalchemy.util import greenlet_spawn
 from chimes.clock import Clock, SystemClock
 from chimes.errors import SchemaMismatch, StoreError, StoreReadOnly, StoreUnavailable
 from chimes.failpoints import hit
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.store.sql.database.base import Reader, Tx, Work
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.migrations import HEAD, OLDEST, REVISIONS, SERVER_VERSIONS, upgrade
@@ -306,7 +306,7 @@ class WakeChannel:
 
 _STORED = text(f"SELECT version_num FROM {SERVER_VERSIONS}")  # noqa: S608 our own name
 _MIN_REVISION = text("SELECT value FROM store_facts WHERE name = 'min_revision'")
-_NEEDED = HEAD if OLDEST == HEAD else say("{oldest} to {newest}", oldest=OLDEST, newest=HEAD)
+_NEEDED = HEAD if OLDEST == HEAD else _("{oldest} to {newest}", oldest=OLDEST, newest=HEAD)
 #: A step that cannot get its lock is tried again for this long.
 PATIENCE_SECONDS = 120.0
 _PAUSE_SECONDS = 0.5
@@ -337,7 +337,7 @@ def stored_revision(connection: Connection) -> str | None:
     ours = names & set(metadata.tables)
     if ours and SERVER_VERSIONS not in names:
         raise SchemaMismatch(
-            say(
+            _(
                 "the database has tables {tables} that are not of Chimes; give Chimes"
                 " a database or schema of its own",
                 tables=", ".join(sorted(ours)),
@@ -350,7 +350,7 @@ def _judged(connection: Connection, stored: str) -> str:
     if stored in REVISIONS:
         if REVISIONS.index(stored) < REVISIONS.index(OLDEST):
             raise SchemaMismatch(
-                say(
+                _(
                     "the store has schema {stored}, this version of Chimes needs {needed}:"
                     " run `chimes store migrate`",
                     stored=stored,
@@ -360,14 +360,14 @@ def _judged(connection: Connection, stored: str) -> str:
         return ""
     oldest = connection.execute(_MIN_REVISION).scalar()
     if isinstance(oldest, int) and int(HEAD) >= oldest:
-        return say(
+        return _(
             "the store has schema {stored}, which is newer than this version of Chimes ({head})"
             " and still works with it; update this node soon",
             stored=stored,
             head=HEAD,
         )
     raise SchemaMismatch(
-        say(
+        _(
             "the store has schema {stored}, which this version of Chimes (schema {head}) is too old"
             " for: update Chimes on this node",
             stored=stored,
@@ -384,7 +384,7 @@ async def migrate(engine: Engine, server: Server) -> tuple[str | None, str]:
         before = await greenlet_spawn(stored_revision, connection)
         if before is not None and before not in REVISIONS:
             raise SchemaMismatch(
-                say(
+                _(
                     "the store has schema {before}, which this version of Chimes (schema {head})"
                     " does not know: migrate with the newer one",
                     before=before,
@@ -427,7 +427,7 @@ def _repeats(error: Exception) -> bool:
 async def _locked(connection: Connection, server: Server, deadline: float) -> None:
     while not await greenlet_spawn(server.lock_migration, connection):
         if asyncio.get_running_loop().time() > deadline:
-            raise StoreUnavailable(say("somebody else has been migrating this store for long"))
+            raise StoreUnavailable(_("somebody else has been migrating this store for long"))
         await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -616,7 +616,7 @@ class ServerDatabase:
             if unit.committing and self._unanswered(error):
                 self.counters.ambiguous += 1
                 raise StoreUnavailable(
-                    say("the answer to a commit was lost: it may have happened or not; repeat it"),
+                    _("the answer to a commit was lost: it may have happened or not; repeat it"),
                     code="commit_unknown",
                 ) from error
             raise
@@ -651,12 +651,12 @@ class ServerDatabase:
 
     async def _greenlet(self, work: Callable[[], T]) -> T:
         if not self._open:
-            raise StoreUnavailable(say("the store is not open"))
+            raise StoreUnavailable(_("the store is not open"))
         try:
             return await greenlet_spawn(work)
         except PoolTimeout as error:
             self.counters.no_connection += 1
-            raise StoreUnavailable(say("all connections to the store are in use")) from error
+            raise StoreUnavailable(_("all connections to the store are in use")) from error
 
     async def _attempted(self, doing: Doing, attempt: Callable[[], Awaitable[T]]) -> T:
         """The whole unit, again from the start where it surely did not happen."""
@@ -689,7 +689,7 @@ class ServerDatabase:
         reason = str(getattr(error, "orig", None) or error) or type(error).__name__
         if trouble is Trouble.READ_ONLY:
             return StoreReadOnly(
-                say("store_read_only: the store takes no writes: {reason}", reason=reason),
+                _("store_read_only: the store takes no writes: {reason}", reason=reason),
                 code="store_read_only",
             )
         return StoreUnavailable(_unavailable(doing, reason))
@@ -698,11 +698,11 @@ class ServerDatabase:
 def _unavailable(doing: Doing, reason: str) -> str:
     match doing:
         case Doing.OPENING:
-            return say("cannot open: {reason}", reason=reason)
+            return _("cannot open: {reason}", reason=reason)
         case Doing.READING:
-            return say("cannot read: {reason}", reason=reason)
+            return _("cannot read: {reason}", reason=reason)
         case Doing.WRITING:
-            return say("cannot write: {reason}", reason=reason)
+            return _("cannot write: {reason}", reason=reason)
 
 
 class _Unit(Generic[T]):

@@ -29,7 +29,7 @@ from sqlalchemy.pool import NullPool
 
 from chimes.clock import Clock, SystemClock
 from chimes.errors import SchemaMismatch, StoreError, StoreUnavailable
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.insights import bracket_of_micros
 from chimes.store.sql.database.base import Reader, Tx, Work
 from chimes.store.sql.dialects.base import BRACKET_FUNCTION, Dialect
@@ -60,7 +60,7 @@ def network_warning(path: Path, mounts: Path = _MOUNTS) -> str:
     kind = _file_system(path, mounts)
     if not kind.startswith(_NETWORK):
         return ""
-    return say(
+    return _(
         "{path} is on a network file system ({kind}), on which SQLite's locks cannot be trusted;"
         " keep it on a local disk",
         path=path,
@@ -157,7 +157,7 @@ class GroupCommit:
         job = _Job(work, self._elapsed.monotonic() + LOCK_SECONDS)
         with self._changed:
             if self._closing:
-                raise StoreUnavailable(say("the store is closed"))
+                raise StoreUnavailable(_("the store is closed"))
             if urgent:
                 self._queue.appendleft(job)
             else:
@@ -174,7 +174,7 @@ class GroupCommit:
         finally:
             with self._changed:
                 self._closing = True
-            self._refuse(StoreUnavailable(say("the store is closed")))
+            self._refuse(StoreUnavailable(_("the store is closed")))
             self._connection.close()
 
     def _wait_for_jobs(self) -> bool:
@@ -220,7 +220,7 @@ class GroupCommit:
             # The transaction as a whole is gone, and with it every work of the group.
             wakes = False
             for job in jobs:
-                job.error = StoreUnavailable(say("cannot write: {reason}", reason=str(error)))
+                job.error = StoreUnavailable(_("cannot write: {reason}", reason=str(error)))
             if self._driver.in_transaction:
                 self._driver.execute("ROLLBACK")
         if wakes:
@@ -240,7 +240,7 @@ class GroupCommit:
                 if not is_busy(error):
                     self._refuse(self._translated(error))
                     return False
-                message = say(
+                message = _(
                     "the database has been locked for {seconds:.0f} s", seconds=LOCK_SECONDS
                 )
                 self._refuse(StoreUnavailable(message), until=self._elapsed.monotonic())
@@ -257,7 +257,7 @@ class GroupCommit:
     def _take(self) -> list[_Job]:
         with self._changed:
             count = min(len(self._queue), LARGEST_GROUP)
-            jobs = [self._queue.popleft() for _ in range(count)]
+            jobs = [self._queue.popleft() for _unused in range(count)]
         return [job for job in jobs if job.answer.set_running_or_notify_cancel()]
 
     def _refuse(self, error: Exception, until: float | None = None) -> None:
@@ -286,7 +286,7 @@ class GroupCommit:
         return (
             error
             if reason is None
-            else StoreUnavailable(say("cannot write: {reason}", reason=reason))
+            else StoreUnavailable(_("cannot write: {reason}", reason=reason))
         )
 
 
@@ -336,7 +336,7 @@ class Readers:
 
     async def _in_thread(self, call: Callable[..., T], *given: object) -> T:
         if self._closed:
-            raise StoreUnavailable(say("the store is closed"))
+            raise StoreUnavailable(_("the store is closed"))
         return await asyncio.get_running_loop().run_in_executor(self._pool, call, *given)
 
     # --- in a reading thread ------------------------------------------------------------------
@@ -356,7 +356,7 @@ class Readers:
             reason = self._dialect.unavailable(error)
             if reason is None:
                 raise
-            raise StoreUnavailable(say("cannot read: {reason}", reason=reason)) from error
+            raise StoreUnavailable(_("cannot read: {reason}", reason=reason)) from error
 
     def _connection(self) -> Connection:
         connection: Connection | None = getattr(self._own, "connection", None)
@@ -394,12 +394,10 @@ def stored_revision(connection: Connection, path: Path) -> str | None:
     if "alembic_version" in names:
         revision = connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
     if not isinstance(revision, str):
-        raise SchemaMismatch(
-            say("{path} is a database of something else, not of Chimes", path=path)
-        )
+        raise SchemaMismatch(_("{path} is a database of something else, not of Chimes", path=path))
     if revision not in REVISIONS:
         raise SchemaMismatch(
-            say(
+            _(
                 "{path} has schema {revision}, which this version of Chimes (schema {head}) does"
                 " not know; was it written by a newer one?",
                 path=path,
@@ -448,7 +446,7 @@ class SqliteDatabase:
             if reason is None and not isinstance(error, OSError):
                 raise
             raise StoreUnavailable(
-                say("cannot open {path}: {reason}", path=self._path, reason=reason or str(error))
+                _("cannot open {path}: {reason}", path=self._path, reason=reason or str(error))
             ) from error
 
     def _open(self) -> None:
@@ -546,7 +544,7 @@ class SqliteDatabase:
                 break
         if mode != "wal":
             raise StoreUnavailable(
-                say("{path} is where SQLite cannot keep a write-ahead log", path=self._path)
+                _("{path} is where SQLite cannot keep a write-ahead log", path=self._path)
             )
 
     def _connect(self, cache: int = _READER_CACHE) -> Connection:
@@ -569,5 +567,5 @@ def _set_up(driver: sqlite3.Connection, _record: Any) -> None:
 
 def _there(part: T | None) -> T:
     if part is None:
-        raise StoreUnavailable(say("the store is not open"))
+        raise StoreUnavailable(_("the store is not open"))
     return part

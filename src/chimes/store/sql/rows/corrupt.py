@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from chimes.errors import told
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.change import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
@@ -79,7 +79,7 @@ def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
     except Exception as error:
         _log.warning("schedule %s cannot be read: %s", row[0], error)
         mended, damage = _mended(row, tuple(schedules.c.keys()), _SCHEDULE)
-        message = say(
+        message = _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=told(error),
@@ -97,7 +97,7 @@ def readable_run(row: Sequence[Any]) -> Run:
         mended, damage = _mended(row, _COLUMNS, _RUN)
         if "target" in damage:
             mended[_COLUMNS.index("target")] = _instead_of_target(row)
-        message = say(
+        message = _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
             error=told(error),

@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from chimes.errors import NotAllowed, NotFound, StoreBusy
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Role
 from chimes.model.listing import RunQuery
 from chimes.model.policy import PRIORITY
@@ -51,7 +51,7 @@ from chimes.web.problems import Problem
 from chimes.web.requests import Refusal
 
 DOOR = "eventnative"
-NO_MATCH = say("Admin token does not match")
+NO_MATCH = _("Admin token does not match")
 _LOG_PAGE = 1000
 Handler = Callable[..., Awaitable[Response]]
 
@@ -244,19 +244,19 @@ async def _admin(request: Request) -> Actor:
     """R4.13, C15."""
     actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
     if actor.role is not Role.ADMIN:
-        raise NotAllowed(say("Only an admin may call this"))
+        raise NotAllowed(_("Only an admin may call this"))
     return actor
 
 
 def _unknown(task: str) -> NotFound:
-    return NotFound(say("Task with id [{task}] does not exist", task=task[:300]))
+    return NotFound(_("Task with id [{task}] does not exist", task=task[:300]))
 
 
 def _starting(target: SyncTarget) -> Refusal:
     return Refusal(
         409,
         "starting",
-        say(
+        _(
             "source: [{source}] collection: [{collection}] is starting to sync",
             source=target.source,
             collection=target.collection,

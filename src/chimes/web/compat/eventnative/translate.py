@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.model.listing import RunQuery
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.sync import (
@@ -93,7 +93,7 @@ def pair_from(given: Mapping[str, str]) -> SyncTarget:
 def required(given: Mapping[str, str], name: str) -> str:
     value = given.get(name, "")
     if not value:
-        raise _wrong(say("'{name}' is required query parameter", name=name), name, "missing")
+        raise _wrong(_("'{name}' is required query parameter", name=name), name, "missing")
     return value
 
 
@@ -125,7 +125,7 @@ def moment_from(text: str, name: str) -> datetime:
         return parse_moment(unescaped, field=name)
     except InvalidInput as error:
         raise _wrong(
-            say(
+            _(
                 "Error parsing '{name}' query parameter. Accepted datetime format: {time_layout}",
                 name=name,
                 time_layout=TIME_LAYOUT,
@@ -145,7 +145,7 @@ def statuses_from(word: str) -> tuple[RunStatus, ...]:
     except ValueError:
         supported = ", ".join(TaskStatus)
         raise _wrong(
-            say(
+            _(
                 "Unknown status: {word}. Supported: [{supported}]",
                 word=word[:100],
                 supported=supported,
@@ -163,7 +163,7 @@ def number_from(given: Mapping[str, str], name: str, *, most: int) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= number <= most:
         raise _wrong(
-            say("'{name}' is a number from 0 to {most}", name=name, most=most), name, "bad_number"
+            _("'{name}' is a number from 0 to {most}", name=name, most=most), name, "bad_number"
         )
     return number
 

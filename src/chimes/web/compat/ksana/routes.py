@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
-from chimes.i18n import ENGLISH, in_language, say
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
@@ -30,16 +30,16 @@ from chimes.web.requests import read_json, unparsable
 DOOR = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
 _TITLES = {
-    400: say("Validation failed"),
-    401: say("Unauthorized"),
-    403: say("Forbidden"),
-    404: say("Job not found"),
-    405: say("Method not allowed"),
-    409: say("Conflict"),
-    413: say("Request body too large"),
-    415: say("Unsupported media type"),
-    429: say("Too many requests"),
-    503: say("Service unavailable"),
+    400: _("Validation failed"),
+    401: _("Unauthorized"),
+    403: _("Forbidden"),
+    404: _("Job not found"),
+    405: _("Method not allowed"),
+    409: _("Conflict"),
+    413: _("Request body too large"),
+    415: _("Unsupported media type"),
+    429: _("Too many requests"),
+    503: _("Service unavailable"),
 }
 
 
@@ -109,15 +109,15 @@ class _Jobs:
         """At once, beside a run that may be under way."""
         run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
         headers: dict[str, str] = {"X-Ksana-Run-Id": run.id}
-        return await _message(request, say("Job triggered successfully"), headers)
+        return await _message(request, _("Job triggered successfully"), headers)
 
     async def pause(self, request: Request, job_id: str) -> Response:
         await self._schedules.pause(await _actor(request), _id(job_id))
-        return await _message(request, say("Job paused successfully"))
+        return await _message(request, _("Job paused successfully"))
 
     async def resume(self, request: Request, job_id: str) -> Response:
         await self._schedules.resume(await _actor(request), _id(job_id))
-        return await _message(request, say("Job resumed successfully"))
+        return await _message(request, _("Job resumed successfully"))
 
     async def _answer(
         self, request: Request, actor: Actor, schedule: Schedule, status: int = 200
@@ -134,7 +134,7 @@ def render(request: Request, problem: Problem) -> Response:
     title = _TITLES.get(status, problem.title)
     headers = dict(problem.headers)
     if problem.code == "bad_json":
-        title = say("Invalid JSON")
+        title = _("Invalid JSON")
     if status == 401:
         headers["WWW-Authenticate"] = "ApiKey"
         if _sent_a_key(request):
@@ -143,7 +143,7 @@ def render(request: Request, problem: Problem) -> Response:
     if problem.errors:
         first = problem.errors[0]
         bad_url = first.name == "target.url" and first.code != "egress_denied"
-        message = problem.said(say("invalid HTTP URL")) if bad_url else first.detail
+        message = problem.said(_("invalid HTTP URL")) if bad_url else first.detail
     content = {"error": problem.said(title), "message": message}
     return JSONResponse(content, status_code=status, headers=headers)
 
@@ -159,7 +159,7 @@ async def _actor(request: Request) -> Actor:
 async def _body(request: Request) -> object:
     data = await read_json(request)
     if not isinstance(data, dict):
-        raise unparsable(say("a job is an object"))
+        raise unparsable(_("a job is an object"))
     return data
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
@@ -122,9 +122,9 @@ def schedule_from_job(
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
     name = _text(job, "name")
     if not name.strip():
-        raise InvalidInput(say("job name is required"), field="name")
+        raise InvalidInput(_("job name is required"), field="name")
     if _text(job, "type", "http") not in ("http", ""):
-        raise InvalidInput(say("job type must be 'http'"), field="type")
+        raise InvalidInput(_("job type must be 'http'"), field="type")
     given: dict[str, object] = {}
     target = _target(_object(job.get("http"), "http", _HTTP), HttpTarget(url="", method="POST"))
     trigger = _trigger(_object(job.get("schedule"), "schedule", _SCHEDULE), given, now, None)
@@ -157,12 +157,12 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     kind = schedule.target.kind
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING | {kind})
     if job.get("id", schedule.id) not in (schedule.id, ""):
-        raise InvalidInput(say("id cannot be changed"), field="id")
+        raise InvalidInput(_("id cannot be changed"), field="id")
     if "type" in job and _text(job, "type") != kind:
-        raise InvalidInput(say("job type must be {kind!r}", kind=kind), field="type")
+        raise InvalidInput(_("job type must be {kind!r}", kind=kind), field="type")
     name = _text(job, "name", schedule.name)
     if not name.strip():
-        raise InvalidInput(say("job name is required"), field="name")
+        raise InvalidInput(_("job name is required"), field="name")
     given = dict(_given(schedule))
     target = _patched_target(job, schedule.target)
     trigger = schedule.trigger
@@ -218,15 +218,15 @@ def _status_out(schedule: Schedule, now: datetime) -> str:
 def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
     method = _text(http, "method", before.method).upper() or "POST"
     if method not in ("GET", "POST"):
-        raise InvalidInput(say("HTTP method must be GET or POST"), field="http.method")
+        raise InvalidInput(_("HTTP method must be GET or POST"), field="http.method")
     url = _text(http, "url", before.url)
     if not url:
-        raise InvalidInput(say("HTTP URL is required"), field="http.url")
+        raise InvalidInput(_("HTTP URL is required"), field="http.url")
     headers = http.get("headers", before.headers)
     if headers is None:
         headers = {}
     if not isinstance(headers, Mapping) or not all(isinstance(v, str) for v in headers.values()):
-        raise InvalidInput(say("headers must be an object of strings"), field="http.headers")
+        raise InvalidInput(_("headers must be an object of strings"), field="http.headers")
     body = _text(http, "body", before.body)
     return replace(
         before, method=method, url=url, headers={str(k): v for k, v in headers.items()}, body=body
@@ -242,7 +242,7 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
     for name in ("http", before.kind):
         if job.get(name) is not None and all(job[name] != each[name] for each in shown):
             raise InvalidInput(
-                say(
+                _(
                     "this job is a {kind}; what it does is changed through /api/v1",
                     kind=before.kind,
                 ),
@@ -263,23 +263,21 @@ def _trigger(
     if kind == "once":
         run_at = _text(schedule, "run_at")
         if not run_at:
-            raise InvalidInput(
-                say("run_at is required for 'once' schedule"), field="schedule.run_at"
-            )
+            raise InvalidInput(_("run_at is required for 'once' schedule"), field="schedule.run_at")
         once = Once(_moment(run_at, "run_at"))
         if once.instant <= now and once != unchanged:
-            raise InvalidInput(say("run_at must be in the future"), field="schedule.run_at")
+            raise InvalidInput(_("run_at must be in the future"), field="schedule.run_at")
         return once
     if kind != "every":
-        raise InvalidInput(say("schedule kind must be 'once' or 'every'"), field="schedule.kind")
+        raise InvalidInput(_("schedule kind must be 'once' or 'every'"), field="schedule.kind")
     every = _duration(schedule, "every", "schedule.every")
     if every is None or every <= timedelta():
         raise InvalidInput(
-            say("every must be greater than 0 for 'every' schedule"), field="schedule.every"
+            _("every must be greater than 0 for 'every' schedule"), field="schedule.every"
         )
     jitter = _duration(schedule, "jitter", "schedule.jitter") or timedelta()
     if jitter < timedelta():
-        raise InvalidInput(say("jitter must be non-negative"), field="schedule.jitter")
+        raise InvalidInput(_("jitter must be non-negative"), field="schedule.jitter")
     start_at = _text(schedule, "start_at")
     given.update(
         {
@@ -311,15 +309,15 @@ def _patched_trigger(
 def _policy(job: Mapping[str, object], before: Policy, given: dict[str, object]) -> Policy:
     timeout = _duration(job, "timeout", "timeout")
     if timeout is not None and timeout <= timedelta():
-        raise InvalidInput(say("timeout must be greater than 0"), field="timeout")
+        raise InvalidInput(_("timeout must be greater than 0"), field="timeout")
     backoff = _duration(job, "retry_backoff", "retry_backoff")
     if backoff is not None and backoff < timedelta():
-        raise InvalidInput(say("retry_backoff must be non-negative"), field="retry_backoff")
+        raise InvalidInput(_("retry_backoff must be non-negative"), field="retry_backoff")
     retries = job.get("max_retries")
     if retries is not None and (not isinstance(retries, int) or isinstance(retries, bool)):
-        raise InvalidInput(say("max_retries must be a whole number"), field="max_retries")
+        raise InvalidInput(_("max_retries must be a whole number"), field="max_retries")
     if retries is not None and retries < 0:
-        raise InvalidInput(say("max_retries must be non-negative"), field="max_retries")
+        raise InvalidInput(_("max_retries must be non-negative"), field="max_retries")
     given.update({n: job[n] for n in ("timeout", "retry_backoff") if job.get(n)})
     return replace(
         before,
@@ -333,18 +331,18 @@ def _object(value: object, what: str, known: frozenset[str]) -> Mapping[str, obj
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InvalidInput(say("{what} must be an object", what=what), field=what)
+        raise InvalidInput(_("{what} must be an object", what=what), field=what)
     for name in value.keys() - known:
         near = get_close_matches(str(name), known, n=1)
         unknown = (
-            say(
+            _(
                 "unknown field {name!r} in {what}; did you mean {near!r}?",
                 name=str(name),
                 what=what,
                 near=near[0],
             )
             if near
-            else say("unknown field {name!r} in {what}", name=str(name), what=what)
+            else _("unknown field {name!r} in {what}", name=str(name), what=what)
         )
         raise InvalidInput(unknown, field=str(name))
     return value
@@ -355,7 +353,7 @@ def _text(data: Mapping[str, object], name: str, default: str = "") -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise InvalidInput(say("{name} must be a string", name=name), field=name)
+        raise InvalidInput(_("{name} must be a string", name=name), field=name)
     return value
 
 
@@ -364,7 +362,7 @@ def _flag(data: Mapping[str, object], name: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+        raise InvalidInput(_("{name} must be true or false", name=name), field=name)
     return value
 
 
@@ -383,7 +381,7 @@ def _moment(text: str, name: str) -> datetime:
         return parse_moment(text)
     except InvalidInput as error:
         raise InvalidInput(
-            say("invalid {name}: {message}", name=name, message=error.message),
+            _("invalid {name}: {message}", name=name, message=error.message),
             field=f"schedule.{name}",
         ) from None
 

@@ -10,7 +10,7 @@ from http import HTTPStatus
 from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.web.problems import Problem
 
 # @@ The error codes of KWeaver, and what each of them tells people (R0.35).
@@ -44,47 +44,47 @@ class Words:
     solution: str
 
 
-_PARAMETER = say("Check the parameters.")
-_LATER = say("Try again later. If it happens again, the log of the server has more.")
+_PARAMETER = _("Check the parameters.")
+_LATER = _("Try again later. If it happens again, the log of the server has more.")
 WORDS: Mapping[str, Words] = {
-    CODES["invalid_parameter"]: Words(say("A parameter is not valid"), _PARAMETER),
+    CODES["invalid_parameter"]: Words(_("A parameter is not valid"), _PARAMETER),
     CODES["invalid_cron"]: Words(
-        say("The cron expression is not valid"),
-        say("Write five fields: minute, hour, day of month, month, day of week."),
+        _("The cron expression is not valid"),
+        _("Write five fields: minute, hour, day of month, month, day of week."),
     ),
     CODES["invalid_status"]: Words(
-        say("The status is not valid"), say("Set the status to active or inactive.")
+        _("The status is not valid"), _("Set the status to active or inactive.")
     ),
     CODES["schedule_not_found"]: Words(
-        say("There is no such action schedule"),
-        say("Check the id of the schedule, the knowledge network and the branch."),
+        _("There is no such action schedule"),
+        _("Check the id of the schedule, the knowledge network and the branch."),
     ),
-    CODES["internal_error"]: Words(say("Something went wrong here"), _LATER),
-    CODES["invalid_offset"]: Words(say("The offset is not valid"), _PARAMETER),
-    CODES["invalid_limit"]: Words(say("The limit is not valid"), _PARAMETER),
-    CODES["invalid_sort"]: Words(say("The sort order is not valid"), _PARAMETER),
-    CODES["invalid_direction"]: Words(say("The sort direction is not valid"), _PARAMETER),
+    CODES["internal_error"]: Words(_("Something went wrong here"), _LATER),
+    CODES["invalid_offset"]: Words(_("The offset is not valid"), _PARAMETER),
+    CODES["invalid_limit"]: Words(_("The limit is not valid"), _PARAMETER),
+    CODES["invalid_sort"]: Words(_("The sort order is not valid"), _PARAMETER),
+    CODES["invalid_direction"]: Words(_("The sort direction is not valid"), _PARAMETER),
     CODES["not_json"]: Words(
-        say("The content type is not supported"),
-        say("Send the header Content-Type: application/json."),
+        _("The content type is not supported"),
+        _("Send the header Content-Type: application/json."),
     ),
-    FAILURES["POST"]: Words(say("The action schedule could not be created"), _LATER),
-    FAILURES["PUT"]: Words(say("The action schedule could not be changed"), _LATER),
-    FAILURES["DELETE"]: Words(say("The action schedules could not be deleted"), _LATER),
-    FAILURES["GET"]: Words(say("The action schedules could not be read"), _LATER),
+    FAILURES["POST"]: Words(_("The action schedule could not be created"), _LATER),
+    FAILURES["PUT"]: Words(_("The action schedule could not be changed"), _LATER),
+    FAILURES["DELETE"]: Words(_("The action schedules could not be deleted"), _LATER),
+    FAILURES["GET"]: Words(_("The action schedules could not be read"), _LATER),
 }
 #: For problems that every door has, by status.
 SOLUTIONS: Mapping[int, str] = {
-    401: say("Send a valid key, or the internal token to an internal route."),
-    403: say("Ask whoever administers the server for a key that may do this."),
-    404: say("Check the address."),
-    405: say("Check the method and the address."),
-    409: say("Look at what is there already, and try again."),
-    429: say("Wait for the time that Retry-After names, and try again."),
+    401: _("Send a valid key, or the internal token to an internal route."),
+    403: _("Ask whoever administers the server for a key that may do this."),
+    404: _("Check the address."),
+    405: _("Check the method and the address."),
+    409: _("Look at what is there already, and try again."),
+    429: _("Wait for the time that Retry-After names, and try again."),
     503: _LATER,
 }
 #: Where nothing better is known.
-CHECK_REQUEST = say("Check the request.")
+CHECK_REQUEST = _("Check the request.")
 
 
 #: There is nothing to link to, and its users know this word for it.

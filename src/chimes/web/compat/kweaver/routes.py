@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId, new_short_schedule_id
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
@@ -103,7 +103,7 @@ def _header(request: Request, name: str) -> str:
         text = given.encode("latin-1").decode().strip(" \t")
     except UnicodeError:
         raise InvalidInput(
-            say("{field} is not UTF-8 text", field=name), field=name, code="not_text"
+            _("{field} is not UTF-8 text", field=name), field=name, code="not_text"
         ) from None
     if text:
         check_action_id(text, name)
@@ -290,7 +290,7 @@ class _Schedules:
 
     async def switch(self, request: Request, kn_id: str, schedule_id: str) -> Response:
         """Activate it, from now on (C8), or deactivate it."""
-        caller, _, schedule = await self._meant(request, kn_id, schedule_id)
+        caller, _unused, schedule = await self._meant(request, kn_id, schedule_id)
         active = checked_status(request_from(await _body(request)).status)
         turn = self._schedules.resume if active else self._schedules.pause
         await turn(caller.actor, schedule.id, also=_by(caller.account))
@@ -301,7 +301,7 @@ class _Schedules:
         caller, place = await self._asked(request, kn_id)
         ids = [_id(each) for each in schedule_ids.split(",") if each.strip()]
         if not ids:
-            raise InvalidInput(say("schedule_ids is required"), code="invalid_parameter")
+            raise InvalidInput(_("schedule_ids is required"), code="invalid_parameter")
 
         def check(schedule: Schedule) -> None:
             if not isinstance(schedule.target, ActionTarget):
@@ -391,12 +391,12 @@ def _id(schedule_id: str) -> ScheduleId:
 
 def _unknown(schedule_id: str) -> NotFound:
     """In the words of the service: whether it is elsewhere or nowhere is nobody's business."""
-    return NotFound(say("schedule {id} not found", id=schedule_id))
+    return NotFound(_("schedule {id} not found", id=schedule_id))
 
 
 def _elsewhere(schedule_id: str, place: Place) -> InvalidInput:
     return InvalidInput(
-        say(
+        _(
             "schedule {schedule_id} does not belong to the branch {branch} of the knowledge "
             "network {kn_id}",
             schedule_id=schedule_id,

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from chimes.errors import InvalidInput, InvalidTrigger
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
@@ -51,14 +51,14 @@ def cron(expression: str, timezone: str | None) -> Cron:
 def _parsed(expression: str, timezone: str | None) -> Cron:
     if len(expression) > CRON_LIMIT:
         raise InvalidTrigger(
-            say("a cron expression has at most {limit} characters here", limit=CRON_LIMIT)
+            _("a cron expression has at most {limit} characters here", limit=CRON_LIMIT)
         )
     zone, *fields = expression.split() or [""]
     if not zone.startswith(_PREFIXES):
         zone, fields = "", [zone, *fields]
     if len(fields) != _FIELDS or fields[0].startswith("@"):
         raise InvalidTrigger(
-            say(
+            _(
                 "a cron expression has 5 fields here, and no descriptor like @hourly: {expression}",
                 expression=expression,
             )
@@ -132,7 +132,7 @@ def place_from(kn_id: str, branch: str | None) -> Place:
 def request_from(data: object) -> Request:
     """What it does not know is ignored, as its users expect: what was read can be sent back."""
     if not isinstance(data, Mapping):
-        raise _wrong(say("a JSON object is needed"))
+        raise _wrong(_("a JSON object is needed"))
     name, action_type_id, expression, status = (_text(data, each) for each in _TEXTS)
     return Request(
         name=name,
@@ -147,12 +147,12 @@ def request_from(data: object) -> Request:
 def checked_new(given: Request) -> Request:
     """Of POST, in the order in which its users know the refusals (R0.36)."""
     if not given.name.strip():
-        raise _wrong(say("name is required"), "name")
+        raise _wrong(_("name is required"), "name")
     _check_name(given.name)
     if not given.action_type_id:
-        raise _wrong(say("action_type_id is required"), "action_type_id")
+        raise _wrong(_("action_type_id is required"), "action_type_id")
     if not given.cron_expression:
-        raise _wrong(say("cron_expression is required"), "cron_expression")
+        raise _wrong(_("cron_expression is required"), "cron_expression")
     _check_identities(given.identities)
     if given.status:
         checked_status(given.status)
@@ -167,7 +167,7 @@ def checked_update(given: Request) -> Request:
         _check_identities(given.identities)
     told = given.name.strip() or given.cron_expression or given.identities or given.params
     if not told and given.params is None:
-        raise _wrong(say("at least one field must be provided for update"))
+        raise _wrong(_("at least one field must be provided for update"))
     return given
 
 
@@ -175,7 +175,7 @@ def checked_status(status: str) -> bool:
     """Whether it is to be active (R0.30)."""
     if status not in STATUSES:
         raise InvalidInput(
-            say("status must be 'active' or 'inactive'"), field="status", code="invalid_status"
+            _("status must be 'active' or 'inactive'"), field="status", code="invalid_status"
         )
     return status == ACTIVE
 
@@ -272,13 +272,13 @@ def _kept(schedule: Schedule) -> Given:
 
 def _check_name(name: str) -> None:
     if len(name) > NAME_LIMIT:
-        raise _wrong(say("name must be less than 100 characters"), "name")
+        raise _wrong(_("name must be less than 100 characters"), "name")
 
 
 def _check_identities(identities: Identities | None) -> None:
     if not identities:
         raise _wrong(
-            say("_instance_identities is required and cannot be empty"), "_instance_identities"
+            _("_instance_identities is required and cannot be empty"), "_instance_identities"
         )
 
 
@@ -287,7 +287,7 @@ def _text(given: Given, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _wrong(say("{name} must be text", name=name), name)
+        raise _wrong(_("{name} must be text", name=name), name)
     return value
 
 
@@ -298,11 +298,11 @@ def _identities(given: Given) -> Identities | None:
     found = told[0]
     if told[1:] and told[1] != found:
         raise _wrong(
-            say("unique_identities and _instance_identities are the same thing; send one"),
+            _("unique_identities and _instance_identities are the same thing; send one"),
             _IDENTITIES[0],
         )
     if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-        raise _wrong(say("_instance_identities must be a list of objects"), "_instance_identities")
+        raise _wrong(_("_instance_identities must be a list of objects"), "_instance_identities")
     return tuple(found)
 
 
@@ -310,7 +310,7 @@ def _params(given: Given) -> Mapping[str, object] | None:
     found = given.get(_PARAMS)
     if found is None or isinstance(found, Mapping):
         return found
-    raise _wrong(say("dynamic_params must be an object"), _PARAMS)
+    raise _wrong(_("dynamic_params must be an object"), _PARAMS)
 
 
 def _wrong(message: str, field: str | None = None) -> InvalidInput:
@@ -478,18 +478,18 @@ def listing_from(given: Mapping[str, str]) -> Listing:
     """InvalidInput, with a code for each of them."""
     offset = _number(given.get("offset") or "0")
     if offset is None or offset < 0:
-        raise _wrong_listing(say("offset must be a number, 0 or more"), "offset")
+        raise _wrong_listing(_("offset must be a number, 0 or more"), "offset")
     limit = _number(given.get("limit") or "10")
     if limit is None or (limit != ALL and not 1 <= limit <= MOST_LISTED):
         raise _wrong_listing(
-            say("limit must be -1 or lie between 1 and {most}", most=MOST_LISTED), "limit"
+            _("limit must be -1 or lie between 1 and {most}", most=MOST_LISTED), "limit"
         )
     sort = given.get("sort") or "create_time"
     if sort not in _SORTS:
-        raise _wrong_listing(say("sort must be one of {known}", known=", ".join(SORTED_BY)), "sort")
+        raise _wrong_listing(_("sort must be one of {known}", known=", ".join(SORTED_BY)), "sort")
     direction = given.get("direction") or "desc"
     if direction not in _DIRECTIONS:
-        raise _wrong_listing(say("direction must be desc or asc"), "direction")
+        raise _wrong_listing(_("direction must be desc or asc"), "direction")
     status = given.get("status") or ""
     return Listing(
         name_pattern=given.get("name_pattern", ""),

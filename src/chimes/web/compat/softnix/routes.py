@@ -11,7 +11,7 @@ from fastapi import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
@@ -125,7 +125,7 @@ class _Schedules:
             limit=_PAGE,
         )
         items: list[Item] = []
-        for _ in range(_MOST_PAGES):
+        for _unused in range(_MOST_PAGES):
             page = await self._schedules.find(actor, query)
             shown = map(item_from, page.items)
             items += [item for item in shown if asked.matches(item)]
@@ -188,7 +188,7 @@ class _Schedules:
         now = await self._store.now()
         parsed = await self._parsed(request, given, owner, now)
         if not parsed.task:
-            raise InvalidInput(say("task is required"), field="text")
+            raise InvalidInput(_("task is required"), field="text")
         draft = prompted(
             parsed.task,
             parsed.trigger,
@@ -218,7 +218,7 @@ class _Schedules:
         known = ScheduleId(schedule_id.replace("\0", "?"))
         schedule = await self._schedules.get(actor, known)
         if not isinstance(schedule.target, AgentTarget):
-            raise NotFound(say("schedule {schedule_id} not found", schedule_id=schedule_id))
+            raise NotFound(_("schedule {schedule_id} not found", schedule_id=schedule_id))
         return schedule
 
 
@@ -230,11 +230,11 @@ def render(request: Request, problem: Problem) -> Response:
         first = problem.errors[0]
         detail = first.detail
         if first.name.startswith("trigger"):
-            detail = problem.said(say("invalid schedule expression: {detail}", detail=first.detail))
+            detail = problem.said(_("invalid schedule expression: {detail}", detail=first.detail))
     if status == 401:
-        detail = problem.said(say("unauthorized"))
+        detail = problem.said(_("unauthorized"))
     if status == 404 and problem.detail != problem.title:
-        detail = problem.said(say("schedule not found"))
+        detail = problem.said(_("schedule not found"))
     content: Item = {"detail": detail, **problem.more}
     return JSONResponse(content, status_code=status, headers=dict(problem.headers))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chimes.config import Settings
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, say
+from chimes.i18n import ENGLISH, _
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
@@ -76,7 +76,7 @@ def owner_from(given: Given, actor: Actor) -> Owner:
         return actor.owner
     kind = _text(given, "owner_type") or OwnerType.SYSTEM.value
     if kind not in OwnerType.__members__.values():
-        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
+        raise InvalidInput(_("owner_type must be user, chat or system"), field="owner_type")
     return Owner(type=OwnerType(kind), id=_named(given, "owner_id") or Owner().id)
 
 
@@ -88,14 +88,14 @@ def zone_from(given: Given) -> str | None:
     try:
         return parse_zone(name).name
     except InvalidInput:
-        raise InvalidInput(say("invalid timezone"), field="timezone") from None
+        raise InvalidInput(_("invalid timezone"), field="timezone") from None
 
 
 def checked_item(data: object) -> Given:
     if isinstance(data, Mapping):
         for name in data:
             if name in _BOOKKEEPING:
-                raise InvalidInput(say("{name} cannot be set", name=name), field=name)
+                raise InvalidInput(_("{name} cannot be set", name=name), field=name)
     return _object(data, _SETTABLE)
 
 
@@ -106,7 +106,7 @@ def checked_text_request(data: object) -> Given:
 def text_from(given: Given) -> str:
     text = _text(given, "text")
     if not text.strip():
-        raise InvalidInput(say("text is required"), field="text")
+        raise InvalidInput(_("text is required"), field="text")
     return text
 
 
@@ -124,7 +124,7 @@ def draft_from(
     trigger = _trigger(kind, _text(given, "run_at"), _text(given, "cron_expr"), zone)
     task = _task(given, None)
     if not task.strip():
-        raise InvalidInput(say("task is required"), field="task")
+        raise InvalidInput(_("task is required"), field="task")
     return prompted(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
 
 
@@ -156,12 +156,12 @@ def edited_by(schedule: Schedule, given: Given) -> Schedule:
     shown = item_from(schedule)
     for name in ("owner_type", "owner_id", "schedule_type"):
         if given.get(name) not in (None, shown[name]):
-            raise InvalidInput(say("{name} cannot be changed", name=name), field=name)
+            raise InvalidInput(_("{name} cannot be changed", name=name), field=name)
     task = _task(given, schedule)
     after = schedule
     if task != shown["task"]:
         if not task.strip():
-            raise InvalidInput(say("task is required"), field="task")
+            raise InvalidInput(_("task is required"), field="task")
         after = replace(after, target=_prompt(schedule, task), name=name_of(task))
     trigger = _patched_trigger(given, schedule)
     if _delivery_differs(given, shown):
@@ -191,12 +191,12 @@ def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
     run_at, expression = _text(given, "run_at"), _text(given, "cron_expr")
     if isinstance(before, Once):
         if expression:
-            raise InvalidInput(say("cron_expr is for cron schedules"), field="cron_expr")
+            raise InvalidInput(_("cron_expr is for cron schedules"), field="cron_expr")
         if run_at and run_at != time_out(before.instant):
             return replace(before, at=_once(run_at, zone).at, timezone=zone)
         return before if zone == before.zone else replace(before, timezone=zone)
     if run_at:
-        raise InvalidInput(say("run_at is for one_time schedules"), field="run_at")
+        raise InvalidInput(_("run_at is for one_time schedules"), field="run_at")
     if expression and expression != expression_out(before):
         return _trigger(CRON, "", expression, zone)
     if zone == before.zone or isinstance(before, Every):
@@ -206,13 +206,13 @@ def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
 
 def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
     if kind not in (ONE_TIME, CRON):
-        raise InvalidInput(say("schedule_type must be one_time or cron"), field="schedule_type")
+        raise InvalidInput(_("schedule_type must be one_time or cron"), field="schedule_type")
     if kind == ONE_TIME:
         if not run_at.strip():
-            raise InvalidInput(say("run_at is required for one_time schedule"), field="run_at")
+            raise InvalidInput(_("run_at is required for one_time schedule"), field="run_at")
         return _once(run_at, zone)
     if not expression.strip():
-        raise InvalidInput(say("cron_expr is required for cron schedule"), field="cron_expr")
+        raise InvalidInput(_("cron_expr is required for cron schedule"), field="cron_expr")
     try:
         return Cron(expression.strip(), timezone=zone)
     except InvalidInput as error:
@@ -227,7 +227,7 @@ def _once(text: str, zone: str) -> Once:
     try:
         return Once(given, timezone=zone)
     except InvalidInput:
-        raise InvalidInput(say("invalid run_at datetime"), field="run_at") from None
+        raise InvalidInput(_("invalid run_at datetime"), field="run_at") from None
 
 
 def _task(given: Given, schedule: Schedule | None) -> str:
@@ -235,7 +235,7 @@ def _task(given: Given, schedule: Schedule | None) -> str:
     before = "" if schedule is None else _prompt_of(schedule)
     told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
     if len(told) > 1:
-        raise InvalidInput(say("task and task_prompt are the same thing; send one"), field="task")
+        raise InvalidInput(_("task and task_prompt are the same thing; send one"), field="task")
     if not told:
         return before
     return told.pop()
@@ -245,7 +245,7 @@ def _channel(given: Given, usual: str) -> str:
     channel = (_text(given, "delivery_channel") or usual).strip().lower()
     if channel not in (WEB_UI, TELEGRAM):
         raise InvalidInput(
-            say("delivery_channel must be web_ui or telegram"), field="delivery_channel"
+            _("delivery_channel must be web_ui or telegram"), field="delivery_channel"
         )
     return channel
 
@@ -256,7 +256,7 @@ def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
     if not target and owner.type is OwnerType.CHAT:
         target = owner.id
     if not target:
-        raise InvalidInput(say("delivery_target is required for telegram"), field="delivery_target")
+        raise InvalidInput(_("delivery_target is required for telegram"), field="delivery_target")
     return Recipient(channel=Channel.TELEGRAM, to=target)
 
 
@@ -337,15 +337,15 @@ def time_out(moment: datetime | None) -> str | None:
 # --- reading ------------------------------------------------------------------------------------
 def _object(data: object, known: frozenset[str]) -> Given:
     if not isinstance(data, Mapping):
-        raise InvalidInput(say("a JSON object is needed"))
+        raise InvalidInput(_("a JSON object is needed"))
     for name in data:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
             shown = str(name)[:64]
             unknown = (
-                say("unknown field: {name}; did you mean {near}?", name=shown, near=near[0])
+                _("unknown field: {name}; did you mean {near}?", name=shown, near=near[0])
                 if near
-                else say("unknown field: {name}", name=shown)
+                else _("unknown field: {name}", name=shown)
             )
             raise InvalidInput(unknown, field=shown)
     return data
@@ -356,7 +356,7 @@ def _text(given: Given, name: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InvalidInput(say("{name} must be text", name=name), field=name)
+        raise InvalidInput(_("{name} must be text", name=name), field=name)
     return value
 
 
@@ -368,7 +368,7 @@ def _named(given: Given, name: str) -> str:
     text = checked_text(_text(given, name).strip(), name)
     if len(text) > ID_LIMIT:
         raise InvalidInput(
-            say("{name} has at most {id_limit} characters", name=name, id_limit=ID_LIMIT),
+            _("{name} has at most {id_limit} characters", name=name, id_limit=ID_LIMIT),
             field=name,
         )
     return text
@@ -379,7 +379,7 @@ def _flag(given: Given, name: str, usual: bool) -> bool:
     if value is None:
         return usual
     if not isinstance(value, bool):
-        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+        raise InvalidInput(_("{name} must be true or false", name=name), field=name)
     return value
 
 
@@ -399,10 +399,10 @@ _STATUS = {
     RunStatus.SKIPPED: "canceled",
 }
 _ERRORS = {
-    RunStatus.TIMEOUT: say("timeout"),
-    RunStatus.UNKNOWN: say("unknown: the node that had the run is gone"),
-    RunStatus.MISSED: say("missed: nobody was there at its time"),
-    RunStatus.SKIPPED: say("skipped"),
+    RunStatus.TIMEOUT: _("timeout"),
+    RunStatus.UNKNOWN: _("unknown: the node that had the run is gone"),
+    RunStatus.MISSED: _("missed: nobody was there at its time"),
+    RunStatus.SKIPPED: _("skipped"),
 }
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
@@ -436,7 +436,7 @@ class Listing:
 def listing_from(given: Mapping[str, str]) -> Listing:
     owner_type = given.get("owner_type") or None
     if owner_type is not None and owner_type not in OwnerType.__members__.values():
-        raise InvalidInput(say("owner_type must be user, chat or system"), field="owner_type")
+        raise InvalidInput(_("owner_type must be user, chat or system"), field="owner_type")
     enabled = _yes_or_no(given, "enabled")
     status = given.get("status", "").strip().lower()
     if status in ("enabled", "active"):
@@ -444,7 +444,7 @@ def listing_from(given: Mapping[str, str]) -> Listing:
     elif status in ("disabled", "paused", "inactive"):
         enabled = False
     elif status not in ("", "all"):
-        raise InvalidInput(say("status must be enabled, disabled or all"), field="status")
+        raise InvalidInput(_("status must be enabled, disabled or all"), field="status")
     if enabled is None and _yes_or_no(given, "include_disabled") is False:
         enabled = True
     return Listing(owner_type=owner_type, owner_id=given.get("owner_id") or None, enabled=enabled)
@@ -454,9 +454,7 @@ def limit_from(given: Mapping[str, str]) -> int:
     text = given.get("limit", str(RUNS_LISTED))
     if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_RUNS_LISTED:
         raise InvalidInput(
-            say(
-                "limit must lie between 1 and {most_runs_listed}", most_runs_listed=MOST_RUNS_LISTED
-            ),
+            _("limit must lie between 1 and {most_runs_listed}", most_runs_listed=MOST_RUNS_LISTED),
             field="limit",
         )
     return int(text)
@@ -465,7 +463,7 @@ def limit_from(given: Mapping[str, str]) -> int:
 def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
     text = given.get(name, "").strip().lower()
     if text not in ("", *_YES, *_NO):
-        raise InvalidInput(say("{name} must be true or false", name=name), field=name)
+        raise InvalidInput(_("{name} must be true or false", name=name), field=name)
     return text in _YES if text else None
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.services.preferences import LOOKS
 from chimes.services.users import LIFE
 from chimes.web.dashboard.core import preferences as cookies
@@ -38,16 +38,16 @@ async def login(visit: Visit) -> Response:
     address, agent = _address(visit), visit.request.headers.get("user-agent", "")
     try:
         if key:
-            secret, _ = await visit.sign_ins.with_key(key, address=address, agent=agent)
+            secret, _unused = await visit.sign_ins.with_key(key, address=address, agent=agent)
         else:
-            secret, _ = await visit.sign_ins.with_password(
+            secret, _unused = await visit.sign_ins.with_password(
                 name, password, address=address, agent=agent
             )
     except NotAuthenticated:
-        told = say("That is not a name and password, or a key, that is known here.")
+        told = _("That is not a name and password, or a key, that is known here.")
         return await login_form(visit, wanted, told, unsent=unsent, status=401)
     except RateLimited:
-        told = say("Too many attempts. Wait a quarter of an hour, then try again.")
+        told = _("Too many attempts. Wait a quarter of an hour, then try again.")
         return await login_form(visit, wanted, told, unsent=unsent, status=429)
     if unsent is None:
         response = visit.redirect(wanted)
@@ -64,7 +64,7 @@ async def logout(visit: Visit) -> Response:
     if visit.guest is not None:
         with suppress(NotFound):
             await visit.sign_ins.end(visit.guest)
-    response = visit.done(say("You have signed out."), to="/ui/login")
+    response = visit.done(_("You have signed out."), to="/ui/login")
     cookies.drop_cookie(visit.request, response, cookies.SESSION)
     return response
 
@@ -93,8 +93,8 @@ async def choose(visit: Visit) -> Response:
         return asked_again(
             visit,
             await visit.refused(error),
-            title=say("My time zone"),
-            label=say("Time zone"),
+            title=_("My time zone"),
+            label=_("Time zone"),
             field="zone",
             back=visit.back(),
         )

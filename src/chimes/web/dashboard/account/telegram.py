@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from chimes.errors import NotAllowed, NotFound
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.model.recipient import Channel, Recipient
 from chimes.telegram.links import Chat, Links, NewCode
 from chimes.web.dashboard.core.forms import Question
@@ -61,8 +61,8 @@ async def confirm(visit: Visit) -> Response:
     _may_link(visit)
     bot = _bot(visit)
     chat = await Links(visit.door.store).confirm(visit.actor, visit.path["id"])
-    await bot.tell(chat, say("This chat now belongs to {owner}.", owner=chat.owner))
-    return visit.done(say("Chat {id} is connected.", id=chat.id), to=HERE)
+    await bot.tell(chat, _("This chat now belongs to {owner}.", owner=chat.owner))
+    return visit.done(_("Chat {id} is connected.", id=chat.id), to=HERE)
 
 
 @pages.post("/telegram/{id}/unlink")
@@ -72,13 +72,13 @@ async def unlink(visit: Visit) -> Response:
     if not visit.sure:
         return visit.ask(
             Question(
-                title=say("Disconnect chat {id}?", id=chat.id),
-                text=say("Nothing of yours is sent to it any more."),
-                button=say("Disconnect it"),
+                title=_("Disconnect chat {id}?", id=chat.id),
+                text=_("Nothing of yours is sent to it any more."),
+                button=_("Disconnect it"),
             )
         )
     await Links(visit.door.store).unlink(visit.actor, chat)
-    return visit.done(say("Chat {id} is on its own again.", id=chat.id), to=HERE)
+    return visit.done(_("Chat {id} is on its own again.", id=chat.id), to=HERE)
 
 
 @pages.post("/telegram/{id}/test")
@@ -95,7 +95,7 @@ async def _shown(visit: Visit, made: NewCode | None = None) -> Response:
     link = ""
     if made is not None and bot is not None:
         link = deep_link(await bot.conversation.username(), made.text)
-    title = in_language(say("QR code: opens the bot in Telegram"), visit.look.language)
+    title = in_language(_("QR code: opens the bot in Telegram"), visit.look.language)
     values: dict[str, object] = {
         "bot": bot is not None,
         "configured": bool(visit.door.settings.telegram_token),
@@ -115,7 +115,7 @@ async def _own(visit: Visit) -> Chat:
     for chat in chats:
         if chat.id == visit.path["id"]:
             return chat
-    raise NotFound(say("chat {chat} not found", chat=visit.path["id"]))
+    raise NotFound(_("chat {chat} not found", chat=visit.path["id"]))
 
 
 def _may_link(visit: Visit) -> None:
@@ -131,5 +131,5 @@ def _bot_here(visit: Visit) -> Bot | None:
 def _bot(visit: Visit) -> Bot:
     bot = _bot_here(visit)
     if bot is None:
-        raise NotFound(say("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
+        raise NotFound(_("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
     return bot

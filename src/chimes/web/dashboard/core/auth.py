@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited, StoreError
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
@@ -132,7 +132,7 @@ def _check_characters(request: Request) -> None:
     if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):
         raise NotFound()
     if any("\0" in part for pair in request.query_params.multi_items() for part in pair):
-        raise InvalidInput(say("a parameter has a NUL character"), code="bad_character")
+        raise InvalidInput(_("a parameter has a NUL character"), code="bad_character")
 
 
 def seen_look(door: Doorway, request: Request, preferred: Preferences | None = None) -> Look:
@@ -178,7 +178,7 @@ def _foreign() -> Refusal:
     return Refusal(
         403,
         FOREIGN,
-        say("This form is not from a page that is open here. Load the page again, and try again."),
+        _("This form is not from a page that is open here. Load the page again, and try again."),
     )
 
 
@@ -186,7 +186,7 @@ def _behind_a_proxy() -> Refusal:
     return Refusal(
         403,
         "open_behind_a_proxy",
-        say(
+        _(
             "Without a key or a user only this machine may come in, and this request came through "
             "a proxy. Make a user with `chimes user create NAME`, then sign in."
         ),
@@ -232,7 +232,7 @@ async def sign_in_again(visit: Visit) -> Response | None:
 async def login_form(
     visit: Visit,
     wanted: str,
-    told: Wording | None = None,
+    told: Message | None = None,
     *,
     unsent: Unsent | None = None,
     status: int = 200,

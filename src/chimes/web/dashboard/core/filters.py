@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote_plus
 
 from chimes.errors import InvalidInput
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery
@@ -61,7 +61,7 @@ class Chip:
 class Filter:
     chips: tuple[Chip, ...] = ()
     #: What was not understood, to be said beside the box.
-    wrong: tuple[Wording, ...] = ()
+    wrong: tuple[Message, ...] = ()
 
     @property
     def text(self) -> str:
@@ -78,7 +78,7 @@ class Filter:
 
     def plus(self, text: str) -> Filter:
         """With the chip that is written so, instead of others of its name."""
-        name, _, value = text.partition(":")
+        name, _unused, value = text.partition(":")
         return self.with_chip(Chip(name, value))
 
     def address(self, path: str, **more: str) -> str:
@@ -100,9 +100,9 @@ def read_filter(text: str, names: Iterable[str]) -> Filter:
     """Chips of these names; a word with another name before a colon is searched for as it is."""
     known = frozenset(names)
     chips: list[Chip] = []
-    wrong: list[Wording] = []
+    wrong: list[Message] = []
     if len(text) > LONGEST:
-        wrong.append(say("a filter has at most {most} characters", most=LONGEST))
+        wrong.append(_("a filter has at most {most} characters", most=LONGEST))
     for found in _WORD.finditer(text[:LONGEST].replace("\0", " ")):
         name, quoted = found["name"] or "", found["quoted"]
         value = quoted if quoted is not None else found["plain"]
@@ -137,7 +137,7 @@ def schedule_filter(
             else:
                 asked = _SCHEDULE_PARTS[chip.name](asked, chip.value, actor)
         except InvalidInput as error:
-            wrong.append(say("{chip}: {why}", chip=chip.text, why=error.message))
+            wrong.append(_("{chip}: {why}", chip=chip.text, why=error.message))
     return ScheduleFilter(
         filter=replace(found, wrong=tuple(wrong)), query=asked, next_within=within
     )
@@ -171,7 +171,7 @@ def run_filter(
             else:
                 asked = _RUN_PARTS[chip.name](asked, chip.value, actor)
         except InvalidInput as error:
-            wrong.append(say("{chip}: {why}", chip=chip.text, why=error.message))
+            wrong.append(_("{chip}: {why}", chip=chip.text, why=error.message))
     return RunFilter(filter=replace(found, wrong=tuple(wrong)), query=asked, text=text, same=same)
 
 
@@ -253,7 +253,7 @@ _RUN_PARTS: Mapping[str, RunPart] = {
 
 def _one_of(value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidInput(say("one of {known}", known=", ".join(known)))
+        raise InvalidInput(_("one of {known}", known=", ".join(known)))
     return value
 
 
@@ -261,9 +261,9 @@ def _owner(value: str, actor: Actor) -> Owner:
     """`me`, or `user:somebody`. What the actor may not see the services leave out anyway."""
     if value == "me":
         return actor.owner
-    kind, _, name = value.partition(":")
+    kind, _unused, name = value.partition(":")
     if not name or kind not in tuple(OwnerType):
-        raise InvalidInput(say("me, or one such as user:anna"))
+        raise InvalidInput(_("me, or one such as user:anna"))
     return Owner(type=OwnerType(kind), id=name)
 
 

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.web.dashboard.core.preferences import form_token
 from chimes.web.problems import Problem, problem_of
 from chimes.web.requests import Refusal
@@ -45,7 +45,7 @@ class Form:
         if not text:
             return default
         if not text.lstrip("-").isdigit() or len(text) > 18:
-            raise InvalidInput(say("a whole number"), field=name, code="not_a_number")
+            raise InvalidInput(_("a whole number"), field=name, code="not_a_number")
         return int(text)
 
     def __contains__(self, name: object) -> bool:
@@ -62,16 +62,16 @@ async def read_form(request: Request) -> Form:
         return Form()
     if kind != _KIND:
         # S49: a page elsewhere can make a browser send other kinds without asking.
-        raise Refusal(415, "unsupported_media_type", say("a form is sent as {kind}", kind=_KIND))
+        raise Refusal(415, "unsupported_media_type", _("a form is sent as {kind}", kind=_KIND))
     try:
         text = body.decode()
         pairs = parse_qsl(
             text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
         )
     except ValueError:
-        raise InvalidInput(say("the form cannot be read"), code="bad_form") from None
+        raise InvalidInput(_("the form cannot be read"), code="bad_form") from None
     if any("\0" in name or "\0" in value for name, value in pairs):
-        raise InvalidInput(say("a field has a NUL character"), code="bad_character")
+        raise InvalidInput(_("a field has a NUL character"), code="bad_character")
     return Form(pairs)
 
 
@@ -107,7 +107,7 @@ def in_our_words(problem: Problem) -> Problem:
     """Whoever reads a page may have signed in without any key."""
     if problem.kind != "not_allowed":
         return problem
-    told = say("You may not do that")
+    told = _("You may not do that")
     unsaid = problem.detail == problem.title
     return replace(problem, title=told, detail=told if unsaid else problem.detail)
 
@@ -123,7 +123,7 @@ class Unsent:
     @property
     def typed(self) -> bool:
         """Whether it says more than where it was."""
-        return any(name != "back" for name, _ in self.fields)
+        return any(name != "back" for name, _unused in self.fields)
 
 
 def keep_for_another_try(request: Request, form: Form, guard: str) -> None:

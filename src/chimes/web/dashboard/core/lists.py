@@ -9,7 +9,7 @@ from urllib.parse import quote, urlencode
 
 from starlette.responses import JSONResponse, Response
 
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
@@ -90,7 +90,7 @@ def _values(name: str, list_: ListName, known: Known) -> Iterable[str]:
         case "label":
             labels = {pair for each in known.schedules for pair in each.labels.items()}
             found = {key if value is None else f"{key}={value}" for key, value in labels}
-            return sorted(found | {key for key, _ in labels})
+            return sorted(found | {key for key, _unused in labels})
         case "node":
             return known.nodes
         case _:
@@ -122,7 +122,7 @@ async def columns(visit: Visit) -> Response:
     return remembered(visit.request, visit.redirect(visit.back(page_of(list_))), choices)
 
 
-def named_again(title: Wording, field: str) -> Callable[[Handler], Handler]:
+def named_again(title: Message, field: str) -> Callable[[Handler], Handler]:
     """A name that is refused is asked for again, as it was typed in `field`."""
 
     def around(act: Handler) -> Handler:
@@ -136,7 +136,7 @@ def named_again(title: Wording, field: str) -> Callable[[Handler], Handler]:
                     visit,
                     why,
                     title=title,
-                    label=say("Name"),
+                    label=_("Name"),
                     field=field,
                     back=visit.back(page_of(list_)),
                     others=[pair for pair in visit.form.items() if pair[0] in _ABOUT - {field}],
@@ -148,7 +148,7 @@ def named_again(title: Wording, field: str) -> Callable[[Handler], Handler]:
 
 
 @pages.post("/filters/save")
-@named_again(say("Save this filter"), "name")
+@named_again(_("Save this filter"), "name")
 async def save(visit: Visit) -> Response:
     list_ = list_named(visit.form.text("list"))
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
@@ -157,21 +157,21 @@ async def save(visit: Visit) -> Response:
         visit.actor, list_, visit.form.text("name"), text
     )
     return visit.done(
-        say("The filter is saved as {name}.", name=saved.name),
+        _("The filter is saved as {name}.", name=saved.name),
         to=visit.back(page_of(list_)),
         undo=Undo(action="/ui/filters/remove", fields={"list": list_.value, "name": saved.name}),
     )
 
 
 @pages.post("/filters/rename")
-@named_again(say("Rename the filter"), "to")
+@named_again(_("Rename the filter"), "to")
 async def rename(visit: Visit) -> Response:
     list_, name = list_named(visit.form.text("list")), visit.form.text("name")
     renamed = await SavedFilters(visit.door.store).rename(
         visit.actor, list_, name, visit.form.text("to")
     )
     return visit.done(
-        say("The filter is called {name} now.", name=renamed.name),
+        _("The filter is called {name} now.", name=renamed.name),
         to=visit.back(page_of(list_)),
         undo=Undo(
             action="/ui/filters/rename",
@@ -185,7 +185,7 @@ async def remove(visit: Visit) -> Response:
     list_ = list_named(visit.form.text("list"))
     gone = await SavedFilters(visit.door.store).remove(visit.actor, list_, visit.form.text("name"))
     return visit.done(
-        say("The filter {name} was removed.", name=gone.name),
+        _("The filter {name} was removed.", name=gone.name),
         to=visit.back(page_of(list_)),
         undo=Undo(
             action="/ui/filters/save",
@@ -224,9 +224,9 @@ async def _known(visit: Visit, name: str, begun: str) -> Known:
 # @@ What the command palette finds: schedules and saved filters by name. Pages and actions are in
 # the page itself.
 
-_FILTER: Mapping[ListName, Callable[[str], Wording]] = {
-    ListName.SCHEDULES: lambda name: say("★ {name} (schedules)", name=name),
-    ListName.RUNS: lambda name: say("★ {name} (runs)", name=name),
+_FILTER: Mapping[ListName, Callable[[str], Message]] = {
+    ListName.SCHEDULES: lambda name: _("★ {name} (schedules)", name=name),
+    ListName.RUNS: lambda name: _("★ {name} (runs)", name=name),
 }
 _MOST = 8
 _LONGEST = 200

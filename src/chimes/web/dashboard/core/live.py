@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import RateLimited, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.run import RunStatus
@@ -192,7 +192,7 @@ class Live:
     def check_room(self) -> None:
         if self.count >= MOST_LISTENERS:
             raise RateLimited(
-                say("as many pages listen as this server takes"),
+                _("as many pages listen as this server takes"),
                 retry_after=timedelta(seconds=HEARTBEAT),
             )
 

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from chimes.errors import ChimesError, NotAllowed, QuotaExceeded
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Guest, SignInService, UserService
@@ -41,23 +41,23 @@ def script_words(language: str) -> dict[str, str]:
     """By name; what is in braces the script fills in."""
     found = {
         # The same templates as in `times`, unfilled.
-        "s": say("{count} s"),
-        "min": say("{count} min"),
-        "h": say("{count} h"),
-        "d": say("{count} d"),
-        "in": say("in {span}"),
-        "ago": say("{span} ago"),
-        "now": say("now"),
-        "live": say("Live"),
-        "reconnecting": say("Reconnecting – data from {span} ago"),
-        "signed_out": say("You are signed out"),
-        "sign_in": say("Sign in"),
-        "paused": say("Paused while this tab is in the background"),
-        "copied": say("Copied"),
-        "not_copied": say("This browser does not let us copy; select the text instead"),
-        "failed": say("That did not work. Is the server still running?"),
-        "too_slow": say("The server takes long to answer …"),
-        "no_matches": say("Nothing matches"),
+        "s": _("{count} s"),
+        "min": _("{count} min"),
+        "h": _("{count} h"),
+        "d": _("{count} d"),
+        "in": _("in {span}"),
+        "ago": _("{span} ago"),
+        "now": _("now"),
+        "live": _("Live"),
+        "reconnecting": _("Reconnecting – data from {span} ago"),
+        "signed_out": _("You are signed out"),
+        "sign_in": _("Sign in"),
+        "paused": _("Paused while this tab is in the background"),
+        "copied": _("Copied"),
+        "not_copied": _("This browser does not let us copy; select the text instead"),
+        "failed": _("That did not work. Is the server still running?"),
+        "too_slow": _("The server takes long to answer …"),
+        "no_matches": _("Nothing matches"),
     }
     return {name: in_language(text, language) for name, text in found.items()}
 
@@ -70,7 +70,7 @@ class Entry:
     """One of the five of the rail, or a page that only the palette names."""
 
     name: str
-    title: Wording
+    title: Message
     address: str
     #: Behind `g`; empty: there is none.
     key: str = ""
@@ -89,22 +89,22 @@ class Entry:
 
 
 RAIL = (
-    Entry(name="today", title=say("Today"), address="/ui/", key="t"),
-    Entry(name="schedules", title=say("Schedules"), address="/ui/schedules", key="s"),
-    Entry(name="runs", title=say("Runs"), address="/ui/runs", key="r"),
-    Entry(name="inbox", title=say("Inbox"), address="/ui/inbox", key="i"),
-    Entry(name="system", title=say("System"), address="/ui/system", key="y", wide=True),
+    Entry(name="today", title=_("Today"), address="/ui/", key="t"),
+    Entry(name="schedules", title=_("Schedules"), address="/ui/schedules", key="s"),
+    Entry(name="runs", title=_("Runs"), address="/ui/runs", key="r"),
+    Entry(name="inbox", title=_("Inbox"), address="/ui/inbox", key="i"),
+    Entry(name="system", title=_("System"), address="/ui/system", key="y", wide=True),
 )
 FURTHER = (
-    Entry(name="import", title=say("Import schedules"), address="/ui/schedules/import", makes=True),
-    Entry(name="month", title=say("Month"), address="/ui/schedules?view=month"),
-    Entry(name="failed", title=say("Failed runs"), address="/ui/runs?q=status:failed"),
-    Entry(name="telegram", title=say("Telegram"), address="/ui/telegram"),
-    Entry(name="audit", title=say("Audit"), address="/ui/system/audit", wide=True),
-    Entry(name="access", title=say("Access"), address="/ui/system/access", admin=True),
-    Entry(name="channels", title=say("Channels"), address="/ui/system/channels", wide=True),
-    Entry(name="settings", title=say("Settings"), address="/ui/system/settings", wide=True),
-    Entry(name="about", title=say("About"), address="/ui/system/about", wide=True),
+    Entry(name="import", title=_("Import schedules"), address="/ui/schedules/import", makes=True),
+    Entry(name="month", title=_("Month"), address="/ui/schedules?view=month"),
+    Entry(name="failed", title=_("Failed runs"), address="/ui/runs?q=status:failed"),
+    Entry(name="telegram", title=_("Telegram"), address="/ui/telegram"),
+    Entry(name="audit", title=_("Audit"), address="/ui/system/audit", wide=True),
+    Entry(name="access", title=_("Access"), address="/ui/system/access", admin=True),
+    Entry(name="channels", title=_("Channels"), address="/ui/system/channels", wide=True),
+    Entry(name="settings", title=_("Settings"), address="/ui/system/settings", wide=True),
+    Entry(name="about", title=_("About"), address="/ui/system/about", wide=True),
 )
 #: Each in its own words.
 LANGUAGE_NAMES = {"en": "English", "th": "ไทย", "zh": "中文"}

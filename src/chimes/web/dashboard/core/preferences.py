@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, Wording, say
+from chimes.i18n import ENGLISH, Message, _
 from chimes.language.languages import LANGUAGES, accepted
 from chimes.services.preferences import LOOKS, ListName, Preferences
 from chimes.triggers.zones import parse_zone
@@ -188,27 +188,27 @@ _COOKIE = "lists"
 _A_YEAR = timedelta(days=365)
 VIEWS = ("table", "cards", "month")
 #: What can be left out of a row, in the order of the page; the rest is what makes it a row.
-COLUMNS: Mapping[ListName, Mapping[str, Wording]] = {
+COLUMNS: Mapping[ListName, Mapping[str, Message]] = {
     ListName.SCHEDULES: {
-        "status": say("Status"),
-        "labels": say("Labels"),
-        "owner": say("Owner"),
-        "kind": say("Kind"),
-        "when": say("When"),
-        "zone": say("Time zone"),
-        "results": say("Results"),
-        "duration": say("Duration"),
-        "next": say("Next"),
+        "status": _("Status"),
+        "labels": _("Labels"),
+        "owner": _("Owner"),
+        "kind": _("Kind"),
+        "when": _("When"),
+        "zone": _("Time zone"),
+        "results": _("Results"),
+        "duration": _("Duration"),
+        "next": _("Next"),
     },
     ListName.RUNS: {
-        "origin": say("Origin"),
-        "planned": say("Planned for"),
-        "lag": say("Lag"),
-        "started": say("Started"),
-        "duration": say("Duration"),
-        "attempt": say("Attempt"),
-        "node": say("Node"),
-        "error": say("Error"),
+        "origin": _("Origin"),
+        "planned": _("Planned for"),
+        "lag": _("Lag"),
+        "started": _("Started"),
+        "duration": _("Duration"),
+        "attempt": _("Attempt"),
+        "node": _("Node"),
+        "error": _("Error"),
     },
 }
 
@@ -257,7 +257,7 @@ def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> 
     wanted = frozenset(shown)
     if unknown := wanted - COLUMNS[list_].keys():
         raise InvalidInput(
-            say("there is no column {name!r}", name=min(unknown)), field="column", code="unknown"
+            _("there is no column {name!r}", name=min(unknown)), field="column", code="unknown"
         )
     hidden = frozenset(COLUMNS[list_]) - wanted
     return ListChoices(view=before.view, hidden={**before.hidden, list_: hidden})
@@ -265,7 +265,7 @@ def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> 
 
 def list_named(text: str) -> ListName:
     if text not in set(ListName):
-        raise InvalidInput(say("one of {known}", known=", ".join(ListName)), field="list")
+        raise InvalidInput(_("one of {known}", known=", ".join(ListName)), field="list")
     return ListName(text)
 
 

@@ -12,7 +12,7 @@ from babel.dates import format_date, get_timezone_name
 from babel.numbers import format_decimal, format_percent
 from markupsafe import Markup
 
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.triggers.clock_changes import Effect, Touched
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.preferences import Look, by_clock, second_zone
@@ -108,18 +108,18 @@ def units_of(span: timedelta) -> tuple[tuple[str, int], ...]:
     return (("d", hours // 24),)
 
 
-def unit_words(unit: str, count: int) -> Wording:
+def unit_words(unit: str, count: int) -> Message:
     match unit:
         case "ms":
-            return say("{count} ms", count=count)
+            return _("{count} ms", count=count)
         case "s":
-            return say("{count} s", count=count)
+            return _("{count} s", count=count)
         case "min":
-            return say("{count} min", count=count)
+            return _("{count} min", count=count)
         case "h":
-            return say("{count} h", count=count)
+            return _("{count} h", count=count)
         case _:
-            return say("{count} d", count=count)
+            return _("{count} d", count=count)
 
 
 def span(length: timedelta | float | None, language: str) -> str:
@@ -139,7 +139,7 @@ def _span_words(seconds: float, language: str) -> str:
         return in_language(unit_words("ms", round(seconds * 1000)), language)
     if seconds < 10:
         shown = _decimal(seconds, language)
-        return in_language(say("{count} s", count=shown), language)
+        return in_language(_("{count} s", count=shown), language)
     return _joined(units_of(timedelta(seconds=seconds)), language)
 
 
@@ -157,11 +157,11 @@ def relative(moment: datetime, now: datetime, language: str) -> str:
     """`in 1 h 5 min`, `3 min ago`, `now`."""
     away = moment - now
     if abs(away) < timedelta(seconds=1):
-        return in_language(say("now"), language)
+        return in_language(_("now"), language)
     words = _joined(units_of(away), language)
     if away > timedelta(0):
-        return in_language(say("in {span}", span=words), language)
-    return in_language(say("{span} ago", span=words), language)
+        return in_language(_("in {span}", span=words), language)
+    return in_language(_("{span} ago", span=words), language)
 
 
 def moment_html(
@@ -237,13 +237,13 @@ def size(count: float, language: str) -> str:
 # @@ What a change of the clocks does to a schedule, in words.
 
 
-def touched_in_words(touched: Touched, look: Look, now: datetime) -> Wording:
+def touched_in_words(touched: Touched, look: Look, now: datetime) -> Message:
     zone = touched.change.zone
     on = day(touched.change.at, zone, look, now=now)
     clock = f"{touched.meant:%H:%M}"
     match touched.effect:
         case Effect.MOVED:
-            return say(
+            return _(
                 "{day}: {time} does not exist in {zone}; it fires at {fires}.",
                 day=on,
                 time=clock,
@@ -251,14 +251,14 @@ def touched_in_words(touched: Touched, look: Look, now: datetime) -> Wording:
                 fires=f"{touched.fires:%H:%M}",
             )
         case Effect.ONCE:
-            return say(
+            return _(
                 "{day}: {time} comes twice in {zone}; it fires once, the first time.",
                 day=on,
                 time=clock,
                 zone=zone,
             )
         case Effect.TWICE:
-            return say(
+            return _(
                 "{day}: {time} comes twice in {zone}; it fires both times.",
                 day=on,
                 time=clock,

@@ -7,29 +7,29 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from chimes.errors import InvalidTrigger
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.language import short_weekday
 from chimes.triggers.cron_fields import DESCRIPTORS, CronFields, DayFields, parse_fields
 from chimes.web.dashboard.core.times import locale_of
 
 _UNITS = ("second", "minute", "hour", "day", "month", "weekday", "year")
-_NAMES: dict[str, Wording] = {
-    "second": say("second"),
-    "minute": say("minute"),
-    "hour": say("hour"),
-    "day": say("day of the month"),
-    "month": say("month"),
-    "weekday": say("weekday"),
-    "year": say("year"),
+_NAMES: dict[str, Message] = {
+    "second": _("second"),
+    "minute": _("minute"),
+    "hour": _("hour"),
+    "day": _("day of the month"),
+    "month": _("month"),
+    "weekday": _("weekday"),
+    "year": _("year"),
 }
-_ALL: dict[str, Wording] = {
-    "second": say("every second"),
-    "minute": say("every minute"),
-    "hour": say("every hour"),
-    "day": say("every day of the month"),
-    "month": say("every month"),
-    "weekday": say("every weekday, Monday to Sunday"),
-    "year": say("every year"),
+_ALL: dict[str, Message] = {
+    "second": _("every second"),
+    "minute": _("every minute"),
+    "hour": _("every hour"),
+    "day": _("every day of the month"),
+    "month": _("every month"),
+    "weekday": _("every weekday, Monday to Sunday"),
+    "year": _("every year"),
 }
 _ALLOWED = {
     "second": "0–59",
@@ -173,29 +173,29 @@ def _named(value: int, unit: str, language: str) -> str:
     return str(value)
 
 
-def _special(unit: str, days: DayFields, language: str = "en") -> list[Wording]:
-    found: list[Wording] = []
+def _special(unit: str, days: DayFields, language: str = "en") -> list[Message]:
+    found: list[Message] = []
     if unit == "day":
         found += [
-            say("the last day of the month")
+            _("the last day of the month")
             if back == 0
-            else say("{days} days before the last day of the month", days=back)
+            else _("{days} days before the last day of the month", days=back)
             for back in days.last
         ]
         if days.last_working:
-            found.append(say("the last working day of the month"))
-        found += [say("the working day nearest to day {day}", day=each) for each in days.nearest]
+            found.append(_("the last working day of the month"))
+        found += [_("the working day nearest to day {day}", day=each) for each in days.nearest]
         found += [
-            say("the working day nearest to {days} days before the last", days=back)
+            _("the working day nearest to {days} days before the last", days=back)
             for back in days.last_nearest
         ]
     if unit == "weekday":
         found += [
-            say("{weekday}, number {count} of the month", weekday=_day(each, language), count=count)
+            _("{weekday}, number {count} of the month", weekday=_day(each, language), count=count)
             for each, count in days.nth
         ]
         found += [
-            say("the last {weekday} of the month", weekday=_day(each, language))
+            _("the last {weekday} of the month", weekday=_day(each, language))
             for each in days.last_weekday
         ]
     return found

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.node import Node
 from chimes.services.validation import ACTION, AGENT
 from chimes.web.dashboard.core.page_request import Visit
 
-_MISSING: Mapping[str, Wording] = {
-    AGENT: say(
+_MISSING: Mapping[str, Message] = {
+    AGENT: _(
         "No node has a pipeline for prompts yet. Set CHIMES_AGENT_PIPELINE, or call an address"
         " instead."
     ),
-    ACTION: say("No node knows an action service yet. Set CHIMES_ACTION_URL."),
+    ACTION: _("No node knows an action service yet. Set CHIMES_ACTION_URL."),
 }
 
 
@@ -42,7 +42,7 @@ class Offers:
 async def offers_now(visit: Visit) -> Offers:
     nodes = await _alive(visit)
     known = {name for node in nodes for name in (*node.offers, *node.defaults)}
-    pairs = {target.key for target, _ in visit.door.sources.now.pairs()}
+    pairs = {target.key for target, _unused in visit.door.sources.now.pairs()}
     pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
     sources = visit.door.sources.now.by_id
     named = sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)

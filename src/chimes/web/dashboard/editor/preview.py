@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import chain, islice, pairwise
 
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.language import describe, note_in_words, warnings_in_words
 from chimes.language.description import cautions
 from chimes.model.ids import ScheduleId
@@ -83,17 +83,17 @@ def neighbours_of(
     at_once = sum(each.trigger.next_after(first - _TICK) == first for each in known)
     said = partial(in_language, language=look.language)
     words = DayStripWords(
-        title=said(say("The next 24 hours among your other schedules")),
+        title=said(_("The next 24 hours among your other schedules")),
         description=said(
-            say(
+            _(
                 "Each bar is an hour with the runs of other schedules, each dot an hour in which"
                 " this one runs, by the clock of {zone}",
                 zone=trigger.zone,
             )
         ),
-        hour=said(say("From ({zone})", zone=trigger.zone)),
-        others=said(say("Others")),
-        mine=said(say("This one")),
+        hour=said(_("From ({zone})", zone=trigger.zone)),
+        others=said(_("Others")),
+        mine=said(_("This one")),
     )
     return Neighbours(chart=day_strip(hours, words), at_once=at_once)
 
@@ -139,13 +139,13 @@ def retry_picture(first: datetime, retries: Sequence[datetime], zone: str, look:
     return attempts_line(
         [first, *retries],
         AttemptWords(
-            title=said(say("Attempts")),
+            title=said(_("Attempts")),
             description=said(
-                say("When each attempt would begin, were each one before to fail at once")
+                _("When each attempt would begin, were each one before to fail at once")
             ),
-            attempt=said(say("Attempt")),
-            when=said(say("When")),
-            after=said(say("After the first")),
+            attempt=said(_("Attempt")),
+            when=said(_("When")),
+            after=said(_("After the first")),
             moment=lambda at: absolute(at, zone, look, now=first, seconds=True),
             span=lambda length: span(length, look.language),
         ),
@@ -209,7 +209,7 @@ def preview_of(
     """Of a trigger with its zone and anchor. `said`: the same as it was asked for, for the words:
     nobody asked for the very microsecond at which an interval begins."""
     fires = trigger.fires(now, min(FIRES, trigger.max_runs or FIRES))
-    per_day, _ = _count(trigger, now, timedelta(days=1))
+    per_day, _unused = _count(trigger, now, timedelta(days=1))
     per_month, more = _count(trigger, now, timedelta(days=30))
     if trigger.max_runs is not None:
         per_day, per_month = min(per_day, trigger.max_runs), min(per_month, trigger.max_runs)
@@ -234,7 +234,7 @@ def _warnings(trigger: Trigger, look: Look, per_day: int) -> tuple[str, ...]:
     found = tuple(warnings_in_words(trigger, look.language))
     if per_day < _OFTEN or any(caution.code in _SAID_HOW_OFTEN for caution in cautions(trigger)):
         return found
-    often = say("Runs {count} times a day", count=per_day)
+    often = _("Runs {count} times a day", count=per_day)
     return (*found, in_language(often, look.language))
 
 
@@ -308,7 +308,7 @@ def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[
             continue
         was, becomes = before.astimezone(here), after.astimezone(here)
         if was.time() != becomes.time():
-            yield say(
+            yield _(
                 "{day}: a clock changes, and this moves from {was} to {becomes} for you ({zone}).",
                 # By the clock that changes: its first fire may be days later.
                 day=day(change, zone, look, now=now),

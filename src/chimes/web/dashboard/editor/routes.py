@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NeedsClarification, NotAllowed, NotFound, RateLimited
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.language import Told, describe, parse
 from chimes.model.ids import ScheduleId
 from chimes.model.recipient import Recipient
@@ -66,7 +66,7 @@ async def sent_test(
     errors: list[FieldError] = []
     tested: tuple[int, str, str] | None = None
     if row not in rows:
-        errors.append(FieldError(name="delivery", detail=say("choose a channel"), code="missing"))
+        errors.append(FieldError(name="delivery", detail=_("choose a channel"), code="missing"))
     else:
         place = f"delivery.{rows.index(row)}"
         try:
@@ -238,12 +238,12 @@ pages = Pages()
 _TEMPLATE = "wizard/page.html"
 _UNREAD = FieldError(
     name="words",
-    detail=say("These words are not in the fields yet. Press “Fill in the fields”, or clear them."),
+    detail=_("These words are not in the fields yet. Press “Fill in the fields”, or clear them."),
     code="unread",
 )
 _GONE = FieldError(
     name="",
-    detail=say("This schedule is gone. Save again, and a new one is made of what stands here."),
+    detail=_("This schedule is gone. Save again, and a new one is made of what stands here."),
     code="gone",
 )
 
@@ -302,7 +302,7 @@ async def _of_one_gone(visit: Visit) -> Response:
 
 async def _form(visit: Visit, edit: Edit | None) -> Response:
     fields = fields_from(visit.form)
-    wanted, _, choice = visit.form.text("do").partition(":")
+    wanted, _unused, choice = visit.form.text("do").partition(":")
     unread = fields.get("words", "").split() != fields.get("words_read", "").split()
     if wanted in ("", "preview") and unread and not visit.partial:
         wanted = "read"
@@ -373,7 +373,7 @@ async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
 def _from_preset(visit: Visit, fields: Fields, wanted: str) -> Fields:
     offer = next((each for each in offers(visit.look.language) if each.id == wanted), None)
     if offer is None:
-        raise NotFound(say("There is no template {id!r}.", id=wanted[:64]))
+        raise NotFound(_("There is no template {id!r}.", id=wanted[:64]))
     zone = visit.look.zone
     trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone(zone)
     return with_preset(fields, offer, trigger, zone) | {"guessed": "", "preset": offer.id}

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateLimited, StaleVersion
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
@@ -66,7 +66,7 @@ async def _left_out(visit: Visit, fields: Fields) -> FieldError | None:
     missing = left_out(fields, arguments_of(offered.get(fields.get("task", "").strip(), {})))
     if missing is None:
         return None
-    return FieldError(name=missing.field, detail=say("The task needs this."), code="missing")
+    return FieldError(name=missing.field, detail=_("The task needs this."), code="missing")
 
 
 async def _draft(visit: Visit, body: Plain, source: str) -> tuple[Schedule, ScheduleIn]:
@@ -110,7 +110,7 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
             put(body, name.removeprefix(_TAKE), at(edit.base, name.removeprefix(_TAKE)))
     patch = patch_for(edit, body)
     if not patch:
-        return visit.done(say("Nothing was changed."), to=f"/ui/schedules/{schedule.id}")
+        return visit.done(_("Nothing was changed."), to=f"/ui/schedules/{schedule.id}")
     try:
         given = SchedulePatch.model_validate(patch)
         saved = await visit.door.schedules.change(
@@ -133,9 +133,9 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
 async def conflict(visit: Visit, fields: Fields, edit: Edit) -> Sheet:
     """Somebody else was faster: their version, with what only this form changed. What both changed
     can be taken from either side."""
-    fields, _ = with_zone(visit, fields, known_zones(visit))
+    fields, _zones = with_zone(visit, fields, known_zones(visit))
     mine = definition_of(fields, visit.now, changing=True).body
-    _, theirs = opened(visit, edit.schedule)
+    _fields, theirs = opened(visit, edit.schedule)
     both = merged(edit.base, mine, theirs)
     whole = {**schedule_out(edit.schedule), **both.body}
     policy = schedule_out(edit.schedule)["policy"]
@@ -184,7 +184,7 @@ async def undo_edit(visit: Visit) -> Response:
     try:
         given = SchedulePatch.model_validate_json(visit.form.raw("patch"))
     except ValidationError:
-        raise InvalidInput(say("This cannot be undone."), code="bad_form") from None
+        raise InvalidInput(_("This cannot be undone."), code="bad_form") from None
     await visit.door.schedules.change(
         visit.actor,
         schedule_id,
@@ -192,7 +192,7 @@ async def undo_edit(visit: Visit) -> Response:
         expected_version=visit.form.number("version"),
         said=said_in(given),
     )
-    return visit.done(say("It is as it was before."), to=f"/ui/schedules/{schedule_id}")
+    return visit.done(_("It is as it was before."), to=f"/ui/schedules/{schedule_id}")
 
 
 async def undo_create(visit: Visit) -> Response:
@@ -200,19 +200,19 @@ async def undo_create(visit: Visit) -> Response:
     gone = await visit.door.schedules.delete(
         visit.actor, schedule_id, expected_version=visit.form.number("version")
     )
-    return visit.done(say("{name} was removed again.", name=gone.name), to="/ui/schedules")
+    return visit.done(_("{name} was removed again.", name=gone.name), to="/ui/schedules")
 
 
 def _saved(visit: Visit, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
     text = _next(visit, schedule)
     if missing:
-        text = say("{name} is saved. {missing}", name=schedule.name, missing=missing)
+        text = _("{name} is saved. {missing}", name=schedule.name, missing=missing)
     kind = "warning" if missing else "done"
     return visit.done(text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind)
 
 
 def _next(visit: Visit, schedule: Schedule) -> str:
     if schedule.next_run_at is None:
-        return say("{name} is saved. Nothing is planned at the moment.", name=schedule.name)
+        return _("{name} is saved. Nothing is planned at the moment.", name=schedule.name)
     when = absolute(schedule.next_run_at, visit.look.zone, visit.look, now=visit.now)
-    return say("{name} is saved. It fires next on {when}.", name=schedule.name, when=when)
+    return _("{name} is saved. It fires next on {when}.", name=schedule.name, when=when)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.web.dashboard.editor.trigger_fields import Fields as Fields_views_wizard_what
 from chimes.web.dashboard.editor.trigger_fields import Plain, whole
 
@@ -166,7 +166,7 @@ def arguments_plain(fields: Mapping[str, str]) -> Mapping[str, object]:
     if made_for and made_for != fields.get("task", "").strip():
         return found
     for name, text in fields.items():
-        kind, _, argument = name.removeprefix(PREFIX).partition("_")
+        kind, _unused, argument = name.removeprefix(PREFIX).partition("_")
         if not name.startswith(PREFIX) or text == "" or not argument:
             continue
         found[argument] = _value(kind, text, name)
@@ -188,7 +188,7 @@ def _json_views_wizard_schema(text: str) -> Mapping[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidInput(
-            say("This is not the JSON that is wanted here."), field="args", code="bad_json"
+            _("This is not the JSON that is wanted here."), field="args", code="bad_json"
         )
     return found
 
@@ -204,12 +204,12 @@ def _value(kind: str, text: str, field: str) -> object:
         found = None
     number = isinstance(found, int | float) and not isinstance(found, bool)
     if kind == "i" and not (number and isinstance(found, int)):
-        raise InvalidInput(say("Write a whole number."), field=field, code="not_a_number")
+        raise InvalidInput(_("Write a whole number."), field=field, code="not_a_number")
     if kind == "n" and not number:
-        raise InvalidInput(say("Write a number."), field=field, code="not_a_number")
+        raise InvalidInput(_("Write a number."), field=field, code="not_a_number")
     if found is None and text.strip() != "null":
         raise InvalidInput(
-            say("This is not the JSON that is wanted here."), field=field, code="bad_json"
+            _("This is not the JSON that is wanted here."), field=field, code="bad_json"
         )
     return found
 
@@ -301,7 +301,7 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
         case "message":
             return {"kind": kind, "text": fields.get("message", "").strip()}
         case "sync":
-            source, _, collection = fields.get("pair", "").strip().partition("/")
+            source, _unused, collection = fields.get("pair", "").strip().partition("/")
             return {"kind": kind, "source": source, "collection": collection}
         case "action":
             return {
@@ -317,7 +317,7 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
                 },
             }
         case _:
-            raise InvalidInput(say("Choose what runs."), field="kind", code="missing")
+            raise InvalidInput(_("Choose what runs."), field="kind", code="missing")
 
 
 def usual_name(fields: Mapping[str, str]) -> str:
@@ -353,7 +353,7 @@ def _headers(text: str) -> dict[str, str]:
             continue
         if not colon or not name.strip():
             raise InvalidInput(
-                say("Write each header on a line of its own, as Name: value."),
+                _("Write each header on a line of its own, as Name: value."),
                 field="headers",
                 code="bad_header",
             )
@@ -365,7 +365,7 @@ def _statuses(text: str) -> list[int]:
     parts = text.replace(",", " ").split()
     if not all(each.isdigit() and len(each) < 9 for each in parts):
         raise InvalidInput(
-            say("Write status codes as numbers."), field="expected_status", code="not_a_number"
+            _("Write status codes as numbers."), field="expected_status", code="not_a_number"
         )
     return [int(each) for each in parts]
 
@@ -380,6 +380,6 @@ def _json(fields: Mapping[str, str], name: str, *, empty: type = dict) -> object
         found = None
     if not isinstance(found, empty):
         raise InvalidInput(
-            say("This is not the JSON that is wanted here."), field=name, code="bad_json"
+            _("This is not the JSON that is wanted here."), field=name, code="bad_json"
         )
     return found

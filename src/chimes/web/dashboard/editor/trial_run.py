@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from starlette.responses import Response
 
 from chimes.errors import ChimesError, InvalidInput, NotFound, StoreError
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.target import Target
@@ -79,7 +79,7 @@ async def _start(visit: Visit, fields: Fields, edit: Edit | None) -> Run:
         first_wrong = error.errors()[0]
         where = ".".join(str(part) for part in first_wrong["loc"])
         raise InvalidInput(
-            say("This cannot be run as it stands."), field=where, code="invalid"
+            _("This cannot be run as it stands."), field=where, code="invalid"
         ) from None
     order = Order(
         target=target,

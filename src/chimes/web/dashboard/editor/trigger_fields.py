@@ -11,7 +11,7 @@ from functools import lru_cache
 from babel.core import get_global
 
 from chimes.errors import InvalidInput
-from chimes.i18n import LANGUAGES, say
+from chimes.i18n import LANGUAGES, _
 from chimes.triggers import (
     format_duration_iso,
     format_moment,
@@ -143,11 +143,11 @@ def _end(text: str) -> str:
 
 
 def _window(text: str, place: int) -> _Plain:
-    days, _, span = text.strip().partition(" ")
+    days, _unused, span = text.strip().partition(" ")
     start, dash, end = span.partition("-")
     if not dash:
         raise InvalidInput(
-            say("Write weekdays and a span of time."), field=f"ex{place}_value", code="bad_calendar"
+            _("Write weekdays and a span of time."), field=f"ex{place}_value", code="bad_calendar"
         )
     return {"days": _days(days), "from": start.strip(), "to": end.strip()}
 
@@ -298,7 +298,7 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
             found = {"kind": "cron", "expression": fields.get("expression", "")}
             found |= {key: fields[key] for key in ("dialect", "dst") if fields.get(key)}
         case _:
-            raise InvalidInput(say("Choose when it runs."), field="when", code="missing")
+            raise InvalidInput(_("Choose when it runs."), field="when", code="missing")
     if kind != "every" and zone:
         found["timezone"] = zone
     if fields.get("anchor") and (kind == "every" or _is_interval(fields)):
@@ -317,9 +317,9 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
 def rule_expression(fields: Mapping[str, str]) -> str:
     """The cron expression of a rule for days: every day, some weekdays, a date, the second Tuesday,
     the last one."""
-    hour, _, minute = fields.get("rule_time", "").partition(":")
+    hour, _unused, minute = fields.get("rule_time", "").partition(":")
     if not (hour.isdigit() and minute[:2].isdigit()):
-        raise InvalidInput(say("At what time?"), field="rule_time", code="missing")
+        raise InvalidInput(_("At what time?"), field="rule_time", code="missing")
     clock = f"{int(minute[:2])} {int(hour)}"
     match fields.get("rule", ""):
         case "weekdays":
@@ -327,7 +327,7 @@ def rule_expression(fields: Mapping[str, str]) -> str:
         case "weekly":
             days = ",".join(each for each in fields.get("rule_days", "").split(",") if each)
             if not days:
-                raise InvalidInput(say("On which days?"), field="rule_days", code="missing")
+                raise InvalidInput(_("On which days?"), field="rule_days", code="missing")
             return f"{clock} * * {days}"
         case "monthly":
             return f"{clock} {fields.get('rule_date') or 1} * *"
@@ -365,7 +365,7 @@ def rule_fields(expression: str) -> Fields:
 def whole(fields: Mapping[str, str], name: str) -> int:
     text = fields.get(name, "").strip()
     if not text.lstrip("-").isdigit() or len(text) > 18:
-        raise InvalidInput(say("Write a whole number."), field=name, code="not_a_number")
+        raise InvalidInput(_("Write a whole number."), field=name, code="not_a_number")
     return int(text)
 
 
@@ -374,7 +374,7 @@ def _at(fields: Mapping[str, str], now: datetime) -> str:
         later = now + parse_duration(ahead.replace(" ", ""), field="in")
         return format_moment(later.replace(microsecond=0))
     if not fields.get("at"):
-        raise InvalidInput(say("On which day, and at what time?"), field="at", code="missing")
+        raise InvalidInput(_("On which day, and at what time?"), field="at", code="missing")
     return fields["at"]
 
 
@@ -387,7 +387,7 @@ def _every(fields: Mapping[str, str]) -> str:
             raise ValueError
     except (InvalidOperation, ValueError, KeyError):
         raise InvalidInput(
-            say("Write how many, as a number."), field="every", code="not_a_number"
+            _("Write how many, as a number."), field="every", code="not_a_number"
         ) from None
     return format_duration_iso(timedelta(microseconds=int(micro)))
 

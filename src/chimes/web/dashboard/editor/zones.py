@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from babel.core import get_global
 
-from chimes.i18n import LANGUAGES, say
+from chimes.i18n import LANGUAGES, _
 from chimes.language import short_weekday
 from chimes.triggers import zone_names
 from chimes.web.dashboard.core.times import locale_of, zone_info
@@ -109,7 +109,7 @@ _MOST_CLOCKS = 6
 def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
     known = zone_names()
     counted = Counter(each for each in zones if each in known)
-    return tuple(name for name, _ in counted.most_common(_MOST_RECENT))
+    return tuple(name for name, _unused in counted.most_common(_MOST_RECENT))
 
 
 @lru_cache(maxsize=1)
@@ -247,12 +247,12 @@ def _changes(name: str, now: datetime) -> bool:
 def several_zones(text: str, found: Sequence[ZoneChoice]) -> str:
     """What is said where a text is not one zone."""
     if not found:
-        return say("No time zone is known by {text!r}.", text=text[:64])
+        return _("No time zone is known by {text!r}.", text=text[:64])
     if asked := _WITHOUT_SUMMER.get(text.strip().casefold()):
-        return say(
+        return _(
             "{text!r}: is it {zone}, which has summer time, or {offset} all year?",
             text=text[:64],
             zone=asked[0],
             offset=asked[1],
         )
-    return say("{text!r} can be several time zones. Which one is meant?", text=text[:64])
+    return _("{text!r} can be several time zones. Which one is meant?", text=text[:64])

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput, NotFound
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.access import Owner
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import AuditQuery, DeliveryQuery
@@ -130,7 +130,7 @@ async def newer(visit: Visit) -> Response:
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
     query = asked_in(visit.query).query(visit.now)
-    _, unread = await visit.door.messages.inbox(visit.actor, replace(query, limit=1))
+    _unused, unread = await visit.door.messages.inbox(visit.actor, replace(query, limit=1))
     more = max(0, unread - int(known))
     text = counted("{count} new message – show", "{count} new messages – show", more)
     return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
@@ -269,34 +269,34 @@ async def seen(visit: Visit) -> Response:
 
 @pages.post("/inbox/{id}/read")
 async def read(visit: Visit) -> Response:
-    return await _marked(visit, READ, say("Marked as read."), "unread")
+    return await _marked(visit, READ, _("Marked as read."), "unread")
 
 
 @pages.post("/inbox/{id}/unread")
 async def unread(visit: Visit) -> Response:
-    return await _marked(visit, InboxChange(read=False), say("Marked as unread."), "read", to=HERE)
+    return await _marked(visit, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
 
 
 @pages.post("/inbox/{id}/star")
 async def star(visit: Visit) -> Response:
     change = InboxChange(starred=True)
-    return await _marked(visit, change, say("Starred: it stays for good."), "unstar")
+    return await _marked(visit, change, _("Starred: it stays for good."), "unstar")
 
 
 @pages.post("/inbox/{id}/unstar")
 async def unstar(visit: Visit) -> Response:
-    return await _marked(visit, InboxChange(starred=False), say("No longer starred."), "star")
+    return await _marked(visit, InboxChange(starred=False), _("No longer starred."), "star")
 
 
 @pages.post("/inbox/{id}/archive")
 async def archive(visit: Visit) -> Response:
     change = InboxChange(archived=True, read=True)
-    return await _marked(visit, change, say("Put away."), "unarchive", to=HERE)
+    return await _marked(visit, change, _("Put away."), "unarchive", to=HERE)
 
 
 @pages.post("/inbox/{id}/unarchive")
 async def unarchive(visit: Visit) -> Response:
-    return await _marked(visit, InboxChange(archived=False), say("Back in the inbox."), "archive")
+    return await _marked(visit, InboxChange(archived=False), _("Back in the inbox."), "archive")
 
 
 @pages.post("/inbox/{id}/snooze")
@@ -304,7 +304,7 @@ async def snooze(visit: Visit) -> Response:
     item = await visit.door.messages.item(visit.actor, _id(visit))
     try:
         change = InboxChange(snoozed_until=_until(visit))
-        return await _marked(visit, change, say("It comes back later."), "wake", to=HERE)
+        return await _marked(visit, change, _("It comes back later."), "wake", to=HERE)
     except REFUSALS as error:
         return await shown(visit, item, await visit.refused(error), "snooze")
 
@@ -312,7 +312,7 @@ async def snooze(visit: Visit) -> Response:
 @pages.post("/inbox/{id}/wake")
 async def wake(visit: Visit) -> Response:
     change = InboxChange(snoozed_until=Wake())
-    return await _marked(visit, change, say("Back in the inbox."), "")
+    return await _marked(visit, change, _("Back in the inbox."), "")
 
 
 @pages.post("/inbox/test")
@@ -327,7 +327,7 @@ async def reply_to_agent(visit: Visit) -> Response:
     forgotten meanwhile, a quota be used up."""
     item = await visit.door.messages.item(visit.actor, _id(visit))
     if item.run_id is None:
-        raise NotFound(say("message {id} not found", id=item.id))
+        raise NotFound(_("message {id} not found", id=item.id))
     try:
         run = await visit.door.runs.get(visit.actor, item.run_id)
         new = await reply(
@@ -341,7 +341,7 @@ async def reply_to_agent(visit: Visit) -> Response:
     except (*REFUSALS, NotFound) as error:
         return await shown(visit, item, await visit.refused(error), "reply")
     return visit.done(
-        say("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
+        _("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
     )
 
 
@@ -354,7 +354,7 @@ async def read_all(visit: Visit) -> Response:
 
 
 async def _marked(
-    visit: Visit, change: InboxChange, text: Wording, undone_by: str, *, to: str = ""
+    visit: Visit, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """On to where the form was; `to` where that was the message itself, which is done with."""
     item = await visit.door.messages.change(visit.actor, _id(visit), change)
@@ -373,7 +373,7 @@ def _until(visit: Visit) -> datetime:
             return each.until
     text = visit.form.text("until")
     if not text:
-        raise InvalidInput(say("say when"), field="until", code="missing")
+        raise InvalidInput(_("say when"), field="until", code="missing")
     return parse_moment(text, visit.look.zone, field="until")
 
 

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
@@ -28,15 +28,15 @@ _MORNING = 8
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folder:
     name: str
-    title: Wording
+    title: Message
 
 
 FOLDERS = (
-    Folder(name="inbox", title=say("Inbox")),
-    Folder(name="unread", title=say("Unread")),
-    Folder(name="starred", title=say("Starred")),
-    Folder(name="snoozed", title=say("Snoozed")),
-    Folder(name="archived", title=say("Archived")),
+    Folder(name="inbox", title=_("Inbox")),
+    Folder(name="unread", title=_("Unread")),
+    Folder(name="starred", title=_("Starred")),
+    Folder(name="snoozed", title=_("Snoozed")),
+    Folder(name="archived", title=_("Archived")),
 )
 
 
@@ -45,23 +45,23 @@ class Kind:
     """Of messages, by what they tell."""
 
     name: str
-    title: Wording
+    title: Message
     statuses: tuple[str, ...] = ()
 
 
 KINDS = (
-    Kind(name="", title=say("Everything")),
+    Kind(name="", title=_("Everything")),
     Kind(
         name="alerts",
-        title=say("Alerts"),
+        title=_("Alerts"),
         statuses=tuple(
             each.value
             for each in RunStatus
             if each.terminal and occasion_of(each, None) is Occasion.FAILURE
         ),
     ),
-    Kind(name="results", title=say("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
-    Kind(name="digests", title=say("Digests"), statuses=("digest",)),
+    Kind(name="results", title=_("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
+    Kind(name="digests", title=_("Digests"), statuses=("digest",)),
 )
 
 
@@ -134,9 +134,9 @@ def asked_in(query: Mapping[str, str]) -> Asked:
 
 
 def _owner(text: str) -> Owner:
-    kind, _, name = text.partition(":")
+    kind, _unused, name = text.partition(":")
     if not name or kind not in tuple(OwnerType):
-        raise InvalidInput(say("one such as user:anna"), field="owner", source="query")
+        raise InvalidInput(_("one such as user:anna"), field="owner", source="query")
     return Owner(type=OwnerType(kind), id=name)
 
 
@@ -167,7 +167,7 @@ _BEST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
 class Press:
     """Of a button under the message in a chat."""
 
-    what: Wording
+    what: Message
     at: datetime
     by: str
 
@@ -182,10 +182,10 @@ def presses(entries: Iterable[AuditEntry]) -> tuple[Press, ...]:
 
 
 _PRESSED = {
-    "run": say("Run again"),
-    "retry": say("Run again"),
-    "pause": say("Pause"),
-    "done": say("Done"),
+    "run": _("Run again"),
+    "retry": _("Run again"),
+    "pause": _("Pause"),
+    "done": _("Done"),
 }
 
 
@@ -193,7 +193,7 @@ _PRESSED = {
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Later:
     name: str
-    title: Wording
+    title: Message
     until: datetime
 
 
@@ -203,15 +203,15 @@ def laters(look: Look, now: datetime) -> tuple[Later, ...]:
     morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)
     monday = morning + timedelta(days=7 - morning.weekday())
     return (
-        Later(name="hour", title=say("In an hour"), until=now + timedelta(hours=1)),
+        Later(name="hour", title=_("In an hour"), until=now + timedelta(hours=1)),
         Later(
             name="tomorrow",
-            title=say("Tomorrow at 08:00"),
+            title=_("Tomorrow at 08:00"),
             until=(morning + timedelta(days=1)).astimezone(now.tzinfo),
         ),
         Later(
             name="monday",
-            title=say("Next Monday at 08:00"),
+            title=_("Next Monday at 08:00"),
             until=monday.astimezone(now.tzinfo),
         ),
     )

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import InvalidInput, NotAllowed, NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.insights import BAD, ERROR_ROOM, lag_of
@@ -79,15 +79,15 @@ async def cancel(visit: Visit) -> Response:
     run = await _found(visit)
     if not visit.sure:
         question = Question(
-            title=say("Cancel this run?"),
-            text=say("What it has done so far stays done."),
-            button=say("Cancel the run"),
+            title=_("Cancel this run?"),
+            text=_("What it has done so far stays done."),
+            button=_("Cancel the run"),
             names=[run.schedule_name or run.id],
         )
         return visit.ask(question)
     after = await visit.door.runs.cancel(visit.actor, run.id)
     ended = after.status.terminal
-    text = say("The run was canceled.") if ended else say("The run was asked to stop.")
+    text = _("The run was canceled.") if ended else _("The run was asked to stop.")
     return visit.done(text, to=visit.back(page_of(run.id)))
 
 
@@ -137,12 +137,12 @@ async def mark_known(visit: Visit) -> Response:
     """Somebody has looked at it: it needs no attention again for the same error."""
     run = await _found(visit)
     question = Question(
-        title=say("Mark this failure as known?"),
-        text=say(
+        title=_("Mark this failure as known?"),
+        text=_(
             "Its schedule no longer needs attention for this error, "
             "until it fails in another way or works again. The reason stands beside it."
         ),
-        button=say("Mark as known"),
+        button=_("Mark as known"),
         names=[run.schedule_name],
         dangerous=False,
         reason=True,
@@ -154,7 +154,7 @@ async def mark_known(visit: Visit) -> Response:
     except REFUSALS as error:
         return visit.ask(question, await visit.refused(error))
     return visit.done(
-        say("The failure is known."),
+        _("The failure is known."),
         to=visit.back(page_of(run.id)),
         undo=Undo(action=f"{page_of(run.id)}/unknown"),
     )
@@ -164,32 +164,32 @@ async def mark_known(visit: Visit) -> Response:
 async def forget_known(visit: Visit) -> Response:
     run = await _found(visit)
     await KnownFailures(visit.door.store).forget(visit.actor, run)
-    return visit.done(say("The failure counts again."), to=visit.back(page_of(run.id)))
+    return visit.done(_("The failure counts again."), to=visit.back(page_of(run.id)))
 
 
 @pages.post("/runs/{id}/deliveries/{delivery}/retry")
 async def tell_again(visit: Visit) -> Response:
     run = await _found(visit)
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
-    return visit.done(say("The message is sent again."), to=f"{page_of(run.id)}?tab=deliveries")
+    return visit.done(_("The message is sent again."), to=f"{page_of(run.id)}?tab=deliveries")
 
 
 def _on_to(visit: Visit, run: Run, *, created: bool) -> Response:
     if created:
-        return visit.done(say("Its run was asked for."), to=page_of(run.id))
-    text = say("It is under way already: this is that run.")
+        return visit.done(_("Its run was asked for."), to=page_of(run.id))
+    text = _("It is under way already: this is that run.")
     return visit.done(text, to=page_of(run.id), kind="warning")
 
 
 def _target_in(text: str) -> TargetPatch:
     if len(text) > _LONGEST:
         raise InvalidInput(
-            say("at most {most} characters", most=_LONGEST), field="target", code="too_long"
+            _("at most {most} characters", most=_LONGEST), field="target", code="too_long"
         )
     try:
         given = json.loads(text)
     except (ValueError, RecursionError):
-        raise InvalidInput(say("This is not JSON"), field="target", code="bad_json") from None
+        raise InvalidInput(_("This is not JSON"), field="target", code="bad_json") from None
     try:
         return TargetPatch.model_validate(given)
     except ValidationError as error:

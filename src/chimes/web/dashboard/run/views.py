@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from itertools import islice
 
-from chimes.i18n import Wording, counted, in_language, say
+from chimes.i18n import Message, _, counted, in_language
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, DeliveryState
@@ -51,21 +51,21 @@ def stretches_of(
     """In the order in which they happened: waiting, attempts with the pauses between them, the
     steps of a flow within it, and who was told."""
 
-    def told(text: Wording) -> str:
+    def told(text: Message) -> str:
         return in_language(text, language)
 
     starts = [each.started_at for each in run.attempts]
     held_since = _held_since(run)
     first = starts[0] if starts else held_since or run.finished_at or now
     asked_for = min(max(run.created_at, run.planned_at), first)
-    found = [Stretch(name=told(say("queued")), start=asked_for, end=first)]
+    found = [Stretch(name=told(_("queued")), start=asked_for, end=first)]
     before: datetime | None = None
     for attempt in run.attempts:
         if before is not None:
-            found.append(_pause(before, attempt.started_at, told(say("back-off"))))
+            found.append(_pause(before, attempt.started_at, told(_("back-off"))))
         found.append(
             Stretch(
-                name=told(say("attempt {number}", number=attempt.number)),
+                name=told(_("attempt {number}", number=attempt.number)),
                 start=attempt.started_at,
                 end=max(attempt.finished_at, attempt.started_at),
                 status=_ENDS[attempt.end],
@@ -73,11 +73,11 @@ def stretches_of(
         )
         before = attempt.finished_at
     if not run.status.terminal and before is not None:
-        found.append(_pause(before, held_since or now, told(say("back-off"))))
+        found.append(_pause(before, held_since or now, told(_("back-off"))))
     if held_since is not None:
         found.append(
             Stretch(
-                name=told(say("attempt {number}", number=run.attempt)),
+                name=told(_("attempt {number}", number=run.attempt)),
                 start=held_since,
                 end=max(now, held_since),
                 status=RunStatus.RUNNING,
@@ -85,7 +85,7 @@ def stretches_of(
         )
     found.extend(_step(child, now) for child in children)
     for each in deliveries:
-        name = told(say("told: {channel}", channel=CHANNELS[each.recipient.channel]))
+        name = told(_("told: {channel}", channel=CHANNELS[each.recipient.channel]))
         end = max(each.finished_at or now, each.created_at)
         status = _DELIVERED[each.state]
         found.append(Stretch(name=name, start=each.created_at, end=end, status=status))
@@ -121,13 +121,13 @@ def waterfall_of(
 ) -> Chart:
     language = look.language
     words = WaterfallWords(
-        title=in_language(say("What happened when"), language),
+        title=in_language(_("What happened when"), language),
         description=in_language(
-            say("Waiting, attempts and the pauses between them, steps, deliveries"), language
+            _("Waiting, attempts and the pauses between them, steps, deliveries"), language
         ),
-        what=in_language(say("What"), language),
-        start=in_language(say("From"), language),
-        length=in_language(say("How long"), language),
+        what=in_language(_("What"), language),
+        start=in_language(_("From"), language),
+        length=in_language(_("How long"), language),
         moment=lambda at: times.absolute(at, by_clock(look, zone), look, now=now, seconds=True),
         span=lambda length: times.span(length, language),
     )
@@ -349,26 +349,26 @@ def _stack_in(entries: Sequence[LogEntry]) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     at: datetime
-    what: Wording
+    what: Message
     #: An error, or what somebody wrote beside it: as it is on record.
     remark: str = ""
     bad: bool = False
 
 
-_MADE: Mapping[Origin, Wording] = {
-    Origin.SCHEDULE: say("The schedule made it."),
-    Origin.MANUAL: say("Somebody asked for it."),
-    Origin.BACKFILL: say("A backfill made it."),
-    Origin.CHILD: say("Its flow made it."),
+_MADE: Mapping[Origin, Message] = {
+    Origin.SCHEDULE: _("The schedule made it."),
+    Origin.MANUAL: _("Somebody asked for it."),
+    Origin.BACKFILL: _("A backfill made it."),
+    Origin.CHILD: _("Its flow made it."),
 }
-_ENDED: Mapping[RunStatus, Wording] = {
-    RunStatus.SUCCEEDED: say("It succeeded."),
-    RunStatus.FAILED: say("It failed."),
-    RunStatus.TIMEOUT: say("It timed out."),
-    RunStatus.CANCELED: say("It was canceled."),
-    RunStatus.SKIPPED: say("It was skipped."),
-    RunStatus.MISSED: say("It was missed."),
-    RunStatus.UNKNOWN: say("Nobody knows how it ended."),
+_ENDED: Mapping[RunStatus, Message] = {
+    RunStatus.SUCCEEDED: _("It succeeded."),
+    RunStatus.FAILED: _("It failed."),
+    RunStatus.TIMEOUT: _("It timed out."),
+    RunStatus.CANCELED: _("It was canceled."),
+    RunStatus.SKIPPED: _("It was skipped."),
+    RunStatus.MISSED: _("It was missed."),
+    RunStatus.UNKNOWN: _("Nobody knows how it ended."),
 }
 _GOOD = frozenset({RunStatus.SUCCEEDED, RunStatus.CANCELED, RunStatus.SKIPPED})
 
@@ -398,16 +398,16 @@ def events_of(
 
 
 def _begun(at: datetime, number: int, node: str) -> Event:
-    return Event(at=at, what=say("Attempt {number} began on {node}.", number=number, node=node))
+    return Event(at=at, what=_("Attempt {number} began on {node}.", number=number, node=node))
 
 
 def _tried(attempt: Attempt) -> Iterator[Event]:
     yield _begun(attempt.started_at, attempt.number, attempt.node)
     number, good = attempt.number, attempt.end is AttemptEnd.SUCCEEDED
     what = (
-        say("Attempt {number} succeeded.", number=number)
+        _("Attempt {number} succeeded.", number=number)
         if good
-        else say("Attempt {number} ended without success.", number=number)
+        else _("Attempt {number} ended without success.", number=number)
     )
     yield Event(at=attempt.finished_at, what=what, remark=attempt.error, bad=not good)
 
@@ -415,14 +415,14 @@ def _tried(attempt: Attempt) -> Iterator[Event]:
 def _told(delivery: Delivery) -> Iterator[Event]:
     channel = delivery.recipient.channel.value
     yield Event(
-        at=delivery.created_at, what=say("A message was written for {channel}.", channel=channel)
+        at=delivery.created_at, what=_("A message was written for {channel}.", channel=channel)
     )
     if delivery.finished_at is None:
         return
     if delivery.state is DeliveryState.DELIVERED:
-        what = say("The message was delivered: {channel}.", channel=channel)
+        what = _("The message was delivered: {channel}.", channel=channel)
     else:
-        what = say("The message was given up: {channel}.", channel=channel)
+        what = _("The message was given up: {channel}.", channel=channel)
     bad = delivery.state is DeliveryState.DEAD
     yield Event(at=delivery.finished_at, what=what, remark=delivery.error, bad=bad)
 
@@ -431,17 +431,17 @@ def _done(entry: AuditEntry) -> Iterator[Event]:
     who = entry.actor
     match entry.verb:
         case "cancel":
-            what = say("{who} asked it to stop.", who=who)
+            what = _("{who} asked it to stop.", who=who)
         case "retry":
-            what = say("{who} had it run once more.", who=who)
+            what = _("{who} had it run once more.", who=who)
         case "start":
-            what = say("{who} asked for it.", who=who)
+            what = _("{who} asked for it.", who=who)
         case "mark_known":
-            what = say("{who} marked the failure as known.", who=who)
+            what = _("{who} marked the failure as known.", who=who)
         case "unmark_known":
-            what = say("{who} took back that the failure is known.", who=who)
+            what = _("{who} took back that the failure is known.", who=who)
         case _:
-            what = say("{who}: {verb}", who=who, verb=verb_in_words(entry.verb))
+            what = _("{who}: {verb}", who=who, verb=verb_in_words(entry.verb))
     yield Event(at=entry.at, what=what, remark=entry.reason)
 
 
@@ -456,16 +456,16 @@ def log_words(language: str) -> dict[str, str]:
     one = counted("↓ {count} new line", "↓ {count} new lines", 1).in_language(language)
     many = counted("↓ {count} new line", "↓ {count} new lines", _ANY).in_language(language)
     found = {
-        "matches": say("{at} of {count}"),
-        "none": say("Nothing matches"),
-        "cut": say("… {count} characters in all: download the log to read them"),
-        "line": say("Line {number}"),
-        "since_start": say("+{count} s"),
-        "loading": say("The log is loading …"),
-        "empty": say("Nothing has been logged yet."),
-        "nothing": say("Nothing was logged."),
-        "hidden": say("No line has this level."),
-        "failed": say("The log could not be loaded. Load the page again."),
+        "matches": _("{at} of {count}"),
+        "none": _("Nothing matches"),
+        "cut": _("… {count} characters in all: download the log to read them"),
+        "line": _("Line {number}"),
+        "since_start": _("+{count} s"),
+        "loading": _("The log is loading …"),
+        "empty": _("Nothing has been logged yet."),
+        "nothing": _("Nothing was logged."),
+        "hidden": _("No line has this level."),
+        "failed": _("The log could not be loaded. Load the page again."),
     }
     texts = {name: in_language(text, language) for name, text in found.items()}
     return texts | {"new_one": one, "new_many": many.replace(str(_ANY), "{count}")}

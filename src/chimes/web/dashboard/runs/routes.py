@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from chimes.errors import ChimesError, InvalidInput, NotFound
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
@@ -151,7 +151,7 @@ async def rows_again(visit: Visit) -> Response:
     ids = visit.request.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
         raise InvalidInput(
-            say("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+            _("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
         )
     query = RunQuery(ids=tuple(RunId(each) for each in ids), limit=MOST_AGAIN)
     found = await visit.door.runs.find(visit.actor, query)
@@ -176,7 +176,7 @@ async def newer(visit: Visit) -> Response:
     count = len(found.items)
     text = counted("{count} new run – show", "{count} new runs – show", min(count, _MOST_NEW))
     if count > _MOST_NEW:
-        text = say("More than {count} new runs – show", count=_MOST_NEW)
+        text = _("More than {count} new runs – show", count=_MOST_NEW)
     return JSONResponse({"count": count, "text": text.in_language(visit.look.language)})
 
 
@@ -187,7 +187,7 @@ async def asked_in(visit: Visit, text: str) -> Asked:
     try:
         like = await visit.door.runs.get(visit.actor, asked.same)
     except NotFound as error:
-        return asked.with_wrong(say("{chip}: {why}", chip="same", why=error.message))
+        return asked.with_wrong(_("{chip}: {why}", chip="same", why=error.message))
     return asked.with_error(like.error)
 
 
@@ -279,22 +279,22 @@ class Outcome:
 class Verb:
     #: In these states there is something to do.
     states: tuple[RunStatus, ...]
-    question: Callable[[int], Wording]
-    button: Wording
+    question: Callable[[int], Message]
+    button: Message
     do: Callable[[Visit, Run], Awaitable[Outcome]]
     dangerous: bool
 
 
 async def _retried(visit: Visit, run: Run) -> Outcome:
     again, created = await visit.door.runs.retry(visit.actor, run.id)
-    text = say("A new run does it again.") if created else say("It is under way already.")
+    text = _("A new run does it again.") if created else _("It is under way already.")
     return Outcome(run=run, done=True, text=text, address=f"{HERE}/{again.id}")
 
 
 async def _canceled(visit: Visit, run: Run) -> Outcome:
     after = await visit.door.runs.cancel(visit.actor, run.id)
     ended = after.status.terminal
-    text = say("It was canceled.") if ended else say("It was asked to stop.")
+    text = _("It was canceled.") if ended else _("It was asked to stop.")
     return Outcome(run=run, done=True, text=text, address=f"{HERE}/{run.id}")
 
 
@@ -302,14 +302,14 @@ VERBS: Mapping[str, Verb] = {
     "retry": Verb(
         states=_ENDED,
         question=lambda count: counted("Retry {count} run?", "Retry {count} runs?", count),
-        button=say("Retry"),
+        button=_("Retry"),
         do=_retried,
         dangerous=False,
     ),
     "cancel": Verb(
         states=ACTIVE,
         question=lambda count: counted("Cancel {count} run?", "Cancel {count} runs?", count),
-        button=say("Cancel runs"),
+        button=_("Cancel runs"),
         do=_canceled,
         dangerous=True,
     ),
@@ -320,11 +320,11 @@ VERBS: Mapping[str, Verb] = {
 async def bulk(visit: Visit) -> Response:
     verb = VERBS.get(visit.form.text("verb"))
     if verb is None:
-        raise InvalidInput(say("retry or cancel"), field="verb", code="unknown_choice")
+        raise InvalidInput(_("retry or cancel"), field="verb", code="unknown_choice")
     chosen, following = await _chosen(visit, verb)
     more = following is not None
     if not chosen and not more:
-        text = say("There is nothing to do: none of these runs is in a state for it.")
+        text = _("There is nothing to do: none of these runs is in a state for it.")
         return visit.done(text, to=visit.back(HERE), kind="warning")
     if not visit.sure:
         return visit.ask(_question(verb, chosen, more=more))
@@ -346,7 +346,7 @@ async def bulk(visit: Visit) -> Response:
 def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
     return Question(
         title=verb.question(len(chosen)),
-        text=say("There are more: {most} at a time.", most=MOST) if more else "",
+        text=_("There are more: {most} at a time.", most=MOST) if more else "",
         button=verb.button,
         names=[f"{visible(run.schedule_name or run.target.kind)} · {run.id}" for run in chosen[:5]],
         total=len(chosen),
@@ -366,7 +366,7 @@ async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]
     ids = tuple(dict.fromkeys(RunId(each) for each in visit.form.all("id")))
     if len(ids) > MOST:
         raise InvalidInput(
-            say("at most {most} runs at a time", most=MOST), field="id", code="too_many"
+            _("at most {most} runs at a time", most=MOST), field="id", code="too_many"
         )
     if not ids:
         return [], None
@@ -386,7 +386,7 @@ async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], Position |
     asked = replace(asked, query=replace(asked.query, statuses=states))
     chosen: list[Run] = []
     after = position_from(visit.form.text("cursor") or None, _question_of(visit), numbers=True)
-    for _ in range(_MOST_LOOKS):
+    for _unused in range(_MOST_LOOKS):
         page = await matching(visit, asked, after=after, limit=min(200, MOST - len(chosen)))
         chosen.extend(page.items)
         after = page.next

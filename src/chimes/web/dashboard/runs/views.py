@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
@@ -116,7 +116,7 @@ class Asked:
             query = replace(query, statuses=tuple(sorted(BAD)))
         return replace(self, error=error[:ERROR_ROOM], query=query)
 
-    def with_wrong(self, wrong: Wording) -> Asked:
+    def with_wrong(self, wrong: Message) -> Asked:
         return replace(self, filter=replace(self.filter, wrong=(*self.filter.wrong, wrong)))
 
 
@@ -130,7 +130,7 @@ def asked_for(text: str, actor: Actor, now: datetime) -> Asked:
     said = filter_.get("since")
     since, until = query.since, query.until
     if since is not None and since >= (until or now):
-        wrong = say("the window ends before it begins")
+        wrong = _("the window ends before it begins")
         filter_ = replace(filter_, wrong=(*filter_.wrong, wrong))
         since = None
     begins = since or (until or now) - WINDOWS[span]
@@ -167,7 +167,7 @@ def window_links(asked: Asked) -> list[tuple[str, str, bool]]:
 def wider(asked: Asked) -> tuple[str, str] | None:
     """The next window that is wider, and its address; None: there is none."""
     length = asked.window.until - asked.window.since
-    for name, address, _ in window_links(asked):
+    for name, address, _unused in window_links(asked):
         if WINDOWS[name] >= _WEEK and WINDOWS[name] > length and name != asked.span:
             return name, address
     return None
@@ -223,14 +223,14 @@ def histogram_of(bars: Sequence[Bar], look: Look, now: datetime) -> Chart:
         return f"{moment(each.start)}: {parts or '0'}"
 
     words = HistogramWords(
-        title=in_language(say("Runs over time"), language),
+        title=in_language(_("Runs over time"), language),
         description=in_language(
-            say("By how they ended; a bar leads to its runs. Times are {zone}.", zone=look.zone),
+            _("By how they ended; a bar leads to its runs. Times are {zone}.", zone=look.zone),
             language,
         ),
-        when=in_language(say("From"), language),
+        when=in_language(_("From"), language),
         state=lambda status: state_word(status, language),
-        total=in_language(say("Total"), language),
+        total=in_language(_("Total"), language),
         bar=bar,
         clock=clock,
         moment=moment,

@@ -8,7 +8,7 @@ from datetime import datetime
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAllowed
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
@@ -52,7 +52,7 @@ def moment_in(visit: Visit, field: str) -> datetime | None:
 def needed_moment(visit: Visit, field: str) -> datetime:
     found = moment_in(visit, field)
     if found is None:
-        raise InvalidInput(say("say when"), field=field, code="missing")
+        raise InvalidInput(_("say when"), field=field, code="missing")
     return found
 
 
@@ -61,8 +61,8 @@ async def run_now(visit: Visit) -> Response:
     """On to the new run (UX D.1 row 9), or to the one of its pair that is under way."""
     run, created = await visit.door.schedules.run_asked_for(visit.actor, id_in(visit))
     if created:
-        return visit.done(say("Its run was asked for."), to=f"/ui/runs/{run.id}")
-    text = say("It is under way already: this is that run.")
+        return visit.done(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
+    text = _("It is under way already: this is that run.")
     return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
@@ -79,7 +79,7 @@ async def pause(visit: Visit) -> Response:
     except REFUSALS as error:
         return _ask_pause(visit, schedule, await visit.refused(error))
     undo = Undo(action=f"{page_of(schedule.id)}/resume")
-    return done(visit, schedule, say("{name} is paused.", name=schedule.name), undo=undo)
+    return done(visit, schedule, _("{name} is paused.", name=schedule.name), undo=undo)
 
 
 def _ask_pause(visit: Visit, schedule: Schedule, error: Refused | None = None) -> Response:
@@ -102,7 +102,7 @@ async def resume(visit: Visit) -> Response:
     if before.pause_until is not None and before.pause_until > visit.now:
         fields["until"] = format_moment(before.pause_until)
     undo = Undo(action=f"{page_of(before.id)}/pause", fields=fields)
-    text = say("{name} goes on.", name=before.name)
+    text = _("{name} goes on.", name=before.name)
     return done(visit, before, text, undo=None if before.enabled else undo)
 
 
@@ -111,16 +111,16 @@ async def delete(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
     if not visit.sure:
         question = Question(
-            title=say("Delete this schedule?"),
-            text=say("Its history stays. For ten minutes it can be brought back."),
-            button=say("Delete"),
+            title=_("Delete this schedule?"),
+            text=_("Its history stays. For ten minutes it can be brought back."),
+            button=_("Delete"),
             names=[schedule.name],
         )
         return visit.ask(question)
     await visit.door.schedules.delete(visit.actor, schedule.id)
     back = visit.back("/ui/schedules")
     return visit.done(
-        say("{name} was deleted.", name=schedule.name),
+        _("{name} was deleted.", name=schedule.name),
         to="/ui/schedules" if back.startswith(page_of(schedule.id)) else back,
         undo=Undo(action=f"{page_of(schedule.id)}/restore"),
     )
@@ -130,7 +130,7 @@ async def delete(visit: Visit) -> Response:
 async def restore(visit: Visit) -> Response:
     """Undoes a deletion."""
     schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
-    return done(visit, schedule, say("{name} is there again.", name=schedule.name))
+    return done(visit, schedule, _("{name} is there again.", name=schedule.name))
 
 
 # --- the next run ---------------------------------------------------------------------------------
@@ -138,9 +138,9 @@ async def restore(visit: Visit) -> Response:
 async def skip(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
     question = Question(
-        title=say("Leave out the next run?"),
-        text=say("It is recorded as skipped; the one after it stays."),
-        button=say("Skip it"),
+        title=_("Leave out the next run?"),
+        text=_("It is recorded as skipped; the one after it stays."),
+        button=_("Skip it"),
         names=[schedule.name],
         dangerous=False,
         reason=True,
@@ -151,7 +151,7 @@ async def skip(visit: Visit) -> Response:
         await visit.door.schedules.skip(visit.actor, schedule.id, reason=visit.form.text("reason"))
     except REFUSALS as error:
         return visit.ask(question, await visit.refused(error))
-    return done(visit, schedule, say("The next run of {name} is left out.", name=schedule.name))
+    return done(visit, schedule, _("The next run of {name} is left out.", name=schedule.name))
 
 
 @pages.get("/schedules/{id}/next")
@@ -164,7 +164,7 @@ async def other_next(visit: Visit) -> Response:
 async def move(visit: Visit) -> Response:
     """The next slot is carried out at another moment; those after it stay."""
     schedule = await schedule_in(visit)
-    text = say("The next run of {name} was moved.", name=schedule.name)
+    text = _("The next run of {name} was moved.", name=schedule.name)
     return await _set_next(visit, schedule, visit.door.schedules.move, text)
 
 
@@ -172,7 +172,7 @@ async def move(visit: Visit) -> Response:
 async def reschedule(visit: Visit) -> Response:
     """This moment becomes the next slot, whatever the trigger says."""
     schedule = await schedule_in(visit)
-    text = say("{name} has another next slot now.", name=schedule.name)
+    text = _("{name} has another next slot now.", name=schedule.name)
     return await _set_next(visit, schedule, visit.door.schedules.reschedule, text)
 
 
@@ -214,7 +214,7 @@ async def backfill(visit: Visit) -> Response:
     try:
         start, end = needed_moment(visit, "from"), needed_moment(visit, "to")
         if end < start:
-            raise InvalidInput(say("`to` is earlier than `from`"), field="to")
+            raise InvalidInput(_("`to` is earlier than `from`"), field="to")
         found = await visit.door.schedules.backfill(
             visit.actor, schedule.id, start, end, dry_run=not visit.sure, pace=_pace_in(visit)
         )
@@ -229,9 +229,7 @@ async def backfill(visit: Visit) -> Response:
 def _pace_in(visit: Visit) -> Pace:
     overlap = visit.form.text("overlap", Overlap.QUEUE)
     if overlap not in tuple(Overlap):
-        raise InvalidInput(
-            say("one of {known}", known=", ".join(BACKFILL_OVERLAPS)), field="overlap"
-        )
+        raise InvalidInput(_("one of {known}", known=", ".join(BACKFILL_OVERLAPS)), field="overlap")
     return Pace(concurrency=visit.form.number("concurrency"), overlap=Overlap(overlap))
 
 

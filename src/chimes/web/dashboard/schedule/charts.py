@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
-from chimes.i18n import Wording, in_language, say
+from chimes.i18n import Message, _, in_language
 from chimes.model.insights import Result, Tally
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
@@ -138,16 +138,16 @@ def week(
     def mark(name: str, fires: Sequence[Fire]) -> str:
         when = times.dated(fires[0].at, zone, look)
         if len(fires) > 1:
-            return said(say("{count} from {when}", count=len(fires), when=when))
+            return said(_("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
 
     def state(status: RunStatus | None) -> str:
-        return said(say("planned")) if status is None else state_word(status, look.language)
+        return said(_("planned")) if status is None else state_word(status, look.language)
 
     return timeline(
         [
-            *([Lane(name=said(say("Expected")), fires=expected)] if expected else []),
-            Lane(name=said(say("Runs")), fires=marks[:-1] if more else marks, more=more),
+            *([Lane(name=said(_("Expected")), fires=expected)] if expected else []),
+            Lane(name=said(_("Runs")), fires=marks[:-1] if more else marks, more=more),
         ],
         start=start,
         end=end,
@@ -155,15 +155,15 @@ def week(
         ticks=[each for each in midnights if start < each < end],
         changes=[each.at for each in clock_changes(zone, start, end)],
         words=TimelineWords(
-            title=said(say("Five days behind, two ahead")),
+            title=said(_("Five days behind, two ahead")),
             description=said(
-                say("Runs that were and runs to come, by the clock of {zone}", zone=zone)
+                _("Runs that were and runs to come, by the clock of {zone}", zone=zone)
             ),
-            lane=said(say("Row")),
-            when=said(say("When")),
-            status=said(say("Result")),
-            now=said(say("now")),
-            change=said(say("the clocks change")),
+            lane=said(_("Row")),
+            when=said(_("When")),
+            status=said(_("Result")),
+            now=said(_("now")),
+            change=said(_("the clocks change")),
             mark=mark,
             clock=lambda at: times.day(at, zone, look, now=now),
             moment=lambda at: times.dated(at, zone, look),
@@ -174,14 +174,14 @@ def week(
 
 def durations(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
     points = [_point(each, each.duration) for each in results if each.duration is not None]
-    title = say("How long runs took")
-    return points_chart(points, _words(title, say("Duration"), schedule, look))
+    title = _("How long runs took")
+    return points_chart(points, _words(title, _("Duration"), schedule, look))
 
 
 def lags(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
-    title = say("How late runs began")
-    return points_chart(points, _words(title, say("Lag"), schedule, look))
+    title = _("How late runs began")
+    return points_chart(points, _words(title, _("Lag"), schedule, look))
 
 
 def _point(result: Result, length: timedelta) -> Point:
@@ -193,17 +193,17 @@ def _point(result: Result, length: timedelta) -> Point:
     )
 
 
-def _words(title: Wording, value: Wording, schedule: Schedule, look: Look) -> PointWords:
+def _words(title: Message, value: Message, schedule: Schedule, look: Look) -> PointWords:
     zone = by_clock(look, schedule.trigger.zone)
     said = partial(in_language, language=look.language)
     return PointWords(
         title=said(title),
-        description=said(say("A point for each run, by the clock of {zone}", zone=zone)),
-        when=said(say("When")),
+        description=said(_("A point for each run, by the clock of {zone}", zone=zone)),
+        when=said(_("When")),
         value=said(value),
-        status=said(say("Result")),
-        median=said(say("median")),
-        p95=said(say("p95")),
+        status=said(_("Result")),
+        median=said(_("median")),
+        p95=said(_("p95")),
         span=lambda seconds: times.span(seconds, look.language),
         state=lambda status: state_word(status, look.language),
         moment=lambda at: times.dated(at, zone, look),

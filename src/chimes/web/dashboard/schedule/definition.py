@@ -15,7 +15,7 @@ from starlette.responses import Response
 from yaml.tokens import KeyToken, ScalarToken, Token
 
 from chimes.errors import NotFound
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.policy import Policy
 from chimes.model.recipient import recipient_text
 from chimes.model.schedule import Schedule, attached, code_mark, is_detached
@@ -298,18 +298,18 @@ async def attach(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
     if not visit.sure:
         question = Question(
-            title=say("Follow the code again?"),
-            text=say(
+            title=_("Follow the code again?"),
+            text=_(
                 "When the application starts the next time, what its code says "
                 "takes the place of what was edited here."
             ),
-            button=say("Follow the code"),
+            button=_("Follow the code"),
             names=[schedule.name],
             dangerous=False,
         )
         return visit.ask(question)
     await visit.door.schedules.change(visit.actor, schedule.id, attached)
-    text = say("{name} follows its code from the next start on.", name=schedule.name)
+    text = _("{name} follows its code from the next start on.", name=schedule.name)
     return visit.done(text, to=_tab_of(schedule))
 
 
@@ -319,14 +319,14 @@ async def restore_version(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
     number = visit.path["number"]
     if not number.isdigit() or len(number) > 15:
-        raise NotFound(say("version {number} not found", number=number))
+        raise NotFound(_("version {number} not found", number=number))
     versions = versions_of(await history_of(visit.door.store, visit.actor, schedule))
     wanted = as_it_was(schedule, versions, int(number))
     if not visit.sure:
         question = Question(
-            title=say("Take up this version again?"),
-            text=say("It becomes the newest version; nothing of what was between is lost."),
-            button=say("Restore"),
+            title=_("Take up this version again?"),
+            text=_("It becomes the newest version; nothing of what was between is lost."),
+            button=_("Restore"),
             names=_differing(schedule, wanted),
             dangerous=False,
         )
@@ -335,10 +335,10 @@ async def restore_version(visit: Visit) -> Response:
         visit.actor, schedule.id, lambda before: wanted, expected_version=schedule.version
     )
     if after == schedule:
-        return visit.done(say("It is like that already."), to=_tab_of(schedule))
+        return visit.done(_("It is like that already."), to=_tab_of(schedule))
     current = versions[0].number
     return visit.done(
-        say("{name} is as it was then.", name=after.name),
+        _("{name} is as it was then.", name=after.name),
         to=_tab_of(schedule),
         undo=Undo(
             action=f"{page_of(schedule.id)}/versions/{current}/restore", fields={"sure": "yes"}

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from urllib.parse import urlencode
 
 from chimes.errors import InvalidInput
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.policy import Misfire
@@ -24,22 +24,22 @@ from chimes.web.dashboard.system.views import Change, changes_of
 
 _LONGEST = 500
 _DAY = timedelta(days=1)
-_WORDS: Mapping[Decision, Wording] = {
-    Decision.FIRED: say("fired"),
-    Decision.SKIPPED: say("skipped"),
-    Decision.MISSED: say("missed"),
-    Decision.MANUAL: say("by hand"),
-    Decision.BACKFILL: say("backfill"),
-    Decision.PAUSED: say("paused"),
-    Decision.RESUMED: say("resumed"),
-    Decision.MOVED: say("moved"),
-    Decision.CHANGED: say("changed"),
+_WORDS: Mapping[Decision, Message] = {
+    Decision.FIRED: _("fired"),
+    Decision.SKIPPED: _("skipped"),
+    Decision.MISSED: _("missed"),
+    Decision.MANUAL: _("by hand"),
+    Decision.BACKFILL: _("backfill"),
+    Decision.PAUSED: _("paused"),
+    Decision.RESUMED: _("resumed"),
+    Decision.MOVED: _("moved"),
+    Decision.CHANGED: _("changed"),
 }
 #: As the form names them.
-_RULES: Mapping[Misfire, Wording] = {
-    Misfire.SKIP: say("leave it out"),
-    Misfire.ONE: say("run once"),
-    Misfire.ALL: say("make up for every one"),
+_RULES: Mapping[Misfire, Message] = {
+    Misfire.SKIP: _("leave it out"),
+    Misfire.ONE: _("run once"),
+    Misfire.ALL: _("make up for every one"),
 }
 #: What did not run, and what kept it from running.
 NOT_RUN = frozenset({Decision.SKIPPED, Decision.MISSED, Decision.PAUSED})
@@ -64,9 +64,7 @@ class LogAsked:
                 # With its neighbours, to which the page leads.
                 midnight(day - _DAY, zone), midnight(day + 2 * _DAY, zone)
         except (ValueError, OverflowError):
-            raise InvalidInput(
-                say("a day such as 2030-01-31"), field="day", source="query"
-            ) from None
+            raise InvalidInput(_("a day such as 2030-01-31"), field="day", source="query") from None
         return cls(not_run=query.get("only") == "not", day=day, zone=zone)
 
     @property
@@ -95,7 +93,7 @@ class LogAsked:
 class LogLine:
     at: datetime
     decision: Decision
-    word: Wording
+    word: Message
     #: Why, as a whole sentence.
     why: str
     run: Run | None = None
@@ -154,11 +152,11 @@ def why_of(run: Run) -> str:
             return reason_words(run.reason)
 
 
-def _left_out(run: Run) -> Wording:
-    return say("It was left out: {why}.", why=reason_words(run.reason))
+def _left_out(run: Run) -> Message:
+    return _("It was left out: {why}.", why=reason_words(run.reason))
 
 
-def _missed(run: Run) -> Wording:
+def _missed(run: Run) -> Message:
     rule = _RULES[run.policy.misfire]
     if run.missed_count > 1:
         return counted(
@@ -169,33 +167,33 @@ def _missed(run: Run) -> Wording:
             run.missed_count,
             rule=rule,
         )
-    return say(
+    return _(
         "It was missed: no node was there to begin in time, "
         "and the rule for such times is: {rule}.",
         rule=rule,
     )
 
 
-def _why(entry: FireLogEntry, run: Run, who: str | None) -> Wording:
+def _why(entry: FireLogEntry, run: Run, who: str | None) -> Message:
     match entry.decision:
         case Decision.SKIPPED:
             return _left_out(run)
         case Decision.MISSED:
             return _missed(run)
         case Decision.MANUAL if who:
-            return say("{who} asked for it.", who=who)
+            return _("{who} asked for it.", who=who)
         case Decision.MANUAL:
-            return say("Somebody asked for it.")
+            return _("Somebody asked for it.")
         case Decision.BACKFILL:
-            return say("It makes up for a time that had passed.")
+            return _("It makes up for a time that had passed.")
         case _ if run.reason == Reason.CATCH_UP or run.catch_up:
-            return say("It was late: it makes up for a time that was missed.")
+            return _("It was late: it makes up for a time that was missed.")
         case _ if run.reason:
-            return say("It was due, and was ended: {why}.", why=reason_words(run.reason))
+            return _("It was due, and was ended: {why}.", why=reason_words(run.reason))
         case _ if run.blocked and run.status is RunStatus.QUEUED:
-            return say("It was due, and waits until the run before it has ended.")
+            return _("It was due, and waits until the run before it has ended.")
         case _:
-            return say("It was due, and was begun.")
+            return _("It was due, and was begun.")
 
 
 def unexplained(entries: Sequence[FireLogEntry]) -> Run | None:
@@ -231,45 +229,45 @@ def _of_note(entry: FireLogEntry, note: AuditEntry) -> LogLine:
     )
 
 
-def done_in_words(note: AuditEntry) -> Wording:
+def done_in_words(note: AuditEntry) -> Message:
     """What somebody did to a schedule, or to the examples as a whole."""
     who = note.actor
     match note.verb:
         case "create":
-            return say("{who} made the schedule.", who=who)
+            return _("{who} made the schedule.", who=who)
         case "delete":
-            return say("{who} deleted the schedule.", who=who)
+            return _("{who} deleted the schedule.", who=who)
         case "restore":
-            return say("{who} brought the schedule back.", who=who)
+            return _("{who} brought the schedule back.", who=who)
         case "snooze":
-            return say("{who} put its sign under Needs attention off for a day.", who=who)
+            return _("{who} put its sign under Needs attention off for a day.", who=who)
         case "wake":
-            return say("{who} wants to see its sign under Needs attention again.", who=who)
+            return _("{who} wants to see its sign under Needs attention again.", who=who)
         case "load_demo":
-            return say("{who} loaded the examples.", who=who)
+            return _("{who} loaded the examples.", who=who)
         case "remove_demo":
-            return say("{who} removed the examples.", who=who)
+            return _("{who} removed the examples.", who=who)
         case _:
-            return _about_times(note) or say("{who} changed the schedule.", who=who)
+            return _about_times(note) or _("{who} changed the schedule.", who=who)
 
 
-def _about_times(note: AuditEntry) -> Wording | None:
+def _about_times(note: AuditEntry) -> Message | None:
     who = note.actor
     match note.verb:
         case "pause":
-            return say("{who} paused it: nothing runs until it goes on.", who=who)
+            return _("{who} paused it: nothing runs until it goes on.", who=who)
         case "resume":
-            return say("{who} had it go on.", who=who)
+            return _("{who} had it go on.", who=who)
         case "skip":
-            return say("{who} left out the next time.", who=who)
+            return _("{who} left out the next time.", who=who)
         case "move":
-            return say("{who} moved the next run.", who=who)
+            return _("{who} moved the next run.", who=who)
         case "reschedule":
-            return say("{who} set another next time.", who=who)
+            return _("{who} set another next time.", who=who)
         case "run":
-            return say("{who} asked for a run.", who=who)
+            return _("{who} asked for a run.", who=who)
         case "backfill":
-            return say("{who} had times that had passed made up for.", who=who)
+            return _("{who} had times that had passed made up for.", who=who)
         case _:
             return None
 
@@ -297,7 +295,7 @@ def position_in(cursor: str) -> FireLogPosition | None:
             raise TypeError
     except (ValueError, TypeError, RecursionError):
         raise InvalidInput(
-            say("this cursor does not belong to this list; start again without one"),
+            _("this cursor does not belong to this list; start again without one"),
             field="cursor",
             code="bad_cursor",
             source="query",

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from chimes.errors import NotFound
-from chimes.i18n import Wording, say
+from chimes.i18n import Message, _
 from chimes.language import note_in_words, warnings_in_words
 from chimes.model.ids import DeliveryId
 from chimes.model.insights import RunFilter, Tally, Window, glance_at
@@ -101,7 +101,7 @@ def next_fires(schedule: Schedule, look: Look, now: datetime) -> tuple[NextFire,
     )
 
 
-def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | None:
+def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Message | None:
     """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
@@ -112,7 +112,7 @@ def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Wording | Non
     if at.astimezone(info).utcoffset() == at.astimezone(own).utcoffset():
         return None
     here = times.absolute(at, look.zone, look, now=now)
-    return say("In your zone ({zone}) the next one is {here}.", zone=look.zone, here=here)
+    return _("In your zone ({zone}) the next one is {here}.", zone=look.zone, here=here)
 
 
 pages = Pages()
@@ -347,7 +347,7 @@ def _recipient_in(visit: Visit, schedule: Schedule) -> Recipient:
     """By its place in the list."""
     place, told = visit.path["place"], schedule.policy.delivery
     if not (place.isascii() and place.isdigit() and len(place) < 6 and int(place) < len(told)):
-        raise NotFound(say("there is no such recipient any more"))
+        raise NotFound(_("there is no such recipient any more"))
     return told[int(place)]
 
 
@@ -355,5 +355,5 @@ def _recipient_in(visit: Visit, schedule: Schedule) -> Recipient:
 async def retry_delivery(visit: Visit) -> Response:
     schedule = await schedule_in(visit)
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
-    text = say("It is tried again from now on.")
+    text = _("It is tried again from now on.")
     return visit.done(text, to=visit.back(_tab_of(schedule)))

@@ -13,7 +13,7 @@ from enum import StrEnum
 from starlette.responses import Response
 
 from chimes.errors import ChimesError, InvalidInput, StoreError
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
@@ -59,11 +59,11 @@ UNDOES: Mapping[Verb, Verb] = {
 
 def verb_from(text: str) -> Verb:
     if text not in set(Verb):
-        raise InvalidInput(say("one of {known}", known=", ".join(Verb)), field="verb")
+        raise InvalidInput(_("one of {known}", known=", ".join(Verb)), field="verb")
     return Verb(text)
 
 
-def question(verb: Verb, count: int) -> Wording:
+def question(verb: Verb, count: int) -> Message:
     match verb:
         case Verb.PAUSE:
             return counted("Pause {count} schedule?", "Pause {count} schedules?", count)
@@ -167,7 +167,7 @@ def labelled(text: str) -> Edit:
     """`name` or `name=value`."""
     name, equals, value = text.strip().partition("=")
     if not name.strip():
-        raise InvalidInput(say("a label is written as name or name=value"), field="label")
+        raise InvalidInput(_("a label is written as name or name=value"), field="label")
     return lambda before: replace(
         before, labels={**before.labels, name.strip(): value.strip() if equals else None}
     )
@@ -179,10 +179,10 @@ def in_zone(text: str) -> Edit:
     def edit(before: Schedule) -> Schedule:
         plain = before.trigger.to_dict()
         if plain["kind"] == "every":
-            raise InvalidInput(say("an interval is the same in every time zone"))
+            raise InvalidInput(_("an interval is the same in every time zone"))
         after = trigger_from_dict({**plain, "timezone": zone})
         if after.zone != zone:
-            raise InvalidInput(say("its expression names a time zone itself; edit it there"))
+            raise InvalidInput(_("its expression names a time zone itself; edit it there"))
         return replace(before, trigger=after)
 
     return edit
@@ -190,7 +190,7 @@ def in_zone(text: str) -> Edit:
 
 def overlapping(text: str) -> Edit:
     if text not in set(Overlap):
-        raise InvalidInput(say("one of {known}", known=", ".join(Overlap)), field="overlap")
+        raise InvalidInput(_("one of {known}", known=", ".join(Overlap)), field="overlap")
     return lambda before: replace(before, policy=replace(before.policy, overlap=Overlap(text)))
 
 
@@ -256,7 +256,7 @@ async def on_all_marked(
     undone = next((each for each, by in UNDOES.items() if by is verb), None)
     since, until = _moment(visit.form, "since"), _moment(visit.form, "to")
     if undone is None or since is None or until is None:
-        raise InvalidInput(say("the form cannot be read"), code="bad_form")
+        raise InvalidInput(_("the form cannot be read"), code="bad_form")
     number = _count(visit.form, "cursor") or None
     found: list[Outcome] = []
     ends = visit.door.clock.monotonic() + SECONDS
@@ -400,7 +400,7 @@ async def _all(visit: Visit, verb: Verb) -> Response:
 
 
 def _nothing(visit: Visit) -> Response:
-    return visit.done(say("Nothing is selected."), to=visit.back(HERE), kind="warning")
+    return visit.done(_("Nothing is selected."), to=visit.back(HERE), kind="warning")
 
 
 def _ids(visit: Visit) -> list[ScheduleId]:
@@ -421,7 +421,7 @@ async def _exported(visit: Visit, text: str) -> Sequence[Schedule]:
     found = await visit.door.schedules.find(visit.actor, query)
     if len(found.items) > MOST_EXPORTED:
         raise InvalidInput(
-            say("more than {most} schedules match; narrow the filter", most=MOST_EXPORTED),
+            _("more than {most} schedules match; narrow the filter", most=MOST_EXPORTED),
             field="q",
         )
     return found.items
@@ -524,7 +524,7 @@ def _each(visit: Visit, act: Callable[[Schedule], Awaitable[Act]]) -> Work:
 def _pause(visit: Visit) -> Act:
     until, note = moment_in(visit, "until"), visit.form.text("reason")
     if until is not None and until <= visit.now:
-        raise InvalidInput(say("until lies in the past"), field="until", code="in_the_past")
+        raise InvalidInput(_("until lies in the past"), field="until", code="in_the_past")
     return pausing(visit.actor, note=note, until=until)
 
 
@@ -554,7 +554,7 @@ def _running(visit: Visit) -> Work:
         if place >= limit:
             return Outcome(id=each.id, name=each.name, left_out=True)
         try:
-            run, _ = await visit.door.schedules.run_asked_for(
+            run, _unused = await visit.door.schedules.run_asked_for(
                 visit.actor, each.id, delay=timedelta(seconds=spacing * place)
             )
         except ChimesError as error:
@@ -570,7 +570,7 @@ def _running(visit: Visit) -> Work:
 def _between(visit: Visit, field: str, least: int, most: int, usual: int) -> int:
     value = visit.form.number(field, usual)
     if value is None or not least <= value <= most:
-        raise InvalidInput(say("between {least} and {most}", least=least, most=most), field=field)
+        raise InvalidInput(_("between {least} and {most}", least=least, most=most), field=field)
     return value
 
 

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from chimes.config.file import parsed_yaml
 from chimes.errors import ChimesError, InvalidInput, NotAllowed
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.redaction import HIDDEN
@@ -43,7 +43,7 @@ class Item:
     text: str
     body: ScheduleIn | None = None
     error: str = ""
-    note: Wording | None = None
+    note: Message | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ def items_in(
     """InvalidInput if the text as a whole cannot be read; what is wrong with one item is said
     there."""
     if not text.strip():
-        raise InvalidInput(say("paste something first"), field="text", code="missing")
+        raise InvalidInput(_("paste something first"), field="text", code="missing")
     if form == "crontab" or (form != "yaml" and is_crontab(text)):
         return tuple(
             Item(place=line.number, text=line.text, error=line.error, note=line.note)
@@ -76,7 +76,7 @@ def items_in(
     entries = _entries(_parsed(text))
     if len(entries) > MOST:
         raise InvalidInput(
-            say("at most {most} schedules at a time", most=MOST), field="text", code="too_many"
+            _("at most {most} schedules at a time", most=MOST), field="text", code="too_many"
         )
     return tuple(_item(place, _title(each), each) for place, each in enumerate(entries, 1))
 
@@ -87,10 +87,10 @@ def _parsed(text: str) -> object:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(
-                say("this is not valid JSON: {why}", why=error), field="text"
+                _("this is not valid JSON: {why}", why=error), field="text"
             ) from None
     try:
-        return _plain(parsed_yaml(text.encode(), say("The text")))
+        return _plain(parsed_yaml(text.encode(), _("The text")))
     except ChimesError as error:
         raise InvalidInput(error.message, field="text") from None
 
@@ -98,7 +98,7 @@ def _parsed(text: str) -> object:
 def _plain(value: object, depth: int = 0) -> object:
     """YAML makes dates of what looks like them; the API takes text."""
     if depth > _DEEPEST:
-        raise InvalidInput(say("it is nested too deeply"), field="text")
+        raise InvalidInput(_("it is nested too deeply"), field="text")
     if isinstance(value, Mapping):
         return {str(name): _plain(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
@@ -114,7 +114,7 @@ def _entries(value: object) -> Sequence[object]:
     if isinstance(value, list):
         return value
     raise InvalidInput(
-        say("expected a crontab, or schedules as YAML or JSON: a list, or one definition"),
+        _("expected a crontab, or schedules as YAML or JSON: a list, or one definition"),
         field="text",
     )
 
@@ -126,7 +126,7 @@ def _title(entry: object) -> str:
 
 def _item(place: int, text: str, definition: object) -> Item:
     if hidden := _hidden_in(definition, ""):
-        error = say("{place} is hidden as ***; write the secret out", place=hidden)
+        error = _("{place} is hidden as ***; write the secret out", place=hidden)
         return Item(place=place, text=text, error=error)
     try:
         return Item(place=place, text=text, body=ScheduleIn.model_validate(definition))
@@ -184,7 +184,7 @@ async def import_them(visit: Visit) -> Response:
     chosen = set(form.all("line"))
     outcomes = [await _made(visit, each) for each in planned if str(each.item.place) in chosen]
     if not outcomes:
-        nothing = InvalidInput(say("nothing is selected"), field="text", code="missing")
+        nothing = InvalidInput(_("nothing is selected"), field="text", code="missing")
         return _page(visit, planned=planned, error=nothing)
     if all(not each.error for each in outcomes):
         text = counted("{count} schedule was made.", "{count} schedules were made.", len(outcomes))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
 
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
@@ -144,7 +144,7 @@ async def rows_again(visit: Visit) -> Response:
     ids = visit.request.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
         raise InvalidInput(
-            say("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+            _("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
         )
     query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MOST_AGAIN)
     found = await visit.door.schedules.find(visit.actor, query)
@@ -239,11 +239,11 @@ def _object_in(text: str) -> dict[str, object]:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            say("this is not valid JSON: {why}", why=error), field="payload", code="bad_json"
+            _("this is not valid JSON: {why}", why=error), field="payload", code="bad_json"
         ) from None
     if not isinstance(found, dict):
         raise InvalidInput(
-            say('parameters are a JSON object such as {{"name": "Ada"}}'),
+            _('parameters are a JSON object such as {{"name": "Ada"}}'),
             field="payload",
             code="not_an_object",
         )
@@ -267,8 +267,8 @@ async def run_with(visit: Visit) -> Response:
     except REFUSALS as error:
         return _asked(visit, schedule, error=await visit.refused(error))
     if created:
-        return visit.done(say("Its run was asked for."), to=f"/ui/runs/{run.id}")
-    text = say("It is under way already: this is that run.")
+        return visit.done(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
+    text = _("It is under way already: this is that run.")
     return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 

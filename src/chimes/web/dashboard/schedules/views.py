@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import lru_cache
 from types import MappingProxyType
 
-from chimes.i18n import Wording, counted, in_language, say
+from chimes.i18n import Message, _, counted, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import GLANCE_RESULTS, Glance, Result
@@ -40,16 +40,16 @@ HINTS = (
     "next:<24h",
     "label:",
 )
-_STATES: Mapping[RunStatus, Wording] = {
-    RunStatus.QUEUED: say("queued"),
-    RunStatus.RUNNING: say("running"),
-    RunStatus.SUCCEEDED: say("succeeded"),
-    RunStatus.FAILED: say("failed"),
-    RunStatus.TIMEOUT: say("timed out"),
-    RunStatus.CANCELED: say("canceled"),
-    RunStatus.SKIPPED: say("skipped"),
-    RunStatus.MISSED: say("missed"),
-    RunStatus.UNKNOWN: say("unknown"),
+_STATES: Mapping[RunStatus, Message] = {
+    RunStatus.QUEUED: _("queued"),
+    RunStatus.RUNNING: _("running"),
+    RunStatus.SUCCEEDED: _("succeeded"),
+    RunStatus.FAILED: _("failed"),
+    RunStatus.TIMEOUT: _("timed out"),
+    RunStatus.CANCELED: _("canceled"),
+    RunStatus.SKIPPED: _("skipped"),
+    RunStatus.MISSED: _("missed"),
+    RunStatus.UNKNOWN: _("unknown"),
 }
 
 
@@ -181,8 +181,8 @@ def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
         place += count
     return small.result_strip(
         marks,
-        title=in_language(say("Last results"), language),
-        heads=(in_language(say("When"), language), in_language(say("Result"), language)),
+        title=in_language(_("Last results"), language),
+        heads=(in_language(_("When"), language), in_language(_("Result"), language)),
     )
 
 
@@ -190,9 +190,9 @@ def spark_of(seconds: list[float], look: Look) -> Chart:
     language = look.language
     return small.sparkline(
         seconds,
-        title=in_language(say("Durations"), language),
+        title=in_language(_("Durations"), language),
         say_span=lambda length: times.span(length, language),
-        heads=(in_language(say("No."), language), in_language(say("Duration"), language)),
+        heads=(in_language(_("No."), language), in_language(_("Duration"), language)),
     )
 
 

@@ -14,7 +14,7 @@ from importlib.resources import files
 
 from starlette.responses import Response
 
-from chimes.i18n import joined, say
+from chimes.i18n import _, joined
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeState
 from chimes.store.port import StoreStatus
@@ -62,9 +62,7 @@ def licences() -> tuple[Licence, ...]:
 
 
 def _vendored() -> list[Licence]:
-    text = (files("chimes.web.dashboard") / "static" / "vendor" / "VENDOR.toml").read_text(
-        "utf-8"
-    )
+    text = (files("chimes.web.dashboard") / "static" / "vendor" / "VENDOR.toml").read_text("utf-8")
     return [
         Licence(
             name=str(each["package"]),
@@ -172,15 +170,15 @@ def _store_checks(visit: Visit, looked: Looked) -> list[Check]:
     status = looked.status
     found = [
         Check(
-            name=say("Store"),
+            name=_("Store"),
             state="warn" if status.degraded else "ok",
-            detail=say("{kind}, schema {schema}", kind=status.kind, schema=status.schema),
+            detail=_("{kind}, schema {schema}", kind=status.kind, schema=status.schema),
             fix=status.degraded or "",
         )
     ]
     reason = visit.door.not_ready()
     if reason:
-        found.append(Check(name=say("This node"), state="warn", detail=reason))
+        found.append(Check(name=_("This node"), state="warn", detail=reason))
     return found
 
 
@@ -192,22 +190,22 @@ def _node_checks(visit: Visit, nodes: tuple[Node, ...]) -> list[Check]:
     versions = sorted({node.version for node in alive})
     return [
         Check(
-            name=say("Nodes"),
+            name=_("Nodes"),
             state="ok" if working else "bad",
-            detail=say("{alive} of {all} are alive", alive=len(alive), all=len(nodes)),
-            fix="" if working else say("Start a node, or resume one that is drained."),
+            detail=_("{alive} of {all} are alive", alive=len(alive), all=len(nodes)),
+            fix="" if working else _("Start a node, or resume one that is drained."),
         ),
         Check(
-            name=say("Versions"),
+            name=_("Versions"),
             state="warn" if len(versions) > 1 else "ok",
             detail=", ".join(versions) or "–",
-            fix=say("Bring all nodes to the same version.") if len(versions) > 1 else "",
+            fix=_("Bring all nodes to the same version.") if len(versions) > 1 else "",
         ),
         Check(
-            name=say("Clocks"),
+            name=_("Clocks"),
             state="warn" if off else "ok",
-            detail=joined(", ", off) if off else say("within a second of the store's"),
-            fix=say("Let a time service such as chrony set the clock.") if off else "",
+            detail=joined(", ", off) if off else _("within a second of the store's"),
+            fix=_("Let a time service such as chrony set the clock.") if off else "",
         ),
     ]
 
@@ -217,12 +215,10 @@ def _zone_check(visit: Visit) -> Check:
     year = number.partition(".")[0]
     old = year.isdecimal() and visit.now.year - int(year) > _OLD_ZONES
     return Check(
-        name=say("Time zones"),
+        name=_("Time zones"),
         state="ok" if number and not old else "warn",
-        detail=say("tzdata {version}", version=number)
-        if number
-        else say("the rules of the machine"),
-        fix=say("Upgrade tzdata: countries change their rules.") if old or not number else "",
+        detail=_("tzdata {version}", version=number) if number else _("the rules of the machine"),
+        fix=_("Upgrade tzdata: countries change their rules.") if old or not number else "",
     )
 
 
@@ -234,9 +230,9 @@ def _disk_check(visit: Visit) -> list[Check]:
     enough = free > _LITTLE_DISK
     return [
         Check(
-            name=say("Disk"),
+            name=_("Disk"),
             state="ok" if enough else "warn",
-            detail=say("{megabytes} MiB are free", megabytes=free // 2**20),
-            fix="" if enough else say("Make room where the data is kept."),
+            detail=_("{megabytes} MiB are free", megabytes=free // 2**20),
+            fix="" if enough else _("Make room where the data is kept."),
         )
     ]

@@ -7,7 +7,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAllowed
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.web.api.paging import owner_asked_for
@@ -36,13 +36,13 @@ async def create_user(visit: Visit) -> Response:
         )
     except REFUSALS as error:
         return await _page(visit, error=await visit.refused(error), form="user")
-    return visit.done(say("{name} can sign in now.", name=user.name), to=HERE)
+    return visit.done(_("{name} can sign in now.", name=user.name), to=HERE)
 
 
 @pages.post("/system/access/users/{name}/role")
 async def change_role(visit: Visit) -> Response:
     user = await visit.users.set_role(visit.actor, visit.path["name"], _role(visit))
-    return visit.done(say("{name} has another role now.", name=user.name), to=HERE)
+    return visit.done(_("{name} has another role now.", name=user.name), to=HERE)
 
 
 @pages.post("/system/access/users/{name}/password")
@@ -52,7 +52,7 @@ async def change_password(visit: Visit) -> Response:
         await visit.users.set_password(visit.actor, name, visit.form.raw("password"))
     except REFUSALS as error:
         return await _page(visit, error=await visit.refused(error), form=f"password-{name}")
-    text = say("{name} has another password now, and has to sign in again.", name=name)
+    text = _("{name} has another password now, and has to sign in again.", name=name)
     return visit.done(text, to=HERE)
 
 
@@ -61,14 +61,14 @@ async def remove_user(visit: Visit) -> Response:
     name = visit.path["name"]
     if not visit.sure:
         question = Question(
-            title=say("Remove this user?"),
-            text=say("Whoever is signed in with it is out at once; its schedules stay."),
-            button=say("Remove"),
+            title=_("Remove this user?"),
+            text=_("Whoever is signed in with it is out at once; its schedules stay."),
+            button=_("Remove"),
             names=[name],
         )
         return visit.ask(question)
     await visit.users.remove(visit.actor, name)
-    return visit.done(say("{name} was removed.", name=name), to=HERE)
+    return visit.done(_("{name} was removed.", name=name), to=HERE)
 
 
 @pages.post("/system/access/keys")
@@ -78,7 +78,7 @@ async def create_key(visit: Visit) -> Response:
     try:
         days = form.number("days")
         if days is not None and not 1 <= days <= _LONGEST_DAYS:
-            raise InvalidInput(say("between 1 and {most} days", most=_LONGEST_DAYS), field="days")
+            raise InvalidInput(_("between 1 and {most} days", most=_LONGEST_DAYS), field="days")
         made = await visit.door.access.create(
             visit.actor,
             name=form.text("name"),
@@ -97,20 +97,20 @@ async def revoke_key(visit: Visit) -> Response:
     key_id = KeyId(visit.path["id"])
     if not visit.sure:
         question = Question(
-            title=say("Revoke this key?"),
-            text=say("Whoever uses it is refused from the next call on. It cannot be undone."),
-            button=say("Revoke"),
+            title=_("Revoke this key?"),
+            text=_("Whoever uses it is refused from the next call on. It cannot be undone."),
+            button=_("Revoke"),
             names=[key_id],
         )
         return visit.ask(question)
     key = await visit.door.access.revoke(visit.actor, key_id)
-    return visit.done(say("The key {name} is of no use any more.", name=key.name), to=HERE)
+    return visit.done(_("The key {name} is of no use any more.", name=key.name), to=HERE)
 
 
 @pages.post("/system/access/sessions/{id}/end")
 async def end_session(visit: Visit) -> Response:
     await visit.sign_ins.revoke(visit.actor, visit.path["id"])
-    return visit.done(say("That sign-in has ended."), to=HERE)
+    return visit.done(_("That sign-in has ended."), to=HERE)
 
 
 async def _page(
@@ -142,5 +142,5 @@ async def _page(
 def _role(visit: Visit) -> Role:
     given = visit.form.text("role")
     if given not in set(Role):
-        raise InvalidInput(say("viewer, member, operator or admin"), field="role")
+        raise InvalidInput(_("viewer, member, operator or admin"), field="role")
     return Role(given)

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response, StreamingResponse
 
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, say
+from chimes.i18n import _, counted
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
 from chimes.services.audit import verified_chain
@@ -32,20 +32,20 @@ _WORDS = ("actor", "verb", "object_id", "door")
 _DAYS = ("from", "to")
 #: What each door is to people.
 DOORS = {
-    "dashboard": say("web"),
-    "native": say("API"),
-    "cli": say("command line"),
-    "telegram": say("Telegram"),
-    "mcp": say("MCP"),
-    "sdk": say("code"),
-    "config": say("chimes.yaml"),
-    "engine": say("Chimes itself"),
-    "sql": say("SQL views"),
-    "ksana": say("Ksana API"),
-    "catbird": say("Catbird API"),
-    "eventnative": say("EventNative API"),
-    "softnix": say("Softnix API"),
-    "kweaver": say("KWeaver API"),
+    "dashboard": _("web"),
+    "native": _("API"),
+    "cli": _("command line"),
+    "telegram": _("Telegram"),
+    "mcp": _("MCP"),
+    "sdk": _("code"),
+    "config": _("chimes.yaml"),
+    "engine": _("Chimes itself"),
+    "sql": _("SQL views"),
+    "ksana": _("Ksana API"),
+    "catbird": _("Catbird API"),
+    "eventnative": _("EventNative API"),
+    "softnix": _("Softnix API"),
+    "kweaver": _("KWeaver API"),
 }
 _COLUMNS = (
     "number", "at", "actor", "door", "address", "verb", "object_kind", "object_id", "owner",
@@ -122,7 +122,7 @@ def _day(text: str, name: str, zone: str) -> datetime | None:
     try:
         return moment_from(f"{date.fromisoformat(text)}T00:00:00", zone, name)
     except (ValueError, InvalidInput):
-        raise InvalidInput(say("a day such as 2030-01-31"), field=name) from None
+        raise InvalidInput(_("a day such as 2030-01-31"), field=name) from None
 
 
 def audit_rows(entries: Sequence[AuditEntry], *, whole: bool) -> list[AuditRow]:
@@ -235,7 +235,7 @@ async def verify(visit: Visit) -> Response:
             found.checked,
         )
         return visit.done(text, to=HERE)
-    text = say("The chain is broken at entry {number}.", number=found.first_bad)
+    text = _("The chain is broken at entry {number}.", number=found.first_bad)
     return visit.done(text, to=HERE, kind="error")
 
 

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from chimes.clock import Clock
 from chimes.config import Settings
 from chimes.errors import ConfigError, InvalidInput, NotAllowed, NotFound, told
-from chimes.i18n import in_language, say
+from chimes.i18n import _, in_language
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryState
@@ -59,35 +59,35 @@ def channel_rows(known: Settings) -> tuple[ChannelRow, ...]:
     return (
         ChannelRow(
             id="telegram",
-            name=say("Telegram bot"),
+            name=_("Telegram bot"),
             detail=_how_telegram(known),
             setting="CHIMES_TELEGRAM_TOKEN",
             url=known.telegram_api_url if known.telegram_token else "",
         ),
         ChannelRow(
             id="email",
-            name=say("E-mail"),
+            name=_("E-mail"),
             detail=known.smtp_from or bare_host(known.smtp_url),
             setting="CHIMES_SMTP_URL",
             url=known.smtp_url,
         ),
         ChannelRow(
             id="agents",
-            name=say("Agents"),
+            name=_("Agents"),
             detail=bare_host(known.agent_url),
             setting="CHIMES_AGENT_URL",
             url=known.agent_url,
         ),
         ChannelRow(
             id="actions",
-            name=say("Action service"),
+            name=_("Action service"),
             detail=bare_host(known.action_url),
             setting="CHIMES_ACTION_URL",
             url=known.action_url,
         ),
         ChannelRow(
             id="",
-            name=say("Public address"),
+            name=_("Public address"),
             detail=bare_host(known.public_url),
             setting="CHIMES_PUBLIC_URL",
         ),
@@ -97,7 +97,7 @@ def channel_rows(known: Settings) -> tuple[ChannelRow, ...]:
 def _how_telegram(known: Settings) -> str:
     if not known.telegram_token:
         return ""
-    return say("webhook") if known.telegram_webhook_url else say("long polling")
+    return _("webhook") if known.telegram_webhook_url else _("long polling")
 
 
 def bare_host(url: str) -> str:
@@ -138,18 +138,18 @@ async def reach_url(name: str, url: str, clock: Clock) -> Reach:
     except ValueError:
         host, port = None, None
     if not host or not port:
-        return Reach(ok=False, text=say("{name}: its address cannot be read.", name=name))
+        return Reach(ok=False, text=_("{name}: its address cannot be read.", name=name))
     secure = ssl.create_default_context() if parts.scheme in ("https", "smtps") else None
     before = clock.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
-            _, writer = await asyncio.open_connection(host, port, ssl=secure)
+            _unused, writer = await asyncio.open_connection(host, port, ssl=secure)
     except TimeoutError:
-        text = say("{name}: no answer from {host}:{port}.", name=name, host=host, port=port)
+        text = _("{name}: no answer from {host}:{port}.", name=name, host=host, port=port)
         return Reach(ok=False, text=text)
     except (OSError, ValueError) as error:
         given = {"name": name, "host": host, "port": port, "why": told(error)}
-        text = say("{name}: {host}:{port} cannot be reached: {why}", **given)
+        text = _("{name}: {host}:{port} cannot be reached: {why}", **given)
         return Reach(ok=False, text=text)
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
@@ -157,7 +157,7 @@ async def reach_url(name: str, url: str, clock: Clock) -> Reach:
             await writer.wait_closed()
     took = round((clock.monotonic() - before) * 1000)
     given = {"name": name, "host": host, "port": port, "took": took}
-    return Reach(ok=True, text=say("{name}: {host}:{port} answers after {took} ms.", **given))
+    return Reach(ok=True, text=_("{name}: {host}:{port} answers after {took} ms.", **given))
 
 
 async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
@@ -172,7 +172,7 @@ async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
         await check_callables(Sources({source.id: source}, sources.directory))
     except ConfigError as error:
         return Reach(ok=False, text=error.message)
-    return Reach(ok=True, text=say("{name}: its function is there.", name=source.id))
+    return Reach(ok=True, text=_("{name}: its function is there.", name=source.id))
 
 
 def _reach_command(source: Source, directory: str) -> Reach:
@@ -180,9 +180,9 @@ def _reach_command(source: Source, directory: str) -> Reach:
     program = str(command[0]) if isinstance(command, list | tuple) and command else ""
     beside = Path(directory, str(source.config.get("cwd", "")), program)
     if program and (shutil.which(program) or ("/" in program and shutil.which(beside))):
-        text = say("{name}: the program {program} is there.", name=source.id, program=program)
+        text = _("{name}: the program {program} is there.", name=source.id, program=program)
         return Reach(ok=True, text=text)
-    text = say("{name}: there is no program {program}.", name=source.id, program=program)
+    text = _("{name}: there is no program {program}.", name=source.id, program=program)
     return Reach(ok=False, text=text)
 
 
@@ -204,7 +204,7 @@ async def check(visit: Visit) -> Response:
     wanted = visit.path["id"]
     row = next((each for each in channel_rows(visit.door.settings) if each.id == wanted), None)
     if row is None or not row.url:
-        raise NotFound(say("There is nothing to check under {name!r}", name=wanted))
+        raise NotFound(_("There is nothing to check under {name!r}", name=wanted))
     name = in_language(row.name, visit.look.language)
     found = await reach_url(name, row.url, visit.door.clock)
     return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
@@ -216,7 +216,7 @@ async def check_source(visit: Visit) -> Response:
     sources = visit.door.sources.now
     source = sources.by_id.get(visit.path["id"])
     if source is None:
-        raise NotFound(say("There is no source {id!r}", id=visit.path["id"]))
+        raise NotFound(_("There is no source {id!r}", id=visit.path["id"]))
     found = await reach_source(source, sources, visit.door.clock)
     return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
 
@@ -234,7 +234,7 @@ async def send_test(visit: Visit) -> Response:
     operators_only(visit)
     given = visit.form.text("channel")
     if given not in set(Channel):
-        raise InvalidInput(say("choose a channel"), field="channel")
+        raise InvalidInput(_("choose a channel"), field="channel")
     secret = visit.form.raw("signing_secret").strip()
     recipient = Recipient(
         channel=Channel(given),
@@ -252,7 +252,7 @@ async def send_test(visit: Visit) -> Response:
 @pages.post("/system/deliveries/{id}/retry")
 async def retry(visit: Visit) -> Response:
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
-    return visit.done(say("The message is sent again."), to=HERE)
+    return visit.done(_("The message is sent again."), to=HERE)
 
 
 async def page(

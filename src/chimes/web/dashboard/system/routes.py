@@ -11,7 +11,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from chimes.errors import NotAllowed
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.model.ids import NodeId
 from chimes.model.insights import Window
 from chimes.model.listing import Counts
@@ -150,12 +150,12 @@ HERE = "/ui/system"
 async def drain(visit: Visit) -> Response:
     nodes, node_id = _service(visit)
     question = Question(
-        title=say("Drain this node?"),
-        text=say(
+        title=_("Drain this node?"),
+        text=_(
             "It takes nothing new from its next heartbeat on and finishes what it has. The "
             "other nodes go on. It stays so until it is resumed or started anew."
         ),
-        button=say("Drain"),
+        button=_("Drain"),
         names=[(await nodes.get(visit.actor, node_id)).id],
         reason=True,
     )
@@ -166,7 +166,7 @@ async def drain(visit: Visit) -> Response:
     except REFUSALS as error:
         return visit.ask(question, await visit.refused(error))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/resume")
-    text = say("{node} was asked to drain; it hears of it with its next heartbeat.", node=node_id)
+    text = _("{node} was asked to drain; it hears of it with its next heartbeat.", node=node_id)
     return visit.done(text, to=visit.back(HERE), undo=undo)
 
 
@@ -175,7 +175,7 @@ async def resume(visit: Visit) -> Response:
     nodes, node_id = _service(visit)
     await nodes.resume(visit.actor, node_id, reason=visit.form.text("reason"))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/drain", fields={"sure": "yes"})
-    text = say("{node} was asked to go on.", node=node_id)
+    text = _("{node} was asked to go on.", node=node_id)
     return visit.done(text, to=visit.back(HERE), undo=undo)
 
 
@@ -183,9 +183,9 @@ async def resume(visit: Visit) -> Response:
 async def forget(visit: Visit) -> Response:
     nodes, node_id = _service(visit)
     question = Question(
-        title=say("Forget this node?"),
-        text=say("Its lease is over. What it still held is taken over by the others."),
-        button=say("Forget"),
+        title=_("Forget this node?"),
+        text=_("Its lease is over. What it still held is taken over by the others."),
+        button=_("Forget"),
         names=[(await nodes.get(visit.actor, node_id)).id],
         reason=True,
     )
@@ -195,7 +195,7 @@ async def forget(visit: Visit) -> Response:
         await nodes.forget(visit.actor, node_id, reason=visit.form.text("reason"))
     except REFUSALS as error:
         return visit.ask(question, await visit.refused(error))
-    return visit.done(say("{node} was forgotten.", node=node_id), to=visit.back(HERE))
+    return visit.done(_("{node} was forgotten.", node=node_id), to=visit.back(HERE))
 
 
 def _service(visit: Visit) -> tuple[NodeService, NodeId]:

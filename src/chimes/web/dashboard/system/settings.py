@@ -13,7 +13,7 @@ from starlette.responses import Response
 from chimes.config import Settings
 from chimes.config.loader import shown_settings
 from chimes.errors import InvalidInput
-from chimes.i18n import say
+from chimes.i18n import _
 from chimes.services.templates import templates_shown
 from chimes.web.dashboard.core.page_request import Visit
 from chimes.web.dashboard.core.router import Pages
@@ -56,31 +56,31 @@ def flags_of(known: Settings, origins: Mapping[str, str]) -> tuple[Flag, ...]:
     found = (
         (
             "use_db_driven_scheduling",
-            say("Schedules of the application are kept in the store"),
+            _("Schedules of the application are kept in the store"),
             known.use_db_driven_scheduling,
         ),
         (
             "softnix_scheduler_enabled",
-            say("Prompts made through the Softnix door fire"),
+            _("Prompts made through the Softnix door fire"),
             known.softnix_scheduler_enabled,
         ),
-        ("agent_pipeline", say("Agents carry out prompts"), bool(known.agent_pipeline)),
-        ("action_url", say("Actions are executed"), bool(known.action_url)),
-        ("telegram_token", say("The Telegram bot answers"), bool(known.telegram_token)),
-        ("smtp_url", say("E-mail is sent"), bool(known.smtp_url)),
+        ("agent_pipeline", _("Agents carry out prompts"), bool(known.agent_pipeline)),
+        ("action_url", _("Actions are executed"), bool(known.action_url)),
+        ("telegram_token", _("The Telegram bot answers"), bool(known.telegram_token)),
+        ("smtp_url", _("E-mail is sent"), bool(known.smtp_url)),
         (
             "allow_private_targets",
-            say("Calls may go to private addresses, also where keys are on"),
+            _("Calls may go to private addresses, also where keys are on"),
             bool(known.allow_private_targets),
         ),
         (
             "egress_allow_metadata",
-            say("Calls may go to the metadata service of a cloud"),
+            _("Calls may go to the metadata service of a cloud"),
             known.egress_allow_metadata,
         ),
         (
             "allow_volatile",
-            say("A Redis server is used that may lose data"),
+            _("A Redis server is used that may lose data"),
             known.allow_volatile,
         ),
     )
@@ -101,16 +101,14 @@ def holidays_in(code: str, today: date, language: str) -> tuple[tuple[str, str],
     """The next ones of a country, such as `TH` or `US-CA`: day and name. InvalidInput."""
     import holidays
 
-    country, _, part = code.partition("-")
+    country, _unused, part = code.partition("-")
     years = (today.year, today.year + 1)
     try:
         found = holidays.country_holidays(
             country, subdiv=part or None, years=years, language=_LANGUAGES[language]
         )
     except NotImplementedError:
-        raise InvalidInput(
-            say("There is no country {code!r}", code=code), field="country"
-        ) from None
+        raise InvalidInput(_("There is no country {code!r}", code=code), field="country") from None
     coming = sorted((day, name) for day, name in found.items() if day >= today)
     return tuple((day.isoformat(), str(name)) for day, name in coming[:_SHOWN])
 
@@ -159,7 +157,7 @@ async def _kept(visit: Visit) -> Kept:
         if asked.isdecimal() and 1 <= int(asked) <= _LONGEST_DAYS:
             retention = timedelta(days=int(asked))
         else:
-            wrong = say("between 1 and {most} days", most=_LONGEST_DAYS)
+            wrong = _("between 1 and {most} days", most=_LONGEST_DAYS)
     count = await visit.door.store.count_prunable(visit.now - retention, most=MOST_COUNTED + 1)
     return Kept(
         usual=usual,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from urllib.parse import quote
 
-from chimes.i18n import ENGLISH, in_language, say
+from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, Lags, joined
@@ -169,13 +169,13 @@ def happenings(marks: Sequence[NodeMark]) -> tuple[Happening, ...]:
         known.add(mark.version)
         given = {"node": mark.node_id, "version": mark.version}
         if new:
-            text = say("{node} joined with version {version}, the first of it", **given)
+            text = _("{node} joined with version {version}, the first of it", **given)
             found.append(Happening(at=mark.at, text=text, label=f"▲ {mark.version}"))
         elif mark.joined:
-            text = say("{node} joined with version {version}", **given)
+            text = _("{node} joined with version {version}", **given)
             found.append(Happening(at=mark.at, text=text, label=f"+ {_short(mark.node_id)}"))
         else:
-            text = say("{node} left, or was not heard of any more", **given)
+            text = _("{node} left, or was not heard of any more", **given)
             found.append(Happening(at=mark.at, text=text, label=f"− {_short(mark.node_id)}"))
     return tuple(found)
 
@@ -194,7 +194,7 @@ def lag_data(
     lines = [
         {
             "name": name,
-            "values": [*(getattr(row, name) for row in rows), *(None for _ in ends)],
+            "values": [*(getattr(row, name) for row in rows), *(None for _unused in ends)],
             "tone": tone,
         }
         for name, tone in _TONES.items()
@@ -203,10 +203,10 @@ def lag_data(
     marks = [{"at": int(each.at.timestamp()), "text": each.label} for each in events[-MOST_MARKS:]]
     return {
         "times": times,
-        "when": in_language(say("Time"), language),
+        "when": in_language(_("Time"), language),
         "lines": lines,
         # Unfilled: the script has the numbers.
-        "unit": in_language(say("{count} s"), language),
+        "unit": in_language(_("{count} s"), language),
         "zone": zone,
         "limit": limit,
         "marks": marks,

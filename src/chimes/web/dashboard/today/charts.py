@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
-from chimes.i18n import counted, in_language, say
+from chimes.i18n import _, counted, in_language
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import QUARTER, Glance, Tally, Window, quarter_of, summed
 from chimes.model.run import RunStatus
@@ -153,14 +153,14 @@ def ahead_chart(
     said = partial(in_language, language=look.language)
 
     def state(status: RunStatus | None) -> str:
-        return said(say("planned")) if status is None else state_word(status, look.language)
+        return said(_("planned")) if status is None else state_word(status, look.language)
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
         when = times.dated(fires[0].at, zone, look)
         if len(fires) == 1:
             word = state(fires[0].status)
             whose = fires[0].name or name
-            return said(say("{name}, {state}, {when}", name=whose, state=word, when=when))
+            return said(_("{name}, {state}, {when}", name=whose, state=word, when=when))
         return said(
             counted(
                 "{name}, {count} run from {when}",
@@ -173,7 +173,7 @@ def ahead_chart(
 
     def together(overlap: Overlap) -> str:
         return said(
-            say(
+            _(
                 "{count} at the same time from {when}: {names}",
                 count=len(overlap.names),
                 when=times.dated(overlap.start, zone, look),
@@ -194,24 +194,24 @@ def ahead_chart(
         ticks=ticks_between(zone, start, end, ahead.step),
         changes=[each.at for each in clock_changes(zone, start, end)],
         words=TimelineWords(
-            title=said(say("What comes next")),
+            title=said(_("What comes next")),
             description=said(
-                say(
+                _(
                     "Runs of the last three hours and those to come, by the clock of {zone}",
                     zone=zone,
                 )
             ),
-            lane=said(say("Label") if by_label else say("Schedule")),
-            when=said(say("When")),
-            status=said(say("Result")),
-            now=said(say("now")),
-            change=said(say("the clocks change")),
+            lane=said(_("Label") if by_label else _("Schedule")),
+            when=said(_("When")),
+            status=said(_("Result")),
+            now=said(_("now")),
+            change=said(_("the clocks change")),
             mark=mark,
             clock=clock,
             moment=lambda at: times.dated(at, zone, look),
             state=state,
-            name=said(say("Schedule")),
-            meanwhile=said(say("At the same time")),
+            name=said(_("Schedule")),
+            meanwhile=said(_("At the same time")),
             together=together,
             address=mark_address,
         ),
@@ -326,11 +326,11 @@ def heat_chart(cells: Sequence[Sequence[HeatCell]], look: Look, now: datetime) -
         )
 
     if len(cells) == WEEK:
-        description = say(
+        description = _(
             "Runs of the last seven days by day and hour, by the clock of {zone}", zone=zone
         )
     else:
-        description = say(
+        description = _(
             "Runs of the last {count} days by day and hour, by the clock of {zone}",
             count=len(cells),
             zone=zone,
@@ -338,13 +338,13 @@ def heat_chart(cells: Sequence[Sequence[HeatCell]], look: Look, now: datetime) -
     return heat_map(
         cells,
         HeatWords(
-            title=said(say("When how much runs")),
+            title=said(_("When how much runs")),
             description=said(description),
             rows=[times.day(noon, zone, look, now=now) for noon in noons],
-            day=said(say("Day")),
-            hour=said(say("Hour")),
-            runs=said(say("Runs")),
-            failed=said(say("Failed")),
+            day=said(_("Day")),
+            hour=said(_("Hour")),
+            runs=said(_("Runs")),
+            failed=said(_("Failed")),
             cell=cell,
         ),
     )

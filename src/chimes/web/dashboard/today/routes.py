@@ -9,7 +9,7 @@ from datetime import timedelta
 from starlette.responses import Response
 
 from chimes.errors import InvalidInput
-from chimes.i18n import counted, in_language, say
+from chimes.i18n import _, counted, in_language
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import Attentions, Cause, Glance, ScheduleCounts, Tally, Window, summed
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
@@ -92,10 +92,10 @@ async def snooze(visit: Visit) -> Response:
     schedule_id = ScheduleId(visit.path["id"])
     cause = visit.form.text("cause")
     if cause not in tuple(Cause):
-        raise InvalidInput(say("one of {known}", known=", ".join(Cause)), field="cause")
+        raise InvalidInput(_("one of {known}", known=", ".join(Cause)), field="cause")
     await SnoozeService(visit.door.store).snooze(visit.actor, schedule_id, Cause(cause))
     return visit.done(
-        say("Put off for 24 hours, for you only."),
+        _("Put off for 24 hours, for you only."),
         to=visit.back(),
         undo=Undo(action=f"/ui/attention/{schedule_id}/wake"),
     )
@@ -104,14 +104,14 @@ async def snooze(visit: Visit) -> Response:
 @pages.post("/attention/{id}/wake")
 async def wake(visit: Visit) -> Response:
     await SnoozeService(visit.door.store).wake(visit.actor, ScheduleId(visit.path["id"]))
-    return visit.done(say("It is shown again."), to=visit.back())
+    return visit.done(_("It is shown again."), to=visit.back())
 
 
 @pages.post("/demo/load")
 async def load_demo(visit: Visit) -> Response:
     count = await DemoService(visit.door.store).load(visit.actor)
     if not count:
-        return visit.done(say("The demo is there already."), to="/ui/", kind="warning")
+        return visit.done(_("The demo is there already."), to="/ui/", kind="warning")
     return visit.done(
         counted(
             "{count} example schedule with two weeks of made-up history is here.",
@@ -126,9 +126,9 @@ async def load_demo(visit: Visit) -> Response:
 async def remove_demo(visit: Visit) -> Response:
     if not visit.sure:
         question = Question(
-            title=say("Remove the demo?"),
-            text=say("Its schedules and their made-up history go; all that is yours stays."),
-            button=say("Remove it"),
+            title=_("Remove the demo?"),
+            text=_("Its schedules and their made-up history go; all that is yours stays."),
+            button=_("Remove it"),
         )
         return visit.ask(question)
     removed = await DemoService(visit.door.store).remove(visit.actor)
@@ -339,7 +339,7 @@ def _ahead(
     end = now + choices.ahead.length
     by_label = choices.lanes == "label"
     if by_label:
-        without = in_language(say("without a label"), look.language)
+        without = in_language(_("without a label"), look.language)
         lanes = lanes_by_label(schedules, glances, end, now, without)
     else:
         lanes = lanes_of(schedules, glances, end, now)

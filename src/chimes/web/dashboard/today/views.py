@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
-from chimes.i18n import Wording, counted, say
+from chimes.i18n import Message, _, counted
 from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
@@ -101,7 +101,7 @@ class Needing:
     may_operate: bool
     may_write: bool
     #: Its cause, where more is known of it than the sign says.
-    text: Wording | None = None
+    text: Message | None = None
 
     @property
     def log_address(self) -> str:
@@ -123,13 +123,13 @@ _BEST = {
 
 
 def needing_attention(
-    found: Attentions, actor: Actor, texts: Mapping[ScheduleId, Wording] | None = None
+    found: Attentions, actor: Actor, texts: Mapping[ScheduleId, Message] | None = None
 ) -> tuple[Needing, ...]:
     """`texts`: of those whose cause is REFUSED or CLOCK_CHANGE."""
     return tuple(_needing(each, actor, texts or {}) for each in found.items)
 
 
-def _needing(item: Attention, actor: Actor, texts: Mapping[ScheduleId, Wording]) -> Needing:
+def _needing(item: Attention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Needing:
     owner, cause = item.schedule.owner, item.sign.cause
     operates, writes = actor.may_operate(owner), actor.may_write(owner)
     best = _BEST[cause]
@@ -153,7 +153,7 @@ class Needs:
     #: Put off by this reader, or known.
     snoozed: int
     #: Changes of the clocks that are near.
-    clocks: tuple[Wording, ...]
+    clocks: tuple[Message, ...]
 
     @property
     def more(self) -> int:
@@ -187,32 +187,32 @@ def needs_of(
 
 def causes_in_words(
     refusals: Iterable[Refusal], noticing: Iterable[Noticing], look: Look, now: datetime
-) -> dict[ScheduleId, Wording]:
+) -> dict[ScheduleId, Message]:
     """For each schedule its gravest: a refusal rather than a change of the clocks."""
     found = {each.found.schedule.id: touched_in_words(each.touched, look, now) for each in noticing}
     return found | {each.found.schedule.id: _refused(each, look) for each in refusals}
 
 
-def _refused(refusal: Refusal, look: Look) -> Wording:
+def _refused(refusal: Refusal, look: Look) -> Message:
     error = retold(refusal.error, look.language)
     error = error if len(error) <= _LONGEST else f"{error[:_LONGEST]}…"
     match refusal.channel:
         case None:
-            return say("Its receiver does not accept the secret or token: {error}", error=error)
+            return _("Its receiver does not accept the secret or token: {error}", error=error)
         case Channel.TELEGRAM:
-            return say("Telegram does not accept its messages: {error}", error=error)
+            return _("Telegram does not accept its messages: {error}", error=error)
         case Channel.EMAIL:
-            return say("The mail server does not accept its messages: {error}", error=error)
+            return _("The mail server does not accept its messages: {error}", error=error)
         case _:
-            return say("Its webhook does not accept messages: {error}", error=error)
+            return _("Its webhook does not accept messages: {error}", error=error)
 
 
 # --- changes of the clocks ------------------------------------------------------------------------
-def zones_in_words(coming: Coming, look: Look, now: datetime) -> tuple[Wording, ...]:
+def zones_in_words(coming: Coming, look: Look, now: datetime) -> tuple[Message, ...]:
     return tuple(_zone_in_words(each, look, now) for each in coming.zones)
 
 
-def _zone_in_words(coming: ZoneChange, look: Look, now: datetime) -> Wording:
+def _zone_in_words(coming: ZoneChange, look: Look, now: datetime) -> Message:
     change = coming.change
     when = times.absolute(change.at, change.zone, look, now=now)
     span = times.span(abs(change.by), look.language)
@@ -245,7 +245,7 @@ LINE_ROOM = 140
 # --- is all well? ---------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
-    sentence: Wording
+    sentence: Message
     good: bool
 
 
@@ -283,7 +283,7 @@ def health(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
     value: str
-    text: Wording
+    text: Message
     address: str
     #: `bad`, `warn` or nothing.
     tone: str = ""
@@ -315,31 +315,31 @@ def tiles(numbers: Numbers, actor: Actor, look: Look) -> tuple[Tile, ...]:
     return (
         Tile(
             value=times.number(numbers.counts.due_soon, language),
-            text=say("due within the hour"),
+            text=_("due within the hour"),
             address=Filter(chips=(Chip("next", "<1h"),)).address("/ui/schedules"),
         ),
         Tile(
             value=times.number(numbers.running, language),
-            text=say("running"),
+            text=_("running"),
             address=Filter(chips=(Chip("status", "running"),)).address("/ui/runs"),
         ),
         Tile(
             value=times.number(numbers.day.bad, language),
-            text=say("failed in 24 h"),
+            text=_("failed in 24 h"),
             address=Filter(chips=(*failed, since)).address("/ui/runs"),
             tone="bad" if numbers.day.bad else "",
         ),
         Tile(
             value="–" if day is None else times.percent(day, language),
-            text=say("succeeded in 24 h")
+            text=_("succeeded in 24 h")
             if week is None
-            else say("succeeded in 24 h; {week} in 7 days", week=times.percent(week, language)),
+            else _("succeeded in 24 h; {week} in 7 days", week=times.percent(week, language)),
             address=Filter(chips=(since,)).address("/ui/runs"),
             tone="warn" if None not in (day, week) and _below(day, week) else "",
         ),
         Tile(
             value=times.span(lag, language),
-            text=say("p95 lag in 24 h"),
+            text=_("p95 lag in 24 h"),
             address="/ui/system?span=24h"
             if actor.sees_everything
             else Filter(chips=(since,)).address("/ui/runs"),
@@ -428,7 +428,7 @@ class RecentChange:
     name: str
     address: str
     #: What was done, where there are words for it.
-    done: Wording | None
+    done: Message | None
 
 
 def recent_changes(
