@@ -51,7 +51,7 @@ from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard.entry import dashboard_door
 from chimes.web.server import build_app
 
@@ -139,7 +139,7 @@ async def ask(app: ASGIApp, address: str) -> Answer:
 
 
 def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
-    doorway = Doorway(
+    doorway = WebContext(
         schedules=ScheduleService(store, check_target=check_target),
         runs=RunService(store),
         access=AccessService(store, clock),

@@ -27,11 +27,11 @@ from chimes.engine.metrics import Metrics
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.listing import Page, RunQuery
-from chimes.model.node import Beat, Node
+from chimes.model.node import HeartbeatResult, Node
 from chimes.model.policy import Policy
-from chimes.model.run import AttemptEnd, Origin, Outcome, Run, Verdict, claimed
+from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, claimed
 from chimes.model.target import TaskTarget
-from chimes.store.port import Finished, Places, Store
+from chimes.store.port import ClaimRequest, CompletionResult, Store
 from chimes.store.wakeup import Wakeup
 from chimes.targets.base import Call
 
@@ -82,8 +82,8 @@ class HandyStore:
     async def leave(self, node_id: NodeId) -> None:
         return None
 
-    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> Beat:
-        return Beat(alive=True, now=await self.now())
+    async def beat(self, node_id: NodeId, lease: timedelta, *, clock: datetime) -> HeartbeatResult:
+        return HeartbeatResult(alive=True, now=await self.now())
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
         return ()
@@ -102,19 +102,19 @@ class HandyStore:
     async def next_available(self) -> datetime | None:
         return self.queue[0].available_at if self.queue else None
 
-    async def claim(self, places: Places) -> tuple[Run, ...]:
+    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         now = await self.now()
         count = min(places.free, len(self.queue))
         return tuple(claimed(self.queue.popleft(), places.node_id, now) for _ in range(count))
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
-        return Finished(accepted=tuple(_ended(verdict) for verdict in verdicts))
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+        return CompletionResult(accepted=tuple(_ended(verdict) for verdict in verdicts))
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         return None
 
 
-def _ended(verdict: Verdict) -> Run:
+def _ended(verdict: Completion) -> Run:
     return replace(_SAMPLE, id=verdict.run_id, status=verdict.status)
 
 

@@ -23,17 +23,17 @@ from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.node import Node
 from chimes.model.planning import plan
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Run, RunStatus, Verdict
+from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_sqlite
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
 
 NOW = datetime(2030, 1, 15, 9, 0, tzinfo=UTC)
 NODE = NodeId("bench-1")
-PLACES = Places(node_id=NODE, offers=frozenset({"http"}), free=1000)
+PLACES = ClaimRequest(node_id=NODE, offers=frozenset({"http"}), free=1000)
 LEASE = timedelta(hours=10)
 
 
@@ -68,7 +68,7 @@ def an_entry(schedule: Schedule) -> AuditEntry:
     )
 
 
-def a_verdict(run: Run) -> Verdict:
+def a_verdict(run: Run) -> Completion:
     attempt = Attempt(
         number=run.attempt,
         fence=run.fence,
@@ -77,7 +77,7 @@ def a_verdict(run: Run) -> Verdict:
         finished_at=NOW,
         end=AttemptEnd.SUCCEEDED,
     )
-    return Verdict(
+    return Completion(
         run_id=run.id,
         fence=run.fence,
         attempt=attempt,

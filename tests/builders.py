@@ -14,11 +14,11 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, Schedule
 from chimes.model.node import Node
 from chimes.model.notification import Artifact, Delivery, DeliveryState, DeliveryVerdict, InboxItem
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
-from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus, Verdict
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, planned
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.testing import DEFAULT_NOW
 from chimes.triggers import Every
 
@@ -63,11 +63,11 @@ ACTION = ActionTarget(
 OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs, ACTION.needs})
 #: Told of every end.
 INBOX = Recipient(channel=Channel.INBOX)
-CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(Occasion.SUCCESS,), language="th")
+CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(NotifyOn.SUCCESS,), language="th")
 HOOK = Recipient(
     channel=Channel.WEBHOOK,
     to="https://example.com/ü?q=%20",
-    on=(Occasion.FAILURE, Occasion.RECOVERY),
+    on=(NotifyOn.FAILURE, NotifyOn.RECOVERY),
     language="zh",
     signing_secrets=("whsec_b25l", "whsec_dHdv"),
 )
@@ -76,14 +76,14 @@ FULL_HOOK = replace(
     HOOK,
     late_after=timedelta(minutes=5, microseconds=1),
     quiet=Quiet(
-        start=time(22), end=time(7, 30), zone="Asia/Bangkok", but=(Occasion.FAILURE, Occasion.LATE)
+        start=time(22), end=time(7, 30), zone="Asia/Bangkok", but=(NotifyOn.FAILURE, NotifyOn.LATE)
     ),
     digest=Digest(
         every=Period.WEEK,
         at=time(9, 15),
         weekday=4,
         zone="America/New_York",
-        but=(Occasion.FAILURE,),
+        but=(NotifyOn.FAILURE,),
     ),
 )
 
@@ -152,8 +152,8 @@ def a_node(node_id: str = "node-1", **given: Any) -> Node:
     return Node(id=NodeId(node_id), **(values | given))
 
 
-def places(node_id: str = "node-1", free: int = 10, offers: frozenset[str] = KINDS) -> Places:
-    return Places(node_id=NodeId(node_id), offers=offers, free=free)
+def places(node_id: str = "node-1", free: int = 10, offers: frozenset[str] = KINDS) -> ClaimRequest:
+    return ClaimRequest(node_id=NodeId(node_id), offers=offers, free=free)
 
 
 def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Attempt:
@@ -173,7 +173,7 @@ def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Att
 
 def a_verdict(
     run: Run, now: datetime, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any
-) -> Verdict:
+) -> Completion:
     """What the holder of a claimed run says about it."""
     error = "" if end is AttemptEnd.SUCCEEDED else f"it ended as {end.value}"
     values: dict[str, Any] = {
@@ -184,10 +184,10 @@ def a_verdict(
         "result": {"status": 200, "body": "ok"} if end is AttemptEnd.SUCCEEDED else None,
         "error": error,
     }
-    return Verdict(**(values | given))
+    return Completion(**(values | given))
 
 
-def a_retry(run: Run, now: datetime, after: timedelta) -> Verdict:
+def a_retry(run: Run, now: datetime, after: timedelta) -> Completion:
     """It failed and is to be tried again."""
     verdict = a_verdict(run, now, AttemptEnd.FAILED)
     return replace(verdict, status=RunStatus.QUEUED, retry_in=after)
@@ -236,7 +236,7 @@ def a_delivery(**given: Any) -> Delivery:
         "schedule_id": None,
         "owner": ALICE,
         "recipient": INBOX,
-        "occasion": Occasion.SUCCESS,
+        "occasion": NotifyOn.SUCCESS,
         "created_at": NOW,
         "available_at": NOW,
     }
@@ -272,7 +272,7 @@ def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
         schedule_name="ทดสอบ 测试 \U0001f514 %_'\"\\",
         owner=Owner(type=OwnerType.CHAT, id="-100200300"),
         recipient=FULL_HOOK,
-        occasion=Occasion.RECOVERY,
+        occasion=NotifyOn.RECOVERY,
         state=DeliveryState.DEAD,
         attempts=8,
         fence=9,

@@ -23,7 +23,7 @@ from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.planning import plan
 from chimes.runtime.serve import settle_garbage
-from chimes.store.port import Places, Store
+from chimes.store.port import ClaimRequest, Store
 from nodes.conversation import commands, say, until
 
 OFFERS = frozenset({f"task:{TASK}"})
@@ -52,7 +52,7 @@ async def opened(url: str, number: int) -> tuple[Store, NodeId]:
 
 
 async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
-    places = Places(node_id=node_id, offers=OFFERS, free=limit)
+    places = ClaimRequest(node_id=node_id, offers=OFFERS, free=limit)
     batches: Batches = []
     more = True
     while more:

@@ -23,11 +23,11 @@ from chimes.services.access import AccessService
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard import site
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.core.templates import environment
 from chimes.web.dashboard.entry import dashboard_door
@@ -50,16 +50,16 @@ class Trial:
         self.pages.post("/trial/add")(self.add)
         self.pages.post("/trial/fail")(self.fail)
 
-    async def show(self, visit: Visit) -> Response:
+    async def show(self, visit: PageRequest) -> Response:
         if "after" in visit.query:
             return visit.page_or_part("trial.html", "rows", names=["five", "six"], more="")
         more = "/ui/trial?after=4" if self.more else ""
         return visit.page_or_part("trial.html", "rows", names=self.names, more=more)
 
-    async def newer(self, visit: Visit) -> Response:
+    async def newer(self, visit: PageRequest) -> Response:
         return JSONResponse({"count": 3, "text": "3 new rows – show"})
 
-    async def remove(self, visit: Visit) -> Response:
+    async def remove(self, visit: PageRequest) -> Response:
         names = visit.form.all("name")
         if not visit.sure:
             return visit.ask(
@@ -77,11 +77,11 @@ class Trial:
             undo=Undo(action="/ui/trial/add", fields={"name": names[0]}),
         )
 
-    async def add(self, visit: Visit) -> Response:
+    async def add(self, visit: PageRequest) -> Response:
         self.names.append(visit.form.raw("name"))
         return visit.done(_("There again."), to=visit.back("/ui/trial"))
 
-    async def fail(self, visit: Visit) -> Response:
+    async def fail(self, visit: PageRequest) -> Response:
         raise Conflict(_("not now: {name}", name=HOSTILE))
 
 
@@ -117,7 +117,7 @@ def served_trial() -> Iterator[Served]:
     store = MemoryStore(clock)
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
-    door = Doorway(
+    door = WebContext(
         schedules=ScheduleService(store, check_target=lambda target: None),
         runs=RunService(store),
         access=AccessService(store, clock),

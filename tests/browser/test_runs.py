@@ -18,7 +18,7 @@ from chimes.clock import SystemClock
 from chimes.model.ids import RunId
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.target import TaskTarget
-from chimes.store.port import Places, RunLog, Store
+from chimes.store.port import ClaimRequest, RunLog, Store
 from chimes.store.sql import open_sqlite
 from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
 from tests.browser.watching import accessible, for_everybody
@@ -66,7 +66,7 @@ class Hand:
         moments = {"created_at": now, "planned_at": now, "available_at": now}
         self.do(self.store.add_runs([a_run(target=TASK, **(moments | given))]))
         (run,) = self.do(
-            self.store.claim(Places(node_id=node.id, offers=frozenset({TASK.needs}), free=1))
+            self.store.claim(ClaimRequest(node_id=node.id, offers=frozenset({TASK.needs}), free=1))
         )
         return run
 

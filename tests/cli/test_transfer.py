@@ -10,7 +10,7 @@ from chimes.cli.store import exported, imported
 from chimes.errors import InvalidInput
 from chimes.model.access import Scope
 from chimes.model.audit import chained
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.target import AgentTarget
 from chimes.store.port import Item, RunLog
@@ -46,8 +46,8 @@ ITEMS: Sequence[Item] = (
     full_delivery(),
     an_item(),
     full_item(),
-    KeptState(name=SYNC.key, value='{"cursor": "น้ำ"}', changed_at=NOW, run_id=RunId("full-run")),
-    KeptState(name="by hand", value="[]", changed_at=NOW),
+    Checkpoint(name=SYNC.key, value='{"cursor": "น้ำ"}', changed_at=NOW, run_id=RunId("full-run")),
+    Checkpoint(name="by hand", value="[]", changed_at=NOW),
 )
 
 

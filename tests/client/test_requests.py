@@ -21,7 +21,7 @@ from chimes.client.requests import (
 )
 from chimes.client.values import cron_spec, schedule_info
 from chimes.errors import InvalidInput
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, TaskTarget
 from chimes.triggers import Cron, Every
 from chimes.web.api.schemas import RecipientIn
@@ -192,7 +192,7 @@ def test_prompts_and_recipients_are_handed_over_whole() -> None:
         "max_tokens": 5,
     }
     plain = {"channel": "inbox"}
-    told = Recipient(channel=Channel.TELEGRAM, to="42", on=(Occasion.FAILURE,), language="th")
+    told = Recipient(channel=Channel.TELEGRAM, to="42", on=(NotifyOn.FAILURE,), language="th")
     assert delivery_json([plain, told]) == [
         plain,
         {

@@ -13,7 +13,7 @@ from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
 from chimes.engine import Engine
 from chimes.engine.events import Event, Events
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.scheduler import Scheduler
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery
@@ -175,7 +175,7 @@ class Rig:
     async def scheduler(self, planner: Planner) -> Scheduler:
         """A scheduler alone, for single passes."""
         clock, events = SystemClock(), Events([self.events.append])
-        time = StoreTime(self.store, clock)
+        time = StoreClock(self.store, clock)
         member = Membership(
             self.store,
             clock=clock,

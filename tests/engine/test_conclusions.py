@@ -8,7 +8,7 @@ import pytest
 
 from chimes.engine import executor as execution
 from chimes.model.policy import Policy
-from chimes.model.run import Attempt, LogEntry, Outcome, Run, RunStatus, Verdict
+from chimes.model.run import Attempt, Completion, LogEntry, Outcome, Run, RunStatus
 from chimes.store.memory import MemoryStore
 from tests.builders import a_run
 from tests.engine.rig import Recording, Rig
@@ -29,7 +29,7 @@ async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
 
     def one_is_broken(
         run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]
-    ) -> Verdict:
+    ) -> Completion:
         if run.id == "run-0" and not broken:
             broken.append(run.id)
             raise RuntimeError("a bug in the verdict on one")

@@ -29,7 +29,7 @@ from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
 from chimes.model.policy import Misfire, Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications import outcomes as verdicts
@@ -341,7 +341,7 @@ async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None
     past = await rig.now() - timedelta(hours=1)
     await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP, delivery=(CHAT,)), owner=ALICE)
     (done,) = await finished(rig)
-    assert done.occasion is Occasion.FAILURE
+    assert done.occasion is NotifyOn.FAILURE
     assert telegram.letters[0].message.status == RunStatus.MISSED
 
 

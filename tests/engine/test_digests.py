@@ -29,7 +29,7 @@ from chimes.model.notification import (
     outbox,
 )
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
 from chimes.notifications.digest import Gathered
@@ -103,7 +103,7 @@ async def test_a_digest_is_sent_once_and_settles_what_is_in_it(rig: Rig) -> None
         an_end(2, yesterday, RunStatus.FAILED),
         an_end(3, yesterday),
     )
-    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
     other = a_delivery(recipient=TOLD_DAILY, owner=BOB, available_at=await rig.now() + DAY)
     await rig.store.load([other])
     telegram = Recorded()
@@ -150,7 +150,7 @@ async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"))
     await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=("7",))
     (dead,) = (await eventually(lambda: all_of(rig.store, DeliveryState.DEAD), bool)).values()
-    assert dead.occasion is Occasion.DIGEST
+    assert dead.occasion is NotifyOn.DIGEST
     (item,) = await _inbox(rig.store)
     assert item.title == "Not delivered by Telegram: Digest: 1 run"
     (member,) = [each for each in rows if each.run_id]
@@ -235,7 +235,7 @@ async def test_a_digest_has_room_for_so_many(
     monkeypatch.setattr(digests, "MOST_GATHERED", 5)
     monkeypatch.setattr(digests, "_PAGE", 2)
     rows = await posted(store, *(an_end(number, clock.now()) for number in range(7)))
-    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
     found = await gathered(store, digest)
     assert (len(found.members), found.more) == (5, True)
     monkeypatch.setattr(digests, "MOST_GATHERED", 7)
@@ -247,7 +247,7 @@ async def test_a_digest_has_room_for_so_many(
 async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, an_end(1, before), an_end(2, before))
-    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
 
     async def claimed_meanwhile(letter: Letter) -> Result:
         taken = await rig.store.claim_deliveries(
@@ -294,7 +294,7 @@ async def test_what_a_digest_has_no_room_for_is_settled_with_it(
     monkeypatch.setattr(digests, "_PAGE", 2)
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, *(an_end(number, before) for number in range(8)))
-    (digest,) = [each for each in rows if each.occasion is Occasion.DIGEST]
+    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
@@ -426,11 +426,11 @@ async def test_what_came_before_the_quiet_hours_waits_as_well(rig: Rig) -> None:
     )
     told = replace(CHAT, quiet=quiet)
     held = a_delivery(recipient=told, owner=ALICE, available_at=now, created_at=now)
-    urgent = replace(quiet, but=(Occasion.FAILURE,))
+    urgent = replace(quiet, but=(NotifyOn.FAILURE,))
     at_once = a_delivery(
         recipient=replace(CHAT, to="8", quiet=urgent),
         owner=ALICE,
-        occasion=Occasion.FAILURE,
+        occasion=NotifyOn.FAILURE,
         available_at=now,
         created_at=now,
     )

@@ -14,8 +14,8 @@ from chimes.engine import recorder
 from chimes.engine.events import DrainEnded, DrainStarted
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
-from chimes.model.run import AttemptEnd, Outcome, RunStatus, Verdict
-from chimes.store.port import Finished
+from chimes.model.run import AttemptEnd, Completion, Outcome, RunStatus
+from chimes.store.port import CompletionResult
 from chimes.targets.base import Call
 from tests.builders import a_run
 from tests.engine.rig import SUCCESS, Faults, Recording, Rig, eventually, until
@@ -105,7 +105,7 @@ async def test_every_verdict_is_written_before_the_node_leaves(
     await until(lambda: len(rig.runner.calls) == 5)
     finish, refused = rig.store.finish, runs[2].id
 
-    async def choosy(verdicts: Sequence[Verdict]) -> Finished:
+    async def choosy(verdicts: Sequence[Completion]) -> CompletionResult:
         if any(v.run_id == refused and v.status is RunStatus.SUCCEEDED for v in verdicts):
             raise TypeError("cannot be written")
         return await finish(verdicts)

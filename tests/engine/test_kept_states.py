@@ -11,7 +11,7 @@ import pytest
 from chimes.engine import checkpoints as kept_states
 from chimes.engine.checkpoints import Forgetting, state_of
 from chimes.engine.events import Events, RunEnded, RunRescued
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.membership import Membership, StoreClock
 from chimes.errors import StoreUnavailable
 from chimes.model.checkpoint import heard_name, kept_name_agent_run
 from chimes.model.policy import Policy, RunDefaults
@@ -19,7 +19,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.sync import task_run
 from chimes.model.target import AgentTarget, SyncTarget
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.testing import SettableClock
 from tests.builders import NOW, a_node, a_run
 
@@ -49,7 +49,7 @@ class Away(MemoryStore):
 async def claimed(store: MemoryStore) -> Run:
     node = await store.join(a_node(offers=(PAIR.needs,)), LEASE)
     await store.add_runs([task_run(PAIR, None, NOW)])
-    places = Places(node_id=node.id, offers=frozenset({PAIR.needs}), free=1)
+    places = ClaimRequest(node_id=node.id, offers=frozenset({PAIR.needs}), free=1)
     (run,) = await store.claim(places)
     return run
 
@@ -97,7 +97,7 @@ async def test_a_node_says_anew_what_it_offers() -> None:
     member = Membership(
         store,
         clock=clock,
-        time=StoreTime(store, clock),
+        time=StoreClock(store, clock),
         events=Events([]),
         lease=LEASE,
         version="test",
@@ -123,7 +123,7 @@ async def test_a_node_says_anew_what_it_offers() -> None:
 async def an_agent_run(store: MemoryStore) -> Run:
     node = await store.join(a_node(offers=("agent",)), LEASE)
     await store.add_runs([a_run(target=AgentTarget(prompt="x"))])
-    (run,) = await store.claim(Places(node_id=node.id, offers=frozenset({"agent"}), free=1))
+    (run,) = await store.claim(ClaimRequest(node_id=node.id, offers=frozenset({"agent"}), free=1))
     return run
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 from datetime import timedelta
 
-from chimes.engine.events import NodeBeat, NodeLost, RunDropped, RunRescued, VerdictFenced
+from chimes.engine.events import CompletionFenced, NodeBeat, NodeLost, RunDropped, RunRescued
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Outcome, Reason, RunStatus
@@ -36,7 +36,7 @@ async def test_the_late_verdict_of_a_node_that_stood_still_is_fenced(rig: Rig) -
     ]
     assert [event.run.id for event in rig.told(RunRescued)] == [run.id]
     slow.gate.set()
-    await until(lambda: rig.told(VerdictFenced))
+    await until(lambda: rig.told(CompletionFenced))
     assert await rig.run(run.id) == run
     assert slow.called(run.id) + rig.runner.called(run.id) == [1, 2]
 

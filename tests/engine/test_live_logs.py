@@ -11,11 +11,11 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity, Pool
-from chimes.engine.in_flight import BY_KIND, USUAL, AttemptLog, Hold
+from chimes.engine.in_flight import BY_KIND, USUAL, AttemptLog, InFlightRun
 from chimes.engine.recorder import BATCH_CHARACTERS, BATCH_LIVE_LOGS, LiveLogs
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
-from chimes.model.run import LogEntry, Outcome, RunStatus, Verdict
+from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
@@ -176,13 +176,13 @@ async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
 
 
 async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> None:
-    store, put = MemoryStore(), list[Verdict]()
+    store, put = MemoryStore(), list[Completion]()
     node = await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([a_run(available_at=await store.now())])
     (run,) = await store.claim(places(node.id))
     logs = LiveLogs(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), places=1)
-    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
+    hold = InFlightRun(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
     hold.began = 0.0
     hold.add_log("info", "only once")
     one_pass = asyncio.create_task(logs.once())
@@ -196,14 +196,14 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
 
 async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() -> None:
     """One write with all of it could be too much for a store (UX D.1, 12: 50,000 lines)."""
-    store, put = MemoryStore(), list[Verdict]()
+    store, put = MemoryStore(), list[Completion]()
     node = await store.join(a_node(), timedelta(minutes=1))
     task = TaskTarget(name="talkative", args={})
     await store.add_runs([a_run(target=task, available_at=await store.now())])
     (run,) = await store.claim(places(node.id, offers=frozenset({task.needs})))
     logs = LiveLogs(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), places=1)
-    hold = Hold(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
+    hold = InFlightRun(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
     spoken = [f"line {number}" for number in range(50_000)]
     for line in spoken:
         hold.add_log("info", line)

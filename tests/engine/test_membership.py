@@ -10,20 +10,20 @@ import pytest
 from chimes.engine import reconciler as rejoining
 from chimes.engine.capacity import Capacity, pools_of
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
-from chimes.engine.executor import Execution, Hands
+from chimes.engine.executor import Execution, Executor
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import Stop
 from chimes.engine.maintenance import LONGEST_REST, Maintenance
-from chimes.engine.membership import EpochWatch, Heartbeat, Membership, StoreTime, new_node_id
-from chimes.engine.reconciler import Oversight, Rejoining
+from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock, new_node_id
+from chimes.engine.reconciler import Reconciler, Rejoining
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, NodeFacts
+from chimes.model.node import HeartbeatResult, NodeFacts
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.testing import SettableClock
 from tests.builders import a_node, a_run
 from tests.engine.rig import Faults, Recording, until
@@ -38,7 +38,7 @@ class Node:
         self.faults = Faults(self.memory)
         self.told: list[Event] = []
         self.events = Events([self.told.append])
-        self.time = StoreTime(self.faults.store, self.clock)
+        self.time = StoreClock(self.faults.store, self.clock)
         self.membership = Membership(
             self.faults.store,
             clock=self.clock,
@@ -95,7 +95,9 @@ async def test_a_beat_renews_from_before_it_was_sent(
 ) -> None:
     beat = node.memory.beat
 
-    async def slow(node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeFacts) -> Beat:
+    async def slow(
+        node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeFacts
+    ) -> HeartbeatResult:
         answer = await beat(node_id, lease, clock=clock, facts=facts)
         node.clock.advance(4)
         return answer
@@ -161,7 +163,7 @@ class Work:
             events=node.events,
         )
         self.node = node
-        self.hands = Hands(node.faults.store, execution, steps, node.events, node.clock)
+        self.hands = Executor(node.faults.store, execution, steps, node.events, node.clock)
         (pool,) = pools_of([self.runner], workers=1)
         self.capacity = Capacity(pool, self.hands.stirred)
 
@@ -171,7 +173,9 @@ class Work:
         await self.node.memory.add_runs([waiting])
         with self.capacity.reserve() as reserved:
             runs = await self.node.memory.claim(
-                Places(node_id=self.node.membership.node_id, offers=frozenset({"http"}), free=1)
+                ClaimRequest(
+                    node_id=self.node.membership.node_id, offers=frozenset({"http"}), free=1
+                )
             )
             reserved.used = self.hands.take(runs, self.capacity)
         assert self.capacity.free == 0
@@ -223,7 +227,7 @@ async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) 
     await until(lambda: work.runner.calls)
     work.hands.stop_all(Stop.DRAIN)
     await asyncio.wait_for(work.hands.empty.wait(), 1)
-    oversight = Oversight(
+    oversight = Reconciler(
         node.faults.store,
         node.membership,
         work.hands,
@@ -259,7 +263,9 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
     other = NodeId("other")
     await node.memory.join(a_node("other"), LEASE)
     await node.memory.add_runs([a_run()])
-    (run,) = await node.memory.claim(Places(node_id=other, offers=frozenset({"http"}), free=1))
+    (run,) = await node.memory.claim(
+        ClaimRequest(node_id=other, offers=frozenset({"http"}), free=1)
+    )
     maintenance = maintenance_of(node)
     await maintenance.once()
     node.clock.set(node.clock.now() + timedelta(minutes=10))
@@ -347,7 +353,7 @@ class Histories:
 
 # F28: what is held from before a fail-over that lost commits is held no more
 async def test_a_store_that_went_back_costs_the_node_its_lease(node: Node) -> None:
-    watch = EpochWatch(
+    watch = FailoverWatch(
         node.faults.store,
         Histories(Epoch(7, "a"), Epoch(9, "a"), Epoch(10, "b"), Epoch(4, "c"), Epoch(5, "c")),
         node.membership,

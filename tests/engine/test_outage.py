@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine import reconciler as oversight
-from chimes.engine.events import DutyFailed, DutyRecovered, RunEnded, VerdictFenced
+from chimes.engine.events import CompletionFenced, DutyFailed, DutyRecovered, RunEnded
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Outcome, RunStatus
@@ -50,7 +50,7 @@ async def test_a_verdict_whose_answer_was_lost_counts_once(rig: Rig) -> None:
     (run,) = await rig.ended(schedule)
     await until(lambda: rig.told(RunEnded))
     assert faults.count["finish"] == 2
-    assert rig.told(VerdictFenced) == []
+    assert rig.told(CompletionFenced) == []
     assert len(run.attempts) == 1
     assert rig.engines[0].running == ()
 

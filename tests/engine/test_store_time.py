@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from chimes.engine.membership import RECENT, StoreTime
+from chimes.engine.membership import RECENT, StoreClock
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import NOW
@@ -18,7 +18,7 @@ class Watch:
 
     def __init__(self) -> None:
         self.clock = SettableClock()
-        self.time = StoreTime(cast(Store, None), self.clock)
+        self.time = StoreClock(cast(Store, None), self.clock)
         self.skew = timedelta(hours=1)
 
     @property

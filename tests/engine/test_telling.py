@@ -11,6 +11,7 @@ import pytest
 
 from chimes.engine import Engine, events
 from chimes.engine.events import (
+    CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
     DeliveryRetrying,
@@ -43,7 +44,6 @@ from chimes.engine.events import (
     StoreRegressed,
     TargetBroken,
     TargetStuck,
-    VerdictFenced,
 )
 from chimes.engine.metrics import Metrics
 from chimes.errors import StoreUnavailable
@@ -77,7 +77,7 @@ EVERY_EVENT: list[events.Event] = [
     RunStarted(run=RUN, lag=0.002),
     RunEnded(run=DONE, seconds=0.25),
     RunRetrying(run=RUN, seconds=0.1),
-    VerdictFenced(run=RUN, verdict=a_verdict(RUN, NOW)),
+    CompletionFenced(run=RUN, verdict=a_verdict(RUN, NOW)),
     RunDropped(run=RUN, why="ownership lost"),
     RunHandedOn(run=RUN),
     TargetStuck(run=RUN),

@@ -9,8 +9,8 @@ from typing import cast
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity
-from chimes.engine.in_flight import Hold
-from chimes.engine.membership import StoreTime
+from chimes.engine.in_flight import InFlightRun
+from chimes.engine.membership import StoreClock
 from chimes.engine.prefetch import WaitingRoom
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import FireContext, OnTime, plan, taken_ahead
@@ -39,26 +39,26 @@ class Asked:
         return frozenset(holds)
 
 
-def a_hold(slot: datetime) -> Hold:
+def a_hold(slot: datetime) -> InFlightRun:
     firing = plan(due_schedule(slot), FireContext(), slot)
     assert isinstance(firing, OnTime)
     run = taken_ahead(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
-    return Hold(run, cast(Capacity, None), lambda _: None, lambda: slot)
+    return InFlightRun(run, cast(Capacity, None), lambda _: None, lambda: slot)
 
 
 async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
     store = Asked()
-    gone: list[Hold] = []
+    gone: list[InFlightRun] = []
     all_gone = asyncio.Event()
 
-    def go(holds: Sequence[Hold]) -> None:
+    def go(holds: Sequence[InFlightRun]) -> None:
         gone.extend(holds)
         if len(gone) == 2:
             all_gone.set()
 
     room = WaitingRoom(
         store,
-        StoreTime(cast(Store, store), SystemClock()),
+        StoreClock(cast(Store, store), SystemClock()),
         go=go,
         turn_away=lambda hold: None,
     )

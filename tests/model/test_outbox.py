@@ -21,13 +21,13 @@ from chimes.model.notification import (
     trial_delivery,
 )
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
 INBOX = Recipient(channel=Channel.INBOX)
-LATE = (Occasion.LATE,)
+LATE = (NotifyOn.LATE,)
 #: NOW is within it.
 QUIET = Quiet(start=time(0), end=time(23, 59), zone="UTC")
 DAILY = Digest(every=Period.DAY, zone="UTC")
@@ -46,7 +46,7 @@ def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
     return replace(run, policy=Policy(delivery=told), **(values | given))
 
 
-def why(run: Run, previous: RunStatus | None = None) -> list[Occasion]:
+def why(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
     return [each.occasion for each in outbox(run, previous, NOW)]
 
 
@@ -66,26 +66,26 @@ def why(run: Run, previous: RunStatus | None = None) -> list[Occasion]:
 def test_who_asks_for_late_ones_is_told_of_those(
     late: timedelta, given: dict[str, Any], told: bool
 ) -> None:
-    assert why(ended(replace(CHAT, on=LATE), late=late, **given)) == [Occasion.LATE] * told
+    assert why(ended(replace(CHAT, on=LATE), late=late, **given)) == [NotifyOn.LATE] * told
 
 
 def test_how_late_is_late_is_for_the_recipient_to_say() -> None:
     patient = replace(CHAT, on=LATE, late_after=HOUR)
     assert why(ended(patient, late=HOUR)) == []
-    assert why(ended(patient, late=HOUR + SECOND)) == [Occasion.LATE]
+    assert why(ended(patient, late=HOUR + SECOND)) == [NotifyOn.LATE]
 
 
 def test_a_late_run_is_told_once_and_by_what_became_of_it_if_that_is_asked_for() -> None:
-    both = replace(CHAT, on=(Occasion.FAILURE, Occasion.LATE))
-    assert why(ended(both, late=HOUR, status=RunStatus.FAILED)) == [Occasion.FAILURE]
-    assert why(ended(both, late=HOUR)) == [Occasion.LATE]
-    assert why(ended(CHAT, late=HOUR)) == [Occasion.SUCCESS]
+    both = replace(CHAT, on=(NotifyOn.FAILURE, NotifyOn.LATE))
+    assert why(ended(both, late=HOUR, status=RunStatus.FAILED)) == [NotifyOn.FAILURE]
+    assert why(ended(both, late=HOUR)) == [NotifyOn.LATE]
+    assert why(ended(CHAT, late=HOUR)) == [NotifyOn.SUCCESS]
 
 
 def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
     (delivery,) = outbox(ended(replace(CHAT, quiet=QUIET)), None, NOW)
     assert (delivery.created_at, delivery.available_at) == (NOW, QUIET.until(NOW))
-    but = replace(QUIET, but=(Occasion.SUCCESS,))
+    but = replace(QUIET, but=(NotifyOn.SUCCESS,))
     (urgent,) = outbox(ended(replace(CHAT, quiet=but)), None, NOW)
     assert urgent.available_at == NOW
     (inbox,) = outbox(ended(replace(INBOX, quiet=QUIET)), None, NOW)
@@ -103,7 +103,7 @@ def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
     assert digest_ends(digest) == end
     assert digest.available_at == end + DIGEST_SLACK
     assert member.available_at == end + DIGEST_SLACK + LEFT_BEHIND
-    assert (digest.run_id, digest.occasion) == (None, Occasion.DIGEST)
+    assert (digest.run_id, digest.occasion) == (None, NotifyOn.DIGEST)
     assert belongs_to(member, digest)
     assert not belongs_to(digest, digest)
 
@@ -136,7 +136,7 @@ def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
 
 
 def test_what_is_urgent_goes_past_the_digest() -> None:
-    urgent = replace(CHAT, digest=replace(DAILY, but=(Occasion.FAILURE,)))
+    urgent = replace(CHAT, digest=replace(DAILY, but=(NotifyOn.FAILURE,)))
     (alone,) = outbox(ended(urgent, status=RunStatus.FAILED), None, NOW)
     assert alone.available_at == NOW
     member, digest = outbox(ended(urgent), None, NOW)
@@ -185,7 +185,7 @@ def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
     some = [replace(CHAT, digest=DAILY), replace(CHAT, digest=DAILY, quiet=night)]
     ids = {outbox(ended(each), None, NOW)[1].id for each in some}
     assert len(ids) == 2
-    spared = replace(some[1], quiet=replace(night, but=(Occasion.FAILURE,)))
+    spared = replace(some[1], quiet=replace(night, but=(NotifyOn.FAILURE,)))
     assert outbox(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
     inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
     assert len({outbox(ended(each), None, NOW)[1].id for each in inbox}) == 1
@@ -203,7 +203,7 @@ def test_a_zone_that_there_is_no_more_keeps_no_run_from_its_end() -> None:
 
 def test_who_lets_successes_through_lets_recoveries_through() -> None:
     """As `on: [success]` has them."""
-    success = (Occasion.SUCCESS,)
+    success = (NotifyOn.SUCCESS,)
     urgent = replace(
         CHAT,
         on=success,
@@ -211,9 +211,9 @@ def test_who_lets_successes_through_lets_recoveries_through() -> None:
         digest=replace(DAILY, but=success),
     )
     (told,) = outbox(ended(urgent), RunStatus.FAILED, NOW)
-    assert (told.occasion, told.available_at) == (Occasion.RECOVERY, NOW)
-    assert urgent.collects(Occasion.FAILURE)
-    assert urgent.quiet_until(NOW, Occasion.FAILURE) is not None
+    assert (told.occasion, told.available_at) == (NotifyOn.RECOVERY, NOW)
+    assert urgent.collects(NotifyOn.FAILURE)
+    assert urgent.quiet_until(NOW, NotifyOn.FAILURE) is not None
 
 
 def test_a_test_waits_for_nothing() -> None:

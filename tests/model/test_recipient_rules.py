@@ -6,7 +6,7 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.validation import MOST_RECIPIENTS, check_recipients
 from tests.tables import each_row
 
@@ -20,7 +20,7 @@ def to(channel: Channel, text: str, **given: object) -> Recipient:
 
 GOOD = [
     Recipient(channel=Channel.INBOX),
-    to(Channel.TELEGRAM, "4711", on=(Occasion.FAILURE, Occasion.RECOVERY), language="th"),
+    to(Channel.TELEGRAM, "4711", on=(NotifyOn.FAILURE, NotifyOn.RECOVERY), language="th"),
     to(Channel.TELEGRAM, "-1001234567890"),
     to(Channel.TELEGRAM, "@my_channel"),
     to(Channel.WEBHOOK, "https://example.com/hook?a=1", signing_secrets=(SECRET, SECRET)),
@@ -97,7 +97,7 @@ def test_a_webhook_goes_where_callbacks_may_go(url: str) -> None:
 
 
 def test_nobody_is_named_twice_and_not_too_many() -> None:
-    twice = [to(Channel.TELEGRAM, "42"), to(Channel.TELEGRAM, "42", on=(Occasion.FAILURE,))]
+    twice = [to(Channel.TELEGRAM, "42"), to(Channel.TELEGRAM, "42", on=(NotifyOn.FAILURE,))]
     with pytest.raises(InvalidInput) as refused:
         check_recipients(twice)
     assert (refused.value.field, refused.value.code) == ("delivery[1].to", "twice")

@@ -14,12 +14,12 @@ from chimes.model.run import (
     CRASH_LIMIT,
     Attempt,
     AttemptEnd,
+    Completion,
     LogEntry,
     Outcome,
     Reason,
     Run,
     RunStatus,
-    Verdict,
     accepts,
     cancel_asked,
     canceled,
@@ -142,7 +142,7 @@ def test_failures_and_crashes_are_counted_apart() -> None:
 
 
 # --- from outcome to verdict, C14, R3.48 ------------------------------------------------------
-def judge(run: Run, **outcome: Any) -> Verdict:
+def judge(run: Run, **outcome: Any) -> Completion:
     made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
     return judged(run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),))
 
@@ -150,7 +150,7 @@ def judge(run: Run, **outcome: Any) -> Verdict:
 def test_a_success_is_the_verdict() -> None:
     run = running()
     verdict = judge(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
-    assert verdict == Verdict(
+    assert verdict == Completion(
         run_id=run.id,
         fence=1,
         attempt=an_attempt(run, NOW, AttemptEnd.SUCCEEDED),

@@ -7,7 +7,7 @@ from typing import Any
 from chimes.model.ids import DeliveryId
 from chimes.model.notification import Delivery, outbox
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.notifications.base import Letter, Progress
@@ -38,7 +38,7 @@ def an_ended_run(text: str = "all is well", **given: Any) -> Run:
     return a_run(a_schedule(name="Morning report"), **(values | given))
 
 
-def a_delivery_of(run: Run, recipient: Recipient, occasion: Occasion | None = None) -> Delivery:
+def a_delivery_of(run: Run, recipient: Recipient, occasion: NotifyOn | None = None) -> Delivery:
     from dataclasses import replace
 
     told = replace(run, policy=Policy(delivery=(recipient,)))

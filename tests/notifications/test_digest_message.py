@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.model.notification import Delivery, outbox, trial_delivery
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.notifications.base import Letter
 from chimes.notifications.digest import MOST_NAMED, Gathered, digest_message
@@ -28,8 +28,8 @@ HOOK = Recipient(
 
 def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, Gathered]:
     rows = [each for run in runs for each in outbox(run, previous, run.created_at)]
-    digest = next(each for each in rows if each.occasion is Occasion.DIGEST)
-    members = tuple(each for each in rows if each.occasion is not Occasion.DIGEST)
+    digest = next(each for each in rows if each.occasion is NotifyOn.DIGEST)
+    members = tuple(each for each in rows if each.occasion is not NotifyOn.DIGEST)
     return digest, Gathered(members=members)
 
 
@@ -84,7 +84,7 @@ def test_a_long_one_names_the_first_and_counts_the_others() -> None:
 
 
 def test_late_ones_are_called_late() -> None:
-    late_only = replace(HOOK, on=(Occasion.LATE,))
+    late_only = replace(HOOK, on=(NotifyOn.LATE,))
     run = an_end(1, NOW, told=late_only)
     run = replace(run, planned_at=NOW - timedelta(hours=1))
     message = told(run)

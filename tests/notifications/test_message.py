@@ -13,7 +13,7 @@ import pytest
 
 from chimes.i18n import _, in_language
 from chimes.model.notification import Artifact
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, RunStatus
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.notifications import text as plain_text
@@ -100,7 +100,7 @@ def test_a_failure_says_why() -> None:
 def test_missed_slots_and_recoveries_are_told_as_such() -> None:
     missed = an_ended_run(status=RunStatus.MISSED, missed_count=7, result=None)
     assert "7 planned times were missed" in a_message(missed).text
-    assert a_message(an_ended_run(), occasion=Occasion.RECOVERY).title == (
+    assert a_message(an_ended_run(), occasion=NotifyOn.RECOVERY).title == (
         "Morning report: works again"
     )
 

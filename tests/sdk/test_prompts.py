@@ -18,10 +18,10 @@ from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.model.access import Actor
 from chimes.model.checkpoint import handover_from, heard_name, kept_name_agent_run
 from chimes.model.policy import Backoff, Policy
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import HttpTarget
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.targets.agent import pipeline
 from tests.sdk.looking import QUICK, eventually, runs_of, stored
 from tests.targets.agent_servers import (
@@ -62,7 +62,7 @@ async def an_app(settings: Settings, url: str = "memory://") -> AsyncIterator[Ch
 
 
 async def ordered(app: Chimes, target: AgentTarget = PROMPT, **policy: Any) -> Run:
-    order = Order(
+    order = RunRequest(
         target=target,
         policy=replace(Policy(), **policy),
         said=frozenset(policy),
@@ -98,7 +98,7 @@ async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
             AgentTarget(prompt=""),
             timezone="Asia/Bangkok",
             delivery=[
-                Recipient(channel=Channel.INBOX, on=(Occasion.FAILURE,)),
+                Recipient(channel=Channel.INBOX, on=(NotifyOn.FAILURE,)),
                 {"channel": "telegram", "to": 42},
             ],
         )
@@ -250,7 +250,7 @@ async def test_prompts_that_hang_take_no_place_away_from_others() -> None:
     ):
         hanging = [await ordered(app) for _ in range(3)]
         await until(lambda: len(model.requests) == 3)
-        order = Order(target=HttpTarget(url=sink.url), policy=Policy())
+        order = RunRequest(target=HttpTarget(url=sink.url), policy=Policy())
         schedules = app.runtime().services.schedules
         done = await ended(app, await schedules.start(Actor(), order))
         for run in hanging:

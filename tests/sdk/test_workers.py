@@ -229,7 +229,7 @@ async def test_every_worker_makes_the_same_key(shared_url: str) -> None:
         assert len(keys) == 1
         (key,) = keys
         assert key.startswith(f"schedule:{schedule.id}:")
-        # Fired by all three, there is one row.
+        # FireResult by all three, there is one row.
         for app in apps:
             await app.runtime().services.store.fire_due(plan, limit=10)
         query = RunQuery(schedule_id=schedule.id)

@@ -10,7 +10,7 @@ import pytest
 
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, OwnerType, Role
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.insights import Attention, Attentions, Cause, Sign
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
@@ -36,7 +36,7 @@ EVERYBODY = Actor(role=Role.OPERATOR)
 class Slow(MemoryStore):
     """Others get in between a look and what is written after it."""
 
-    async def read_state(self, name: str) -> KeptState | None:
+    async def read_state(self, name: str) -> Checkpoint | None:
         found = await super().read_state(name)
         await asyncio.sleep(0)
         return found

@@ -10,7 +10,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.listing import AuditQuery
 from chimes.model.target import HttpTarget
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE, a_schedule
@@ -67,7 +67,7 @@ async def test_the_audit_keeps_no_secret_of_a_body(
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
     target = replace(HOOK, body=body)
     run, _ = await schedules.run_asked_for(MEMBER, made.id, target=target)
-    await schedules.start(MEMBER, Order(name="once", target=target, policy=made.policy))
+    await schedules.start(MEMBER, RunRequest(name="once", target=target, policy=made.policy))
     await schedules.change(MEMBER, made.id, lambda was: replace(was, target=target))
     changed, started, ran = await store.list_audit(AuditQuery())
     assert ran.changes == {"run_id": run.id, "body": shown}

@@ -12,7 +12,7 @@ from chimes.model.policy import OWN_FIELDS, Backoff, Misfire, OnLost, Overlap, P
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -46,8 +46,8 @@ async def schedules(store: MemoryStore) -> ScheduleService:
     return ScheduleService(store, check_target=check_target)
 
 
-def order(said: frozenset[str] | None, **given: object) -> Order:
-    return replace(Order(target=PAY, policy=USUAL, said=said), **given)  # type: ignore[arg-type]
+def order(said: frozenset[str] | None, **given: object) -> RunRequest:
+    return replace(RunRequest(target=PAY, policy=USUAL, said=said), **given)  # type: ignore[arg-type]
 
 
 async def test_a_run_has_what_the_task_says(schedules: ScheduleService) -> None:

@@ -11,7 +11,7 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import DeliveryId, RunId
 from chimes.model.insights import Attention, Attentions, Cause, Sign, joined_attention
 from chimes.model.notification import Delivery, DeliveryState
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CODES, refusals, says_refused
@@ -68,7 +68,7 @@ async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given
         "schedule_id": schedule.id,
         "owner": schedule.owner,
         "recipient": Recipient(channel=Channel.TELEGRAM, to="42"),
-        "occasion": Occasion.FAILURE,
+        "occasion": NotifyOn.FAILURE,
         "state": DeliveryState.DEAD,
         "created_at": at,
         "available_at": at,

@@ -12,7 +12,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.services.access import RunLimits
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules import Limits, ScheduleService
 from chimes.store.memory import MemoryStore
@@ -22,7 +22,7 @@ from tests.builders import ALICE, BOB, a_run, a_schedule
 from tests.services.conftest import ADMIN, MEMBER, STRANGER, any_target
 from tests.store_contract.scenes import joined, running_run
 
-ORDER = Order(target=HttpTarget(url="http://127.0.0.1:9/"), policy=Policy())
+ORDER = RunRequest(target=HttpTarget(url="http://127.0.0.1:9/"), policy=Policy())
 
 
 def limited(store: MemoryStore, limits: RunLimits) -> ScheduleService:

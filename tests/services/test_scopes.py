@@ -15,7 +15,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.services.access import AccessService
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
@@ -96,7 +96,7 @@ async def test_an_agent_makes_no_schedules(schedules: ScheduleService) -> None:
         with pytest.raises(NotAllowed):
             await schedules.create(AGENT, a_schedule(owner=ALICE, target=target))
         with pytest.raises(NotAllowed):
-            await schedules.start(AGENT, Order(target=target, policy=Policy()))
+            await schedules.start(AGENT, RunRequest(target=target, policy=Policy()))
 
 
 # Depth limit 1
@@ -104,7 +104,7 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
     schedules: ScheduleService, runs: RunService, store: MemoryStore
 ) -> None:
     made = await schedules.create(MAKER, a_schedule(owner=ALICE, target=CALL))
-    await schedules.start(MAKER, Order(target=CALL, policy=Policy()))
+    await schedules.start(MAKER, RunRequest(target=CALL, policy=Policy()))
     prompt = await schedules.create(
         MEMBER, a_schedule(id=ScheduleId("p"), owner=ALICE, target=PROMPT)
     )
@@ -112,7 +112,7 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
     await store.load([ended])
     for refused in (
         schedules.create(MAKER, a_schedule(owner=ALICE, target=PROMPT)),
-        schedules.start(MAKER, Order(target=PROMPT, policy=Policy())),
+        schedules.start(MAKER, RunRequest(target=PROMPT, policy=Policy())),
         schedules.change(MAKER, made.id, lambda s: replace(s, target=PROMPT)),
         schedules.change(MAKER, prompt.id, lambda s: replace(s, target=AgentTarget(prompt="x"))),
         schedules.run_now(MAKER, prompt.id),

@@ -20,7 +20,7 @@ from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.model.validation import check_target
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.services.validation import longest_timeout, usual_defaults, usual_timeout
@@ -57,9 +57,9 @@ def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
     return a_schedule(**({"target": target, "policy": task_policy(target)} | given))
 
 
-def order(target: SyncTarget = ORDERS, **given: Any) -> Order:
+def order(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
     values: dict[str, Any] = {"target": target, "policy": task_policy(target), "said": NOTHING}
-    return Order(**(values | given))
+    return RunRequest(**(values | given))
 
 
 async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:

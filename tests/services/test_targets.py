@@ -15,7 +15,7 @@ from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.schedules import ScheduleService
 from chimes.services.validation import longest_timeout, usual_timeout
 from chimes.store.memory import MemoryStore
@@ -103,9 +103,9 @@ async def test_a_malformed_name_is_refused_before_anybody_is_asked(
 
 
 # --- runs without a schedule ------------------------------------------------------------------
-def order(**given: object) -> Order:
+def order(**given: object) -> RunRequest:
     values: dict[str, object] = {"target": GREET, "policy": Policy()}
-    return Order(**(values | given))  # type: ignore[arg-type]
+    return RunRequest(**(values | given))  # type: ignore[arg-type]
 
 
 async def test_a_run_is_started(schedules: ScheduleService, store: MemoryStore) -> None:

@@ -15,7 +15,7 @@ from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryState, DeliveryVerdict
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, MessageService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -66,7 +66,7 @@ async def test_what_became_of_it_is_said(
     sending = MessageService(store).send_test(member(), HOOK)
     outcome, _ = await asyncio.gather(sending, settled(store, **given))
     assert (outcome.kind, str(outcome.words)) == (kind, words)
-    assert (outcome.delivery.occasion, outcome.delivery.owner) == (Occasion.TEST, ALICE)
+    assert (outcome.delivery.occasion, outcome.delivery.owner) == (NotifyOn.TEST, ALICE)
     (note,) = await store.list_audit(AuditQuery())
     assert (note.verb, note.object_kind, note.object_id) == (
         "test",

@@ -113,7 +113,7 @@ async def start(path: str, name: str) -> None:
 
 
 async def lock(path: str, _name: str) -> None:
-    """Hold the write lock until a line comes in."""
+    """InFlightRun the write lock until a line comes in."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("BEGIN EXCLUSIVE")
     say("locked")

@@ -15,7 +15,7 @@ from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.schedule import edited
 from chimes.model.target import AgentTarget
 from chimes.store.json_values import to_text
@@ -236,4 +236,4 @@ async def test_a_job_that_was_taken_out_tells_of_its_waiting_runs(tmp_path: Path
         (row,) = await store.claim_deliveries(
             Channel, limit=9, hold=timedelta(minutes=1), overdue=HOUR
         )
-        assert (row.run_id, row.occasion) == (run.id, Occasion.ALWAYS)
+        assert (row.run_id, row.occasion) == (run.id, NotifyOn.ALWAYS)

@@ -14,7 +14,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, RunStatus
-from chimes.store.port import Fired
+from chimes.store.port import FireResult
 from chimes.store.sql import SqlStore
 from chimes.store.sql.database import mariadb as mariadb_server
 from chimes.store.sql.database import postgres as postgres_server
@@ -63,7 +63,7 @@ async def test_a_tick_waits_for_the_request_before_it(rig: Rig) -> None:
         one.add_unless_active(run, an_entry()), other.fire_due(plan, limit=5), rig.held(AUDIT_HEAD)
     )
     assert added == (run, True)
-    assert isinstance(fired, Fired)
+    assert isinstance(fired, FireResult)
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
 
@@ -74,7 +74,7 @@ async def test_a_request_waits_for_the_tick_before_it(rig: Rig) -> None:
     fired, answer = await one_after_the_other(
         one.fire_due(plan, limit=5), other.add_unless_active(a_task()), rig.batches_held()
     )
-    assert isinstance(fired, Fired)
+    assert isinstance(fired, FireResult)
     (run,) = fired.others
     assert run.status is RunStatus.QUEUED
     assert answer == (run, False)

@@ -18,7 +18,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import CLOSED, plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, edited, paused, resumed
-from chimes.store.port import Fired, Places
+from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
 from tests.builders import KINDS, LEASE, a_node, a_schedule
@@ -62,8 +62,8 @@ async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> l
     return made
 
 
-async def look(store: SqlStore, number: int = 0, ahead: timedelta = HOUR) -> Fired:
-    offer = Places(node_id=NodeId(f"node-{number}"), offers=KINDS, free=500)
+async def look(store: SqlStore, number: int = 0, ahead: timedelta = HOUR) -> FireResult:
+    offer = ClaimRequest(node_id=NodeId(f"node-{number}"), offers=KINDS, free=500)
     return await store.fire_due(plan, limit=25, places=offer, ahead=ahead)
 
 

@@ -23,7 +23,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import rescheduled
-from chimes.store.port import Fired, Places
+from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
 from tests.builders import (
@@ -78,7 +78,7 @@ async def due_now(store: SqlStore, **given: Any) -> ScheduleId:
     return schedule.id
 
 
-def runs_of(fired: Fired) -> tuple[Run, ...]:
+def runs_of(fired: FireResult) -> tuple[Run, ...]:
     return fired.claimed + fired.others
 
 
@@ -164,7 +164,7 @@ async def test_a_run_is_handed_to_one_node(nodes: Nodes) -> None:
     )
 
     async def take(number: int) -> list[RunId]:
-        offer = Places(node_id=NodeId(f"n{number}"), offers=frozenset({"http"}), free=5)
+        offer = ClaimRequest(node_id=NodeId(f"n{number}"), offers=frozenset({"http"}), free=5)
         got: list[RunId] = []
         while claimed := await stores[number].claim(offer):
             got.extend(run.id for run in claimed)
@@ -190,14 +190,14 @@ class Crowd:
         store = self._stores[number % len(self._stores)]
         node = NodeId(f"node-{number}")
         await store.join(a_node(node), timedelta(minutes=5))
-        offer = Places(node_id=node, offers=frozenset({"http"}), free=2)
+        offer = ClaimRequest(node_id=node, offers=frozenset({"http"}), free=2)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while loop.time() < deadline:
             await self._act(store, offer)
         await store.leave(node)
 
-    async def _act(self, store: SqlStore, offer: Places) -> None:
+    async def _act(self, store: SqlStore, offer: ClaimRequest) -> None:
         name = self._random.choice(self._schedules)
         now = await store.now()
         match self._random.randrange(6):
@@ -287,7 +287,7 @@ async def run_dry(store: SqlStore) -> None:
     """Everything that waits gets its turn."""
     node = NodeId("the-last")
     await store.join(a_node(node), timedelta(minutes=5))
-    offer = Places(node_id=node, offers=frozenset({"http"}), free=10)
+    offer = ClaimRequest(node_id=node, offers=frozenset({"http"}), free=10)
     while claimed := await store.claim(offer):
         now = await store.now()
         await store.finish([a_verdict(run, now) for run in claimed])

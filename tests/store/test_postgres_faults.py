@@ -19,11 +19,11 @@ from sqlalchemy.util import greenlet_spawn
 from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreUnavailable
 from chimes.model.listing import AuditQuery, RunQuery
-from chimes.model.node import Beat
+from chimes.model.node import HeartbeatResult
 from chimes.model.planning import FireContext, Firing, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.store.sql.database import postgres as postgres_server
 from chimes.store.sql.database.base import Tx
@@ -36,7 +36,7 @@ from tests.servers import Server, start_postgres
 from tests.system.link import Link
 
 NODE = a_node("node-1")
-PLACES = Places(node_id=NODE.id, offers=frozenset({"http"}), free=5)
+PLACES = ClaimRequest(node_id=NODE.id, offers=frozenset({"http"}), free=5)
 
 
 async def opened(url: str) -> SqlStore:
@@ -401,7 +401,7 @@ class _Heart:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def beat(self) -> Beat:
+    def beat(self) -> HeartbeatResult:
         beating = self._store.beat(NODE.id, timedelta(minutes=5), clock=SystemClock().now())
         return asyncio.run_coroutine_threadsafe(beating, self._loop).result(10)
 
@@ -492,12 +492,12 @@ async def test_a_claim_of_a_dead_process_is_nobodys(
 
 CLAIM = """
 import asyncio, sys
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.store.sql import open_postgres
 async def main():
     store = open_postgres(sys.argv[1])
     await store.open()
-    await store.claim(Places(node_id="node-1", offers=frozenset({"http"}), free=5))
+    await store.claim(ClaimRequest(node_id="node-1", offers=frozenset({"http"}), free=5))
 asyncio.run(main())
 """
 

@@ -19,7 +19,7 @@ from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Reason, RunStatus
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
@@ -50,7 +50,7 @@ from tests.store.redis_rig import opened, plain_client
 TOLD = Policy(
     delivery=(
         Recipient(channel=Channel.INBOX),
-        Recipient(channel=Channel.TELEGRAM, to="7", on=(Occasion.RECOVERY,)),
+        Recipient(channel=Channel.TELEGRAM, to="7", on=(NotifyOn.RECOVERY,)),
     )
 )
 HOLD = {"hold": MINUTE, "overdue": HOUR}

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, create_engine
 
 from chimes.errors import SchemaMismatch, StoreUnavailable
 from chimes.model.access import ApiKey, Scope
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
@@ -109,7 +109,7 @@ async def test_an_older_schema_is_brought_up_to_date(path: Path) -> None:
 
 
 #: What releases did not have yet: kinds of items, and of the others what was not told apart.
-UNKNOWN = {"0002": (KeptState, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
+UNKNOWN = {"0002": (Checkpoint, Delivery, InboxItem), "0003": (Delivery, InboxItem)}
 
 
 def known_to_older(item: Item) -> Item:

@@ -13,9 +13,9 @@ import pytest
 from chimes.errors import AlreadyExists, NotFound, StoreUnavailable
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
-from chimes.model.node import Beat
+from chimes.model.node import HeartbeatResult
 from chimes.model.planning import plan
-from chimes.model.run import RunStatus, Verdict
+from chimes.model.run import Completion, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.sql import SqlStore, open_sqlite
 from chimes.store.sql.database.base import Tx
@@ -165,7 +165,7 @@ async def test_a_heartbeat_goes_ahead_of_what_waits(store: SqlStore) -> None:
 async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
     """The heartbeat thread must not depend on the loop that carries out the runs."""
     await store.join(a_node(), LEASE)
-    beats: list[Beat] = []
+    beats: list[HeartbeatResult] = []
 
     def thread() -> None:
         async def beat() -> None:
@@ -177,7 +177,7 @@ async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
     beating.start()
     # Joined without giving the loop a turn: it may as well be blocked.
     beating.join(10)
-    assert beats == [Beat(alive=True, now=NOW)]
+    assert beats == [HeartbeatResult(alive=True, now=NOW)]
 
 
 # F40
@@ -256,7 +256,7 @@ async def test_half_a_character_does_not_keep_a_verdict_from_being_written(
     await store.add_runs([a_run(id=RunId("run"))])
     (run,) = await store.claim(places())
     told = a_verdict(run, NOW)
-    verdict = Verdict(
+    verdict = Completion(
         run_id=run.id,
         fence=run.fence,
         attempt=told.attempt,

@@ -13,20 +13,20 @@ from chimes.clock import Clock
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.node import Beat, NodeFacts
+from chimes.model.node import HeartbeatResult, NodeFacts
 from chimes.model.notification import Delivery, DeliveryVerdict, outbox
 from chimes.model.planning import Firing
-from chimes.model.run import LogEntry, Run, RunStatus, Verdict, lost
+from chimes.model.run import Completion, LogEntry, Run, RunStatus, lost
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
 from chimes.store.memory.state import State
-from chimes.store.port import Finished, Places, ScheduleChange
+from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange
 
 
 class NoFence(MemoryStore):
     """A verdict counts whatever its fence."""
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
         current = [
             replace(verdict, fence=runs[verdict.run_id].fence)
@@ -41,7 +41,7 @@ class NoFenceIncrease(MemoryStore):
     """A second claim gets the fence of the first."""
 
     def _hand_out(
-        self, claimable: Sequence[Run], places: Places, now: datetime
+        self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
     ) -> dict[RunId, Run]:
         taken = super()._hand_out(claimable, places, now)
         same = {run.id: replace(run, fence=1) for run in taken.values()}
@@ -88,7 +88,7 @@ class HeartbeatRevives(MemoryStore):
         *,
         clock: datetime,
         facts: NodeFacts | None = None,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         node = self._state.nodes.get(node_id)
         if node is not None:
             until = max(node.lease_until, self._clock.now() + lease)
@@ -117,7 +117,7 @@ class StuckCursor(MemoryStore):
 class ForgetsVerdicts(MemoryStore):
     """A verdict repeated after a lost answer is refused (F23)."""
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
         told = [v for v in verdicts if v.run_id in runs and v.attempt in runs[v.run_id].attempts]
         finished = await super().finish([verdict for verdict in verdicts if verdict not in told])
@@ -176,7 +176,7 @@ class NoLease(MemoryStore):
 class RetriesAtOnce(MemoryStore):
     """The wait before a retry is lost."""
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         at_once = [
             verdict if verdict.retry_in is None else replace(verdict, retry_in=timedelta(0))
             for verdict in verdicts
@@ -271,7 +271,7 @@ class EndsTwice(MemoryStore):
 class TellsAgain(MemoryStore):
     """A verdict that is repeated tells everybody again."""
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         finished = await super().finish(verdicts)
         for run in finished.accepted:
             for delivery in outbox(run, None, self._clock.now()):

@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from chimes.model.access import Scope
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import NodeId
 from chimes.model.listing import DeliveryQuery, RunQuery
 from chimes.model.notification import Delivery, InboxItem
@@ -93,7 +93,7 @@ def item_order(item: Item) -> tuple[str, str]:
             return "schedule", item.id
         case Run():
             return "run", item.id
-        case KeptState():
+        case Checkpoint():
             return "state", item.name
         case Delivery():
             return "delivery", item.id

@@ -27,7 +27,7 @@ from chimes.model.schedule import (
     resumed,
 )
 from chimes.model.target import TaskTarget
-from chimes.store.port import Fired, LookingAhead, Pressing, Store
+from chimes.store.port import FireResult, LookingAhead, Pressing, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
@@ -56,14 +56,14 @@ async def crowd(store: Store, count: int = CROWD, slot: datetime = SLOT, **given
     await store.load([due_schedule(slot, **given) for _ in range(count)])
 
 
-async def a_crowd_ahead(store: Store, **given: Any) -> Fired:
+async def a_crowd_ahead(store: Store, **given: Any) -> FireResult:
     """All of a crowd in the hands of node-1, a second before its time."""
     await joined(store)
     await crowd(store, **given)
     return await looked(store)
 
 
-async def looked(store: Store, node_id: str = "node-1", **given: Any) -> Fired:
+async def looked(store: Store, node_id: str = "node-1", **given: Any) -> FireResult:
     return await store.fire_due(
         plan, limit=1000, places=places(node_id, **({"free": 1000} | given)), ahead=AHEAD
     )
@@ -139,7 +139,7 @@ async def test_what_is_taken_ahead_is_claimed_and_planned_for_its_time(
         after = await the(ahead_store, run)
         assert (after.next_slot, after.last_slot) == (SLOT + MINUTE, SLOT)
         assert (after.last_enqueued_at, after.fired_count) == (NOW, 1)
-    assert await looked(ahead_store) == Fired()
+    assert await looked(ahead_store) == FireResult()
 
 
 async def test_at_its_time_it_goes_on_like_any_other(
@@ -147,7 +147,7 @@ async def test_at_its_time_it_goes_on_like_any_other(
 ) -> None:
     fired = await a_crowd_ahead(ahead_store)
     clock.advance(1.25)
-    assert await looked(ahead_store) == Fired()
+    assert await looked(ahead_store) == FireResult()
     done = await ahead_store.finish([a_verdict(run, clock.now()) for run in fired.claimed])
     assert {run.status for run in done.accepted} == {RunStatus.SUCCEEDED}
     assert (await the(ahead_store, fired.claimed[0])).last_run_at == SLOT
@@ -156,7 +156,7 @@ async def test_at_its_time_it_goes_on_like_any_other(
 async def test_few_are_left_to_their_time(ahead_store: SqlStore) -> None:
     await joined(ahead_store)
     await crowd(ahead_store, CROWD - 1)
-    assert await looked(ahead_store) == Fired()
+    assert await looked(ahead_store) == FireResult()
     assert await all_runs(ahead_store) == {}
 
 
@@ -185,7 +185,7 @@ async def test_what_is_due_goes_first(ahead_store: SqlStore) -> None:
 async def test_what_is_not_simple_is_left_to_its_time(
     ahead_store: SqlStore, given: dict[str, Any]
 ) -> None:
-    assert await a_crowd_ahead(ahead_store, **given) == Fired()
+    assert await a_crowd_ahead(ahead_store, **given) == FireResult()
     assert await all_runs(ahead_store) == {}
 
 
@@ -197,7 +197,7 @@ async def test_who_is_still_at_work_is_left_to_its_time(
     assert len((await looked(ahead_store)).claimed) == CROWD
     clock.advance(59)
     await joined(ahead_store, "node-2")
-    assert await looked(ahead_store, "node-2") == Fired()
+    assert await looked(ahead_store, "node-2") == FireResult()
     clock.advance(1)
     rows = (await looked(ahead_store, "node-2")).others
     assert {(run.status, run.reason) for run in rows} == {(RunStatus.SKIPPED, Reason.OVERLAP)}
@@ -210,7 +210,7 @@ async def test_one_slot_ahead_at_most(ahead_store: SqlStore, clock: SettableCloc
     }
     assert len((await a_crowd_ahead(ahead_store, **given)).claimed) == CROWD
     clock.advance(0.75)
-    assert await looked(ahead_store) == Fired()
+    assert await looked(ahead_store) == FireResult()
     clock.advance(0.25)
     assert {run.slot for run in (await looked(ahead_store)).claimed} == {SLOT + SECOND}
 
@@ -223,7 +223,7 @@ async def test_a_plan_that_fails_is_left_to_its_time(ahead_store: SqlStore) -> N
         raise ValueError("this can never be planned")
 
     fired = await ahead_store.fire_due(faulty, limit=99, places=places(free=99), ahead=AHEAD)
-    assert fired == Fired()
+    assert fired == FireResult()
     page = await ahead_store.next_due()
     assert page == SLOT
 
@@ -231,9 +231,9 @@ async def test_a_plan_that_fails_is_left_to_its_time(ahead_store: SqlStore) -> N
 async def test_no_more_than_there_are_places_for(ahead_store: SqlStore) -> None:
     await joined(ahead_store)
     await crowd(ahead_store)
-    assert await looked(ahead_store, free=0) == Fired()
-    assert await looked(ahead_store, "node-2") == Fired()
-    assert await ahead_store.fire_due(plan, limit=1000, ahead=AHEAD) == Fired()
+    assert await looked(ahead_store, free=0) == FireResult()
+    assert await looked(ahead_store, "node-2") == FireResult()
+    assert await ahead_store.fire_due(plan, limit=1000, ahead=AHEAD) == FireResult()
     assert len((await looked(ahead_store, free=7)).claimed) == 7
     assert len(await all_runs(ahead_store)) == 7
 

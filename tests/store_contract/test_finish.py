@@ -12,7 +12,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus, canceled, settled, unblocked
 from chimes.model.schedule import deleted, paused, recorded
-from chimes.store.port import Finished, Store
+from chimes.store.port import CompletionResult, Store
 from chimes.testing import SettableClock
 from tests.builders import (
     LEASE,
@@ -41,7 +41,7 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
     verdict = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
     ended = settled(run, verdict, now)
     assert (ended.status, ended.finished_at) == (RunStatus(end.value), now)
-    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
     assert await store.get_schedule(schedule.id) == recorded(schedule, ended)
     assert [entry.message for entry in await store.read_logs(run.id)] == ["line"]
@@ -57,11 +57,11 @@ async def test_a_run_without_a_schedule_ends_too(
     whose = run if known else None
     verdict = replace(a_verdict(run, clock.now(), end), run=whose)
     ended = settled(run, verdict, NOW)
-    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
-    assert await store.finish([verdict]) == Finished(accepted=(ended,))
+    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
     later = replace(a_verdict(run, clock.advance(1)), run=whose)
-    assert await store.finish([later]) == Finished(refused=(run.id,))
+    assert await store.finish([later]) == CompletionResult(refused=(run.id,))
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
@@ -95,7 +95,7 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
 
 
 async def test_an_empty_batch_is_nothing(store: Store) -> None:
-    assert await store.finish([]) == Finished()
+    assert await store.finish([]) == CompletionResult()
 
 
 # C14, R3.24
@@ -104,7 +104,7 @@ async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock
     now = clock.advance(1)
     verdict = a_retry(run, now, 5 * SECOND)
     waiting = settled(run, verdict, now)
-    assert await store.finish([verdict]) == Finished(accepted=(waiting,))
+    assert await store.finish([verdict]) == CompletionResult(accepted=(waiting,))
     assert (waiting.status, waiting.available_at) == (RunStatus.QUEUED, now + 5 * SECOND)
     assert await store.get_schedule(schedule.id) == schedule
     assert await store.next_available() == now + 5 * SECOND
@@ -125,7 +125,7 @@ async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     after = await contents(store)
     clock.advance(1)
     assert await store.finish([verdict]) == first
-    assert await store.finish([verdict, verdict]) == Finished(accepted=first.accepted * 2)
+    assert await store.finish([verdict, verdict]) == CompletionResult(accepted=first.accepted * 2)
     assert await contents(store) == after
 
 
@@ -138,7 +138,7 @@ async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
     await store.finish([verdict])
     clock.advance(1)
     (again,) = await store.claim(places())
-    assert await store.finish([verdict]) == Finished(accepted=(again,))
+    assert await store.finish([verdict]) == CompletionResult(accepted=(again,))
     assert await store.get_run(run.id) == again
 
 
@@ -149,7 +149,7 @@ async def test_another_verdict_on_the_same_attempt_is_refused(
     run = await running_run(store)
     (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
     other = a_verdict(run, clock.now(), AttemptEnd.FAILED)
-    assert await store.finish([other]) == Finished(refused=(run.id,))
+    assert await store.finish([other]) == CompletionResult(refused=(run.id,))
     assert await store.get_run(run.id) == ended
 
 
@@ -162,11 +162,11 @@ async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) ->
     (taken,) = await store.claim(places("node-2"))
     stale = a_verdict(run, clock.now(), logs=tuple(log_lines("too late")))
     before = await contents(store)
-    assert await store.finish([stale]) == Finished(refused=(run.id,))
+    assert await store.finish([stale]) == CompletionResult(refused=(run.id,))
     assert await contents(store) == before
     fresh = a_verdict(taken, clock.now(), AttemptEnd.FAILED)
     (ended,) = (await store.finish([fresh])).accepted
-    assert await store.finish([stale]) == Finished(refused=(run.id,))
+    assert await store.finish([stale]) == CompletionResult(refused=(run.id,))
     assert await store.get_run(run.id) == ended
     summary = await store.get_schedule(schedule.id)
     assert summary is not None
@@ -180,7 +180,7 @@ async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
     run = await running_run(store)
     clock.advance(LEASE)
     (waiting,) = await store.rescue(limit=10)
-    assert await store.finish([a_verdict(run, clock.now())]) == Finished(refused=(run.id,))
+    assert await store.finish([a_verdict(run, clock.now())]) == CompletionResult(refused=(run.id,))
     assert await store.get_run(run.id) == waiting
 
 

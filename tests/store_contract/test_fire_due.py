@@ -10,7 +10,7 @@ from chimes.model.planning import IN_THE_WAY, FireContext, Firing, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, canceled, claimed
 from chimes.model.schedule import Dependency, Schedule, deleted, set_aside
-from chimes.store.port import Fired, Store
+from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
 from chimes.triggers import Every, Once
 from tests.builders import (
@@ -31,7 +31,7 @@ from tests.store_contract.scenes import NODE, all_runs, joined, running_slot
 
 async def test_nothing_due_fires_nothing(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
-    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await store.fire_due(plan, limit=10) == FireResult()
     assert await store.get_schedule(schedule.id) == schedule
 
 
@@ -41,10 +41,10 @@ async def test_a_due_schedule_becomes_its_run_and_moves_on(
     schedule = await store.add_schedule(due_schedule())
     now = clock.advance(0.25)
     expected = plan(schedule, FireContext(), now)
-    assert await store.fire_due(plan, limit=10) == Fired(others=expected.runs)
+    assert await store.fire_due(plan, limit=10) == FireResult(others=expected.runs)
     assert await all_runs(store) == {run.id: run for run in expected.runs}
     assert await store.get_schedule(schedule.id) == expected.schedule
-    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await store.fire_due(plan, limit=10) == FireResult()
 
 
 async def test_only_due_enabled_living_schedules_fire(store: Store) -> None:
@@ -84,7 +84,7 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW, priority=7)
     )
-    assert await store.fire_due(plan, limit=10, places=places()) == Fired()
+    assert await store.fire_due(plan, limit=10, places=places()) == FireResult()
     assert await all_runs(store) == {run.id: ended}
     after = await store.get_schedule(schedule.id)
     assert after is not None
@@ -94,7 +94,7 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
 async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule())
     (taken,) = await store.add_runs([a_run(schedule, slot=NOW)])
-    assert await store.fire_due(plan, limit=10) == Fired()
+    assert await store.fire_due(plan, limit=10) == FireResult()
     assert await all_runs(store) == {taken.id: taken}
 
 
@@ -131,7 +131,7 @@ async def test_a_broken_plan_sets_aside_its_schedule_alone(
     assert fired.broken == (aside,)
     assert await store.get_schedule(broken.id) == aside
     assert {run.schedule_id for run in fired.others} == {first.id, last.id}
-    assert await store.fire_due(faulty, limit=10) == Fired()
+    assert await store.fire_due(faulty, limit=10) == FireResult()
 
 
 async def test_new_runs_come_claimed_for_a_node_with_free_places(
@@ -142,7 +142,7 @@ async def test_new_runs_come_claimed_for_a_node_with_free_places(
     now = clock.advance(1)
     (run,) = plan(schedule, FireContext(), now).runs
     fired = await store.fire_due(plan, limit=10, places=places())
-    assert fired == Fired(claimed=(claimed(run, NODE, now),))
+    assert fired == FireResult(claimed=(claimed(run, NODE, now),))
     assert await all_runs(store) == {run.id: claimed(run, NODE, now)}
     assert await store.claim(places()) == ()
 
@@ -244,7 +244,7 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     now = clock.advance(MINUTE)
     expected = plan(schedule, FireContext(admitted=(run.id,)), now)
     fired = await store.fire_due(plan, limit=10, places=places())
-    assert fired == Fired(others=expected.runs)
+    assert fired == FireResult(others=expected.runs)
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
     # Which run stood in its way stays on record (UX A.3).
@@ -335,7 +335,7 @@ async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) 
     now = clock.advance(HOUR)
     expected = plan(schedule, FireContext(), now)
     fired = await store.fire_due(plan, limit=10)
-    assert fired == Fired(others=expected.runs)
+    assert fired == FireResult(others=expected.runs)
     assert [(run.status, run.missed_count) for run in fired.others] == [(RunStatus.MISSED, 1)]
     assert await store.get_schedule(schedule.id) == expected.schedule
 

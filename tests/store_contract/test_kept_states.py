@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from chimes.model.checkpoint import LONGEST_STATE, KeptState
+from chimes.model.checkpoint import LONGEST_STATE, Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run
@@ -46,9 +46,9 @@ async def test_a_run_keeps_state_for_the_next(store: Store, clock: SettableClock
     for cursor in ("1", "2"):
         now = clock.advance(0.000001)
         assert await store.keep_state(run.id, run.fence, SYNC.key, cursor)
-        kept = KeptState(name=SYNC.key, value=cursor, changed_at=now, run_id=run.id)
+        kept = Checkpoint(name=SYNC.key, value=cursor, changed_at=now, run_id=run.id)
         assert await store.read_state(SYNC.key) == kept
-    assert [item for item in await contents(store) if isinstance(item, KeptState)] == [kept]
+    assert [item for item in await contents(store) if isinstance(item, Checkpoint)] == [kept]
 
 
 async def test_the_state_of_another_name_is_another(store: Store) -> None:
@@ -123,10 +123,10 @@ async def test_state_outlives_a_restart(durable_home: Home, clock: SettableClock
     await store.set_state("forgotten", None)
     clock.advance(1)
     store = await durable_home.reopen()
-    assert await store.read_state(SYNC.key) == KeptState(
+    assert await store.read_state(SYNC.key) == Checkpoint(
         name=SYNC.key, value="7", changed_at=NOW, run_id=run.id
     )
-    by_hand = KeptState(name="by hand", value="[]", changed_at=NOW)
+    by_hand = Checkpoint(name="by hand", value="[]", changed_at=NOW)
     assert await store.read_state("by hand") == by_hand
     assert await store.read_state("forgotten") is None
 
@@ -138,7 +138,7 @@ async def test_state_is_set_and_forgotten_by_hand(store: Store, clock: SettableC
     kept = await store.read_state(SYNC.key)
     now = clock.advance(1)
     assert await store.set_state(SYNC.key, "3", an_entry(verb="set")) == kept
-    by_hand = KeptState(name=SYNC.key, value="3", changed_at=now)
+    by_hand = Checkpoint(name=SYNC.key, value="3", changed_at=now)
     assert await store.read_state(SYNC.key) == by_hand
     assert await store.set_state(SYNC.key, None, an_entry(verb="forget")) == by_hand
     assert await store.read_state(SYNC.key) is None

@@ -11,7 +11,7 @@ from chimes.errors import Conflict, NotFound
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, NodeFacts, NodeMark, NodeState
+from chimes.model.node import HeartbeatResult, NodeFacts, NodeMark, NodeState
 from chimes.model.run import lost
 from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.port import MARKS_KEPT, Store
@@ -47,7 +47,9 @@ async def test_a_node_hears_with_its_beat_that_it_is_to_drain(
     before = store.changes()
     assert await store.drain_node(NODE, True, note("drain")) == replace(node, drain=True)
     assert store.changes() > before
-    assert await store.beat(NODE, LEASE, clock=NOW) == Beat(alive=True, now=NOW, drain=True)
+    assert await store.beat(NODE, LEASE, clock=NOW) == HeartbeatResult(
+        alive=True, now=NOW, drain=True
+    )
     assert not (await store.beat(NodeId("other"), LEASE, clock=NOW)).drain
     assert (await store.drain_node(NODE, True, note("drain"))).drain
     assert not (await store.drain_node(NODE, False, note("resume"))).drain

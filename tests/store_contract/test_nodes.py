@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from chimes.model.ids import NodeId
-from chimes.model.node import Beat
+from chimes.model.node import HeartbeatResult
 from chimes.model.policy import OnLost, Policy, RunDefaults
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, lost, marked_started
 from chimes.model.schedule import recorded
@@ -77,7 +77,7 @@ async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> No
     node = await store.join(a_node(), LEASE)
     now = clock.advance(10)
     ahead = now + timedelta(seconds=2.5)
-    assert await store.beat(NODE, MINUTE, clock=ahead) == Beat(alive=True, now=now)
+    assert await store.beat(NODE, MINUTE, clock=ahead) == HeartbeatResult(alive=True, now=now)
     renewed = replace(node, heartbeat_at=now, lease_until=now + MINUTE, clock_offset=2.5)
     assert await store.nodes() == (renewed,)
     assert (await store.beat(NODE, LEASE, clock=now - MINUTE)).alive
@@ -101,7 +101,7 @@ async def test_a_beat_after_the_lease_is_refused_for_ever(
 ) -> None:
     run = await running_run(store)
     now = clock.advance(LEASE)
-    dead = Beat(alive=False, now=now)
+    dead = HeartbeatResult(alive=False, now=now)
     assert await store.beat(NODE, LEASE, clock=now) == dead
     assert await store.beat(NODE, LEASE, clock=now) == dead
     (rescued,) = await store.rescue(limit=10)
@@ -124,7 +124,7 @@ async def test_a_beat_just_before_the_end_counts(store: Store, clock: SettableCl
 
 
 async def test_an_unknown_node_is_not_alive(store: Store, clock: SettableClock) -> None:
-    assert await store.beat(NODE, LEASE, clock=NOW) == Beat(alive=False, now=NOW)
+    assert await store.beat(NODE, LEASE, clock=NOW) == HeartbeatResult(alive=False, now=NOW)
     assert await store.nodes() == ()
 
 

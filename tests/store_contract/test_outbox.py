@@ -14,7 +14,7 @@ from chimes.model.ids import DeliveryId, RunId
 from chimes.model.notification import Delivery, DeliveryState, outbox
 from chimes.model.planning import ended_at_once, plan, slot_run
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import deleted, edited, passed
 from chimes.store.port import Store
@@ -46,7 +46,7 @@ TOLD = Policy(delivery=(INBOX,))
 FAILED, SUCCEEDED = AttemptEnd.FAILED, AttemptEnd.SUCCEEDED
 
 
-async def told(store: Store) -> list[tuple[str, Occasion]]:
+async def told(store: Store) -> list[tuple[str, NotifyOn]]:
     """Of which runs, and why; by the ids of the runs."""
     rows = (await all_deliveries(store)).values()
     return sorted((row.run_id, row.occasion) for row in rows)
@@ -62,14 +62,14 @@ async def ended(store: Store, run_id: RunId) -> Run:
 @pytest.mark.parametrize(
     ("end", "occasion"),
     [
-        (SUCCEEDED, Occasion.SUCCESS),
-        (FAILED, Occasion.FAILURE),
-        (AttemptEnd.TIMEOUT, Occasion.FAILURE),
-        (AttemptEnd.CANCELED, Occasion.ALWAYS),
+        (SUCCEEDED, NotifyOn.SUCCESS),
+        (FAILED, NotifyOn.FAILURE),
+        (AttemptEnd.TIMEOUT, NotifyOn.FAILURE),
+        (AttemptEnd.CANCELED, NotifyOn.ALWAYS),
     ],
 )
 async def test_a_verdict_brings_its_delivery(
-    store: Store, clock: SettableClock, end: AttemptEnd, occasion: Occasion
+    store: Store, clock: SettableClock, end: AttemptEnd, occasion: NotifyOn
 ) -> None:
     schedule, run = await running_slot(store, policy=TOLD, owner=ALICE)
     now = clock.advance(2.5)
@@ -102,9 +102,9 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
         end=(now + 3 * HOUR).time().replace(second=0, microsecond=0),
         zone="UTC",
     )
-    sleeper = replace(CHAT, on=(Occasion.ALWAYS,), quiet=quiet)
+    sleeper = replace(CHAT, on=(NotifyOn.ALWAYS,), quiet=quiet)
     reader = replace(INBOX, digest=Digest(every=Period.HOUR, at=time(), zone="UTC"))
-    late = replace(HOOK, on=(Occasion.LATE,), late_after=SECOND)
+    late = replace(HOOK, on=(NotifyOn.LATE,), late_after=SECOND)
     policy = Policy(delivery=(sleeper, reader, late))
     _, run = await running_slot(store, policy=policy, owner=ALICE)
     run_b = (await running_slot(store, policy=policy, owner=ALICE))[1]
@@ -113,7 +113,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     wanted = {each.id: each for after in accepted for each in outbox(after, None, now)}
     assert await all_deliveries(store) == wanted
     why = sorted(each.occasion for each in wanted.values())
-    assert why.count(Occasion.DIGEST) == 1, "both runs have the same"
+    assert why.count(NotifyOn.DIGEST) == 1, "both runs have the same"
     assert {each.available_at for each in wanted.values() if each.recipient == sleeper} == {
         quiet.until(now)
     }
@@ -139,7 +139,7 @@ async def test_a_retry_is_no_end(store: Store, clock: SettableClock) -> None:
     clock.advance(1)
     (again,) = await store.claim(places())
     await store.finish([a_verdict(again, clock.now())])
-    assert await told(store) == [(run.id, Occasion.SUCCESS)]
+    assert await told(store) == [(run.id, NotifyOn.SUCCESS)]
 
 
 # A retry that somebody asked to stop is an end after all
@@ -148,7 +148,7 @@ async def test_a_retry_that_was_asked_to_stop_tells(store: Store, clock: Settabl
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
     assert await told(store) == []
     await store.finish([a_retry(run, clock.now(), SECOND)])
-    assert await told(store) == [(run.id, Occasion.ALWAYS)]
+    assert await told(store) == [(run.id, NotifyOn.ALWAYS)]
 
 
 async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: SettableClock) -> None:
@@ -214,10 +214,10 @@ async def test_a_recovery_is_seen_within_a_batch(
         ]
     )
     assert await told(store) == [
-        ("1", Occasion.FAILURE),
-        ("2", Occasion.RECOVERY),
-        ("3", Occasion.SUCCESS),
-        ("4", Occasion.SUCCESS),
+        ("1", NotifyOn.FAILURE),
+        ("2", NotifyOn.RECOVERY),
+        ("3", NotifyOn.SUCCESS),
+        ("4", NotifyOn.SUCCESS),
     ]
 
 
@@ -246,7 +246,7 @@ async def test_runs_that_tell_nobody_count_for_those_that_do(
         ]
     )
     assert [run.id for run in finished.accepted] == ["1", "2", "3", "4", "5"]
-    assert await told(store) == [("2", Occasion.RECOVERY), ("4", Occasion.RECOVERY)]
+    assert await told(store) == [("2", NotifyOn.RECOVERY), ("4", NotifyOn.RECOVERY)]
     now = await store.get_schedule(schedule.id)
     assert now is not None
     assert now.last_status is RunStatus.SUCCEEDED
@@ -260,21 +260,21 @@ async def test_what_is_recovered_from(
     run = await running_run(store, a_run(schedule))
     await store.finish([a_verdict(run, clock.now())])
     bad = {RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED}
-    expected = Occasion.RECOVERY if before in bad else Occasion.SUCCESS
+    expected = NotifyOn.RECOVERY if before in bad else NotifyOn.SUCCESS
     assert await told(store) == [(run.id, expected)]
 
 
 async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: SettableClock) -> None:
-    def on(*occasions: Occasion) -> Recipient:
+    def on(*occasions: NotifyOn) -> Recipient:
         words = "+".join(occasions)
         return Recipient(channel=Channel.EMAIL, to=f"{words}@example.com", on=occasions)
 
     everybody = (
-        on(Occasion.SUCCESS),
-        on(Occasion.FAILURE),
-        on(Occasion.RECOVERY),
-        on(Occasion.ALWAYS),
-        on(Occasion.FAILURE, Occasion.RECOVERY),
+        on(NotifyOn.SUCCESS),
+        on(NotifyOn.FAILURE),
+        on(NotifyOn.RECOVERY),
+        on(NotifyOn.ALWAYS),
+        on(NotifyOn.FAILURE, NotifyOn.RECOVERY),
         on(),
     )
     await joined(store, lease=HOUR)
@@ -331,7 +331,7 @@ async def test_a_pause_by_the_receiver_does_not_keep_it_quiet(
     after = await store.get_schedule(schedule.id)
     assert after is not None
     assert not after.enabled
-    assert await told(store) == [(run.id, Occasion.FAILURE)]
+    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
 
 
 async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: SettableClock) -> None:
@@ -349,7 +349,7 @@ async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: Set
     assert await store.rescue(limit=10) == ()
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in outbox(dead, None, clock.now())}
-    assert await told(store) == [(run.id, Occasion.FAILURE)]
+    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
 
 
 async def test_a_run_of_which_nobody_knows_tells_as_a_failure(
@@ -360,7 +360,7 @@ async def test_a_run_of_which_nobody_knows_tells_as_a_failure(
     clock.advance(LEASE)
     (gone,) = await store.rescue(limit=10)
     assert gone.status is RunStatus.UNKNOWN
-    assert await told(store) == [(run.id, Occasion.FAILURE)]
+    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
 
 
 async def test_a_node_that_leaves_with_a_run_in_hand(store: Store) -> None:
@@ -369,13 +369,13 @@ async def test_a_node_that_leaves_with_a_run_in_hand(store: Store) -> None:
     assert run.holder is not None
     await store.leave(run.holder)
     assert (await ended(store, run.id)).status is RunStatus.UNKNOWN
-    assert await told(store) == [(run.id, Occasion.FAILURE)]
+    assert await told(store) == [(run.id, NotifyOn.FAILURE)]
 
 
 async def test_canceling_tells_when_it_ends_the_run(store: Store, clock: SettableClock) -> None:
     (waiting,) = await store.add_runs([a_run(policy=TOLD)])
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND, an_entry())
-    assert await told(store) == [(waiting.id, Occasion.ALWAYS)]
+    assert await told(store) == [(waiting.id, NotifyOn.ALWAYS)]
     before = await all_deliveries(store)
     clock.advance(1)
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND)
@@ -385,7 +385,7 @@ async def test_canceling_tells_when_it_ends_the_run(store: Store, clock: Settabl
     assert await all_deliveries(store) == before
     await store.release([(run.id, run.fence)])
     assert (await ended(store, run.id)).status is RunStatus.CANCELED
-    assert await told(store) == sorted([(waiting.id, Occasion.ALWAYS), (run.id, Occasion.ALWAYS)])
+    assert await told(store) == sorted([(waiting.id, NotifyOn.ALWAYS), (run.id, NotifyOn.ALWAYS)])
 
 
 async def test_a_run_that_is_only_given_back_tells_nobody(store: Store) -> None:
@@ -400,7 +400,7 @@ async def test_deleting_a_schedule_tells_of_its_waiting_runs(
     schedule = await store.add_schedule(a_schedule(policy=TOLD))
     runs = await store.add_runs([a_run(schedule), a_run(schedule), a_run(policy=TOLD)])
     await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
-    assert await told(store) == sorted((run.id, Occasion.ALWAYS) for run in runs[:2])
+    assert await told(store) == sorted((run.id, NotifyOn.ALWAYS) for run in runs[:2])
 
 
 async def test_missed_slots_tell_and_skipped_ones_do_not(
@@ -414,7 +414,7 @@ async def test_missed_slots_tell_and_skipped_ones_do_not(
     assert missed.status is RunStatus.MISSED
     rows = await all_deliveries(store)
     assert rows == {row.id: row for row in outbox(missed, None, now)}
-    assert await told(store) == [(missed.id, Occasion.FAILURE)]
+    assert await told(store) == [(missed.id, NotifyOn.FAILURE)]
     assert store.changes() > before
 
     await joined(store, lease=HOUR)
@@ -452,7 +452,7 @@ async def test_a_run_that_makes_way_for_a_newer_one_tells(
     (new,) = (await store.fire_due(plan, limit=10)).others
     assert (await ended(store, old.id)).status is RunStatus.CANCELED
     assert new.claimable
-    assert await told(store) == [(old.id, Occasion.ALWAYS)]
+    assert await told(store) == [(old.id, NotifyOn.ALWAYS)]
 
 
 async def test_a_run_that_is_added_ended_tells_once(store: Store, clock: SettableClock) -> None:
@@ -462,7 +462,7 @@ async def test_a_run_that_is_added_ended_tells_once(store: Store, clock: Settabl
     alone = a_run(policy=TOLD, status=RunStatus.FAILED, finished_at=NOW)
     now = clock.advance(1)
     await store.add_runs([good, waits, alone])
-    expected = {(good.id, Occasion.RECOVERY), (alone.id, Occasion.FAILURE)}
+    expected = {(good.id, NotifyOn.RECOVERY), (alone.id, NotifyOn.FAILURE)}
     assert set(await told(store)) == expected
     before = await all_deliveries(store)
     assert {row.created_at for row in before.values()} == {now}
@@ -482,7 +482,7 @@ async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: Settabl
     for _ in range(2):
         await store.change_schedule(schedule.id, lambda s, at: passed(s, at, "me"), runs=rows)
     ((_, occasion),) = await told(store)
-    assert occasion is Occasion.FAILURE
+    assert occasion is NotifyOn.FAILURE
 
 
 # A step tells nobody, its flow does
@@ -497,11 +497,11 @@ async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableCl
     await store.finish([a_verdict(first, clock.now())])
     assert await told(store) == []
     await store.finish([a_verdict(held, clock.now())])
-    assert await told(store) == [(flow.id, Occasion.SUCCESS)]
+    assert await told(store) == [(flow.id, NotifyOn.SUCCESS)]
     # Its flow is over: it is added canceled.
     (late,) = await store.add_runs([a_run(**step, step="late")])
     assert late.status is RunStatus.CANCELED
-    assert await told(store) == [(flow.id, Occasion.SUCCESS)]
+    assert await told(store) == [(flow.id, NotifyOn.SUCCESS)]
 
 
 # --- moving house -----------------------------------------------------------------------------

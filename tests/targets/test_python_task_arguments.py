@@ -37,7 +37,7 @@ class Point:
     y: int = 0
 
 
-class Order(BaseModel):
+class RunRequest(BaseModel):
     sku: str
     count: int
     api_key: str = ""
@@ -80,7 +80,7 @@ def of_type(annotation: object) -> Task:
         (Decimal, Decimal("0.10"), "0.10"),
         (Colour, Colour.RED, "red"),
         (Point, Point(1, 2), {"x": 1, "y": 2}),
-        (Order, Order(sku="a", count=2), {"sku": "a", "count": 2, "api_key": ""}),
+        (RunRequest, RunRequest(sku="a", count=2), {"sku": "a", "count": 2, "api_key": ""}),
         (Optional[int], None, None),  # noqa: UP045 - both ways to write it
         (int | None, 4, 4),
         (list[Point], [Point(1)], [{"x": 1, "y": 0}]),
@@ -121,7 +121,7 @@ def test_values_go_through_json_and_come_back(
         (Literal["a"], "b", "input should be 'a'"),
         (list[int], [1, "two"], 'must be list[int], got "two" (str) at [1]'),
         (Point, {"x": "1"}, "Point, got \"1\" (str) at ['x']"),
-        (Order, {"sku": "a"}, "at ['count']: field required"),
+        (RunRequest, {"sku": "a"}, "at ['count']: field required"),
         (int, None, "must be int, got null (NoneType)"),
         (str, "x" * 500, None),
         (int, "y" * 500, "yyy…"),
@@ -158,7 +158,7 @@ def test_names_are_checked() -> None:
 
 
 def test_values_of_telling_names_are_not_repeated() -> None:
-    def login(password: int, order: Order) -> None: ...
+    def login(password: int, order: RunRequest) -> None: ...
 
     with pytest.raises(InvalidInput) as caught:
         check(a_task(login), {"password": "hunter22", "order": {}})

@@ -18,7 +18,7 @@ import pytest
 from pydantic import BeforeValidator
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Attempt, AttemptEnd, Verdict
+from chimes.model.run import Attempt, AttemptEnd, Completion
 from chimes.targets.base import Call
 from chimes.targets.python import (
     Cancel,
@@ -166,7 +166,7 @@ async def test_a_handler_has_the_completion_of_its_task() -> None:
     made: list[Ending] = []
 
     class Ending:
-        verdict: Verdict | None = None
+        verdict: Completion | None = None
 
         def __init__(self, call: Call) -> None:
             self.asked: list[object] = []

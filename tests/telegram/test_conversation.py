@@ -11,7 +11,7 @@ import pytest
 
 from chimes.i18n import in_language
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
@@ -394,7 +394,7 @@ class TestLinks:
         codes = [await chats.conversation.links.new_code(self.ANNA) for _ in range(5)]
         assert "not valid" in await chats.say(f"/link {codes[0].text}")
         assert "confirm" in await chats.say(f"/link {codes[-1].text}")
-        kept = [item async for item in chats.store.dump() if isinstance(item, KeptState)]
+        kept = [item async for item in chats.store.dump() if isinstance(item, Checkpoint)]
         assert not [state for state in kept if state.name.startswith("telegram:link:")]
 
     async def test_it_can_be_undone(self, chats: Chats) -> None:

@@ -31,7 +31,7 @@ from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.web.api import responses as outputs
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.openapi import describe_api
 from chimes.web.server import NATIVE_ROUTERS, build_app
 
@@ -59,7 +59,7 @@ def check(target: Target) -> None:
 class Rig:
     clock: SettableClock
     store: Store
-    doorway: Doorway
+    doorway: WebContext
     app: FastAPI
     client: httpx2.AsyncClient
 
@@ -103,7 +103,7 @@ async def serving(
     settings: Settings | None = None,
     limits: Callable[[], Limits] = Limits,
     compat: Sequence[APIRouter] = (),
-    doors: Sequence[Callable[[Doorway], APIRouter]] = (),
+    doors: Sequence[Callable[[WebContext], APIRouter]] = (),
     sources: Sources | None = None,
     fixed_keys: Sequence[str] = (),
     not_ready: Callable[[], str] = lambda: "",
@@ -113,7 +113,7 @@ async def serving(
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
     known = KnownSources(sources)
-    doorway = Doorway(
+    doorway = WebContext(
         schedules=ScheduleService(
             store, check_target=check, limits=limits, offers=lambda: offers_of(known.now)
         ),

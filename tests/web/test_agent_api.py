@@ -14,7 +14,7 @@ from chimes.model.checkpoint import Handover, heard_name, kept_name_agent_run
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Backoff, Policy, RunDefaults
-from chimes.model.recipient import Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from
 from chimes.web.compat.ksana.translate import job_from_schedule
@@ -59,7 +59,7 @@ async def test_every_store_keeps_it(any_rig: Rig) -> None:
     assert schedule is not None
     assert schedule.policy.delivery == (
         Recipient(channel=Channel.WEBHOOK, to="https://example.com/h", signing_secrets=(SECRET,)),
-        Recipient(channel=Channel.TELEGRAM, to="-42", on=(Occasion.FAILURE,), language="th"),
+        Recipient(channel=Channel.TELEGRAM, to="-42", on=(NotifyOn.FAILURE,), language="th"),
     )
 
 
@@ -84,9 +84,9 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
         Recipient(
             channel=Channel.TELEGRAM,
             to="42",
-            on=(Occasion.LATE, Occasion.FAILURE),
+            on=(NotifyOn.LATE, NotifyOn.FAILURE),
             late_after=timedelta(minutes=5),
-            quiet=Quiet(start=time(22), end=time(7, 30), zone=zone, but=(Occasion.FAILURE,)),
+            quiet=Quiet(start=time(22), end=time(7, 30), zone=zone, but=(NotifyOn.FAILURE,)),
             digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
         ),
     )
@@ -97,7 +97,7 @@ def test_recipients_can_be_written_in_yaml_as_people_do() -> None:
     text = b"{channel: email, to: a@b.example, on: [late], quiet: {from: 22:00, to: 7:30}}"
     found = parsed_yaml(text, "a file")
     (recipient,) = recipients_from([RecipientIn.model_validate(found)])
-    assert recipient.on == (Occasion.LATE,)
+    assert recipient.on == (NotifyOn.LATE,)
     assert recipient.quiet == Quiet(start=time(22), end=time(7, 30))
 
 

@@ -9,7 +9,7 @@ from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Role
 from chimes.model.listing import AuditQuery
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.middleware import BODY_LIMIT
 from chimes.web.problems import Problem
 from chimes.web.requests import read_json
@@ -23,8 +23,8 @@ def told(request: Request, problem: Problem) -> Response:
     return JSONResponse({"error": problem.code, "said": problem.detail}, status, headers)
 
 
-def toy_door() -> DoorRouter:
-    door = DoorRouter(door="toy", prefixes=["/toys"], render=told)
+def toy_door() -> CompatRouter:
+    door = CompatRouter(door="toy", prefixes=["/toys"], render=told)
 
     @door.post("/toys")
     async def make(request: Request) -> object:

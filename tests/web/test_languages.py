@@ -16,7 +16,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.run import AttemptEnd, RunStatus
-from chimes.store.port import KeptState
+from chimes.store.port import Checkpoint
 from chimes.web.compat.catbird.routes import catbird_door
 from chimes.web.compat.eventnative.routes import eventnative_door
 from chimes.web.compat.ksana.routes import ksana_door
@@ -205,7 +205,7 @@ async def test_a_preference_that_cannot_be_read_is_none(
 ) -> None:
     read_state = everything.store.read_state
 
-    async def down(name: str) -> KeptState | None:
+    async def down(name: str) -> Checkpoint | None:
         if name.startswith("me:"):
             raise StoreUnavailable()
         return await read_state(name)

@@ -324,13 +324,13 @@ class LocalBackend:
         from chimes.clock import SystemClock
         from chimes.runtime import open_local
         from chimes.services.access import AccessService
-        from chimes.web.context import Doorway
+        from chimes.web.context import WebContext
         from chimes.web.server import build_app
 
         clock = SystemClock()
         services = await self._stack.enter_async_context(open_local(self._settings, clock))
         return build_app(
-            Doorway(
+            WebContext(
                 schedules=services.schedules,
                 runs=services.runs,
                 access=AccessService(services.store, clock, fixed=[self._token]),

@@ -23,7 +23,7 @@ from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
@@ -495,7 +495,7 @@ def to_plain(item: Item) -> tuple[str, Plain]:
             return "audit", audit_to_plain(item)
         case ApiKey():
             return "key", key_to_plain(item)
-        case KeptState():
+        case Checkpoint():
             return "state", kept_state_to_plain(item)
         case Delivery():
             return "delivery", delivery_to_plain(item)

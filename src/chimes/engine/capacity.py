@@ -50,7 +50,7 @@ STAND_BACK = 5.0
 
 @dataclass(slots=True)
 class Reserved:
-    """Places held while the store is asked for runs; `used` is set to how many came."""
+    """ClaimRequest held while the store is asked for runs; `used` is set to how many came."""
 
     free: int
     used: int = 0

@@ -31,7 +31,7 @@ from chimes.engine.events import (
     SchedulesFired,
     SenderBroken,
 )
-from chimes.engine.membership import StoreTime
+from chimes.engine.membership import StoreClock
 from chimes.engine.poller import AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
@@ -50,7 +50,7 @@ from chimes.model.notification import (
     digest_for,
     digest_of,
 )
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run
 from chimes.notifications.base import Letter, Progress, Refused, Result, Retry, Sender, Sent
 from chimes.notifications.digest import Gathered, digest_message
@@ -399,7 +399,7 @@ SENT_HERE = "sends:"
 
 class Admission:
     def __init__(
-        self, store: Store, senders: Collection[Channel], *, time: StoreTime, clock: Clock
+        self, store: Store, senders: Collection[Channel], *, time: StoreClock, clock: Clock
     ) -> None:
         """`senders`: the channels that this node has."""
         self._store = store
@@ -577,7 +577,7 @@ class Deliverer:
         *,
         settings: Settings,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         tell: Listener,
     ) -> None:
         self._store = store
@@ -773,7 +773,7 @@ class Deliverer:
         self, sending: _Sending, run: Run | None, reader: _Reader, answer: Result | None
     ) -> Result:
         delivery = sending.delivery
-        if answer is None and delivery.occasion is Occasion.DIGEST:
+        if answer is None and delivery.occasion is NotifyOn.DIGEST:
             along = sending.along = await gathered(self._store, delivery)
             if along.members:
                 # In the language and with the keys that were wanted last.
@@ -802,10 +802,10 @@ class Deliverer:
         self, delivery: Delivery, run: Run | None, language: str, zone: str, along: Gathered
     ) -> Letter:
         url = self._settings.public_url.rstrip("/")
-        if delivery.occasion is Occasion.TEST:
+        if delivery.occasion is NotifyOn.TEST:
             test = trial_message(delivery, language=language, zone=zone, public_url=url)
             return self._envelope(delivery, test)
-        if delivery.occasion is Occasion.DIGEST:
+        if delivery.occasion is NotifyOn.DIGEST:
             runs = await runs_of(self._store, along.runs)
             digest = digest_message(
                 delivery, along, runs, language=language, zone=zone, public_url=url

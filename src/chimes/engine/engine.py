@@ -24,13 +24,13 @@ from chimes.engine.events import (
     NodeDraining,
     NodeResumed,
 )
-from chimes.engine.executor import Execution, Hands
+from chimes.engine.executor import Execution, Executor
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import Stop
 from chimes.engine.maintenance import LogRetention, Maintenance
-from chimes.engine.membership import AtWork, EpochWatch, Heartbeat, Membership, StoreTime
+from chimes.engine.membership import AtWork, FailoverWatch, Heartbeat, Membership, StoreClock
 from chimes.engine.poller import Duty, Poller
-from chimes.engine.reconciler import SPACING, Oversight, Rejoining
+from chimes.engine.reconciler import SPACING, Reconciler, Rejoining
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
@@ -55,7 +55,7 @@ class Vitals:
 
     def __init__(
         self,
-        hands: Hands,
+        hands: Executor,
         membership: Membership,
         clock: Clock,
         queues: tuple[str, ...],
@@ -133,7 +133,7 @@ class Engine:
         if settings.sync_log_runs >= 0 and "sync" in runners:
             self._log_retention = LogRetention(store, clock, keep=settings.sync_log_runs)
             listeners = (*listeners, self._log_retention)
-        time = StoreTime(store, clock)
+        time = StoreClock(store, clock)
         self._deliverer: Deliverer | None = None
         if "worker" in self._roles and (channels := tuple(senders)):
             self._deliverer = Deliverer(
@@ -174,9 +174,9 @@ class Engine:
             time=time,
             events=self._events,
         )
-        self._hands = Hands(store, execution, self._steps, self._events, clock, time)
+        self._hands = Executor(store, execution, self._steps, self._events, clock, time)
         self._capacities = [Capacity(pool, self._hands.stirred) for pool in pools]
-        self._oversight = Oversight(
+        self._oversight = Reconciler(
             store,
             self._membership,
             self._hands,
@@ -206,13 +206,13 @@ class Engine:
         self._drain: asyncio.Task[None] | None = None
         self._hurry = asyncio.Event()
 
-    def _duties(self, clock: Clock, time: StoreTime) -> tuple[list[Poller], list[Poller]]:
+    def _duties(self, clock: Clock, time: StoreClock) -> tuple[list[Poller], list[Poller]]:
         """Those that bring in work and end when a drain begins, and those that go on to its end."""
         store, settings, member = self._store, self._settings, self._membership
         taking: list[Poller] = []
         keeping: list[Poller] = [self._poller(Rejoining(store, member, self._hands))]
         if isinstance(store, WithEpoch):
-            watch = EpochWatch(store, store, member, time=time, events=self._events)
+            watch = FailoverWatch(store, store, member, time=time, events=self._events)
             taking.append(self._poller(watch))
         for capacity in self._capacities:
             worker = Worker(

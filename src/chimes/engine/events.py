@@ -14,7 +14,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.planning import AnyFiring
-from chimes.model.run import Run, RunStatus, Verdict
+from chimes.model.run import Completion, Run, RunStatus
 from chimes.model.schedule import Schedule
 
 logger = logging.getLogger("chimes.engine")
@@ -66,11 +66,11 @@ class RunRetrying:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class VerdictFenced:
+class CompletionFenced:
     """Ownership was lost before the verdict came: it was refused and changed nothing."""
 
     run: Run
-    verdict: Verdict
+    verdict: Completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -262,7 +262,7 @@ Event = (
     | RunStarted
     | RunEnded
     | RunRetrying
-    | VerdictFenced
+    | CompletionFenced
     | RunDropped
     | RunHandedOn
     | TargetStuck
@@ -363,7 +363,7 @@ class Reports:
             case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderBroken():
                 self._delivery(event)
             case (
-                VerdictFenced()
+                CompletionFenced()
                 | RunDropped()
                 | RunHandedOn()
                 | RunRescued()
@@ -426,10 +426,12 @@ class Reports:
 
     def _ownership(
         self,
-        event: (VerdictFenced | RunDropped | RunHandedOn | RunRescued | TargetStuck | TargetBroken),
+        event: (
+            CompletionFenced | RunDropped | RunHandedOn | RunRescued | TargetStuck | TargetBroken
+        ),
     ) -> None:
         match event:
-            case VerdictFenced(run=run, verdict=verdict):
+            case CompletionFenced(run=run, verdict=verdict):
                 self._line(logging.WARNING, "fenced", run=run, refused_status=verdict.status.value)
             case RunDropped(run=run):
                 self._line(logging.WARNING, "attempt stopped", run=run, why=str(event.why))

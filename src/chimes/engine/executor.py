@@ -12,6 +12,7 @@ from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.checkpoints import state_of
 from chimes.engine.events import (
+    CompletionFenced,
     Events,
     RunDropped,
     RunEnded,
@@ -20,11 +21,10 @@ from chimes.engine.events import (
     RunStarted,
     TargetBroken,
     TargetStuck,
-    VerdictFenced,
 )
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import Hold, Stop
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.in_flight import InFlightRun, Stop
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.prefetch import Outlook, WaitingRoom
 from chimes.engine.recorder import LiveLogs, Recorder
 from chimes.errors import StoreUnavailable, told
@@ -33,7 +33,7 @@ from chimes.i18n import _, joined
 from chimes.model.change import maker, replace
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
-from chimes.model.run import Attempt, AttemptEnd, Outcome, Run, Verdict, judged
+from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, judged
 from chimes.store.port import LookingAhead, Store
 from chimes.targets.base import Call, NotHere, TargetRunner
 
@@ -48,11 +48,11 @@ from chimes.targets.base import Call, NotHere, TargetRunner
 ENOUGH = 20
 
 
-class Carriers:
-    def __init__(self, carry_out: Callable[[Hold], Awaitable[None]]) -> None:
+class TaskPool:
+    def __init__(self, carry_out: Callable[[InFlightRun], Awaitable[None]]) -> None:
         self._carry_out = carry_out
         #: In the order in which they begin.
-        self._line: deque[Hold] = deque()
+        self._line: deque[InFlightRun] = deque()
         #: How many start at once; more than one where attempts usually wait.
         self._width = 1
         self._relief: asyncio.Handle | None = None
@@ -61,7 +61,7 @@ class Carriers:
         #: Every carrier begins with this one, whoever starts it.
         self._context = contextvars.copy_context()
 
-    def put(self, holds: Iterable[Hold]) -> None:
+    def put(self, holds: Iterable[InFlightRun]) -> None:
         self._line.extend(holds)
         self._start()
 
@@ -135,7 +135,7 @@ class Execution:
         steps: FlowSteps,
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
     ) -> None:
         self._store = store
@@ -146,7 +146,7 @@ class Execution:
         self._time = time
         self._events = events
 
-    async def attempt(self, hold: Hold) -> Outcome | None:
+    async def attempt(self, hold: InFlightRun) -> Outcome | None:
         """None: there is no verdict to write. If the attempt has not begun then, no effect can
         have happened and the run may be given back."""
         run = hold.run
@@ -185,7 +185,7 @@ class Execution:
         hold.ended = self._clock.monotonic()
         return outcome
 
-    def stopped(self, hold: Hold) -> Outcome | None:
+    def stopped(self, hold: InFlightRun) -> Outcome | None:
         """What came of an attempt that was told to stop; None where a new attempt is due."""
         match hold.stop:
             case Stop.CANCEL:
@@ -212,7 +212,7 @@ class Execution:
         """The store's time, near enough for a line of a log."""
         return self._time.now()
 
-    def overtime(self, hold: Hold) -> float:
+    def overtime(self, hold: InFlightRun) -> float:
         """Seconds past its deadline. Each attempt has its own time; what is resumable has it
         once, from its first start."""
         run = hold.run
@@ -226,7 +226,7 @@ class Execution:
         except StoreUnavailable:
             return False
 
-    def _begin(self, hold: Hold) -> None:
+    def _begin(self, hold: InFlightRun) -> None:
         hold.began = self._clock.monotonic()
         run = hold.run
         due = run.planned_at if run.attempt == 1 else run.available_at
@@ -236,7 +236,7 @@ class Execution:
         hold.began_at = now
         self._events.emit(_make_started(run, (now - due).total_seconds()))
 
-    async def _execute(self, hold: Hold) -> Outcome:
+    async def _execute(self, hold: InFlightRun) -> Outcome:
         run = hold.run
         runner = self._runners[run.target.kind]
         call = _make_call(
@@ -256,7 +256,7 @@ class Execution:
         finally:
             self._steps.forget(run)
 
-    def verdict(self, hold: Hold, outcome: Outcome) -> Verdict:
+    def verdict(self, hold: InFlightRun, outcome: Outcome) -> Completion:
         run = hold.run
         ended = self._clock.monotonic() if hold.ended is None else hold.ended
         now = max(self._time.at(ended), hold.began_at or run.created_at)
@@ -287,7 +287,7 @@ STUCK_AFTER = 5.0
 _make_ended = maker(RunEnded)
 
 
-class Hands:
+class Executor:
     def __init__(
         self,
         store: Store,
@@ -295,7 +295,7 @@ class Hands:
         steps: FlowSteps,
         events: Events,
         clock: Clock,
-        time: StoreTime | None = None,
+        time: StoreClock | None = None,
     ) -> None:
         """Without a time nothing waits here for its own."""
         self._execution = execution
@@ -303,7 +303,7 @@ class Hands:
         self._events = events
         #: Set when there is something to look after: a run in hand, one to give back, a doubt.
         self.stirred = asyncio.Event()
-        self._holds: dict[tuple[RunId, int], Hold] = {}
+        self._holds: dict[tuple[RunId, int], InFlightRun] = {}
         self._unstarted: list[tuple[RunId, int]] = []
         self._dropped: set[tuple[RunId, int]] = set()
         self._draining = False
@@ -325,9 +325,9 @@ class Hands:
                 go=self._go,
                 turn_away=lambda hold: self.stop(hold, Stop.LOST),
             )
-        self._carriers = Carriers(self._carry_out)
+        self._carriers = TaskPool(self._carry_out)
         #: Attempts of crowds whose targets have answered.
-        self._answered: list[tuple[Hold, Outcome | None]] = []
+        self._answered: list[tuple[InFlightRun, Outcome | None]] = []
         self.empty = asyncio.Event()
         self.empty.set()
 
@@ -341,7 +341,7 @@ class Hands:
         return len(self._holds)
 
     @property
-    def executing(self) -> dict[tuple[RunId, int], Hold]:
+    def executing(self) -> dict[tuple[RunId, int], InFlightRun]:
         """Those whose target has not answered yet."""
         return {key: hold for key, hold in self._holds.items() if not hold.handed_over}
 
@@ -359,12 +359,12 @@ class Hands:
     def take(self, runs: Iterable[Run], capacity: Capacity) -> int:
         """Begin with runs that were claimed for this node; how many of the places they fill."""
         taken = 0
-        at_once: list[Hold] = []
+        at_once: list[InFlightRun] = []
         for run in runs:
             if self._draining:
                 self._unstarted.append((run.id, run.fence))
                 continue
-            hold = Hold(run, capacity, self.logs.watch, self._execution.now)
+            hold = InFlightRun(run, capacity, self.logs.watch, self._execution.now)
             self._holds[run.id, run.fence] = hold
             if run.ahead and self.room is not None:
                 self.room.admit(hold)
@@ -380,7 +380,7 @@ class Hands:
             self.stirred.set()
         return taken
 
-    def stop(self, hold: Hold, why: Stop, reason: str = "") -> None:
+    def stop(self, hold: InFlightRun, why: Stop, reason: str = "") -> None:
         if hold.stop is not None or hold.handed_over or hold.ended is not None:
             return
         hold.stop, hold.reason = why, reason
@@ -432,12 +432,12 @@ class Hands:
         """They are not this node's any more."""
         self._dropped.difference_update(dropped)
 
-    def _go(self, holds: Sequence[Hold]) -> None:
+    def _go(self, holds: Sequence[InFlightRun]) -> None:
         for hold in holds:
             hold.waiting = False
         self._carriers.put(holds)
 
-    async def _carry_out(self, hold: Hold) -> None:
+    async def _carry_out(self, hold: InFlightRun) -> None:
         outcome = await self._execution.attempt(hold)
         hold.task = None
         if not hold.run.ahead:
@@ -453,7 +453,7 @@ class Hands:
         for hold, outcome in answered:
             self._conclude(hold, outcome)
 
-    def _conclude(self, hold: Hold, outcome: Outcome | None) -> None:
+    def _conclude(self, hold: InFlightRun, outcome: Outcome | None) -> None:
         if hold.handed_over:
             return
         try:
@@ -479,17 +479,17 @@ class Hands:
         if self._holds:
             self._look_out()
 
-    def _stuck(self, hold: Hold) -> None:
+    def _stuck(self, hold: InFlightRun) -> None:
         if not hold.handed_over:
             self.stuck += 1
             self._events.emit(TargetStuck(run=hold.run))
         self._ended(hold)
 
-    def _ended(self, hold: Hold) -> None:
+    def _ended(self, hold: InFlightRun) -> None:
         if not hold.handed_over:
             self._conclude(hold, self._execution.stopped(hold))
 
-    def _hand_over(self, hold: Hold, verdict: Verdict | None) -> None:
+    def _hand_over(self, hold: InFlightRun, verdict: Completion | None) -> None:
         hold.handed_over = True
         if hold.timer is not None:
             hold.timer.cancel()
@@ -510,24 +510,24 @@ class Hands:
         self.logs.let_go(hold)
         self._let_go(hold)
 
-    def _settled(self, verdict: Verdict, run: Run | None) -> None:
+    def _settled(self, verdict: Completion, run: Run | None) -> None:
         hold = self._holds[verdict.run_id, verdict.fence]
         self._let_go(hold)
         if run is not None and run.parent_id is not None and run.status.terminal:
             self._steps.heard(run)
         if run is None:
-            self._events.emit(VerdictFenced(run=hold.run, verdict=verdict))
+            self._events.emit(CompletionFenced(run=hold.run, verdict=verdict))
         elif verdict.retry_in is not None and not run.status.terminal:
             self._events.emit(RunRetrying(run=run, seconds=hold.seconds))
         else:
             self._events.emit(_make_ended(run, hold.seconds))
 
-    def _free_place(self, hold: Hold) -> None:
+    def _free_place(self, hold: InFlightRun) -> None:
         if hold.placed:
             hold.placed = False
             hold.capacity.give_back()
 
-    def _let_go(self, hold: Hold) -> None:
+    def _let_go(self, hold: InFlightRun) -> None:
         self._free_place(hold)
         del self._holds[hold.run.id, hold.run.fence]
         if not self._holds:

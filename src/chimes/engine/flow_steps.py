@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.engine.membership import StoreTime
+from chimes.engine.membership import StoreClock
 from chimes.engine.poller import After, AtOnce, Rest, Told, Until
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
@@ -31,7 +31,7 @@ SHARE = 0.1
 class FlowSteps:
     """What both duties and the flows work on."""
 
-    def __init__(self, store: Store, time: StoreTime, clock: Clock, poll: timedelta) -> None:
+    def __init__(self, store: Store, time: StoreClock, clock: Clock, poll: timedelta) -> None:
         self._time = time
         self._flows: dict[RunId, StepsOfRun] = {}
         self.writing = StepWriting(store)
@@ -175,7 +175,7 @@ class StepWatching:
     name = "step watch"
 
     def __init__(
-        self, store: Store, steps: FlowSteps, time: StoreTime, clock: Clock, poll: timedelta
+        self, store: Store, steps: FlowSteps, time: StoreClock, clock: Clock, poll: timedelta
     ) -> None:
         self._store = store
         self._steps = steps

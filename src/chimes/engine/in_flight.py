@@ -123,7 +123,7 @@ class Stop(StrEnum):
     DRAIN = "the grace of the shutdown is over"
 
 
-class Hold:
+class InFlightRun:
     __slots__ = (
         "_now",
         "_speaking",
@@ -149,7 +149,7 @@ class Hold:
         self,
         run: Run,
         capacity: Capacity,
-        speaking: Callable[[Hold], None],
+        speaking: Callable[[InFlightRun], None],
         now: Callable[[], datetime],
     ) -> None:
         """`speaking` is told when its first line comes; `now` is the store's time, near enough

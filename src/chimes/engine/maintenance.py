@@ -19,7 +19,7 @@ from chimes.engine.events import (
     RunsPruned,
     StoreClockJumped,
 )
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import After, AtOnce, Rest, Told
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
@@ -56,7 +56,7 @@ class Maintenance:
         membership: Membership,
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
         poll: timedelta,
         retention: timedelta,

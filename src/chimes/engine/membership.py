@@ -33,7 +33,7 @@ from chimes.engine.poller import After, Duty, Rest, Told
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.node import Beat, Node, NodeFacts
+from chimes.model.node import HeartbeatResult, Node, NodeFacts
 from chimes.model.policy import RunDefaults
 from chimes.store.epoch import Epoch, WithEpoch, regress
 from chimes.store.port import Store
@@ -54,7 +54,7 @@ RECENT = 5.0
 EARLY = 0.05
 
 
-class StoreTime:
+class StoreClock:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
@@ -136,7 +136,7 @@ class Membership:
         store: Store,
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
         lease: timedelta,
         version: str,
@@ -274,7 +274,7 @@ class Heartbeat:
         membership: Membership,
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
         canceling: Callable[[], None],
         facts: Callable[[], NodeFacts] = NodeFacts,
@@ -358,7 +358,7 @@ class Heartbeat:
             self._on_main(partial(self._hearing, beat.drain))
         return True
 
-    async def _beat(self, within: timedelta, facts: NodeFacts) -> Beat:
+    async def _beat(self, within: timedelta, facts: NodeFacts) -> HeartbeatResult:
         async with asyncio.timeout(within.total_seconds()):
             return await self._store.beat(
                 self._membership.node_id,
@@ -386,7 +386,7 @@ class Heartbeat:
 EVERY = timedelta(seconds=5)
 
 
-class EpochWatch:
+class FailoverWatch:
     name = "epoch watch"
 
     def __init__(
@@ -395,7 +395,7 @@ class EpochWatch:
         epochs: WithEpoch,
         membership: Membership,
         *,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
         every: timedelta = EVERY,
     ) -> None:
@@ -441,7 +441,7 @@ class EpochWatch:
 
 class AtWork:
     """A pass that is under way when the node hears of it may still bring something: the hands give
-    that back (`Hands.take`)."""
+    that back (`Executor.take`)."""
 
     def __init__(self, duty: Duty, membership: Membership) -> None:
         self.name = duty.name

@@ -16,6 +16,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from chimes.engine.events import (
+    CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
     DeliveryRetrying,
@@ -39,7 +40,6 @@ from chimes.engine.events import (
     StoreClockJumped,
     StoreRegressed,
     TargetStuck,
-    VerdictFenced,
 )
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
@@ -107,7 +107,7 @@ class Spread:
 
 
 class Tallies(Collector):
-    """Hands the numbers over to a registry when it collects."""
+    """Executor the numbers over to a registry when it collects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._kept: dict[str, tuple[str, Count | Counts | Level | Spread]] = {}
@@ -245,7 +245,7 @@ class Metrics:
             case RunRetrying():
                 self._attempt_over(event.run, event.seconds)
                 self.retries.inc()
-            case VerdictFenced():
+            case CompletionFenced():
                 self._attempt_over(event.run, None)
                 self.fenced.inc()
             case RunDropped():

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.engine.in_flight import Hold
-from chimes.engine.membership import StoreTime
+from chimes.engine.in_flight import InFlightRun
+from chimes.engine.membership import StoreClock
 from chimes.engine.poller import Rest, Told
 from chimes.model.ids import RunId
 from chimes.model.planning import CLOSED
@@ -119,10 +119,10 @@ class WaitingRoom:
     def __init__(
         self,
         store: LookingAhead,
-        time: StoreTime,
+        time: StoreClock,
         *,
-        go: Callable[[Sequence[Hold]], None],
-        turn_away: Callable[[Hold], None],
+        go: Callable[[Sequence[InFlightRun]], None],
+        turn_away: Callable[[InFlightRun], None],
     ) -> None:
         """`go` begins with them, in their order."""
         self._store = store
@@ -131,13 +131,13 @@ class WaitingRoom:
         self._turn_away = turn_away
         self._arrived = asyncio.Event()
         #: By the moment they are planned for: not asked about, and asked about in vain.
-        self._new: dict[datetime, list[Hold]] = {}
-        self._doubtful: dict[datetime, list[Hold]] = {}
+        self._new: dict[datetime, list[InFlightRun]] = {}
+        self._doubtful: dict[datetime, list[InFlightRun]] = {}
         #: Those that nothing takes back any more, by moment and rank.
-        self._sure: dict[datetime, dict[int, list[Hold]]] = {}
+        self._sure: dict[datetime, dict[int, list[InFlightRun]]] = {}
         self._armed: set[datetime] = set()
 
-    def admit(self, hold: Hold) -> None:
+    def admit(self, hold: InFlightRun) -> None:
         hold.waiting = True
         self._new.setdefault(hold.run.planned_at, []).append(hold)
         self._arrived.set()
@@ -157,7 +157,7 @@ class WaitingRoom:
             await self._ask_again(moment)
         return Told(event=self._arrived, seconds=self._rest())
 
-    async def _ask_all(self, moment: datetime, waiting: list[Hold]) -> None:
+    async def _ask_all(self, moment: datetime, waiting: list[InFlightRun]) -> None:
         """Others may come in meanwhile."""
         while waiting:
             asked = waiting[:BATCH]
@@ -180,14 +180,16 @@ class WaitingRoom:
         for hold in unsure:
             self._turn_away(hold)
 
-    async def _answers(self, holds: list[Hold]) -> tuple[list[Hold], list[Hold]]:
+    async def _answers(
+        self, holds: list[InFlightRun]
+    ) -> tuple[list[InFlightRun], list[InFlightRun]]:
         """Without those that have been stopped."""
         answer = await self._store.confirm([_claim(each) for each in holds if not each.handed_over])
         left = [hold for hold in holds if not hold.handed_over]
         sure = [hold for hold in left if _claim(hold) in answer]
         return sure, [hold for hold in left if _claim(hold) not in answer]
 
-    def _confirm(self, hold: Hold) -> None:
+    def _confirm(self, hold: InFlightRun) -> None:
         moment = hold.run.planned_at
         self._sure.setdefault(moment, {}).setdefault(hold.run.rank, []).append(hold)
         # Also for one that comes after the others have gone.
@@ -228,6 +230,6 @@ class WaitingRoom:
         return max(0.0, self._time.seconds_until(min(times))) if times else None
 
 
-def _claim(hold: Hold) -> tuple[RunId, int]:
+def _claim(hold: InFlightRun) -> tuple[RunId, int]:
     """By the fence too: a slot that was taken back may have been taken again, by this node."""
     return hold.run.id, hold.run.fence

@@ -10,9 +10,9 @@ from datetime import timedelta
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
-from chimes.engine.executor import STUCK_AFTER, Hands
+from chimes.engine.executor import STUCK_AFTER, Executor
 from chimes.engine.in_flight import Stop
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import AtOnce, Rest, Told, Until
 from chimes.model.listing import RunQuery
 from chimes.model.run import Reason, Run, RunStatus
@@ -25,18 +25,18 @@ SPACING = 0.25
 IDLE_LOOK = 30.0
 
 
-class Oversight:
+class Reconciler:
     name = "oversight"
 
     def __init__(
         self,
         store: Store,
         membership: Membership,
-        hands: Hands,
+        hands: Executor,
         capacities: Sequence[Capacity],
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         poll: timedelta,
     ) -> None:
         self._store = store
@@ -109,7 +109,7 @@ class Oversight:
 class Rejoining:
     name = "rejoining"
 
-    def __init__(self, store: Store, membership: Membership, hands: Hands) -> None:
+    def __init__(self, store: Store, membership: Membership, hands: Executor) -> None:
         self._store = store
         self._membership = membership
         self._hands = hands

@@ -14,19 +14,19 @@ from dataclasses import replace
 from itertools import islice
 
 from chimes.clock import Clock
-from chimes.engine.in_flight import AttemptLog, Hold
+from chimes.engine.in_flight import AttemptLog, InFlightRun
 from chimes.engine.poller import After, AtOnce, Rest, Told
 from chimes.errors import StoreUnavailable, told
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.ids import RunId
-from chimes.model.run import LogEntry, Run, RunStatus, Verdict
+from chimes.model.run import Completion, LogEntry, Run, RunStatus
 from chimes.store.port import Store
 
 BATCH = 500
 
 #: Called with the run as it is now, or None if the verdict was refused.
-Settled = Callable[[Verdict, Run | None], None]
+Settled = Callable[[Completion, Run | None], None]
 
 
 class Recorder:
@@ -35,10 +35,10 @@ class Recorder:
     def __init__(self, store: Store, settled: Settled) -> None:
         self._store = store
         self._settled = settled
-        self._pending: dict[tuple[RunId, int], Verdict] = {}
+        self._pending: dict[tuple[RunId, int], Completion] = {}
         self._arrived = asyncio.Event()
 
-    def put(self, verdict: Verdict) -> None:
+    def put(self, verdict: Completion) -> None:
         hit("run.before_record")
         self._pending[_key(verdict)] = verdict
         self._arrived.set()
@@ -57,7 +57,7 @@ class Recorder:
         self._arrived.clear()
         return Told(event=self._arrived)
 
-    async def _write(self, batch: Sequence[Verdict]) -> None:
+    async def _write(self, batch: Sequence[Completion]) -> None:
         try:
             finished = await self._store.finish(batch)
         except StoreUnavailable:
@@ -75,7 +75,7 @@ class Recorder:
                 self._settled(verdict, accepted.get(verdict.run_id))
             hit("run.after_record")
 
-    async def _write_singly(self, batch: Sequence[Verdict]) -> None:
+    async def _write_singly(self, batch: Sequence[Completion]) -> None:
         """One verdict that cannot be written must not hold up the others."""
         failed: Exception | None = None
         for verdict in batch:
@@ -87,11 +87,11 @@ class Recorder:
             raise failed
 
 
-def _key(verdict: Verdict) -> tuple[RunId, int]:
+def _key(verdict: Completion) -> tuple[RunId, int]:
     return verdict.run_id, verdict.fence
 
 
-def _unstorable(verdict: Verdict, error: Exception) -> Verdict:
+def _unstorable(verdict: Completion, error: Exception) -> Completion:
     return replace(
         verdict,
         status=RunStatus.FAILED,
@@ -131,15 +131,15 @@ Key = tuple[RunId, int]
 class LiveLogs:
     name = "logs"
 
-    def __init__(self, store: Store, clock: Clock, put: Callable[[Verdict], None]) -> None:
+    def __init__(self, store: Store, clock: Clock, put: Callable[[Completion], None]) -> None:
         """`put` takes a verdict whose lines are settled."""
         self._store = store
         self._clock = clock
         self._put = put
-        self._watched: dict[Key, Hold] = {}
+        self._watched: dict[Key, InFlightRun] = {}
         #: Attempts that are over and wait for the answer about their lines; None: let go without
         #: a verdict.
-        self._over: dict[Key, Verdict | None] = {}
+        self._over: dict[Key, Completion | None] = {}
         self._stirred = asyncio.Event()
         self._places = asyncio.Semaphore(AT_ONCE)
 
@@ -153,12 +153,12 @@ class LiveLogs:
         """Whether lines of attempts that are over are still to be sent or asked for."""
         return bool(self._over)
 
-    def watch(self, hold: Hold) -> None:
+    def watch(self, hold: InFlightRun) -> None:
         """From its first line on."""
         self._watched[_key_live_logs(hold)] = hold
         self._stirred.set()
 
-    def ended(self, hold: Hold, verdict: Verdict) -> None:
+    def ended(self, hold: InFlightRun, verdict: Completion) -> None:
         """The verdict goes on its way, at once unless there is a doubt about its lines, or more of
         them than belong into one write."""
         log = hold.log
@@ -171,7 +171,7 @@ class LiveLogs:
             self._over[_key_live_logs(hold)] = verdict
             self._stirred.set()
 
-    def let_go(self, hold: Hold) -> None:
+    def let_go(self, hold: InFlightRun) -> None:
         """There is no verdict that could carry its last lines: they are sent once more."""
         if hold.log is None or (hold.log.settled and not hold.log.pending):
             self._watched.pop(_key_live_logs(hold), None)
@@ -196,7 +196,7 @@ class LiveLogs:
         self._stirred.clear()
         return Told(event=self._stirred)
 
-    def _due(self, hold: Hold) -> bool:
+    def _due(self, hold: InFlightRun) -> bool:
         if _key_live_logs(hold) in self._over:
             return True
         log = hold.log
@@ -205,7 +205,7 @@ class LiveLogs:
             return False
         return self._clock.monotonic() - hold.began >= YOUNG
 
-    async def _bring(self, hold: Hold) -> Exception | None:
+    async def _bring(self, hold: InFlightRun) -> Exception | None:
         """What there is of one attempt; what went wrong with it must not hold up the others."""
         log = hold.log
         assert log is not None
@@ -233,7 +233,7 @@ class LiveLogs:
             self._settle(hold, log)
         return None
 
-    async def _resolve(self, hold: Hold, log: AttemptLog) -> None:
+    async def _resolve(self, hold: InFlightRun, log: AttemptLog) -> None:
         """Only this attempt adds to the log while it owns the run, so they come next or not at
         all. They are known by their times: a store may have mended a text."""
         wanted = [entry.at for entry in log.pending[: log.in_doubt]]
@@ -244,7 +244,7 @@ class LiveLogs:
         else:
             log.lost()
 
-    async def _send(self, hold: Hold, log: AttemptLog) -> None:
+    async def _send(self, hold: InFlightRun, log: AttemptLog) -> None:
         batch = _batch(log.pending)
         if not batch:
             return
@@ -257,7 +257,7 @@ class LiveLogs:
             log.lost()
             log.closed = True
 
-    async def _lines_before(self, hold: Hold) -> int:
+    async def _lines_before(self, hold: InFlightRun) -> int:
         last = 0
         # Nobody had it before the first fence, so nobody can have said anything.
         while hold.run.fence > 1:
@@ -267,7 +267,7 @@ class LiveLogs:
             last = page[-1].number
         return last
 
-    def _settle(self, hold: Hold, log: AttemptLog) -> None:
+    def _settle(self, hold: InFlightRun, log: AttemptLog) -> None:
         key = _key_live_logs(hold)
         if key not in self._over or (log.in_doubt and self._over[key] is not None):
             return
@@ -292,5 +292,5 @@ def _crowded(log: AttemptLog | None) -> bool:
     return log is not None and len(_batch(log.pending)) < len(log.pending)
 
 
-def _key_live_logs(hold: Hold) -> Key:
+def _key_live_logs(hold: InFlightRun) -> Key:
     return hold.run.id, hold.run.fence

@@ -11,8 +11,8 @@ from datetime import UTC, datetime, timedelta
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity, Reserved
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
-from chimes.engine.executor import Hands
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.executor import Executor
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import After, AtOnce, Rest, Until, Within
 from chimes.engine.prefetch import LAST_CALL
 from chimes.failpoints import hit
@@ -20,7 +20,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.planning import AnyFiring, FireContext, OnTime, plan
 from chimes.model.schedule import Schedule
 from chimes.services.schedules import is_put_off
-from chimes.store.port import Places, Planner, Store
+from chimes.store.port import ClaimRequest, Planner, Store
 
 # @@ How many schedules a node fires in a tick (R1.38, C13).
 
@@ -70,10 +70,10 @@ class Scheduler:
         membership: Membership,
         *,
         clock: Clock,
-        time: StoreTime,
+        time: StoreClock,
         events: Events,
         poll: timedelta,
-        hands: Hands | None = None,
+        hands: Executor | None = None,
         capacities: Sequence[Capacity] = (),
         most: int = 0,
         tick: timedelta = timedelta(seconds=15),
@@ -206,10 +206,10 @@ class Scheduler:
             return nullcontext(Reserved(0))
         return capacity.reserve()
 
-    def _places(self, free: int) -> Places | None:
+    def _places(self, free: int) -> ClaimRequest | None:
         if not free or self._capacity is None:
             return None
-        return Places(
+        return ClaimRequest(
             node_id=self._membership.node_id,
             offers=self._capacity.pool.offers,
             free=free,

@@ -7,11 +7,11 @@ import asyncio
 from datetime import timedelta
 
 from chimes.engine.capacity import Capacity
-from chimes.engine.executor import Hands
-from chimes.engine.membership import Membership, StoreTime
+from chimes.engine.executor import Executor
+from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import After, AtOnce, GoOn, Rest, Told, Until, Within
 from chimes.failpoints import hit
-from chimes.store.port import Places, Store
+from chimes.store.port import ClaimRequest, Store
 
 #: Seconds of rest after a claim that brought nothing although something was there.
 IN_VAIN = 0.02
@@ -22,10 +22,10 @@ class Worker:
         self,
         store: Store,
         membership: Membership,
-        hands: Hands,
+        hands: Executor,
         capacity: Capacity,
         *,
-        time: StoreTime,
+        time: StoreClock,
         poll: timedelta,
     ) -> None:
         self.name = capacity.pool.name
@@ -85,5 +85,7 @@ class Worker:
         await asyncio.sleep(IN_VAIN)
         return poll
 
-    def _places(self, free: int) -> Places:
-        return Places(node_id=self._membership.node_id, offers=self._capacity.offers, free=free)
+    def _places(self, free: int) -> ClaimRequest:
+        return ClaimRequest(
+            node_id=self._membership.node_id, offers=self._capacity.offers, free=free
+        )

@@ -17,7 +17,7 @@ BY_HAND = RunId("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeptState:
+class Checkpoint:
     #: Whose it is, e.g. `SyncTarget.key`.
     name: str
     #: JSON text.

@@ -97,7 +97,7 @@ def offers_in(told: Iterable[str]) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Beat:
+class HeartbeatResult:
     """The answer to a heartbeat."""
 
     alive: bool

@@ -17,7 +17,7 @@ from enum import StrEnum
 from chimes.model.access import Owner
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
-from chimes.model.recipient import Occasion, Recipient
+from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
@@ -59,7 +59,7 @@ class Delivery:
     #: A snapshot, with its secrets.
     recipient: Recipient
     #: Why it was written: success, failure, recovery, late; `always` for any other end.
-    occasion: Occasion
+    occasion: NotifyOn
     state: DeliveryState = DeliveryState.PENDING
     #: Begun so far, since it was last tried again by hand; without those that were told to come
     #: back later.
@@ -149,9 +149,9 @@ def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Deliver
     for recipient in dict.fromkeys(recipients):
         why = occasion
         if not recipient.wants(occasion):
-            if not (recipient.wants(Occasion.LATE) and is_late(run, recipient.late_after)):
+            if not (recipient.wants(NotifyOn.LATE) and is_late(run, recipient.late_after)):
                 continue
-            why = Occasion.LATE
+            why = NotifyOn.LATE
         delivery = _delivery(run, recipient, why, now)
         if recipient.collects(why):
             digest = digest_of(delivery, now)
@@ -162,13 +162,13 @@ def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Deliver
     return tuple(found)
 
 
-def occasion_of(status: RunStatus, previous: RunStatus | None) -> Occasion | None:
+def occasion_of(status: RunStatus, previous: RunStatus | None) -> NotifyOn | None:
     """None: nobody is told of slots that were skipped on purpose."""
     if status is RunStatus.SUCCEEDED:
-        return Occasion.RECOVERY if previous in _FAILED else Occasion.SUCCESS
+        return NotifyOn.RECOVERY if previous in _FAILED else NotifyOn.SUCCESS
     if status in _FAILED:
-        return Occasion.FAILURE
-    return Occasion.ALWAYS if status is RunStatus.CANCELED else None
+        return NotifyOn.FAILURE
+    return NotifyOn.ALWAYS if status is RunStatus.CANCELED else None
 
 
 def is_late(run: Run, after: timedelta) -> bool:
@@ -181,7 +181,7 @@ def is_late(run: Run, after: timedelta) -> bool:
     return run.started_at is not None and run.started_at - run.planned_at > after
 
 
-def _delivery(run: Run, recipient: Recipient, occasion: Occasion, now: datetime) -> Delivery:
+def _delivery(run: Run, recipient: Recipient, occasion: NotifyOn, now: datetime) -> Delivery:
     return Delivery(
         id=_id(f"{run.id}\0{recipient.channel}\0{recipient.to}"),
         run_id=run.id,
@@ -208,7 +208,7 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
         schedule_id=None,
         owner=owner,
         recipient=recipient,
-        occasion=Occasion.DIGEST,
+        occasion=NotifyOn.DIGEST,
         created_at=now,
         available_at=end + DIGEST_SLACK,
     )
@@ -243,7 +243,7 @@ def trial_delivery(recipient: Recipient, owner: Owner, name: str, now: datetime)
         schedule_id=None,
         owner=owner,
         recipient=recipient,
-        occasion=Occasion.TEST,
+        occasion=NotifyOn.TEST,
         created_at=now,
         available_at=now,
     )
@@ -255,7 +255,7 @@ def _id(name: str) -> DeliveryId:
 
 def _kept(recipient: Recipient) -> str:
     """What decides when a digest is sent."""
-    digest, quiet = recipient.digest, recipient.quiet_for(Occasion.DIGEST)
+    digest, quiet = recipient.digest, recipient.quiet_for(NotifyOn.DIGEST)
     assert digest is not None
     rhythm = f"{digest.every} {digest.at} {digest.weekday} {digest.zone}"
     return rhythm if quiet is None else f"{rhythm} {quiet.start} {quiet.end} {quiet.zone}"

@@ -118,7 +118,7 @@ def _listed(value: object) -> list[str]:
 # @@ Why somebody is told of a run.
 
 
-class Occasion(StrEnum):
+class NotifyOn(StrEnum):
     SUCCESS = "success"
     #: Also a slot that was missed, and a run of which nobody knows how it ended.
     FAILURE = "failure"
@@ -136,11 +136,11 @@ class Occasion(StrEnum):
 
 #: Those that a recipient can ask for.
 ASKED_FOR = (
-    Occasion.SUCCESS,
-    Occasion.FAILURE,
-    Occasion.RECOVERY,
-    Occasion.LATE,
-    Occasion.ALWAYS,
+    NotifyOn.SUCCESS,
+    NotifyOn.FAILURE,
+    NotifyOn.RECOVERY,
+    NotifyOn.LATE,
+    NotifyOn.ALWAYS,
 )
 
 
@@ -168,7 +168,7 @@ class Quiet:
     #: Empty until it is saved.
     zone: str = ""
     #: Told all the same.
-    but: tuple[Occasion, ...] = ()
+    but: tuple[NotifyOn, ...] = ()
 
     def until(self, moment: datetime) -> datetime | None:
         """When it is over, if it is quiet at that moment."""
@@ -200,7 +200,7 @@ class Digest:
     #: Empty until it is saved.
     zone: str = ""
     #: Told by themselves, at once.
-    but: tuple[Occasion, ...] = ()
+    but: tuple[NotifyOn, ...] = ()
 
     def end_after(self, moment: datetime) -> datetime:
         """The end of the period that the moment lies in; it begins with the end before it."""
@@ -279,7 +279,7 @@ class Recipient:
     channel: Channel
     #: A chat, a URL, an address; empty for the inbox, which is the owner's.
     to: str = ""
-    on: tuple[Occasion, ...] = (Occasion.ALWAYS,)
+    on: tuple[NotifyOn, ...] = (NotifyOn.ALWAYS,)
     #: `en`, `th`, `zh`; empty: as the owner likes it.
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
@@ -294,25 +294,25 @@ class Recipient:
         """Whether it depends on the moment when something is told."""
         return self.quiet is not None or self.digest is not None
 
-    def wants(self, occasion: Occasion) -> bool:
+    def wants(self, occasion: NotifyOn) -> bool:
         return _names(self.on, occasion)
 
-    def quiet_until(self, moment: datetime, occasion: Occasion) -> datetime | None:
+    def quiet_until(self, moment: datetime, occasion: NotifyOn) -> datetime | None:
         """When a message of that kind may go there, if not at that moment."""
         quiet = self.quiet_for(occasion)
         return None if quiet is None else quiet.until(moment)
 
-    def quiet_for(self, occasion: Occasion) -> Quiet | None:
+    def quiet_for(self, occasion: NotifyOn) -> Quiet | None:
         """The quiet hours that hold up messages of that kind."""
         if self.quiet is None or self.channel is Channel.INBOX:
             return None
-        if occasion is Occasion.TEST or _names(self.quiet.but, occasion):
+        if occasion is NotifyOn.TEST or _names(self.quiet.but, occasion):
             return None
         return self.quiet
 
-    def collects(self, occasion: Occasion) -> bool:
+    def collects(self, occasion: NotifyOn) -> bool:
         """Whether a message of that kind becomes part of a digest."""
-        if self.digest is None or occasion in (Occasion.DIGEST, Occasion.TEST):
+        if self.digest is None or occasion in (NotifyOn.DIGEST, NotifyOn.TEST):
             return False
         return not _names(self.digest.but, occasion)
 
@@ -320,7 +320,7 @@ class Recipient:
         """The end of the period of its digest that the moment lies in. Of periods that end in
         quiet hours the end of those is the end, so that they become one digest."""
         assert self.digest is not None
-        quiet = self.quiet_for(Occasion.DIGEST)
+        quiet = self.quiet_for(NotifyOn.DIGEST)
         end = self.digest.end_after(moment)
         if quiet is None:
             return end
@@ -340,8 +340,8 @@ class Recipient:
         return replace(self, quiet=quiet, digest=digest)
 
 
-def _names(occasions: tuple[Occasion, ...], occasion: Occasion) -> bool:
+def _names(occasions: tuple[NotifyOn, ...], occasion: NotifyOn) -> bool:
     """Whether they include it: a recovery is a success as well."""
-    if Occasion.ALWAYS in occasions or occasion in occasions:
+    if NotifyOn.ALWAYS in occasions or occasion in occasions:
         return True
-    return occasion is Occasion.RECOVERY and Occasion.SUCCESS in occasions
+    return occasion is NotifyOn.RECOVERY and NotifyOn.SUCCESS in occasions

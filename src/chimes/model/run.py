@@ -201,7 +201,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class Completion:
     """What a worker writes about an attempt that has ended. `retry_in` sends the run back to the
     queue instead of ending it."""
 
@@ -221,7 +221,7 @@ class Verdict:
     run: Run | None = field(default=None, compare=False, repr=False)
 
 
-_make_verdict = maker(Verdict)
+_make_verdict = maker(Completion)
 
 
 def claimed(run: Run, node: NodeId, now: datetime) -> Run:
@@ -268,7 +268,7 @@ _STATUS_OF: dict[AttemptEnd, RunStatus] = {
 }
 
 
-def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Verdict:
+def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Completion:
     """From an attempt's outcome to the verdict on its run (C14, R3.48).
 
     What is kept is plain text in English; doors find the reader's words for it again
@@ -296,7 +296,7 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
     )
 
 
-def settled(run: Run, verdict: Verdict, now: datetime) -> Run:
+def settled(run: Run, verdict: Completion, now: datetime) -> Run:
     """The run after an accepted verdict. A cancel that came in meanwhile beats a retry."""
     again = verdict.retry_in
     ended = replace(

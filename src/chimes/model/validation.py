@@ -15,7 +15,7 @@ from typing import assert_never
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.egress import Egress, parse_http_url
-from chimes.model.recipient import ASKED_FOR, Channel, Occasion, Recipient
+from chimes.model.recipient import ASKED_FOR, Channel, NotifyOn, Recipient
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -519,7 +519,7 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
     check_signing(recipient.signing_secrets)
 
 
-def _check_occasions(given: Sequence[Occasion], field: str) -> None:
+def _check_occasions(given: Sequence[NotifyOn], field: str) -> None:
     for each in given:
         if each not in ASKED_FOR:
             raise InvalidInput(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from chimes.i18n import Message, _, counted, in_language
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, digest_ends
-from chimes.model.recipient import Occasion
+from chimes.model.recipient import NotifyOn
 from chimes.model.run import Run
 from chimes.notifications.message import (
     LONGEST_NAME,
@@ -25,7 +25,7 @@ from chimes.triggers import format_moment
 #: Named one by one; of the others there is the number.
 MOST_NAMED = 50
 #: What went wrong is read first.
-_FIRST = (Occasion.FAILURE, Occasion.LATE, Occasion.RECOVERY, Occasion.ALWAYS, Occasion.SUCCESS)
+_FIRST = (NotifyOn.FAILURE, NotifyOn.LATE, NotifyOn.RECOVERY, NotifyOn.ALWAYS, NotifyOn.SUCCESS)
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&!])")
 
 
@@ -110,15 +110,15 @@ def _title(count: int, more: bool) -> Message:
     return counted("Digest: {count} run", "Digest: {count} runs", count)
 
 
-def _tally(occasion: Occasion, count: int) -> Message:
+def _tally(occasion: NotifyOn, count: int) -> Message:
     match occasion:
-        case Occasion.FAILURE:
+        case NotifyOn.FAILURE:
             return _("Failed: {count}", count=count)
-        case Occasion.LATE:
+        case NotifyOn.LATE:
             return _("Late: {count}", count=count)
-        case Occasion.RECOVERY:
+        case NotifyOn.RECOVERY:
             return _("Works again: {count}", count=count)
-        case Occasion.SUCCESS:
+        case NotifyOn.SUCCESS:
             return _("Succeeded: {count}", count=count)
         case _:
             return _("Ended otherwise: {count}", count=count)
@@ -129,10 +129,10 @@ def _entry(member: Delivery, runs: Mapping[RunId, Run], language: str, zone: str
     what = headline(
         one_line(member.schedule_name)[:LONGEST_NAME] or _("Run"),
         None if run is None else run.status,
-        recovered=member.occasion is Occasion.RECOVERY,
+        recovered=member.occasion is NotifyOn.RECOVERY,
     )
     time, named = local_time(member.created_at if run is None else run.planned_at, zone)
-    if member.occasion is Occasion.LATE:
+    if member.occasion is NotifyOn.LATE:
         told = _("{what}, late – {time} ({zone})", what=what, time=time, zone=named)
     else:
         told = _("{what} – {time} ({zone})", what=what, time=time, zone=named)
@@ -157,7 +157,7 @@ def _facts(
     digest: Delivery,
     gathered: Gathered,
     runs: Mapping[RunId, Run],
-    counts: Mapping[Occasion, int],
+    counts: Mapping[NotifyOn, int],
 ) -> dict[str, object]:
     return {
         "until": format_moment(digest_ends(digest)),

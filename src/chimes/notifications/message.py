@@ -13,7 +13,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, reworded
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, is_late
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.target import AgentTarget
 from chimes.notifications.text import one_line, plain, shown
@@ -104,7 +104,7 @@ _SEED_WORDS = {
     RunStatus.SKIPPED: "canceled",
 }
 Kind = Literal["run", "digest", "test"]
-_KINDS: Mapping[Occasion, Kind] = {Occasion.DIGEST: "digest", Occasion.TEST: "test"}
+_KINDS: Mapping[NotifyOn, Kind] = {NotifyOn.DIGEST: "digest", NotifyOn.TEST: "test"}
 _OF: Mapping[Kind, Message] = {"digest": _("Digest"), "test": _("Test")}
 
 
@@ -253,9 +253,9 @@ def _title(delivery: Delivery, run: Run | None, language: str) -> str:
     told = headline(
         name[:LONGEST_NAME] or _("Run"),
         None if run is None else run.status,
-        recovered=delivery.occasion is Occasion.RECOVERY,
+        recovered=delivery.occasion is NotifyOn.RECOVERY,
     )
-    if delivery.occasion is Occasion.LATE:
+    if delivery.occasion is NotifyOn.LATE:
         told = _("{what}, late", what=told)
     return in_language(told, language)
 

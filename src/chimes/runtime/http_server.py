@@ -17,13 +17,13 @@ from chimes.errors import ChimesError, ConfigError
 from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
 from chimes.runtime.node import Node
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.routes import catbird_door
 from chimes.web.compat.eventnative.routes import eventnative_door
 from chimes.web.compat.ksana.routes import ksana_door
 from chimes.web.compat.kweaver.routes import kweaver_door
 from chimes.web.compat.softnix.routes import softnix_door
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard.entry import dashboard_door
 from chimes.web.middleware import PunctualProtocol
 from chimes.web.server import build_app
@@ -74,7 +74,7 @@ def server_of(
 ) -> Server:
     """Not started yet."""
     services = runtime.services
-    doorway = Doorway(
+    doorway = WebContext(
         schedules=services.schedules,
         runs=services.runs,
         access=services.access,
@@ -88,7 +88,7 @@ def server_of(
         port=listener.getsockname()[1],
         not_ready=lambda: node.not_ready,
     )
-    compat: list[DoorRouter] = [
+    compat: list[CompatRouter] = [
         ksana_door(doorway),
         catbird_door(doorway),
         eventnative_door(doorway),

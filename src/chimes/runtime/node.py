@@ -38,7 +38,7 @@ from chimes.targets.base import Call, TargetRunner
 from chimes.targets.flow import FlowRunner
 from chimes.targets.message import MessageRunner
 from chimes.targets.python import PythonTask
-from chimes.targets.python.context import Completion
+from chimes.targets.python.context import TransactionalCompletion
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 
 logger = logging.getLogger("chimes.runtime")
@@ -209,7 +209,7 @@ class Node:
         return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
 
-def _completing(runtime: Runtime) -> Callable[[Call], Completion] | None:
+def _completing(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] | None:
     if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
         return None
     from chimes.sdk.transactions import TaskCompletion

@@ -56,7 +56,7 @@ from chimes.sdk.tasks import (
     task_of,
 )
 from chimes.sdk.transactions import enqueue
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.validation import check_priority, clean_name, usual_defaults
 from chimes.targets.python.call import overhearing
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
@@ -454,10 +454,10 @@ class Chimes(Life):
         target = TaskTarget(name=task, args=dict(args or {}))
         check_target(target)
         own = await self.runtime().services.schedules.defaults_of(target) or usual_defaults(target)
-        order = Order(target=target, policy=own.policy, priority=own.priority, name=task)
+        order = RunRequest(target=target, policy=own.policy, priority=own.priority, name=task)
         return await self._submit(order, options)
 
-    async def _submit(self, order: Order, options: EnqueueOptions) -> RunHandle:
+    async def _submit(self, order: RunRequest, options: EnqueueOptions) -> RunHandle:
         order = replace(order, namespace=self.namespace)
         return self.run_handle(await enqueue(self.runtime(), order, options))
 

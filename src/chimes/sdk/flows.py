@@ -13,7 +13,7 @@ from chimes.sdk.arguments import Duration, Moment, duration_of
 from chimes.sdk.declare import plain_input
 from chimes.sdk.handles import RunHandle
 from chimes.sdk.tasks import Submit, read_options
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.validation import FLOW_TIMEOUT
 from chimes.targets.flow import FlowBuilder, Step
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry, Task
@@ -75,7 +75,7 @@ class AppFlow(FlowBuilder):
         self.complete()
         target = FlowTarget(name=self.name, input=plain_input(input or {}))
         check_target(target)
-        order = Order(
+        order = RunRequest(
             target=target, policy=self.policy(Policy()), name=self.name, priority=self.priority
         )
         options = read_options(

@@ -25,7 +25,7 @@ from chimes.engine.events import (
     SchedulesFired,
     SlotsTaken,
 )
-from chimes.engine.membership import StoreTime
+from chimes.engine.membership import StoreClock
 from chimes.engine.poller import Rest, Told
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError, StoreUnavailable
@@ -133,7 +133,7 @@ class MemoryTimer:
         self._clock = clock
         self._events = events
         self._poll = poll
-        self._time = StoreTime(store, clock)
+        self._time = StoreClock(store, clock)
         self._refreshed: float | None = None
         self._falling_back = False
         self._broken: set[str] = set()

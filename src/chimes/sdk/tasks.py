@@ -16,7 +16,7 @@ from chimes.model.target import TaskTarget
 from chimes.model.validation import check_name
 from chimes.sdk.arguments import Duration, Moment, duration_of, moment_of, word_of
 from chimes.sdk.handles import RunHandle
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.validation import check_priority
 from chimes.targets.python.arguments import dump, parameters_of
 from chimes.targets.python.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
@@ -56,7 +56,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 #: Puts a run into the queue: the application's business.
-Submit = Callable[[Order, EnqueueOptions], Awaitable[RunHandle]]
+Submit = Callable[[RunRequest, EnqueueOptions], Awaitable[RunHandle]]
 
 
 class AppTask(Generic[P, R]):
@@ -169,9 +169,9 @@ def task_of(
     )
 
 
-def order_of(task: Task, arguments: Mapping[str, object]) -> Order:
+def order_of(task: Task, arguments: Mapping[str, object]) -> RunRequest:
     """InvalidInput if the task cannot be called with these."""
-    return Order(
+    return RunRequest(
         target=TaskTarget(name=task.name, args=dump(task, arguments)),
         policy=task.policy(Policy()),
         name=task.name,

@@ -22,10 +22,10 @@ from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import NodeId, RunId, manual_run_id
-from chimes.model.run import Attempt, AttemptEnd, Run, RunStatus, Verdict
+from chimes.model.run import Attempt, AttemptEnd, Completion, Run, RunStatus
 from chimes.runtime.composition import Runtime
 from chimes.sdk.tasks import EnqueueOptions
-from chimes.services.run_requests import Order, ordered_run
+from chimes.services.run_requests import RunRequest, ordered_run
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.joined_transaction import add_run_in
@@ -126,7 +126,7 @@ def keyed_run_id(namespace: str, needs: str, key: str) -> RunId:
     return RunId(str(uuid.uuid5(KEY_NAMESPACE, f"{namespace}\0{needs}\0{key}")))
 
 
-def wanted_run(order: Order, options: EnqueueOptions, now: datetime) -> Run:
+def wanted_run(order: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
     if options.priority is not None:
         order = replace(order, priority=options.priority)
     if options.at is not None:
@@ -139,7 +139,7 @@ def wanted_run(order: Order, options: EnqueueOptions, now: datetime) -> Run:
     return ordered_run(order, options.owner or order.owner or SYSTEM_OWNER, run_id, now)
 
 
-async def enqueue(runtime: Runtime, order: Order, options: EnqueueOptions) -> RunId:
+async def enqueue(runtime: Runtime, order: RunRequest, options: EnqueueOptions) -> RunId:
     """The id of the run; of the one that is there already, where the key says so."""
     if options.connection is not None:
         return await enqueue_in(runtime, order, options)
@@ -157,7 +157,7 @@ _SAME = {"mysql": "mariadb"}
 Work = Callable[[Connection, Dialect, Clock | None], T]
 
 
-async def enqueue_in(runtime: Runtime, order: Order, options: EnqueueOptions) -> RunId:
+async def enqueue_in(runtime: Runtime, order: RunRequest, options: EnqueueOptions) -> RunId:
     """InvalidInput if the connection cannot take the run along."""
     make = partial(wanted_run, order, options)
 
@@ -282,7 +282,7 @@ class TaskCompletion:
     def __init__(self, call: Call, runtime: Runtime) -> None:
         self._call = call
         self._runtime = runtime
-        self.verdict: Verdict | None = None
+        self.verdict: Completion | None = None
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
 
@@ -300,7 +300,7 @@ class TaskCompletion:
 
         run, log = self._call.run, self._call.unwritten()
 
-        def verdict(now: datetime) -> Verdict:
+        def verdict(now: datetime) -> Completion:
             attempt = Attempt(
                 number=run.attempt,
                 fence=run.fence,
@@ -309,7 +309,7 @@ class TaskCompletion:
                 finished_at=now,
                 end=AttemptEnd.SUCCEEDED,
             )
-            return Verdict(
+            return Completion(
                 run_id=run.id,
                 fence=run.fence,
                 attempt=attempt,

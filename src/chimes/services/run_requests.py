@@ -23,7 +23,7 @@ from chimes.store.port import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class RunRequest:
     target: Target
     policy: Policy
     name: str = ""
@@ -38,7 +38,7 @@ class Order:
     said: frozenset[str] | None = None
 
 
-def completed(order: Order, defaults: RunDefaults | None) -> Order:
+def completed(order: RunRequest, defaults: RunDefaults | None) -> RunRequest:
     """With what its target says about its runs, where the order says nothing."""
     if order.said is None or defaults is None:
         return order
@@ -51,7 +51,7 @@ def completed(order: Order, defaults: RunDefaults | None) -> Order:
     )
 
 
-def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run:
+def ordered_run(order: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
     """The run of an order; InvalidInput names what is wrong with it."""
     policy = checked_policy(order.policy, order.target)
     check_priority(order.priority, order.target)
@@ -81,7 +81,7 @@ def ordered_run(order: Order, owner: Owner, run_id: RunId, now: datetime) -> Run
     )
 
 
-def order_shown(order: Order) -> dict[str, object]:
+def order_shown(order: RunRequest) -> dict[str, object]:
     """For the audit, without secrets."""
     shown: dict[str, object] = {"target": target_to_plain(order.target)}
     if order.policy.delivery:

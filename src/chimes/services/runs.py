@@ -19,7 +19,7 @@ from chimes.notifications.message import output_of
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry
 from chimes.services.prompts import run_id_for
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.schedules import ScheduleService, refuse_agents
 from chimes.store.port import Store
 
@@ -142,7 +142,7 @@ async def reply(
     return await schedules.start(actor, replied(run, text, language), run_id=run_id)
 
 
-def replied(run: Run, text: str, language: str) -> Order:
+def replied(run: Run, text: str, language: str) -> RunRequest:
     """The same agent, model and limits; the prompt and its answer before what is said now."""
     assert isinstance(run.target, AgentTarget)
     answer = output_of(run)[0].strip() or run.error
@@ -154,7 +154,7 @@ def replied(run: Run, text: str, language: str) -> Order:
         in_language(_("Now I reply:"), language),
         text,
     ]
-    return Order(
+    return RunRequest(
         target=replace(run.target, prompt="\n\n".join(part for part in parts if part)),
         policy=replace(run.policy, delivery=(Recipient(channel=Channel.INBOX),)),
         name=run.schedule_name,

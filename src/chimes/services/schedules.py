@@ -75,7 +75,7 @@ from chimes.services.access import (
 from chimes.services.audit import changes_between, entry, masked
 from chimes.services.preferences import PreferenceService
 from chimes.services.prompts import NAMESPACE
-from chimes.services.run_requests import Order, completed, order_shown, ordered_run
+from chimes.services.run_requests import RunRequest, completed, order_shown, ordered_run
 from chimes.services.slots import (
     AS_THE_SCHEDULE,
     UPCOMING_LIMIT,
@@ -455,12 +455,12 @@ _LONGEST_SHOWN = 2000
 
 
 class RunsByHand(ScheduleChanges):
-    async def start(self, actor: Actor, order: Order, *, run_id: RunId | None = None) -> Run:
+    async def start(self, actor: Actor, order: RunRequest, *, run_id: RunId | None = None) -> Run:
         """`asked_for`, without saying whether the run is a new one."""
         return (await self.asked_for(actor, order, run_id=run_id))[0]
 
     async def asked_for(
-        self, actor: Actor, order: Order, *, run_id: RunId | None = None
+        self, actor: Actor, order: RunRequest, *, run_id: RunId | None = None
     ) -> tuple[Run, bool]:
         """A run without a schedule. With `run_id` the same order can be given again: the run that
         has the id is the answer. False: of a pair that is busy it is the task that is under way

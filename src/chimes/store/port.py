@@ -19,7 +19,7 @@ from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey, Owner, Quota
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
     EVERY_RUN,
@@ -41,18 +41,18 @@ from chimes.model.listing import (
     RunQuery,
     ScheduleQuery,
 )
-from chimes.model.node import Beat, Node, NodeFacts, NodeMark
+from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
 from chimes.model.notification import Delivery, DeliveryVerdict, InboxItem
 from chimes.model.planning import AnyFiring, FireContext
 from chimes.model.recipient import Channel
-from chimes.model.run import LogEntry, Run, Verdict
+from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
 
 # @@ What the verbs of a store are given and answer with.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
+class ClaimRequest:
     """A node's offer to carry runs out at once."""
 
     node_id: NodeId
@@ -62,7 +62,7 @@ class Places:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Fired:
+class FireResult:
     #: Runs that were inserted already claimed for the node that offered places.
     claimed: tuple[Run, ...] = ()
     #: Every other row that was inserted: waiting, missed, skipped.
@@ -74,7 +74,7 @@ class Fired:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Finished:
+class CompletionResult:
     """What became of a batch of verdicts."""
 
     #: The runs as they are now, in the order of the accepted verdicts.
@@ -112,7 +112,7 @@ class RunLog:
 
 
 #: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
-Item = Schedule | Run | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
+Item = Schedule | Run | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
 
 
 # @@ The part of the store port that counts: what the dashboard shows without loading rows.
@@ -451,9 +451,9 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         plan: Planner,
         *,
         limit: int,
-        places: Places | None = None,
+        places: ClaimRequest | None = None,
         ahead: timedelta = timedelta(0),
-    ) -> Fired:
+    ) -> FireResult:
         """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
         first; those another node is just firing are left out), call `plan` for each, insert the
         runs it asks for, move the cursors, ask the runs in `cancel` to stop: ONE transaction.
@@ -493,12 +493,12 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         """The existing runs of those slots."""
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
-        """Order is total (id breaks ties) and stable under inserts."""
+        """RunRequest is total (id breaks ties) and stable under inserts."""
 
     async def next_available(self) -> datetime | None:
         """The earliest available_at of the claimable runs; None if there are none."""
 
-    async def claim(self, places: Places) -> tuple[Run, ...]:
+    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         """Hand out up to `places.free` claimable runs whose needs it offers, with available_at <=
         now, by rank (highest first), then available_at, planned_at, id. Nothing if the node's
         lease is not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
@@ -506,7 +506,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
     async def start(self, run_id: RunId, fence: int) -> bool:
         """The started mark. False: ownership is lost, do not begin."""
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         """Write verdicts with their logs, each only if its fence is the current one of a running
         run. Runs that end update their schedule (`recorded`), pause it where the verdict says
         so, and let the next blocked run of their key go. Repeating an accepted verdict (same
@@ -562,11 +562,11 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         """Fenced like a verdict: a run that has lost its node must not set back what the one that
         took over has kept."""
 
-    async def read_state(self, name: str) -> KeptState | None: ...
+    async def read_state(self, name: str) -> Checkpoint | None: ...
 
     async def set_state(
         self, name: str, value: str | None, audit: AuditEntry | None = None
-    ) -> KeptState | None:
+    ) -> Checkpoint | None:
         """By hand, whatever runs meanwhile; None forgets it. What was there before."""
 
     # --- nodes --------------------------------------------------------------------------------
@@ -582,7 +582,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         *,
         clock: datetime,
         facts: NodeFacts | None = None,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
         join under a new id). `clock` is the node's own wall clock, kept as clock_offset; `facts`
         are kept as they are."""

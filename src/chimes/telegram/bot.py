@@ -15,7 +15,7 @@ from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.notifications.text import split
 from chimes.store.port import Remembered, Store
 from chimes.telegram.commands import Reply, language_of
-from chimes.telegram.conversation import Conversation, Settled
+from chimes.telegram.conversation import Conversation, UpdateResult
 from chimes.telegram.links import Chat
 from chimes.telegram.updates import Incoming, read_update, update_id_of
 
@@ -172,16 +172,16 @@ class Bot:
             self.counts["unreadable"] += 1
             return None
 
-    async def _handled(self, incoming: Incoming) -> Settled:
+    async def _handled(self, incoming: Incoming) -> UpdateResult:
         try:
             return await self._conversation.handle(incoming)
         except StoreError:
             raise
         except Exception:
             _log.exception("an update could not be dealt with")
-            return Settled(event="broken", ok=False)
+            return UpdateResult(event="broken", ok=False)
 
-    def _settle(self, incoming: Incoming, settled: Settled) -> None:
+    def _settle(self, incoming: Incoming, settled: UpdateResult) -> None:
         """The answers go out beside the next updates: one chat that Telegram holds back must not
         hold up the others."""
         self._count(settled)
@@ -221,7 +221,7 @@ class Bot:
         await self._store.answer_request(self._scope, key, Remembered(fingerprint=begun))
         return True
 
-    def _count(self, settled: Settled) -> None:
+    def _count(self, settled: UpdateResult) -> None:
         self.counts["updates"] += 1
         self.counts[settled.event] += 1
         if settled.command:

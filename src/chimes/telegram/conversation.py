@@ -99,7 +99,7 @@ _STRANGERS = 1 / 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settled:
+class UpdateResult:
     """What came of an update: for the chat, and for the record."""
 
     replies: tuple[Reply, ...] = ()
@@ -153,20 +153,20 @@ class Doorkeeper:
     def knows(self, chat_id: str) -> bool:
         return chat_id in self._allowed
 
-    async def turn_away(self, incoming: Incoming) -> Settled:
+    async def turn_away(self, incoming: Incoming) -> UpdateResult:
         """A stranger: told once an hour, and then on record (S56)."""
         bucket = f"telegram:stranger:{incoming.chat_id}"
         taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
         replies: tuple[Reply, ...] = ()
         if taken.granted and not incoming.second_hand:
             replies = (Reply(chat_id=incoming.chat_id, text=str(_("Unauthorized chat"))),)
-        return Settled(replies=replies, event="unauthorized", ok=False)
+        return UpdateResult(replies=replies, event="unauthorized", ok=False)
 
-    async def admit(self, incoming: Incoming) -> Speaker | Settled:
+    async def admit(self, incoming: Incoming) -> Speaker | UpdateResult:
         """The speaker, or how the matter ends without one."""
         chat = await self._links.chat(incoming.chat_id)
         if incoming.second_hand or (chat.user_id and incoming.sender_id != chat.user_id):
-            return Settled(event="not_listened_to", ok=False)
+            return UpdateResult(event="not_listened_to", ok=False)
         speaker = await self._speaker(incoming, chat)
         return await self._too_many(speaker) or speaker
 
@@ -190,7 +190,7 @@ class Doorkeeper:
             now=await self._store.now(),
         )
 
-    async def _too_many(self, speaker: Speaker) -> Settled | None:
+    async def _too_many(self, speaker: Speaker) -> UpdateResult | None:
         """R1.37: across all nodes. The first refusal is said, the rest is silence."""
         name, rate = f"telegram:chat:{speaker.chat.id}", self._per_minute / 60
         wait = self._window.wait(speaker.chat.id, speaker.now)
@@ -208,7 +208,7 @@ class Doorkeeper:
             )
             text = in_language(busy, speaker.language)
             replies = (Reply(chat_id=speaker.chat.id, text=text),)
-        return Settled(replies=replies, event="rate_limited", ok=False)
+        return UpdateResult(replies=replies, event="rate_limited", ok=False)
 
 
 def too_old(incoming: Incoming, now: datetime) -> bool:
@@ -220,7 +220,9 @@ def too_old(incoming: Incoming, now: datetime) -> bool:
 PREVIEW = 60
 
 
-async def note_command(store: Store, speaker: Speaker, command: Command, settled: Settled) -> None:
+async def note_command(
+    store: Store, speaker: Speaker, command: Command, settled: UpdateResult
+) -> None:
     """Beside what the services write about what was done."""
     # A code that links the chat is a secret.
     secret = command.verb in (Verb.LINK, Verb.START)
@@ -324,17 +326,19 @@ class Conversation:
             Verb.HELP: self._help,
         }
 
-    async def handle(self, incoming: Incoming) -> Settled:
+    async def handle(self, incoming: Incoming) -> UpdateResult:
         """Never raises for what somebody wrote; a store that cannot answer is raised, so that the
         update comes again."""
         if not self._door.knows(incoming.chat_id):
             return await self._refused(incoming, await self._door.turn_away(incoming))
         speaker = await self._door.admit(incoming)
-        if isinstance(speaker, Settled):
+        if isinstance(speaker, UpdateResult):
             return await self._refused(incoming, speaker)
         command = self._wanted(incoming)
         if command is None or not await self._is_meant(command):
-            return Settled(event="ignored", notice=in_language(_("Not found"), speaker.language))
+            return UpdateResult(
+                event="ignored", notice=in_language(_("Not found"), speaker.language)
+            )
         if command.verb.changes and too_old(incoming, speaker.now):
             late = _("This came too late to be carried out. Send it again if you still want it.")
             return self._settled(speaker, command, late, ok=False)
@@ -344,7 +348,7 @@ class Conversation:
         """Whether the chat is one of those that are answered."""
         return self._door.knows(chat_id)
 
-    async def _refused(self, incoming: Incoming, settled: Settled) -> Settled:
+    async def _refused(self, incoming: Incoming, settled: UpdateResult) -> UpdateResult:
         if settled.replies:
             now = await self._store.now()
             chat_id, update_id = incoming.chat_id, incoming.update_id
@@ -370,7 +374,7 @@ class Conversation:
             return None
         return command
 
-    async def _carried_out(self, speaker: Speaker, command: Command) -> Settled:
+    async def _carried_out(self, speaker: Speaker, command: Command) -> UpdateResult:
         ok = True
         text: str
         try:
@@ -392,10 +396,10 @@ class Conversation:
         await note_command(self._store, speaker, command, settled)
         return settled
 
-    def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> Settled:
+    def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> UpdateResult:
         """`text` is said in the language of the chat."""
         answer = in_language(text, speaker.language)
-        return Settled(
+        return UpdateResult(
             replies=(Reply(chat_id=speaker.chat.id, text=answer),),
             event="command",
             command=command.name or command.verb.value,

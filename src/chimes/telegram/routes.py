@@ -20,8 +20,8 @@ from chimes.store.port import Store
 from chimes.telegram.bot import AT_ONCE, Bot, LongPolling, NotYet
 from chimes.telegram.conversation import DOOR
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
-from chimes.web.context import Doorway
+from chimes.web.compat.base import CompatRouter
+from chimes.web.context import WebContext
 from chimes.web.problems import native_answer
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
@@ -30,9 +30,9 @@ _MOST_ROWS = 1000
 
 
 def telegram_door(
-    doorway: Doorway, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
-) -> DoorRouter:
-    door = DoorRouter(door=DOOR, prefixes=["/telegram"], render=native_answer)
+    doorway: WebContext, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
+) -> CompatRouter:
+    door = CompatRouter(door=DOOR, prefixes=["/telegram"], render=native_answer)
 
     async def take_update(request: Request) -> Response:
         """Public but for the secret that Telegram sends along; nothing is read before it fits."""

@@ -18,7 +18,7 @@ from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.services.access import RateLimiter, SharedLimiter, same_secret
 from chimes.services.audit import entry
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 
 #: What the native API takes. A key in a query string ends up in logs and histories (S02).
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
@@ -32,10 +32,10 @@ _NOBODY = Owner(id="nobody")
 _log = logging.getLogger("chimes.access")
 
 
-class Gatekeeper:
+class Authenticator:
     """One for the whole server, so that every door shares the limits."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: WebContext) -> None:
         self._access = doorway.access
         self._store = doorway.store
         rate = doorway.settings.requests_per_second
@@ -168,7 +168,7 @@ async def authenticate(
     `?name` is a query parameter, anything else a header. Raises NotAuthenticated (`presented` in
     its details says whether there was a key at all) or RateLimited.
     """
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper: Authenticator = request.app.state.gatekeeper
     actor = await gatekeeper.admit(request, door=door, accepts=accepts)
     request.state.actor = actor
     return actor
@@ -176,7 +176,7 @@ async def authenticate(
 
 async def authenticate_internal(request: Request, *, door: str, token: str) -> Actor:
     """As `authenticate`, for routes that peers call with the internal token."""
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper: Authenticator = request.app.state.gatekeeper
     actor = await gatekeeper.admit_internal(request, door=door, token=token)
     request.state.actor = actor
     return actor

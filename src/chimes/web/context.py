@@ -19,7 +19,7 @@ from chimes.store.port import Store
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Doorway:
+class WebContext:
     schedules: ScheduleService
     runs: RunService
     access: AccessService

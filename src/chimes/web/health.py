@@ -20,7 +20,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.retelling import retold
 from chimes.web.auth import authenticate
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.locale import language_of_headers
 
 STORE_SECONDS = 2.0
@@ -28,7 +28,7 @@ STORE_SECONDS = 2.0
 COUNTS_SECONDS = 5.0
 
 
-def operations(doorway: Doorway) -> APIRouter:
+def operations(doorway: WebContext) -> APIRouter:
     router = APIRouter(tags=["operations"])
     counted = _Counted(doorway)
 
@@ -59,7 +59,7 @@ def operations(doorway: Doorway) -> APIRouter:
     return router
 
 
-async def _store_trouble(doorway: Doorway, *, only_if_down: bool = False) -> str:
+async def _store_trouble(doorway: WebContext, *, only_if_down: bool = False) -> str:
     try:
         async with asyncio.timeout(STORE_SECONDS):
             status = await doorway.store.status()
@@ -88,7 +88,7 @@ class _Seen(NamedTuple):
 class _Counted:
     """Gauges that the store computes."""
 
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: WebContext) -> None:
         self._doorway = doorway
         self._seen: _Seen | None = None
         self._at = float("-inf")

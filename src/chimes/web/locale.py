@@ -15,7 +15,7 @@ from starlette.responses import Response
 from chimes.errors import StoreError
 from chimes.language.languages import DEFAULT, accepted, known, named
 from chimes.model.access import Actor
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 
 if TYPE_CHECKING:
     from chimes.language import Parsed
@@ -50,7 +50,7 @@ async def preferred_language(
     name that there is not."""
     found = named(asked, source) if asked else language_of_headers(request)
     if found is None:
-        doorway: Doorway = request.app.state.doorway
+        doorway: WebContext = request.app.state.doorway
         actor: Actor = request.state.actor
         found = (await doorway.preferences.of(actor.owner)).language
     if found is not None:

@@ -23,7 +23,7 @@ from chimes.clock import Clock
 from chimes.errors import ChimesError, StoreError
 from chimes.model.ids import uuid7
 from chimes.web import requests as refusal
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.problems import answer_to
 
 BODY_LIMIT = 256 * 1024
@@ -37,7 +37,7 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 class RequestLimits:
     """ASGI middleware: refuses, or hands the request on with its whole body read."""
 
-    def __init__(self, app: ASGIApp, doorway: Doorway) -> None:
+    def __init__(self, app: ASGIApp, doorway: WebContext) -> None:
         self._app = app
         self._doorway = doorway
         self._allowed = frozenset(name.lower() for name in doorway.settings.allowed_hosts)

@@ -24,9 +24,9 @@ from chimes.web.api import (
     time,
 )
 from chimes.web.api.streams import Followers
-from chimes.web.auth import Gatekeeper
-from chimes.web.compat.base import DoorRouter
-from chimes.web.context import Doorway
+from chimes.web.auth import Authenticator
+from chimes.web.compat.base import CompatRouter
+from chimes.web.context import WebContext
 from chimes.web.health import operations
 from chimes.web.middleware import Envelope, RequestLimits
 from chimes.web.openapi import documentation, operation_name
@@ -52,8 +52,8 @@ NATIVE_ROUTERS = (
 )
 
 
-def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
-    """`compat` routers are mounted at the root; a DoorRouter also words its own errors."""
+def build_app(doorway: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
+    """`compat` routers are mounted at the root; a CompatRouter also words its own errors."""
     app = FastAPI(
         title="Chimes",
         version=doorway.version,
@@ -64,12 +64,12 @@ def build_app(doorway: Doorway, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
         generate_unique_id_function=operation_name,
     )
     app.state.doorway = doorway
-    app.state.gatekeeper = Gatekeeper(doorway)
+    app.state.gatekeeper = Authenticator(doorway)
     app.state.followers = Followers()
     app.state.renderers = [
         (prefix, door.render)
         for door in compat
-        if isinstance(door, DoorRouter)
+        if isinstance(door, CompatRouter)
         for prefix in door.prefixes
     ]
     for error in (ChimesError, RequestValidationError, HTTPException):

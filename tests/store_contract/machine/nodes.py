@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chimes.model.ids import NodeId
-from chimes.model.node import Beat, NodeFacts
+from chimes.model.node import HeartbeatResult, NodeFacts
 from chimes.model.run import Reason, RunStatus
 from tests.builders import LEASE, a_node
 from tests.store_contract.machine.draws import index
@@ -28,10 +28,10 @@ class NodeRules(TwoStores):
         node = self._pick(self.nodes, number)
         self._beat(node, skew)
 
-    def _beat(self, node: NodeId, skew: int = 0) -> Beat:
+    def _beat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
         clock = self._now() + timedelta(seconds=skew)
         facts = NodeFacts(running=len(node), draining=skew > 0) if skew else None
-        answer: Beat = self._both("beat", node, LEASE, clock=clock, facts=facts)
+        answer: HeartbeatResult = self._both("beat", node, LEASE, clock=clock, facts=facts)
         self.reached["beat refused"] += not answer.alive
         self.reached["drain heard"] += answer.drain
         self.reached["cancel heard"] += bool(answer.cancel)

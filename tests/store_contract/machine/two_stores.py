@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant
 from chimes.clock import Clock
 from chimes.errors import ChimesError
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.run import CRASH_LIMIT, Run, RunStatus, Verdict
+from chimes.model.run import CRASH_LIMIT, Completion, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Fired, Store
+from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
 from tests.store_contract.scenes import all_runs
 
@@ -31,7 +31,7 @@ IN_MEMORY = Path("/dev/shm")
 class Told:
     """A verdict that was sent, and whether the store took it."""
 
-    verdict: Verdict
+    verdict: Completion
     accepted: bool
 
 
@@ -109,7 +109,7 @@ async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
         answer = await work
     except ChimesError as error:
         return type(error)
-    if isinstance(answer, Fired):
+    if isinstance(answer, FireResult):
         return replace(
             answer,
             others=tuple(sorted(answer.others, key=_id)),

@@ -10,8 +10,8 @@ from hypothesis.stateful import precondition, rule
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
 from chimes.model.policy import OnLost
-from chimes.model.run import CRASH_LIMIT, AttemptEnd, Run, Verdict, accepts
-from chimes.store.port import Fired
+from chimes.model.run import CRASH_LIMIT, AttemptEnd, Completion, Run, accepts
+from chimes.store.port import FireResult
 from tests.builders import (
     KINDS,
     LEASE,
@@ -45,7 +45,7 @@ class WorkRules(NodeRules):
     def fire(self, number: int, limit: int, free: int) -> None:
         node = self._pick(self.nodes, number)
         given = places(node, free, _offers(number)) if number % 4 else None
-        fired: Fired = self._both("fire_due", plan, limit=limit, places=given)
+        fired: FireResult = self._both("fire_due", plan, limit=limit, places=given)
         self.held.extend(fired.claimed)
         self.reached["fired claimed"] += len(fired.claimed)
         for run in fired.others:
@@ -112,7 +112,7 @@ class WorkRules(NodeRules):
         self.held.clear()
         self._tell(*verdicts, verdicts[0])
 
-    def _tell(self, *verdicts: Verdict) -> None:
+    def _tell(self, *verdicts: Completion) -> None:
         finished = self._both("finish", verdicts)
         self.reached["accepted"] += len(finished.accepted)
         self.reached["fenced"] += len(finished.refused)

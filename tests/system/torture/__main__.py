@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.system.torture import nemesis
-from tests.system.torture.conductor import Conductor, Order
+from tests.system.torture.conductor import Conductor, RunRequest
 from tests.system.torture.mutants import MUTANTS
 from tests.system.torture.profiles import PROFILES
 from tests.system.torture.stores import SERVERS, STORES
@@ -23,7 +23,7 @@ PASS, VIOLATION, CANNOT_RUN, INCONCLUSIVE = 0, 1, 2, 9
 CODES = {"pass": PASS, "violation": VIOLATION, "inconclusive": INCONCLUSIVE}
 
 
-def order_from(arguments: Sequence[str]) -> Order:
+def order_from(arguments: Sequence[str]) -> RunRequest:
     parser = argparse.ArgumentParser(prog="python -m tests.system.torture", description=__doc__)
     parser.add_argument("--store", choices=STORES, required=True)
     parser.add_argument("--profile", choices=sorted(PROFILES), default="pr")
@@ -58,7 +58,7 @@ def order_from(arguments: Sequence[str]) -> Order:
         )
     else:
         plan = nemesis.read(given.plan)
-    return Order(
+    return RunRequest(
         store=given.store,
         seed=given.seed,
         nodes=nodes,

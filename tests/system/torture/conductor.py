@@ -33,7 +33,7 @@ RSS_LIMIT, FILES_LIMIT = 300.0, 512
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class RunRequest:
     store: str
     seed: int
     nodes: int
@@ -45,7 +45,7 @@ class Order:
 
 
 class Conductor:
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: RunRequest) -> None:
         self._order = order
         self._out = order.out
         self._rng = random.Random(order.seed)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import chimes.store.sql.completion as finishing
-from chimes.engine.executor import Hands
+from chimes.engine.executor import Executor
 from chimes.engine.membership import Membership
 from chimes.engine.scheduler import Scheduler
 from chimes.failpoints import hit
@@ -50,7 +50,7 @@ def not_atomic() -> None:
 
 def no_trust_window() -> None:
     """Nothing is asked of the lease before an effect, and nothing is stopped when it has ended."""
-    setattr(Hands, "stop_all", lambda self, why: 0)  # noqa: B010
+    setattr(Executor, "stop_all", lambda self, why: 0)  # noqa: B010
     Membership.trusted = property(lambda self: True)  # type: ignore[assignment]
 
 

@@ -15,14 +15,14 @@ from tests.system.torture.profiles import missing
 from tests.system.torture.records import lines
 
 if TYPE_CHECKING:
-    from tests.system.torture.conductor import Order
+    from tests.system.torture.conductor import RunRequest
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = 5
 
 
 def summary(
-    order: Order,
+    order: RunRequest,
     store: str,
     report: Report,
     seconds: Mapping[str, float],

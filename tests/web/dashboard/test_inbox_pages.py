@@ -22,7 +22,7 @@ from chimes.notifications.base import Letter
 from chimes.notifications.inbox import Inbox
 from chimes.notifications.message import trial_message
 from chimes.notifications.outcomes import verdict_of
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.inbox.routes import safe_html
 from chimes.web.dashboard.inbox.views import asked_in, laters
 from tests.builders import NOW, a_delivery, an_entry, an_item
@@ -367,10 +367,10 @@ async def test_a_snooze_is_by_the_readers_clock() -> None:
 def test_later_is_a_morning_of_the_readers_zone() -> None:
     """Also near midnight there, and where hours begin at half past ours."""
     now = datetime(2026, 11, 15, 15, 30, tzinfo=UTC)  # Monday 00:30 in Tokyo, Sunday 21:00 in India
-    tokyo = {each.name: each.until for each in laters(Look(zone="Asia/Tokyo"), now)}
+    tokyo = {each.name: each.until for each in laters(DisplayPreferences(zone="Asia/Tokyo"), now)}
     assert tokyo["tomorrow"] == datetime(2026, 11, 16, 23, tzinfo=UTC)
     assert tokyo["monday"] == datetime(2026, 11, 22, 23, tzinfo=UTC)
-    india = {each.name: each.until for each in laters(Look(zone="Asia/Kolkata"), now)}
+    india = {each.name: each.until for each in laters(DisplayPreferences(zone="Asia/Kolkata"), now)}
     assert india["tomorrow"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
     assert india["monday"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
     assert tokyo["hour"] == now + timedelta(hours=1)

@@ -14,7 +14,7 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core import live as live_module
 from chimes.web.dashboard.core.live import TOPICS, Live, Seen, Watch, seen_from
 from tests.builders import NOW, SECOND, a_verdict
@@ -256,7 +256,7 @@ async def test_only_so_many_watches_are_kept(monkeypatch: pytest.MonkeyPatch) ->
         looks: list[Actor] = []
 
         class Noting(Watch):
-            def __init__(self, door: Doorway, actor: Actor) -> None:
+            def __init__(self, door: WebContext, actor: Actor) -> None:
                 looks.append(actor)
                 super().__init__(door, actor)
 

@@ -13,7 +13,7 @@ from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, planned
 from chimes.services.slots import upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules import month as views_month
 from chimes.web.dashboard.schedules.month import (
     MOST_SLOTS,
@@ -120,7 +120,7 @@ def test_only_as_many_as_are_left() -> None:
 
 def test_weeks_begin_as_people_are_used_to() -> None:
     for language, first in (("en", "Monday"), ("th", "วันอาทิตย์"), ("zh", "星期一")):
-        look = Look(language=language, zone="Asia/Bangkok")
+        look = DisplayPreferences(language=language, zone="Asia/Bangkok")
         assert weekdays(look)[0][1] == first
         span = span_of(date(2026, 11, 1), "Asia/Bangkok")
         weeks = weeks_of(span, Planned(), {}, look, "Asia/Bangkok", NOW)
@@ -135,9 +135,9 @@ def test_weeks_begin_as_people_are_used_to() -> None:
 
 def test_years_are_those_that_somebody_counts() -> None:
     first = date(2026, 11, 1)
-    assert month_name(first, Look(language="th", era="be")) == "พฤศจิกายน 2569"
-    assert month_name(first, Look(language="th")) == "พฤศจิกายน 2026"
-    assert month_name(first, Look(language="zh")) == "2026年11月"
+    assert month_name(first, DisplayPreferences(language="th", era="be")) == "พฤศจิกายน 2569"
+    assert month_name(first, DisplayPreferences(language="th")) == "พฤศจิกายน 2026"
+    assert month_name(first, DisplayPreferences(language="zh")) == "2026年11月"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
 from chimes.store.port import RunLog
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.run.views import (
     LONGEST_LINE,
     TABS,
@@ -631,7 +631,7 @@ def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:
     skipped = a_run(status=RunStatus.SKIPPED, origin=Origin.CHILD, parent_id=flow.id, step="b")
     found = stretches_of(flow, [step, skipped], (), NOW, "en")
     assert [(each.depth, each.name) for each in found[2:]] == [(1, HOSTILE), (1, "b")]
-    chart = waterfall_of(found, Look(zone="Asia/Tokyo"), None, NOW)
+    chart = waterfall_of(found, DisplayPreferences(zone="Asia/Tokyo"), None, NOW)
     assert f"/ui/runs/{step.id}" in chart.svg
     assert "<script" not in chart.svg + chart.table
 

@@ -22,7 +22,7 @@ from chimes.model.insights import Tally
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
 from chimes.services.run_requests import Asker, askers_in
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import (
     asked_for,
     bars_of,
@@ -381,7 +381,7 @@ def test_bars_count_what_the_filter_wants_and_lead_to_it() -> None:
     bars = bars_of([tally], step_of(asked.window), asked)
     assert bars[0].counts == {RunStatus.FAILED: 2}
     assert "status%3Afailed" in (bars[0].address or "")
-    chart = histogram_of(bars, Look(language="en", zone="Asia/Bangkok"), NOW)
+    chart = histogram_of(bars, DisplayPreferences(language="en", zone="Asia/Bangkok"), NOW)
     assert "+07" in chart.table
     assert "failed 2" in chart.svg
 

@@ -17,7 +17,7 @@ from chimes.services.slots import Decision, FireLogEntry, FireLogPosition
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart, quantile
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedule.charts import MOST_COMING, marks_of, week
 from chimes.web.dashboard.schedule.fire_log import cursor_of, log_lines, position_in
 from chimes.web.dashboard.schedule.routes import next_fires, next_slots
@@ -100,7 +100,7 @@ def test_a_picture_says_that_what_comes_goes_on() -> None:
     hourly = planned(a_schedule(trigger=Cron("0 * * * *")), NOW)
     for schedule, more in ((minutely, True), (hourly, False)):
         marks = marks_of(schedule, [], (), None, NOW)
-        chart = week(schedule, marks, [], Look(), NOW)
+        chart = week(schedule, marks, [], DisplayPreferences(), NOW)
         assert ('class="rest"' in chart.svg) is more
         coming = MOST_COMING if more else 47
         assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
@@ -249,9 +249,9 @@ def test_slots_follow_the_cursor() -> None:
 
 def test_the_second_clock_is_the_readers_or_utc() -> None:
     schedule = planned(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
-    (mine, *_) = next_fires(schedule, Look(zone="Asia/Tokyo"), NOW)
+    (mine, *_) = next_fires(schedule, DisplayPreferences(zone="Asia/Tokyo"), NOW)
     assert (mine.there[-9:], mine.here[-9:]) == ("09:00 +07", "11:00 JST")
-    (same, *_) = next_fires(schedule, Look(zone="Asia/Bangkok"), NOW)
+    (same, *_) = next_fires(schedule, DisplayPreferences(zone="Asia/Bangkok"), NOW)
     assert same.here.endswith("02:00 UTC")
 
 

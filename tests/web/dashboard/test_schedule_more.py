@@ -22,7 +22,7 @@ from chimes.model.schedule import Schedule, is_detached, marked, planned
 from chimes.services.slots import Decision, FireLogEntry
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedule.charts import MOST_MARKS, expected_marks
 from chimes.web.dashboard.schedule.definition import LONGEST, pieces_of
 from chimes.web.dashboard.schedule.fire_log import unexplained
@@ -65,7 +65,7 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
             clock.advance(minutes * MINUTE)
             await store.fire_due(plan, limit=10, places=places())
 
-        # Fired, and under way when the next one comes.
+        # FireResult, and under way when the next one comes.
         await due(10)
         (running,) = await store.running_now(None, limit=5)
         await due(10)
@@ -422,9 +422,9 @@ def test_in_your_zone(zone: str, words: str | None) -> None:
         a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")),
         datetime(2030, 1, 15, 9, tzinfo=UTC),
     )
-    assert in_your_zone(schedule, Look(zone=zone), NOW) == words
+    assert in_your_zone(schedule, DisplayPreferences(zone=zone), NOW) == words
 
 
 def test_nothing_to_come_has_no_zone() -> None:
     over = replace(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), next_slot=None)
-    assert in_your_zone(over, Look(zone="UTC"), NOW) is None
+    assert in_your_zone(over, DisplayPreferences(zone="UTC"), NOW) is None

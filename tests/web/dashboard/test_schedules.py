@@ -12,14 +12,14 @@ from chimes.model.run import Origin, RunStatus
 from chimes.model.target import payload_of
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules.views import Sorting, expression_of, sorting_from
 from tests.builders import SYNC, a_run, a_schedule
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.test_targets_api import offering
 
 LIST = "/ui/schedules"
-THAI = Look(language="th")
+THAI = DisplayPreferences(language="th")
 HOSTILE = '<img src=x onerror=alert(1)>"></script>'
 
 

@@ -24,7 +24,7 @@ from chimes.model.insights import LagBucket, Lags, bracket_of
 from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.node import NodeFacts, NodeMark
 from chimes.model.notification import DeliveryState
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
 from chimes.web.dashboard.system.about import licences
 from chimes.web.dashboard.system.audit import Verified, audit_rows, csv_lines, verified_from
@@ -327,7 +327,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
             await asyncio.wait_for(store.wait_for_work(since, None), 10)
             since = store.changes()
         (delivery,) = found
-        assert (delivery.recipient.channel, delivery.occasion) == (Channel.INBOX, Occasion.TEST)
+        assert (delivery.recipient.channel, delivery.occasion) == (Channel.INBOX, NotifyOn.TEST)
         # Nobody delivers here, so the visitor's patience ends.
         browser.rig.clock.advance(60)
         store.wake()

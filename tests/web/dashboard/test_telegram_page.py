@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.model.listing import AuditQuery, DeliveryQuery
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.services import notifications as messages
 from chimes.telegram.links import Links
 from chimes.web.dashboard.account.telegram import deep_link, qr_code
@@ -75,7 +75,7 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         assert "The test by Telegram is on its way." in page.text
         (test,) = (await browser.rig.store.list_deliveries(DeliveryQuery())).items
         told = test.recipient
-        assert (test.occasion, told.channel, told.to) == (Occasion.TEST, Channel.TELEGRAM, "42")
+        assert (test.occasion, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")
 
         asked = await browser.send(f"{HERE}/42/unlink", on=HERE)
         assert "Disconnect chat 42?" in asked.text

@@ -10,11 +10,11 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.services.preferences import Preferences
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import Look, look_of, with_choices
+from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of, with_choices
 
 NOW = datetime(2026, 11, 16, 0, 55, tzinfo=UTC)
 NINE = datetime(2026, 11, 16, 2, 0, tzinfo=UTC)
-BANGKOK = Look(zone="Asia/Bangkok")
+BANGKOK = DisplayPreferences(zone="Asia/Bangkok")
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ BANGKOK = Look(zone="Asia/Bangkok")
     ],
 )
 def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected: str) -> None:
-    look = Look(language=language, era=era, zone="Asia/Bangkok")
+    look = DisplayPreferences(language=language, era=era, zone="Asia/Bangkok")
     assert times.absolute(NINE, "Asia/Bangkok", look, now=NOW) == expected
 
 
@@ -42,21 +42,29 @@ def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected
 def test_pictures_have_the_year_and_the_words_of_the_reader(
     language: str, era: str, expected: str
 ) -> None:
-    assert times.dated(NINE, "Asia/Bangkok", Look(language=language, era=era)) == expected
+    assert (
+        times.dated(NINE, "Asia/Bangkok", DisplayPreferences(language=language, era=era))
+        == expected
+    )
 
 
 def test_another_year_is_said_in_the_era_of_the_reader() -> None:
     later = datetime(2027, 1, 5, 2, 0, tzinfo=UTC)
-    said = times.absolute(later, "Asia/Bangkok", Look(language="th", era="be"), now=NOW)
+    said = times.absolute(
+        later, "Asia/Bangkok", DisplayPreferences(language="th", era="be"), now=NOW
+    )
     assert said == "อ. 5 ม.ค. 2570 09:00 +07"
-    assert "2027" in times.absolute(later, "Asia/Bangkok", Look(language="th"), now=NOW)
+    assert "2027" in times.absolute(
+        later, "Asia/Bangkok", DisplayPreferences(language="th"), now=NOW
+    )
 
 
 def test_the_mark_of_a_zone_follows_its_clock_changes() -> None:
     # UX 3.1: 01:30 comes twice in New York on 2026-11-01
     first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
     said = [
-        times.absolute(each, "America/New_York", Look(), now=NOW)[-9:] for each in (first, second)
+        times.absolute(each, "America/New_York", DisplayPreferences(), now=NOW)[-9:]
+        for each in (first, second)
     ]
     assert said == ["01:30 EDT", "01:30 EST"]
 
@@ -98,7 +106,7 @@ def test_the_schedules_zone_is_a_second_line_where_it_differs() -> None:
     ],
 )
 def test_the_switch_has_three_positions(clock: str, first: str, also: str | None) -> None:
-    look = Look(zone="Asia/Bangkok", clock=clock)
+    look = DisplayPreferences(zone="Asia/Bangkok", clock=clock)
     page = str(times.moment_html(NINE, look, now=NOW, zone="Europe/Berlin"))
     assert first in re.search(r'class="when">([^<]+)', page)[1]  # type: ignore[index]
     found = re.search(r'class="also">([^<]+)', page)
@@ -131,7 +139,7 @@ def test_sizes_and_numbers() -> None:
 # --- how somebody likes it --------------------------------------------------------------------
 
 
-def seen(cookie: str, preferred: Preferences | None = None) -> Look:
+def seen(cookie: str, preferred: Preferences | None = None) -> DisplayPreferences:
     return look_of(
         cookie, accept_language="zh-CN,zh;q=0.9", default_zone="UTC", preferred=preferred
     )

@@ -41,7 +41,7 @@ from chimes.triggers import Cron
 from chimes.triggers.clock_changes import ClockChange, clock_changes, touched_by
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import touched_in_words
 from chimes.web.dashboard.today.charts import (
     MOST_FIRES,
@@ -78,7 +78,7 @@ from tests.store_contract.scenes import running_run
 from tests.web.dashboard.browsing import Browser, browsing
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
-LOOK = Look(zone="UTC")
+LOOK = DisplayPreferences(zone="UTC")
 PARTS = {"HX-Request": "true"}
 
 
@@ -667,7 +667,10 @@ def test_an_address_says_what_was_chosen(query: dict[str, str]) -> None:
 
 
 def test_pictures_follow_the_page_unless_told_otherwise() -> None:
-    tokyo, by_utc = Look(zone="Asia/Tokyo"), Look(zone="Asia/Tokyo", clock="utc")
+    tokyo, by_utc = (
+        DisplayPreferences(zone="Asia/Tokyo"),
+        DisplayPreferences(zone="Asia/Tokyo", clock="utc"),
+    )
     assert (Choices().zone(tokyo), Choices().zone(by_utc)) == ("Asia/Tokyo", "UTC")
     assert Choices(clock="utc").zone(tokyo) == "UTC"
     assert Choices(clock="mine").zone(by_utc) == "Asia/Tokyo"
@@ -688,7 +691,7 @@ def test_the_axis_has_whole_hours_of_the_zone(zone: str) -> None:
 
 def test_a_change_of_the_clocks_is_a_line() -> None:
     now = datetime(2026, 10, 31, 20, tzinfo=UTC)
-    look = Look(zone="America/New_York")
+    look = DisplayPreferences(zone="America/New_York")
     schedule = planned(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), now)
     end = now + timedelta(hours=24)
     lanes = lanes_of([schedule], {}, end, now)
@@ -719,7 +722,7 @@ def test_cells_are_days_and_hours_of_the_zone(zone: str, at: datetime, row: int,
     assert (cell.count, cell.failed) == (4, 1)
     assert cell.address is not None
     assert f"{at:%Y-%m-%dT%H}%3A{at:%M}" in cell.address
-    chart = heat_chart(cells, Look(zone=zone), now)
+    chart = heat_chart(cells, DisplayPreferences(zone=zone), now)
     assert cell.address.replace("&", "&amp;") in chart.svg
     assert f"<td>{hour:02d}:00</td>" in chart.table
 

@@ -16,7 +16,7 @@ from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
 from chimes.triggers import Cron, Every, Trigger, trigger_from_dict
-from chimes.web.dashboard.core.preferences import Look, look_of
+from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of
 from chimes.web.dashboard.editor.cron_parts import CHOICES, cron_parts
 from chimes.web.dashboard.editor.form import definition_of, new_fields, place_of
 from chimes.web.dashboard.editor.preview import by_hour, left_out, neighbours_of, preview_of
@@ -42,7 +42,7 @@ from tests.language.corpus import READ, TOLD
 NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 
 
-def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> Look:
+def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
     cookie = f"zone={zone.replace('/', '%2F')}&language={language}"
     return look_of(cookie, accept_language="en", default_zone="UTC")
 

@@ -9,7 +9,7 @@ import pytest
 
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryVerdict
-from chimes.model.recipient import Occasion
+from chimes.model.recipient import NotifyOn
 from chimes.services.notifications import MOST_AT_ONCE
 from chimes.web.dashboard.editor.form import place_of
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_plain
@@ -119,7 +119,7 @@ async def test_a_test_is_sent_to_one_row() -> None:
                 while not (found := (await store.list_deliveries(DeliveryQuery())).items):
                     await store.wait_for_work(store.changes(), None)
             (test,) = found
-            assert (test.occasion, test.recipient.to) == (Occasion.TEST, "ada@example.com")
+            assert (test.occasion, test.recipient.to) == (NotifyOn.TEST, "ada@example.com")
             await store.finish_deliveries(
                 [DeliveryVerdict(delivery_id=test.id, fence=test.fence, sent=True)]
             )

@@ -21,7 +21,7 @@ from chimes.model.target import HttpTarget
 from chimes.services.templates import offers
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn
-from chimes.web.dashboard.core.preferences import Look, look_of
+from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of
 from chimes.web.dashboard.editor.form import definition_of, fields_of, new_fields
 from chimes.web.dashboard.editor.merge import changes, merged, patch_of, value_text
 from chimes.web.dashboard.editor.preview import clock_notes, preview_of, retry_moments
@@ -40,7 +40,7 @@ NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 MARCH = datetime(2027, 3, 13, tzinfo=UTC)
 
 
-def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> Look:
+def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
     cookie = f"zone={zone.replace('/', '%2F')}&language={language}"
     return look_of(cookie, accept_language="en", default_zone="UTC")
 

@@ -6,7 +6,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, DeliveryState, InboxItem
-from chimes.model.recipient import Occasion
+from chimes.model.recipient import NotifyOn
 from chimes.store.codec.schedule import (
     owner_from_plain,
     owner_to_plain,
@@ -50,7 +50,7 @@ def delivery_from_plain(data: object) -> Delivery:
         schedule_name=read.text("schedule_name", ""),
         owner=read.read("owner", owner_from_plain),
         recipient=read.read("recipient", recipient_from_plain),
-        occasion=Occasion(read.text("occasion")),
+        occasion=NotifyOn(read.text("occasion")),
         state=DeliveryState(read.text("state", DeliveryState.PENDING)),
         attempts=read.integer("attempts", 0),
         fence=read.integer("fence", 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, RunId
 from chimes.store.codec.schedule import owner_from_plain, owner_to_plain
 from chimes.store.json_values import Plain, Reader, maybe_text, to_text
@@ -86,7 +86,7 @@ def key_from_plain(data: object) -> ApiKey:
     return key
 
 
-def kept_state_to_plain(kept: KeptState) -> Plain:
+def kept_state_to_plain(kept: Checkpoint) -> Plain:
     return {
         "name": kept.name,
         "value": kept.value,
@@ -95,9 +95,9 @@ def kept_state_to_plain(kept: KeptState) -> Plain:
     }
 
 
-def kept_state_from_plain(data: object) -> KeptState:
+def kept_state_from_plain(data: object) -> Checkpoint:
     read = Reader(data)
-    kept = KeptState(
+    kept = Checkpoint(
         name=read.text("name"),
         value=read.text("value"),
         changed_at=read.time("changed_at"),

@@ -10,7 +10,7 @@ from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import LATE_AFTER, Channel, Digest, Occasion, Period, Quiet, Recipient
+from chimes.model.recipient import LATE_AFTER, Channel, Digest, NotifyOn, Period, Quiet, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
@@ -117,12 +117,12 @@ def clock_text(at: time) -> str:
     return at.strftime("%H:%M")
 
 
-def _words(occasions: tuple[Occasion, ...]) -> list[str]:
+def _words(occasions: tuple[NotifyOn, ...]) -> list[str]:
     return [occasion.value for occasion in occasions]
 
 
-def _occasions(read: Reader, name: str) -> tuple[Occasion, ...]:
-    return tuple(Occasion(str(each)) for each in read.items(name))
+def _occasions(read: Reader, name: str) -> tuple[NotifyOn, ...]:
+    return tuple(NotifyOn(str(each)) for each in read.items(name))
 
 
 def owner_to_plain(owner: Owner) -> Plain:

@@ -14,7 +14,7 @@ from chimes.errors import InvalidInput, told
 from chimes.i18n import _, joined
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, RunId, ScheduleId, new_schedule_id
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run
@@ -56,7 +56,7 @@ class Contents:
     logs: Mapping[RunId, list[LogEntry]] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     keys: tuple[ApiKey, ...] = ()
-    states: tuple[KeptState, ...] = ()
+    states: tuple[Checkpoint, ...] = ()
     requests: Requests = field(default_factory=dict)
     deliveries: tuple[Delivery, ...] = ()
     inbox: tuple[InboxItem, ...] = ()

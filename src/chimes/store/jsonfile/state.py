@@ -10,7 +10,7 @@ from datetime import datetime
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run
@@ -109,7 +109,7 @@ class Generation:
     logs: dict[RunId, RunLogs] = field(default_factory=dict)
     audit: tuple[AuditEntry, ...] = ()
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
-    states: dict[str, KeptState] = field(default_factory=dict)
+    states: dict[str, Checkpoint] = field(default_factory=dict)
     requests: Requests = field(default_factory=dict)
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)

@@ -11,10 +11,10 @@ from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry, paused_by_receiver
 from chimes.model.ids import RunId
 from chimes.model.notification import outbox
-from chimes.model.run import Run, Verdict, abandoned, cancel_asked, claimed, lost, queue_order
+from chimes.model.run import Completion, Run, abandoned, cancel_asked, claimed, lost, queue_order
 from chimes.model.schedule import paused, recorded
 from chimes.store.memory.state import State
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.store.wakeup import Wakeup
 
 
@@ -37,7 +37,7 @@ class MemoryBase:
         if entry is not None:
             self._state.append_audit(entry)
 
-    def _record(self, run: Run, verdict: Verdict | None, now: datetime) -> None:
+    def _record(self, run: Run, verdict: Completion | None, now: datetime) -> None:
         self._abandon_children(run, now)
         self._post(run, now)
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
@@ -86,7 +86,7 @@ class MemoryBase:
         return after
 
     def _hand_out(
-        self, claimable: Sequence[Run], places: Places, now: datetime
+        self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
     ) -> dict[RunId, Run]:
         chosen = sorted(claimable, key=queue_order)[: max(0, places.free)]
         taken = {run.id: claimed(run, places.node_id, now) for run in chosen}

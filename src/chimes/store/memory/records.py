@@ -13,7 +13,7 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node, NodeFacts, NodeMark
+from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Remembered, no_node, node_alive, node_gone
@@ -46,11 +46,11 @@ class MemoryRecords(MemoryBase):
         *,
         clock: datetime,
         facts: NodeFacts | None = None,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         with self._lock:
             now = self._clock.now()
             if not self._state.alive(node_id, now):
-                return Beat(alive=False, now=now)
+                return HeartbeatResult(alive=False, now=now)
             node = replace(
                 self._state.nodes[node_id],
                 heartbeat_at=now,
@@ -62,7 +62,7 @@ class MemoryRecords(MemoryBase):
             held = sorted(self._state.held_by(node_id), key=_age)
         await self._commit(durable=False)
         cancel = tuple(run.id for run in held if run.cancel_requested)
-        return Beat(alive=True, now=now, cancel=cancel, drain=node.drain)
+        return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=node.drain)
 
     async def leave(self, node_id: NodeId) -> None:
         with self._lock:

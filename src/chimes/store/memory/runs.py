@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
 from chimes.model.run import (
+    Completion,
     LogEntry,
     Run,
-    Verdict,
     abandoned,
     accepts,
     given_back,
@@ -21,7 +21,7 @@ from chimes.model.run import (
     settled,
 )
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Finished, Places
+from chimes.store.port import ClaimRequest, CompletionResult
 from chimes.store.selection import select_runs
 
 
@@ -85,7 +85,7 @@ class MemoryRuns(MemoryBase):
             active = self._state.active.values()
             return min((run.available_at for run in active if run.claimable), default=None)
 
-    async def claim(self, places: Places) -> tuple[Run, ...]:
+    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         with self._lock:
             now = self._clock.now()
             if not self._state.alive(places.node_id, now):
@@ -109,7 +109,7 @@ class MemoryRuns(MemoryBase):
         await self._commit()
         return True
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         accepted: list[Run] = []
         refused: list[RunId] = []
         with self._lock:
@@ -133,7 +133,7 @@ class MemoryRuns(MemoryBase):
             await self._commit()
         if released_any:
             self.wake()
-        return Finished(accepted=tuple(accepted), refused=tuple(refused))
+        return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
         with self._lock:
@@ -202,22 +202,22 @@ class MemoryRuns(MemoryBase):
             if run is None or not accepts(run, fence):
                 return False
             now = self._clock.now()
-            kept = KeptState(name=name, value=value, changed_at=now, run_id=run_id)
+            kept = Checkpoint(name=name, value=value, changed_at=now, run_id=run_id)
             self._state.states[name] = kept
         await self._commit()
         return True
 
-    async def read_state(self, name: str) -> KeptState | None:
+    async def read_state(self, name: str) -> Checkpoint | None:
         return self._state.states.get(name)
 
     async def set_state(
         self, name: str, value: str | None, audit: AuditEntry | None = None
-    ) -> KeptState | None:
+    ) -> Checkpoint | None:
         with self._lock:
             before = self._state.states.pop(name, None)
             if value is not None:
                 now = self._clock.now()
-                self._state.states[name] = KeptState(name=name, value=value, changed_at=now)
+                self._state.states[name] = Checkpoint(name=name, value=value, changed_at=now)
             self._audit(audit)
         await self._commit()
         return before

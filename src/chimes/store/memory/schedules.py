@@ -22,7 +22,7 @@ from chimes.model.planning import (
 from chimes.model.run import Reason, Run, canceled
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_aside
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Fired, Places, Planner, ScheduleChange, ScheduleEdit
+from chimes.store.port import ClaimRequest, FireResult, Planner, ScheduleChange, ScheduleEdit
 from chimes.store.selection import by_zone, matches_schedule, select_schedules
 
 
@@ -138,9 +138,9 @@ class MemorySchedules(MemoryBase):
         plan: Planner,
         *,
         limit: int,
-        places: Places | None = None,
+        places: ClaimRequest | None = None,
         ahead: timedelta = timedelta(0),
-    ) -> Fired:
+    ) -> FireResult:
         with self._lock:
             now = self._clock.now()
             due = self._state.due(now, limit)
@@ -162,7 +162,7 @@ class MemorySchedules(MemoryBase):
             await self._commit()
         if stopped or any(run.claimable for run in others):
             self.wake()
-        return Fired(
+        return FireResult(
             claimed=tuple(taken.values()),
             others=others,
             broken=tuple(broken),
@@ -191,7 +191,7 @@ class MemorySchedules(MemoryBase):
         return inserted
 
     def _claim_new(
-        self, inserted: Sequence[Run], places: Places | None, now: datetime
+        self, inserted: Sequence[Run], places: ClaimRequest | None, now: datetime
     ) -> dict[RunId, Run]:
         if places is None or not self._state.alive(places.node_id, now):
             return {}

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry, chained
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeMark
@@ -32,7 +32,7 @@ class State:
     node_marks: list[NodeMark] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
-    states: dict[str, KeptState] = field(default_factory=dict)
+    states: dict[str, Checkpoint] = field(default_factory=dict)
     requests: dict[tuple[str, str], tuple[Remembered, datetime]] = field(default_factory=dict)
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
@@ -250,11 +250,11 @@ class State:
                 return self._adopt_record(item)
         return True
 
-    def _adopt_record(self, item: ApiKey | KeptState | Delivery | InboxItem) -> bool:
+    def _adopt_record(self, item: ApiKey | Checkpoint | Delivery | InboxItem) -> bool:
         match item:
             case ApiKey():
                 return _added(self.keys, item.id, item)
-            case KeptState():
+            case Checkpoint():
                 return _added(self.states, item.name, item)
             case Delivery():
                 return self.add_delivery(item)

@@ -11,9 +11,9 @@ from chimes.model.audit import AuditEntry, paused_by_receiver
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
+    Completion,
     Run,
     RunStatus,
-    Verdict,
     abandoned,
     accepts,
     cancel_asked,
@@ -21,7 +21,7 @@ from chimes.model.run import (
     unreadable,
 )
 from chimes.model.schedule import Schedule, paused
-from chimes.store.port import Finished
+from chimes.store.port import CompletionResult
 from chimes.store.redis.base import Conflicted, RedisBase
 from chimes.store.redis.rows import (
     Revision,
@@ -70,7 +70,7 @@ class Settling:
             self.ops.append(["put", after.id, flat(changes.items())])
         self.runs[after.id] = after
 
-    def settle(self, after: Run, verdict: Verdict | None = None) -> None:
+    def settle(self, after: Run, verdict: Completion | None = None) -> None:
         """The run as it is now, and what follows from that."""
         self.put(after)
         if verdict is not None and verdict.logs:
@@ -138,7 +138,7 @@ class RedisFinishing(RedisBase):
     def _forget_held(self, run_id: RunId) -> None:
         self._in_hand.pop(run_id, None)
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         held = [self._in_hand.pop(verdict.run_id, None) for verdict in verdicts]
         known = [each for each in held if each is not None]
         if len(known) == len(verdicts) and verdicts:
@@ -153,8 +153,8 @@ class RedisFinishing(RedisBase):
         return await self._until_agreed(lambda: self._finish(verdicts))
 
     async def _finish_plain(
-        self, known: Sequence[tuple[Run, str]], verdicts: Sequence[Verdict]
-    ) -> Finished:
+        self, known: Sequence[tuple[Run, str]], verdicts: Sequence[Completion]
+    ) -> CompletionResult:
         expected: list[Wire] = []
         ops: list[Wire] = []
         wakes = False
@@ -175,9 +175,9 @@ class RedisFinishing(RedisBase):
                 ops.append(["unblock", run.id])
             wakes |= run.parent_id is not None
         now = await self._commit(expected, ops, wakes=wakes, urgent=True)
-        return Finished(accepted=tuple(replace(run, finished_at=now) for run in ended))
+        return CompletionResult(accepted=tuple(replace(run, finished_at=now) for run in ended))
 
-    async def _finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def _finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         accepted: list[Run] = []
         refused: list[RunId] = []
         ids = list(dict.fromkeys(verdict.run_id for verdict in verdicts))
@@ -204,7 +204,7 @@ class RedisFinishing(RedisBase):
                 await self._commit(
                     settling.expected, settling.ops, settling.audit, wakes=wakes, urgent=True
                 )
-        return Finished(accepted=tuple(accepted), refused=tuple(refused))
+        return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
 
     async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:
         """What a claim brought; a run that cannot be read ends instead of being handed out."""
@@ -226,7 +226,7 @@ class RedisFinishing(RedisBase):
             await self._commit(settling.expected, settling.ops, wakes=True)
 
 
-def _plain(run: Run, verdict: Verdict) -> bool:
+def _plain(run: Run, verdict: Completion) -> bool:
     """It ends, and nothing hangs on it but its schedule and those of its key."""
     if any(told.by_the_clock for told in run.policy.delivery):
         # When somebody is told depends on the moment, which only the server knows.

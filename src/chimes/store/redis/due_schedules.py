@@ -23,7 +23,7 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, set_aside
-from chimes.store.port import Fired, Places, Planner
+from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.redis.completion import RedisFinishing, Settling
 from chimes.store.redis.rows import (
     Revision,
@@ -87,9 +87,9 @@ class RedisFiring(RedisFinishing):
         plan: Planner,
         *,
         limit: int,
-        places: Places | None = None,
+        places: ClaimRequest | None = None,
         ahead: timedelta = timedelta(0),
-    ) -> Fired:
+    ) -> FireResult:
         now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
         due = left = [self._due(row) for row in rows(answer)]
         done = _Pass()
@@ -110,7 +110,7 @@ class RedisFiring(RedisFinishing):
         ]
         if done.stopped or done.told or any(run.claimable for run in others):
             self.wake()
-        return Fired(
+        return FireResult(
             claimed=done.claimed,
             others=tuple(others),
             broken=tuple(done.broken),
@@ -194,7 +194,7 @@ class RedisFiring(RedisFinishing):
         unit.more += settling.ops
 
     async def _write(
-        self, units: Sequence[_Unit], places: Places | None, done: _Pass, *, last: bool
+        self, units: Sequence[_Unit], places: ClaimRequest | None, done: _Pass, *, last: bool
     ) -> list[str]:
         """For each unit `done`, or why not."""
         _, (answer, taken, rest) = await self._tell(

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, released
@@ -118,7 +118,7 @@ class RedisMoving(RedisMessages, RedisRuns):
                 return ["audit", str(item.number), item.hash, line]
             case ApiKey():
                 return ["value", "keys", item.id, encoded(key_to_plain(item))]
-            case KeptState():
+            case Checkpoint():
                 row = state_row(item.value, micros(item.changed_at), item.run_id)
                 return ["value", "states", item.name, row]
             case Delivery():

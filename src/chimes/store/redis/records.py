@@ -14,7 +14,7 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import Beat, Node, NodeFacts, NodeMark, offers_in, told_by
+from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark, offers_in, told_by
 from chimes.model.run import Run, lost, unreadable
 from chimes.store.codec.node import (
     defaults_from_plain,
@@ -68,15 +68,15 @@ class RedisRecords(RedisBase):
         *,
         clock: datetime,
         facts: NodeFacts | None = None,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         told = facts_to_text(facts)
         now, answer = await self._tell(
             "beat", node_id, _length(lease), micros(clock), told, urgent=True
         )
         if answer[0] != "1":
-            return Beat(alive=False, now=now)
+            return HeartbeatResult(alive=False, now=now)
         cancel = tuple(RunId(each) for each in texts(answer[1]))
-        return Beat(alive=True, now=now, cancel=cancel, drain=answer[2] == "1")
+        return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=answer[2] == "1")
 
     async def leave(self, node_id: NodeId) -> None:
         async def attempt() -> None:

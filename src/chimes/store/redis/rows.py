@@ -22,7 +22,7 @@ from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem, occasion_of, outbox
 from chimes.model.planning import concurrency_key, stops_only_its_own
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.sync import created_unix, is_task, task_fields, task_id, task_time
@@ -189,7 +189,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         schedule_id=ScheduleId(fields["schedule"]) if fields["schedule"] else None,
         owner=_owner(fields["owner"]),
         recipient=Recipient(channel=_word(Channel, fields["channel"], Channel.INBOX)),
-        occasion=Occasion.ALWAYS,
+        occasion=NotifyOn.ALWAYS,
         state=_word(DeliveryState, fields["state"], DeliveryState.DEAD),
         attempts=_number(fields["attempts"]),
         fence=_number(fields["fence"]),
@@ -686,7 +686,7 @@ _ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
 _RECOVERED_FROM = [
     status.value
     for status in RunStatus
-    if occasion_of(RunStatus.SUCCEEDED, status) is Occasion.RECOVERY
+    if occasion_of(RunStatus.SUCCEEDED, status) is NotifyOn.RECOVERY
 ]
 
 

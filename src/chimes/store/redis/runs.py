@@ -8,7 +8,7 @@ from datetime import datetime
 
 from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
     LogEntry,
@@ -20,7 +20,7 @@ from chimes.model.run import (
     given_back,
     marked_started,
 )
-from chimes.store.port import Places
+from chimes.store.port import ClaimRequest
 from chimes.store.redis.base import Trail
 from chimes.store.redis.completion import RedisFinishing, Settling
 from chimes.store.redis.rows import log_entry, log_rows, new_fields, posted, rest_of, task_row
@@ -112,7 +112,7 @@ class RedisRuns(RedisFinishing):
         _, (answer,) = await self._ask("next_available")
         return moment(text(answer)) if answer else None
 
-    async def claim(self, places: Places) -> tuple[Run, ...]:
+    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         offers = sorted(places.offers)
         _, (answer,) = await self._tell("claim", places.node_id, str(places.free), offers)
         return await self._claimed_runs(rows(answer))
@@ -195,14 +195,14 @@ class RedisRuns(RedisFinishing):
         _, (answer,) = await self._tell("keep_state", run_id, str(fence), name, value)
         return answer == "1"
 
-    async def read_state(self, name: str) -> KeptState | None:
+    async def read_state(self, name: str) -> Checkpoint | None:
         _, (answer,) = await self._ask("value", "states", name)
         return state_of(name, text(answer)) if answer else None
 
     async def set_state(
         self, name: str, value: str | None, audit: AuditEntry | None = None
-    ) -> KeptState | None:
-        async def attempt() -> KeptState | None:
+    ) -> Checkpoint | None:
+        async def attempt() -> Checkpoint | None:
             now, (answer,) = await self._ask("value", "states", name)
             before = text(answer)
             ops: list[Wire] = [["unset", "states", name]]
@@ -218,6 +218,6 @@ def state_row(value: str, changed: str, run_id: str) -> str:
     return encoded([value, changed, run_id])
 
 
-def state_of(name: str, row: str) -> KeptState:
+def state_of(name: str, row: str) -> Checkpoint:
     value, changed, run_id = json.loads(row)
-    return KeptState(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))
+    return Checkpoint(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))

@@ -10,17 +10,17 @@ from sqlalchemy.exc import DBAPIError
 
 from chimes.model.ids import RunId
 from chimes.model.run import (
+    Completion,
     Reason,
     Run,
     RunStatus,
-    Verdict,
     accepts,
     claimed,
     given_back,
     queue_order,
     unreadable,
 )
-from chimes.store.port import Finished, Places
+from chimes.store.port import ClaimRequest, CompletionResult
 from chimes.store.sql.base import SqlBase, alive, hold_runs, load_runs, write_runs, write_states
 from chimes.store.sql.completion import Settling, finished, finished_alone, stand_alone
 from chimes.store.sql.database.base import Tx
@@ -41,7 +41,7 @@ _START = (
 
 
 class SqlWork(SqlBase):
-    async def claim(self, places: Places) -> tuple[Run, ...]:
+    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         if places.free <= 0:
             return ()
         if self._database.one_writer and not await self._database.read(_anything_available):
@@ -59,9 +59,9 @@ class SqlWork(SqlBase):
         given = {"run_id": run_id, "held": fence}
         return await self._database.write(lambda tx: tx.run(_START, given) == 1)
 
-    async def finish(self, verdicts: Sequence[Verdict]) -> Finished:
+    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         if not verdicts:
-            return Finished()
+            return CompletionResult()
         if self._database.dialect.fast and stand_alone(verdicts):
             # Where the table of schedules is broken, which that statement names too, it fails.
             with suppress(DBAPIError):
@@ -94,7 +94,7 @@ def _anything_available(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
-def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
+def _claimed(tx: Tx, places: ClaimRequest) -> tuple[Run, ...]:
     now = tx.now()
     if not alive(tx, places.node_id, now):
         return ()
@@ -108,7 +108,7 @@ def _claimed(tx: Tx, places: Places) -> tuple[Run, ...]:
     return taken
 
 
-def _taken(tx: Tx, places: Places) -> Sequence[Run]:
+def _taken(tx: Tx, places: ClaimRequest) -> Sequence[Run]:
     wanted = (tx.set_clock(), places.offers, places.free, places.node_id)
     return [readable_run(row) for row in tx.dialect.take(tx.connection, *wanted)]
 

@@ -18,10 +18,10 @@ from chimes.model.audit import paused_by_receiver
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, outbox
-from chimes.model.run import LogEntry, Run, RunStatus, Verdict, abandoned, accepts, settled
+from chimes.model.run import Completion, LogEntry, Run, RunStatus, abandoned, accepts, settled
 from chimes.model.schedule import paused, summarized
 from chimes.store.json_values import MICROSECOND
-from chimes.store.port import Finished
+from chimes.store.port import CompletionResult
 from chimes.store.sql.base import (
     Place,
     append_audit,
@@ -108,7 +108,7 @@ class Settling:
         #: Whether some blocked run may go now.
         self.let_go = False
 
-    def apply(self, run: Run, verdict: Verdict | None = None) -> None:
+    def apply(self, run: Run, verdict: Completion | None = None) -> None:
         """The run as it is from now on."""
         self._changed[run.id] = run
         if not run.status.terminal:
@@ -144,7 +144,7 @@ class Settling:
             previous = summary.last_status if summary else None
             self._outbox.extend(outbox(run, previous, self._now))
 
-    def _record(self, run: Run, verdict: Verdict | None) -> None:
+    def _record(self, run: Run, verdict: Completion | None) -> None:
         schedule_id = run.schedule_id
         if schedule_id is None or schedule_id not in self._summaries:
             return
@@ -210,7 +210,7 @@ class Keys:
         return bool(going)
 
 
-def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
+def finished(tx: Tx, verdicts: Sequence[Completion]) -> CompletionResult:
     ids = {verdict.run_id for verdict in verdicts}
     done: dict[RunId, Run] = {}
     if tx.dialect.fast and tx.schedules_usable:
@@ -223,7 +223,7 @@ def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
         hold_runs(tx, {verdict.run_id for verdict in left})
     slow = iter(_by_the_book(tx, left) if left else ())
     answers = [done[v.run_id] if v.run_id in done else next(slow) for v in verdicts]
-    return Finished(
+    return CompletionResult(
         accepted=tuple(run for run in answers if run is not None),
         refused=tuple(
             verdict.run_id for verdict, run in zip(verdicts, answers, strict=True) if run is None
@@ -231,7 +231,7 @@ def finished(tx: Tx, verdicts: Sequence[Verdict]) -> Finished:
     )
 
 
-def stand_alone(verdicts: Sequence[Verdict]) -> bool:
+def stand_alone(verdicts: Sequence[Completion]) -> bool:
     """Whether nothing else follows from them, whatever the store has: then they are written with
     one statement that commits by itself."""
     return len({verdict.run_id for verdict in verdicts}) == len(verdicts) and all(
@@ -247,7 +247,7 @@ def stand_alone(verdicts: Sequence[Verdict]) -> bool:
     )
 
 
-def finished_alone(tx: Tx, verdicts: Sequence[Verdict]) -> Finished | None:
+def finished_alone(tx: Tx, verdicts: Sequence[Completion]) -> CompletionResult | None:
     """None: not all of them can be, or were, written like that."""
     values = [_values(verdict) for verdict in verdicts]
     if not all(map(_storable_as_it_is, values)):
@@ -263,10 +263,10 @@ def finished_alone(tx: Tx, verdicts: Sequence[Verdict]) -> Finished | None:
         if verdict.run is not None and (row := rows.get(verdict.run_id)) is not None
     )
     tx.wakes = any(not run.status.terminal for run in accepted)
-    return Finished(accepted=accepted) if len(accepted) == len(verdicts) else None
+    return CompletionResult(accepted=accepted) if len(accepted) == len(verdicts) else None
 
 
-def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
+def _by_the_book(tx: Tx, verdicts: Sequence[Completion]) -> list[Run | None]:
     """One after another, as if each were alone. None: refused."""
     now = tx.now()
     current = load_runs(tx, {verdict.run_id for verdict in verdicts})
@@ -291,7 +291,7 @@ def _by_the_book(tx: Tx, verdicts: Sequence[Verdict]) -> list[Run | None]:
     return answers
 
 
-def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
+def _plainly(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
     """Those that could be dealt with, as they are now."""
     before = _before(tx, verdicts)
     _hold(tx, before.values())
@@ -344,7 +344,7 @@ def _plainly(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 
 
-def _telling(verdicts: Sequence[Verdict], before: Mapping[RunId, Run]) -> Collection[RunId]:
+def _telling(verdicts: Sequence[Completion], before: Mapping[RunId, Run]) -> Collection[RunId]:
     """Runs whose end somebody is told of, and the other runs of their schedules, which may have
     ended before them: why somebody is told depends on that."""
     told = [
@@ -359,7 +359,7 @@ def _telling(verdicts: Sequence[Verdict], before: Mapping[RunId, Run]) -> Collec
     return others | {run.id for run in told}
 
 
-def _before(tx: Tx, verdicts: Sequence[Verdict]) -> dict[RunId, Run]:
+def _before(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
     """The runs as their workers have them. For verdicts that do not say, they are read, without
     holding them: what matters of a run does not change while its fence stays."""
     before = {v.run_id: v.run for v in verdicts if v.run is not None and v.run.fence == v.fence}
@@ -392,7 +392,7 @@ def _tell(tx: Tx, ended: Collection[Run]) -> None:
     tx.dialect.move_cursors(tx.connection, changed)
 
 
-def _as_written(before: Run, verdict: Verdict, row: Sequence[Any]) -> Run:
+def _as_written(before: Run, verdict: Completion, row: Sequence[Any]) -> Run:
     """As `finish_plain` has answered."""
     run = settled(before, verdict, moment_of(row[1]))
     canceling = row[2] == 1
@@ -410,7 +410,7 @@ def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
     )
 
 
-def _values(verdict: Verdict) -> tuple[Value, ...]:
+def _values(verdict: Completion) -> tuple[Value, ...]:
     """As PLAIN_VERDICT names them."""
     again = verdict.retry_in
     return (

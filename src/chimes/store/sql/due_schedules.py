@@ -27,7 +27,7 @@ from chimes.model.planning import (
 )
 from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
 from chimes.model.schedule import Schedule, set_aside
-from chimes.store.port import Fired, Places, Planner
+from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -199,26 +199,26 @@ class SqlFiring(SqlBase):
         plan: Planner,
         *,
         limit: int,
-        places: Places | None = None,
+        places: ClaimRequest | None = None,
         ahead: timedelta = _NOT,
-    ) -> Fired:
+    ) -> FireResult:
         """Due schedules that somebody else holds are not waited for. When there are no others, they
         are looked at again after a moment, and at last the answer is that there may be more:
         whoever holds them is about to fire or to change them, or is gone and will be found out."""
         if self._database.one_writer and not await self._database.read(_anything_due):
-            return Fired()
+            return FireResult()
         if ahead and self._database.dialect.fast:
             soon = places is not None and places.free > 0
             coming = await self._database.look(lambda tx: _Coming.within(tx, ahead))
             crowd = coming.crowd or coming.first in self._crowds
             if not coming.due and not (soon and crowd):
-                return Fired()
+                return FireResult()
             ahead = ahead if soon and crowd and not coming.due else _NOT
         else:
             ahead = _NOT
         node_id = self._node_id if places is None else places.node_id
 
-        def work(tx: Tx) -> Fired | None:
+        def work(tx: Tx) -> FireResult | None:
             return _Pass(tx, plan, limit, places, node_id, ahead).fire()
 
         for times in range(HELD_TRIES):
@@ -229,10 +229,10 @@ class SqlFiring(SqlBase):
                     self._crowds = frozenset(run.planned_at for run in fired.claimed)
                 return fired
             if self._database.one_writer or not await self._database.read(_anything_due):
-                return Fired()
+                return FireResult()
             await asyncio.sleep(_pause(times + self._held_back))
         self._held_back += HELD_TRIES
-        return Fired(more=True)
+        return FireResult(more=True)
 
 
 def _pause(times: int) -> float:
@@ -299,7 +299,7 @@ class _Pass:
         tx: Tx,
         plan: Planner,
         limit: int,
-        places: Places | None,
+        places: ClaimRequest | None,
         node_id: NodeId | None,
         ahead: timedelta,
     ) -> None:
@@ -314,7 +314,7 @@ class _Pass:
         #: The runs' snapshots are the texts of their schedules.
         self._texts = TargetTexts()
 
-    def fire(self) -> Fired | None:
+    def fire(self) -> FireResult | None:
         """None: nothing is due, or others hold all of it."""
         rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
@@ -367,7 +367,7 @@ class _Pass:
         failures = {each.id: each.last_error for each in broken} | unreadable
         record_failures(self._tx, self._batch_id, failures)
         self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
-        return Fired(
+        return FireResult(
             claimed=tuple(taken.values()),
             others=tuple(others),
             broken=(*broken, *as_far_as_readable(rows, unreadable)),
@@ -392,14 +392,14 @@ class _Pass:
             return None
         return taken_ahead(firing, self._now)
 
-    def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> Fired:
+    def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> FireResult:
         """As many as there are places for; the others are left alone."""
         chosen = self._hand_out((), ahead)
         going = [firing for firing in ahead if firing.run_id in chosen]
         if not going:
-            return Fired()
+            return FireResult()
         taken, _ = self._write_plain(chosen, going, [], [])
-        return Fired(claimed=tuple(taken.values()), more=more)
+        return FireResult(claimed=tuple(taken.values()), more=more)
 
     def _in_turn(
         self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]

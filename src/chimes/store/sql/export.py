@@ -10,7 +10,7 @@ from sqlalchemy import Row, Select, Table, select
 
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, released
@@ -37,7 +37,7 @@ from chimes.store.sql.tables import (
 )
 
 CHUNK = 500
-_Other = Schedule | RunLog | AuditEntry | ApiKey | KeptState | Delivery | InboxItem
+_Other = Schedule | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
 
 
 class SqlMoving(SqlBase):
@@ -134,7 +134,7 @@ def _adopt(tx: Tx, item: _Other) -> int:
             return 1
         case ApiKey():
             return tx.run(tx.dialect.insert_new(api_keys), key_values(item))
-        case KeptState():
+        case Checkpoint():
             return tx.run(tx.dialect.insert_new(kept_states), kept_values(item))
         case Delivery():
             return tx.run(tx.dialect.insert_new(deliveries), delivery_values(item))

@@ -16,7 +16,7 @@ from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import RunId
-from chimes.model.run import LogEntry, Run, Verdict, accepts, settled
+from chimes.model.run import Completion, LogEntry, Run, accepts, settled
 from chimes.store.sql.base import hold_places, hold_runs, load_run
 from chimes.store.sql.completion import Settling
 from chimes.store.sql.database.base import Tx
@@ -69,10 +69,10 @@ def complete_run_in(
     clock: Clock | None,
     run_id: RunId,
     fence: int,
-    make: Callable[[datetime], Verdict],
+    make: Callable[[datetime], Completion],
     *,
     logged: int = 0,
-) -> Verdict:
+) -> Completion:
     """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more.
     `logged`: how many lines of its log are known to be there."""
     tx = Tx(connection, dialect, clock)

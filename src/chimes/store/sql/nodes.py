@@ -14,7 +14,7 @@ from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, tex
 from chimes.model.access import Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import Beat, Node, NodeFacts, NodeMark
+from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
 from chimes.model.run import Run, lost
 from chimes.store.codec.node import facts_to_text
 from chimes.store.port import MARKS_KEPT, no_node, node_alive, node_gone
@@ -155,12 +155,12 @@ class SqlNodes(SqlBase):
         *,
         clock: datetime,
         facts: NodeFacts | None = None,
-    ) -> Beat:
+    ) -> HeartbeatResult:
         """From any thread and event loop. It shares the writer with the other verbs and goes
         ahead of them: on SQLite a connection of its own would wait for the same lock, and
         less fairly."""
 
-        def work(tx: Tx) -> Beat:
+        def work(tx: Tx) -> HeartbeatResult:
             now = tx.now()
             given = {
                 "node_id": node_id,
@@ -170,11 +170,11 @@ class SqlNodes(SqlBase):
                 "told": facts_to_text(facts),
             }
             if tx.run(_RENEW, given) == 0:
-                return Beat(alive=False, now=now)
+                return HeartbeatResult(alive=False, now=now)
             cancel = tuple(RunId(row.id) for row in tx.rows(TO_CANCEL, {"node_id": node_id}))
             asked = tx.first(_TO_DRAIN, {"node_id": node_id})
             drain = asked is not None and bool(asked.drain)
-            return Beat(alive=True, now=now, cancel=cancel, drain=drain)
+            return HeartbeatResult(alive=True, now=now, cancel=cancel, drain=drain)
 
         return await self._database.write(work, urgent=True)
 

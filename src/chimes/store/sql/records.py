@@ -12,7 +12,7 @@ from chimes.errors import AlreadyExists, NotFound
 from chimes.i18n import _
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import accepts
@@ -157,7 +157,7 @@ class SqlStates(SqlBase):
             if run is None or not accepts(run, fence):
                 return False
             values = kept_values(
-                KeptState(name=name, value=value, changed_at=tx.now(), run_id=run_id)
+                Checkpoint(name=name, value=value, changed_at=tx.now(), run_id=run_id)
             )
             if tx.run(_CHANGE, {"this_name": name, **values}) == 0:
                 _add(tx, values)
@@ -165,18 +165,18 @@ class SqlStates(SqlBase):
 
         return await self._database.write(work)
 
-    async def read_state(self, name: str) -> KeptState | None:
+    async def read_state(self, name: str) -> Checkpoint | None:
         row = await self._database.look(lambda tx: tx.first(_STATE, {"this_name": name}))
         return None if row is None else kept_of(row)
 
     async def set_state(
         self, name: str, value: str | None, audit: AuditEntry | None = None
-    ) -> KeptState | None:
-        def work(tx: Tx) -> KeptState | None:
+    ) -> Checkpoint | None:
+        def work(tx: Tx) -> Checkpoint | None:
             this = {"this_name": name}
             before = tx.first(tx.held(_STATE, kept_states.c.name), this)
             if value is not None:
-                values = kept_values(KeptState(name=name, value=value, changed_at=tx.now()))
+                values = kept_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
                 # By what was found: a row that came meanwhile is what was there before.
                 if before is None:
                     _add(tx, values)

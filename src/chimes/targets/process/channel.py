@@ -20,7 +20,7 @@ from chimes.targets.process.sanitize import shown
 
 
 class LineSplitter:
-    """Hands on each line; what is longer than `limit` is cut, the rest of that line dropped."""
+    """Executor on each line; what is longer than `limit` is cut, the rest of that line dropped."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

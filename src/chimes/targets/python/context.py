@@ -15,7 +15,7 @@ from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.change import maker
-from chimes.model.run import Run, Verdict
+from chimes.model.run import Completion, Run
 from chimes.targets.python.outcomes import Cancel
 
 #: (level, message): one line of the run's log.
@@ -104,11 +104,11 @@ def facts_of(
     )
 
 
-class Completion(Protocol):
+class TransactionalCompletion(Protocol):
     """Ends the run in a transaction of the task's own."""
 
     #: What was written there; None: nothing yet.
-    verdict: Verdict | None
+    verdict: Completion | None
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
         """The work is done when it is called, for a connection that blocks, or when it is
@@ -119,13 +119,16 @@ class Context:
     """One attempt, as its function sees it. Safe to use from any thread."""
 
     def __init__(
-        self, facts: Facts, line: Line, completing: Callable[[], Completion] | None = None
+        self,
+        facts: Facts,
+        line: Line,
+        completing: Callable[[], TransactionalCompletion] | None = None,
     ) -> None:
         self._facts = facts
         self._line = line
         self._completing = completing
         #: Made for a task that ends its run itself.
-        self.completion: Completion | None = None
+        self.completion: TransactionalCompletion | None = None
         self._canceled = False
         #: Made for the first who waits: most tasks never do.
         self._told: threading.Event | None = None

@@ -27,7 +27,7 @@ from chimes.targets.process.child import Child, surely
 from chimes.targets.process.sanitize import process_ended
 from chimes.targets.python.arguments import Bound, bind
 from chimes.targets.python.call import Work
-from chimes.targets.python.context import Completion, Context, enter, entered, facts_of
+from chimes.targets.python.context import Context, TransactionalCompletion, enter, entered, facts_of
 from chimes.targets.python.loader import path_of, refuse_inside_task
 from chimes.targets.python.outcomes import RESULT_LIMIT, Cancel, TaskError, failed, outcome_of_value
 from chimes.targets.python.registry import Isolation, Registry, Task, is_async
@@ -390,7 +390,7 @@ class PythonTask:
         queues: Collection[str] | None = None,
         threads: int = 100,
         app: str = "",
-        completing: Callable[[Call], Completion] | None = None,
+        completing: Callable[[Call], TransactionalCompletion] | None = None,
     ) -> None:
         """`queues`: the only ones to serve. `app`: where a process of its own finds the tasks
         again, as `module:name`; empty: it is looked for among the imported modules.

@@ -30,7 +30,7 @@ from chimes.targets.sync.config import secrets_in
 from chimes.targets.sync.wire import (
     LOG_LIMITS,
     Answer,
-    Beat,
+    Heartbeat,
     Kept,
     Request,
     message_of,
@@ -421,7 +421,7 @@ class _Attempt:
                 self._keeper.put(message.value)
             case Answer():
                 return message
-            case Beat():
+            case Heartbeat():
                 pass
         return None
 

@@ -70,7 +70,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Beat:
+class Heartbeat:
     """A sign of life."""
 
     def to_line(self) -> bytes:
@@ -108,14 +108,14 @@ class Answer:
         )
 
 
-def message_of(line: bytes) -> LogLine | Beat | Kept | Answer:
+def message_of(line: bytes) -> LogLine | Heartbeat | Kept | Answer:
     """Raises ValueError, KeyError or TypeError for what is no message."""
     fields = json.loads(line)
     said = LogLine.found_in(fields)
     if said is not None:
         return said
     if "beat" in fields:
-        return Beat()
+        return Heartbeat()
     if "state" in fields:
         return Kept(str(fields["state"]))
     result = fields["result"]

@@ -7,7 +7,7 @@ import threading
 
 from chimes.i18n import _
 from chimes.targets.process.channel import Channel
-from chimes.targets.sync.wire import Beat, Kept, Request
+from chimes.targets.sync.wire import Heartbeat, Kept, Request
 
 # @@ How a driver says, inside the process of a task, that it could not do what was asked.
 
@@ -71,7 +71,7 @@ class Tether:
         return True
 
     def beat(self) -> None:
-        self._channel.send(Beat().to_line())
+        self._channel.send(Heartbeat().to_line())
 
     def beat_by_itself(self) -> None:
         """From a thread of its own, as long as the interpreter gives it turns: a function that

@@ -24,7 +24,7 @@ from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Out, Owne
 from chimes.web.api.route import Caller, NativeRoute, ToDoorway
 from chimes.web.api.schemas import Body, Word
 from chimes.web.api.translate import Json
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 
 router = APIRouter(
     prefix="/api/v1/me", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE
@@ -68,7 +68,7 @@ async def change_me(body: MeIn, door: ToDoorway, actor: Caller) -> Response:
     return await _answer(door, actor, await door.preferences.change(actor, chosen))
 
 
-async def _answer(door: Doorway, actor: Actor, liked: Preferences) -> Response:
+async def _answer(door: WebContext, actor: Actor, liked: Preferences) -> Response:
     shown: Json = {
         "owner": owner_to_plain(actor.owner),
         "role": actor.role.value,

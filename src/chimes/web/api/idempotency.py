@@ -28,7 +28,7 @@ from chimes.model.ids import RunId
 from chimes.store.port import Remembered
 from chimes.triggers import format_moment, parse_moment
 from chimes.web import requests as refusal
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.problems import answer_to
 
 KEEP = timedelta(hours=24)
@@ -76,7 +76,7 @@ def idempotency_key(request: Request) -> str | None:
 async def answered_once(
     request: Request, actor: Actor, key: str, body: object, handle: Handler
 ) -> Response:
-    doorway: Doorway = request.app.state.doorway
+    doorway: WebContext = request.app.state.doorway
     scope = _scope(f"{actor.owner} {request.method} {request.url.path}")
     content = json.dumps(body, sort_keys=True).encode()
     now = await doorway.store.now()
@@ -113,7 +113,7 @@ def _ended(task: asyncio.Task[Response]) -> None:
 
 
 class _First:
-    def __init__(self, doorway: Doorway, scope: str, key: str, fingerprint: str) -> None:
+    def __init__(self, doorway: WebContext, scope: str, key: str, fingerprint: str) -> None:
         self._store = doorway.store
         self._scope = scope
         self._key = key

@@ -18,7 +18,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Wake
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.redaction import HIDDEN, masked_url
 from chimes.retelling import retold
 from chimes.services.audit import entry
@@ -84,7 +84,7 @@ class DeliveryOut(Out):
     owner: OwnerOut
     channel: Channel
     to: str = Field(description="Without secrets; empty for the inbox.")
-    occasion: Occasion = Field(description="Why it was written.")
+    occasion: NotifyOn = Field(description="Why it was written.")
     state: DeliveryState
     dead_letter: bool
     attempts: int

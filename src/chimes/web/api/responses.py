@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
-from chimes.model.recipient import Channel, Occasion, Period
+from chimes.model.recipient import Channel, NotifyOn, Period
 from chimes.model.run import AttemptEnd, Origin, RunStatus
 from chimes.web.api.schemas import TRIGGER_SCHEMA
 
@@ -95,7 +95,7 @@ class QuietOut(Out):
     start: str = Field(alias="from")
     end: str = Field(alias="to")
     zone: str
-    but: list[Occasion] = Field(alias="except")
+    but: list[NotifyOn] = Field(alias="except")
 
 
 class DigestOut(Out):
@@ -103,13 +103,13 @@ class DigestOut(Out):
     at: str
     on: str
     zone: str
-    but: list[Occasion] = Field(alias="except")
+    but: list[NotifyOn] = Field(alias="except")
 
 
 class RecipientOut(Out):
     channel: Channel
     to: str
-    on: list[Occasion]
+    on: list[NotifyOn]
     language: str = Field(description="Empty: as the owner likes it.")
     signing_secrets: list[Literal["***"]]
     late_after: str

@@ -17,7 +17,7 @@ from chimes.errors import NotFound
 from chimes.model.access import Actor
 from chimes.web.api.idempotency import answered_once, idempotency_key
 from chimes.web.auth import authenticate
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.requests import check_query, read_json
 
 
@@ -55,8 +55,8 @@ def _check_characters(request: Request) -> None:
 
 
 # Coroutines, because a plain function would be called in a thread each time.
-async def _doorway(request: Request) -> Doorway:
-    doorway: Doorway = request.app.state.doorway
+async def _doorway(request: Request) -> WebContext:
+    doorway: WebContext = request.app.state.doorway
     return doorway
 
 
@@ -65,5 +65,5 @@ async def _actor(request: Request) -> Actor:
     return actor
 
 
-ToDoorway = Annotated[Doorway, Depends(_doorway)]
+ToDoorway = Annotated[WebContext, Depends(_doorway)]
 Caller = Annotated[Actor, Depends(_actor)]

@@ -23,7 +23,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import ASKED_FOR, LATE_AFTER, WEEKDAYS, Channel, Occasion, Period
+from chimes.model.recipient import ASKED_FOR, LATE_AFTER, WEEKDAYS, Channel, NotifyOn, Period
 from chimes.model.validation import MAX_IDENTITIES, MOST_RECIPIENTS
 from chimes.services.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
@@ -338,7 +338,7 @@ def _clock(value: object) -> time:
     raise refused("bad_clock", _("a time of day such as 07:30"))
 
 
-def _occasion(value: object) -> Occasion:
+def _occasion(value: object) -> NotifyOn:
     for each in ASKED_FOR:
         if value == each.value:
             return each
@@ -351,7 +351,7 @@ ClockField = Annotated[
     WithJsonSchema({"type": "string", "pattern": "^[0-9]{1,2}:[0-9]{2}$", "example": "07:30"}),
 ]
 OccasionField = Annotated[
-    Occasion,
+    NotifyOn,
     PlainValidator(_occasion),
     WithJsonSchema({"type": "string", "enum": [each.value for each in ASKED_FOR]}),
 ]
@@ -403,7 +403,7 @@ class RecipientIn(Body):
         default="",
         description="A chat id or @name, a URL, an address; empty for the inbox of the owner.",
     )
-    on: Occasions = Field(default_factory=lambda: [Occasion.ALWAYS])
+    on: Occasions = Field(default_factory=lambda: [NotifyOn.ALWAYS])
     language: Literal["", "en", "th", "zh"] = Field(
         default="", description="Empty: as the owner likes it."
     )

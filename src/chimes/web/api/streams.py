@@ -22,7 +22,7 @@ from chimes.model.access import Actor
 from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
 from chimes.web.auth import authenticate
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.locale import in_language
 
 STREAM = "text/event-stream"
@@ -81,7 +81,7 @@ def resumed_after(request: Request, after: int) -> int:
 
 
 async def followed(
-    request: Request, door: Doorway, actor: Actor, run_id: RunId, after: int, lang: str
+    request: Request, door: WebContext, actor: Actor, run_id: RunId, after: int, lang: str
 ) -> StreamingResponse:
     """Everything above `after`, until the run has ended."""
     followers: Followers = request.app.state.followers
@@ -98,7 +98,7 @@ class LogTail:
 
     def __init__(
         self,
-        door: Doorway,
+        door: WebContext,
         actor: Actor,
         run_id: RunId,
         followers: Followers,

@@ -52,7 +52,7 @@ from chimes.web.api.translate import (
     owner_from,
     time_out,
 )
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 
 router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE)
 
@@ -222,7 +222,7 @@ async def forget_node(node_id: str, door: ToDoorway, actor: Caller) -> Response:
     return Response(status_code=204)
 
 
-async def _shown(door: Doorway, node: Node) -> Response:
+async def _shown(door: WebContext, node: Node) -> Response:
     return JSONResponse(node_out(node, await door.store.now()))
 
 

@@ -39,7 +39,7 @@ from chimes.redaction import (
     masked_headers,
 )
 from chimes.retelling import retold, retold_line
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.validation import (
     action_policy,
     agent_policy,
@@ -450,9 +450,9 @@ def draft_from(
     )
 
 
-def order_from(given: StartIn, settings: Settings) -> Order:
+def order_from(given: StartIn, settings: Settings) -> RunRequest:
     target = target_from(given.target)
-    return Order(
+    return RunRequest(
         target=target,
         policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
         name=given.name,

@@ -27,7 +27,7 @@ class DoorRoute(APIRoute):
         return on_the_way
 
 
-class DoorRouter(APIRouter):
+class CompatRouter(APIRouter):
     """Routes at the root of the server. A problem under one of `prefixes` is told by `render`,
     also when it arises before any route is reached (an oversized body, say)."""
 

@@ -16,8 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from chimes.web.compat.base import DoorRouter
-from chimes.web.context import Doorway
+from chimes.web.compat.base import CompatRouter
+from chimes.web.context import WebContext
 from chimes.web.problems import Problem
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Dashboard:
-    def __init__(self, door: Doorway) -> None:
+    def __init__(self, door: WebContext) -> None:
         self._door = door
         self._first = asyncio.Lock()
         self._ready = False
@@ -65,9 +65,9 @@ def _prepare() -> None:
             templates.get_template(name)
 
 
-def dashboard_door(door: Doorway) -> DoorRouter:
+def dashboard_door(door: WebContext) -> CompatRouter:
     dashboard = Dashboard(door)
-    router = DoorRouter(door="dashboard", prefixes=("/ui",), render=dashboard.tell)
+    router = CompatRouter(door="dashboard", prefixes=("/ui",), render=dashboard.tell)
     for path in ("/ui", "/ui/{rest:path}"):
         router.routes.append(Route(path, dashboard, include_in_schema=False))
     return router

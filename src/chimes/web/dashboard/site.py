@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from chimes.errors import NotAuthenticated, StoreError
 from chimes.services.insights import ClockWatch
 from chimes.services.users import SignInService, UserService
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard.account import routes as account_routes
 from chimes.web.dashboard.account import telegram as account_telegram
 from chimes.web.dashboard.core import lists as core_lists
@@ -33,7 +33,7 @@ from chimes.web.dashboard.core.forms import in_our_words, unsent_in
 from chimes.web.dashboard.core.live import Live, events_route
 from chimes.web.dashboard.core.locale import speaking_to
 from chimes.web.dashboard.core.page_request import HTML_HEADERS, local_address
-from chimes.web.dashboard.core.preferences import GUARD, Look, set_cookie
+from chimes.web.dashboard.core.preferences import GUARD, DisplayPreferences, set_cookie
 from chimes.web.dashboard.core.router import Page
 from chimes.web.dashboard.core.templates import rendered
 from chimes.web.dashboard.editor import routes as editor_routes
@@ -83,7 +83,7 @@ ALL_PAGES = (
 
 
 class Site:
-    def __init__(self, door: Doorway) -> None:
+    def __init__(self, door: WebContext) -> None:
         users = UserService(door.store)
         self._door = door
         self._reception = Reception(
@@ -175,9 +175,9 @@ class Site:
         return HTMLResponse(text, status_code=problem.status, headers=headers)
 
 
-def _look_known(request: Request) -> Look | None:
+def _look_known(request: Request) -> DisplayPreferences | None:
     """Of somebody who had come in before it went wrong."""
-    look: Look | None = request.scope["state"].get("look")
+    look: DisplayPreferences | None = request.scope["state"].get("look")
     return look
 
 

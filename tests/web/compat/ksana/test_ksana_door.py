@@ -18,7 +18,7 @@ from chimes.model.run import AttemptEnd, RunStatus
 from chimes.runtime.composition import build_services
 from chimes.testing import SettableClock
 from chimes.web.compat.ksana.routes import ksana_door
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.server import build_app
 from tests.builders import LEASE, a_node, a_verdict, places
 from tests.store_contract.stores import KINDS
@@ -29,7 +29,9 @@ URL = "http://127.0.0.1:9/hook"
 
 
 class Door:
-    def __init__(self, client: httpx2.AsyncClient, doorway: Doorway, clock: SettableClock) -> None:
+    def __init__(
+        self, client: httpx2.AsyncClient, doorway: WebContext, clock: SettableClock
+    ) -> None:
         self.client = client
         self.doorway = doorway
         self.clock = clock
@@ -74,7 +76,7 @@ async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         default_timeout=timedelta(seconds=7), max_retries=2, retry_backoff=timedelta(seconds=4)
     )
     services = await build_services(settings, store, clock)
-    doorway = Doorway(
+    doorway = WebContext(
         schedules=services.schedules,
         runs=services.runs,
         access=services.access,

@@ -13,7 +13,7 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
-from chimes.model.recipient import Channel, Occasion, Recipient
+from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Reason
 from chimes.store.codec.notifications import artifacts_from_plain, artifacts_to_plain
 from chimes.store.codec.schedule import recipient_from_plain, recipient_to_plain
@@ -71,11 +71,11 @@ def delivery_of(row: Row[Any]) -> Delivery:
     error, code = row.error, row.code
     try:
         recipient = recipient_from_plain(json.loads(row.recipient))
-        occasion, state = Occasion(row.occasion), DeliveryState(row.state)
+        occasion, state = NotifyOn(row.occasion), DeliveryState(row.state)
         owner = owner_of(row.owner_type, row.owner_id)
     except _DAMAGE as damage:
         _log.warning("delivery %s cannot be read: %s", row.id, damage)
-        recipient, occasion = Recipient(channel=Channel.INBOX), Occasion.ALWAYS
+        recipient, occasion = Recipient(channel=Channel.INBOX), NotifyOn.ALWAYS
         state, owner = _state(row.state), SYSTEM_OWNER
         error = str(_("this delivery cannot be read: {error}", error=told(damage)))
         code = Reason.UNREADABLE

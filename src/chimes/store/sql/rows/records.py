@@ -9,7 +9,7 @@ from sqlalchemy import Row
 
 from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import KeptState
+from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.node import Node, NodeMark, offers_in, told_by
 from chimes.store.codec.node import (
@@ -149,7 +149,7 @@ def key_of(row: Row[Any]) -> ApiKey:
     )
 
 
-def kept_values(kept: KeptState) -> dict[str, Value]:
+def kept_values(kept: Checkpoint) -> dict[str, Value]:
     return {
         "name": kept.name,
         "value": clean(kept.value),
@@ -158,8 +158,8 @@ def kept_values(kept: KeptState) -> dict[str, Value]:
     }
 
 
-def kept_of(row: Row[Any]) -> KeptState:
-    return KeptState(
+def kept_of(row: Row[Any]) -> Checkpoint:
+    return Checkpoint(
         name=row.name,
         value=row.value,
         changed_at=moment_of(row.changed_at),

@@ -9,17 +9,17 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.problems import native_answer
 
 DOOR = "catbird"
 
 
-def catbird_door(doorway: Doorway) -> DoorRouter:
+def catbird_door(doorway: WebContext) -> CompatRouter:
     """R2.18. Errors are told as the native API tells them: the seed has no words for them."""
-    door = DoorRouter(door=DOOR, prefixes=["/api/schedules"], render=native_answer)
+    door = CompatRouter(door=DOOR, prefixes=["/api/schedules"], render=native_answer)
 
     async def schedules(request: Request) -> Response:
         """Every schedule, soonest first; those without a next run come last."""

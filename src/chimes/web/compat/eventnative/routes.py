@@ -26,11 +26,11 @@ from chimes.model.sync import (
     task_policy,
 )
 from chimes.model.target import SyncTarget
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.validation import PRIORITY_LIMIT
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (
     ACCEPTS,
     PREFIXES,
@@ -45,7 +45,7 @@ from chimes.web.compat.eventnative.translate import (
     window_from,
     within,
 )
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.locale import in_language, spoken_language
 from chimes.web.problems import Problem
 from chimes.web.requests import Refusal
@@ -56,9 +56,9 @@ _LOG_PAGE = 1000
 Handler = Callable[..., Awaitable[Response]]
 
 
-def eventnative_door(doorway: Doorway) -> DoorRouter:
+def eventnative_door(doorway: WebContext) -> CompatRouter:
     """R4.13–R4.18, at `/tasks` and at `/api/v1/tasks`."""
-    door = DoorRouter(door=DOOR, prefixes=PREFIXES, render=render)
+    door = CompatRouter(door=DOOR, prefixes=PREFIXES, render=render)
     tasks = _Tasks(doorway)
     routes: Sequence[tuple[str, str, Handler, Sequence[Json]]] = (
         ("", "POST", tasks.create, _ASKS["create"]),
@@ -87,7 +87,7 @@ def eventnative_door(doorway: Doorway) -> DoorRouter:
 
 
 class _Tasks:
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: WebContext) -> None:
         self._schedules = doorway.schedules
         self._runs = doorway.runs
         self._sources = doorway.sources
@@ -99,7 +99,7 @@ class _Tasks:
         actor = await _admin(request)
         target = pair_from(request.query_params)
         priority = number_from(request.query_params, "priority", most=PRIORITY_LIMIT)
-        order = Order(
+        order = RunRequest(
             target=target,
             policy=task_policy(target, misfire_grace=self._grace),
             name=task_name(target),

@@ -13,7 +13,7 @@ from chimes.model.ids import ScheduleId, uuid7
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.ksana.translate import (
     Job,
     JobDefaults,
@@ -21,7 +21,7 @@ from chimes.web.compat.ksana.translate import (
     job_from_schedule,
     schedule_from_job,
 )
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.locale import in_language as spoken
 from chimes.web.locale import language_of_headers, spoken_language
 from chimes.web.problems import Problem
@@ -43,9 +43,9 @@ _TITLES = {
 }
 
 
-def ksana_door(doorway: Doorway) -> DoorRouter:
+def ksana_door(doorway: WebContext) -> CompatRouter:
     """R3.30–R3.36; /health is the server's."""
-    door = DoorRouter(door=DOOR, prefixes=["/jobs"], render=render)
+    door = CompatRouter(door=DOOR, prefixes=["/jobs"], render=render)
     jobs = _Jobs(doorway)
     for path, method, handler in (
         ("/jobs", "POST", jobs.create),
@@ -62,7 +62,7 @@ def ksana_door(doorway: Doorway) -> DoorRouter:
 
 
 class _Jobs:
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: WebContext) -> None:
         settings = doorway.settings
         self._schedules = doorway.schedules
         self._store = doorway.store

@@ -23,7 +23,7 @@ from chimes.model.validation import check_action_id
 from chimes.services.validation import action_policy
 from chimes.web import requests as refusal
 from chimes.web.auth import authenticate, authenticate_internal
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
 from chimes.web.compat.kweaver.translate import (
     ACTION,
@@ -45,7 +45,7 @@ from chimes.web.compat.kweaver.translate import (
     schedule_out,
     written_by,
 )
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.requests import read_json
 
 # @@ Who calls the KWeaver door, and for which account (C15).
@@ -186,9 +186,9 @@ Handler = Callable[..., Awaitable[Response]]
 Route = tuple[str, str, Handler, int, str]
 
 
-def kweaver_door(doorway: Doorway) -> DoorRouter:
+def kweaver_door(doorway: WebContext) -> CompatRouter:
     """R0.25–R0.31."""
-    door = DoorRouter(door=DOOR, prefixes=OWN_PATHS, render=render)
+    door = CompatRouter(door=DOOR, prefixes=OWN_PATHS, render=render)
     outside = _Schedules(doorway, by_key)
     inside = _Schedules(doorway, by_token(doorway.settings))
     # Before the routes with an id: no schedule has the id `due`.
@@ -209,7 +209,7 @@ def _routes(schedules: _Schedules) -> Sequence[Route]:
     )
 
 
-def _add(door: DoorRouter, prefixes: Sequence[str], routes: Iterable[Route], named: str) -> None:
+def _add(door: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], named: str) -> None:
     for path, method, handler, status, name in routes:
         paths = [f"{prefix}{SCHEDULES}{path}" for prefix in prefixes]
         paths += [f"{each}/" for each in paths if not path]
@@ -227,7 +227,7 @@ def _add(door: DoorRouter, prefixes: Sequence[str], routes: Iterable[Route], nam
 
 
 class _Schedules:
-    def __init__(self, doorway: Doorway, admit: Admission) -> None:
+    def __init__(self, doorway: WebContext, admit: Admission) -> None:
         self._schedules = doorway.schedules
         self._runs = doorway.runs
         self._store = doorway.store

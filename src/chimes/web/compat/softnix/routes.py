@@ -19,7 +19,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.services.prompts import new_short_id
 from chimes.web.auth import authenticate
-from chimes.web.compat.base import DoorRouter
+from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
     Given,
     Item,
@@ -38,7 +38,7 @@ from chimes.web.compat.softnix.translate import (
     text_from,
     zone_from,
 )
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.locale import in_language, preferred_language, spoken_language
 from chimes.web.locale import parsed as parsed_text
 from chimes.web.problems import Problem
@@ -60,9 +60,9 @@ _MOST_PAGES = 50
 Handler = Callable[..., Awaitable[Response]]
 
 
-def softnix_door(doorway: Doorway) -> DoorRouter:
+def softnix_door(doorway: WebContext) -> CompatRouter:
     """R1.18–R1.24, and what the original has besides."""
-    door = DoorRouter(door=DOOR, prefixes=[PREFIX], render=render)
+    door = CompatRouter(door=DOOR, prefixes=[PREFIX], render=render)
     schedules = _Schedules(doorway)
     routes: Sequence[tuple[str, str, Handler]] = (
         ("", "POST", schedules.create),
@@ -89,7 +89,7 @@ def softnix_door(doorway: Doorway) -> DoorRouter:
 
 
 class _Schedules:
-    def __init__(self, doorway: Doorway) -> None:
+    def __init__(self, doorway: WebContext) -> None:
         self._schedules = doorway.schedules
         self._runs = doorway.runs
         self._store = doorway.store

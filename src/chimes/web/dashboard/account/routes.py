@@ -14,7 +14,7 @@ from chimes.services.preferences import LOOKS
 from chimes.services.users import LIFE
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.auth import login_form, unpacked
-from chimes.web.dashboard.core.page_request import Visit, asked_again, local_address
+from chimes.web.dashboard.core.page_request import PageRequest, asked_again, local_address
 from chimes.web.dashboard.core.preferences import COOKIE, with_choices
 from chimes.web.dashboard.core.router import Pages
 
@@ -22,7 +22,7 @@ pages = Pages()
 
 
 @pages.get("/login", public=True)
-async def login_page(visit: Visit) -> Response:
+async def login_page(visit: PageRequest) -> Response:
     wanted = local_address(visit.query.get("next", ""))
     if visit.guest is not None or not await visit.door.access.keys_on():
         return visit.redirect(wanted)
@@ -30,7 +30,7 @@ async def login_page(visit: Visit) -> Response:
 
 
 @pages.post("/login", public=True)
-async def login(visit: Visit) -> Response:
+async def login(visit: PageRequest) -> Response:
     wanted = local_address(visit.form.text("next"))
     name, password = visit.form.text("user")[:64], visit.form.raw("password")
     key = visit.form.text("key")
@@ -60,7 +60,7 @@ async def login(visit: Visit) -> Response:
 
 
 @pages.post("/logout", public=True)
-async def logout(visit: Visit) -> Response:
+async def logout(visit: PageRequest) -> Response:
     if visit.guest is not None:
         with suppress(NotFound):
             await visit.sign_ins.end(visit.guest)
@@ -69,7 +69,7 @@ async def logout(visit: Visit) -> Response:
     return response
 
 
-def _address(visit: Visit) -> str:
+def _address(visit: PageRequest) -> str:
     return visit.request.client.host if visit.request.client else ""
 
 
@@ -82,7 +82,7 @@ _A_YEAR = timedelta(days=365)
 
 
 @pages.post("/look", public=True)
-async def choose(visit: Visit) -> Response:
+async def choose(visit: PageRequest) -> Response:
     """One or more of the fields; the rest stays as it is."""
     wanted = {name: visit.form.text(name) for name in _KEPT if name in visit.form}
     try:

@@ -12,7 +12,7 @@ from chimes.i18n import _, in_language
 from chimes.model.recipient import Channel, Recipient
 from chimes.telegram.links import Chat, Links, NewCode
 from chimes.web.dashboard.core.forms import Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 
 if TYPE_CHECKING:
@@ -44,12 +44,12 @@ _TEMPLATE = "telegram/page.html"
 
 
 @pages.get("/telegram")
-async def telegram(visit: Visit) -> Response:
+async def telegram(visit: PageRequest) -> Response:
     return await _shown(visit)
 
 
 @pages.post("/telegram/code")
-async def code(visit: Visit) -> Response:
+async def code(visit: PageRequest) -> Response:
     """Made and shown: the page that answers is the only one that has it."""
     _may_link(visit)
     _bot(visit)
@@ -57,7 +57,7 @@ async def code(visit: Visit) -> Response:
 
 
 @pages.post("/telegram/{id}/confirm")
-async def confirm(visit: Visit) -> Response:
+async def confirm(visit: PageRequest) -> Response:
     _may_link(visit)
     bot = _bot(visit)
     chat = await Links(visit.door.store).confirm(visit.actor, visit.path["id"])
@@ -66,7 +66,7 @@ async def confirm(visit: Visit) -> Response:
 
 
 @pages.post("/telegram/{id}/unlink")
-async def unlink(visit: Visit) -> Response:
+async def unlink(visit: PageRequest) -> Response:
     _may_link(visit)
     chat = await _own(visit)
     if not visit.sure:
@@ -82,14 +82,14 @@ async def unlink(visit: Visit) -> Response:
 
 
 @pages.post("/telegram/{id}/test")
-async def try_out(visit: Visit) -> Response:
+async def try_out(visit: PageRequest) -> Response:
     chat = await _own(visit)
     recipient = Recipient(channel=Channel.TELEGRAM, to=chat.id)
     outcome = await visit.door.messages.send_test(visit.actor, recipient)
     return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
 
 
-async def _shown(visit: Visit, made: NewCode | None = None) -> Response:
+async def _shown(visit: PageRequest, made: NewCode | None = None) -> Response:
     bot = _bot_here(visit)
     links = Links(visit.door.store)
     link = ""
@@ -109,7 +109,7 @@ async def _shown(visit: Visit, made: NewCode | None = None) -> Response:
     return visit.page(_TEMPLATE, status=200, **values)
 
 
-async def _own(visit: Visit) -> Chat:
+async def _own(visit: PageRequest) -> Chat:
     """Another's chat is as if it were not there (S05)."""
     chats = await Links(visit.door.store).linked(visit.actor.owner)
     for chat in chats:
@@ -118,17 +118,17 @@ async def _own(visit: Visit) -> Chat:
     raise NotFound(_("chat {chat} not found", chat=visit.path["id"]))
 
 
-def _may_link(visit: Visit) -> None:
+def _may_link(visit: PageRequest) -> None:
     if not visit.actor.may_write(visit.actor.owner):
         raise NotAllowed()
 
 
-def _bot_here(visit: Visit) -> Bot | None:
+def _bot_here(visit: PageRequest) -> Bot | None:
     bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
     return bot
 
 
-def _bot(visit: Visit) -> Bot:
+def _bot(visit: PageRequest) -> Bot:
     bot = _bot_here(visit)
     if bot is None:
         raise NotFound(_("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))

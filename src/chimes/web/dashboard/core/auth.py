@@ -16,8 +16,8 @@ from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
 from chimes.services.users import DOOR, Guest, SignInService, UserService
-from chimes.web.auth import Gatekeeper
-from chimes.web.context import Doorway
+from chimes.web.auth import Authenticator
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.forms import (
     FOREIGN,
@@ -27,8 +27,8 @@ from chimes.web.dashboard.core.forms import (
     kept_in,
     read_form,
 )
-from chimes.web.dashboard.core.page_request import HOME, Visit, local_address
-from chimes.web.dashboard.core.preferences import COOKIE, Look, look_of
+from chimes.web.dashboard.core.page_request import HOME, PageRequest, local_address
+from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, look_of
 from chimes.web.requests import Refusal
 
 #: Those who have not signed in yet: they see the login page and nothing else.
@@ -40,13 +40,13 @@ FIELD, HEADER = "csrf", "x-chimes-form"
 class Reception:
     """What is there once for the whole dashboard."""
 
-    door: Doorway
+    door: WebContext
     users: UserService
     sign_ins: SignInService
     clock_watch: ClockWatch
 
 
-async def arrive(reception: Reception, request: Request, *, public: bool = False) -> Visit:
+async def arrive(reception: Reception, request: Request, *, public: bool = False) -> PageRequest:
     """NotAuthenticated if somebody has to sign in first. `public`: pages for those, too."""
     door = reception.door
     _check_characters(request)
@@ -60,7 +60,7 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
     preferred = await door.preferences.of(actor.owner) if guest is not None else None
     look = seen_look(door, request, preferred)
     request.state.language, request.state.look = look.language, look
-    return Visit(
+    return PageRequest(
         request=request,
         door=door,
         users=reception.users,
@@ -76,7 +76,7 @@ async def arrive(reception: Reception, request: Request, *, public: bool = False
 
 async def arrive_with_form(
     reception: Reception, request: Request, *, public: bool = False
-) -> Visit:
+) -> PageRequest:
     """The same for an action: its form is read, and must come from a page of ours (S49)."""
     if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise _foreign()
@@ -135,7 +135,9 @@ def _check_characters(request: Request) -> None:
         raise InvalidInput(_("a parameter has a NUL character"), code="bad_character")
 
 
-def seen_look(door: Doorway, request: Request, preferred: Preferences | None = None) -> Look:
+def seen_look(
+    door: WebContext, request: Request, preferred: Preferences | None = None
+) -> DisplayPreferences:
     return look_of(
         request.cookies.get(COOKIE, ""),
         accept_language=",".join(request.headers.getlist("accept-language")),
@@ -146,7 +148,7 @@ def seen_look(door: Doorway, request: Request, preferred: Preferences | None = N
 
 async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | None]:
     access = reception.door.access
-    gatekeeper: Gatekeeper = request.app.state.gatekeeper
+    gatekeeper: Authenticator = request.app.state.gatekeeper
     if not await access.keys_on():
         try:
             return await gatekeeper.admit(request, door=DOOR, accepts=()), None
@@ -211,7 +213,7 @@ async def still_welcome(reception: Reception, request: Request) -> bool:
 _OUTSIDE = frozenset({"/ui/login", "/ui/logout", "/ui/look"})
 
 
-async def sign_in_again(visit: Visit) -> Response | None:
+async def sign_in_again(visit: PageRequest) -> Response | None:
     """What a form of somebody who is no longer signed in is answered with; None: there is nothing
     to keep, or nobody who would read a page."""
     request = visit.request
@@ -230,7 +232,7 @@ async def sign_in_again(visit: Visit) -> Response | None:
 
 
 async def login_form(
-    visit: Visit,
+    visit: PageRequest,
     wanted: str,
     told: Message | None = None,
     *,

@@ -24,7 +24,7 @@ from chimes.web.dashboard.core.filters import (
 )
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import REFUSALS
-from chimes.web.dashboard.core.page_request import Visit, asked_again
+from chimes.web.dashboard.core.page_request import PageRequest, asked_again
 from chimes.web.dashboard.core.preferences import (
     chosen_in_list_choices,
     list_named,
@@ -109,13 +109,13 @@ def page_of(list_: ListName) -> str:
     return f"/ui/{list_}"
 
 
-async def saved_in(visit: Visit, list_: ListName) -> tuple[SavedFilter, ...]:
+async def saved_in(visit: PageRequest, list_: ListName) -> tuple[SavedFilter, ...]:
     found = await SavedFilters(visit.door.store).of(visit.actor)
     return tuple(each for each in found if each.list is list_)
 
 
 @pages.post("/lists/columns")
-async def columns(visit: Visit) -> Response:
+async def columns(visit: PageRequest) -> Response:
     """Those that are ticked; none at all is what somebody may want on a phone."""
     list_ = list_named(visit.form.text("list"))
     choices = with_columns(chosen_in_list_choices(visit.request), list_, visit.form.all("column"))
@@ -126,7 +126,7 @@ def named_again(title: Message, field: str) -> Callable[[Handler], Handler]:
     """A name that is refused is asked for again, as it was typed in `field`."""
 
     def around(act: Handler) -> Handler:
-        async def answer(visit: Visit) -> Response:
+        async def answer(visit: PageRequest) -> Response:
             try:
                 return await act(visit)
             except REFUSALS as error:
@@ -149,7 +149,7 @@ def named_again(title: Message, field: str) -> Callable[[Handler], Handler]:
 
 @pages.post("/filters/save")
 @named_again(_("Save this filter"), "name")
-async def save(visit: Visit) -> Response:
+async def save(visit: PageRequest) -> Response:
     list_ = list_named(visit.form.text("list"))
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
     text = read_filter(visit.form.text("q"), names).text
@@ -165,7 +165,7 @@ async def save(visit: Visit) -> Response:
 
 @pages.post("/filters/rename")
 @named_again(_("Rename the filter"), "to")
-async def rename(visit: Visit) -> Response:
+async def rename(visit: PageRequest) -> Response:
     list_, name = list_named(visit.form.text("list")), visit.form.text("name")
     renamed = await SavedFilters(visit.door.store).rename(
         visit.actor, list_, name, visit.form.text("to")
@@ -181,7 +181,7 @@ async def rename(visit: Visit) -> Response:
 
 
 @pages.post("/filters/remove")
-async def remove(visit: Visit) -> Response:
+async def remove(visit: PageRequest) -> Response:
     list_ = list_named(visit.form.text("list"))
     gone = await SavedFilters(visit.door.store).remove(visit.actor, list_, visit.form.text("name"))
     return visit.done(
@@ -195,7 +195,7 @@ async def remove(visit: Visit) -> Response:
 
 
 @pages.get("/filters/complete")
-async def complete(visit: Visit) -> Response:
+async def complete(visit: PageRequest) -> Response:
     """What the word under the caret could become."""
     list_ = list_named(visit.query.get("list", ""))
     word = visit.query.get("word", "")[:_LONGEST_WORD]
@@ -203,7 +203,7 @@ async def complete(visit: Visit) -> Response:
     return JSONResponse({"items": completions(word, list_, known)})
 
 
-async def _known(visit: Visit, name: str, begun: str) -> Known:
+async def _known(visit: PageRequest, name: str, begun: str) -> Known:
     """What there is of that name, of those things that the actor may see."""
     match name:
         case "label" | "owner" | "namespace":
@@ -233,7 +233,7 @@ _LONGEST = 200
 
 
 @pages.get("/palette")
-async def palette(visit: Visit) -> Response:
+async def palette(visit: PageRequest) -> Response:
     text = visit.query.get("q", "").strip()[:_LONGEST]
     if not text or "\0" in text:
         return JSONResponse({"items": []})
@@ -246,7 +246,7 @@ async def palette(visit: Visit) -> Response:
     return JSONResponse({"items": await _filters(visit, text) + items})
 
 
-async def _filters(visit: Visit, text: str) -> list[dict[str, str]]:
+async def _filters(visit: PageRequest, text: str) -> list[dict[str, str]]:
     found = await SavedFilters(visit.door.store).of(visit.actor)
     language = visit.look.language
     return [

@@ -23,7 +23,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
 from chimes.model.run import RunStatus
-from chimes.web.context import Doorway
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core.auth import Reception, arrive, still_welcome
 
 TOPICS = ("runs", "schedules", "inbox", "nodes")
@@ -69,7 +69,7 @@ def seen_from(text: str) -> Seen | None:
 class Watch:
     """All listeners who may see the same: one of them looks, and the others hear of it."""
 
-    def __init__(self, door: Doorway, actor: Actor) -> None:
+    def __init__(self, door: WebContext, actor: Actor) -> None:
         self._door = door
         self._actor = actor
         self._latest: Seen | None = None
@@ -155,7 +155,7 @@ class Watch:
 class Live:
     """All streams of this server."""
 
-    def __init__(self, door: Doorway) -> None:
+    def __init__(self, door: WebContext) -> None:
         self._door = door
         #: The one used last is the last of them.
         self._watches: dict[Owner | None, Watch] = {}

@@ -12,12 +12,12 @@ from functools import cache
 from gettext import NullTranslations
 
 from chimes.i18n import ENGLISH, catalogue
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reader:
-    look: Look
+    look: DisplayPreferences
     now: datetime
 
 
@@ -25,7 +25,7 @@ _reader: ContextVar[Reader] = ContextVar("chimes_reader")
 
 
 @contextmanager
-def speaking_to(look: Look, now: datetime) -> Iterator[None]:
+def speaking_to(look: DisplayPreferences, now: datetime) -> Iterator[None]:
     token = _reader.set(Reader(look=look, now=now))
     try:
         yield

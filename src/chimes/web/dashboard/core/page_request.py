@@ -17,15 +17,15 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
 from chimes.services.users import Guest, SignInService, UserService
-from chimes.web.auth import Gatekeeper
-from chimes.web.context import Doorway
+from chimes.web.auth import Authenticator
+from chimes.web.context import WebContext
 from chimes.web.dashboard.core.assets import accepts_gzip
 from chimes.web.dashboard.core.flash import Toast, Undo, toast_from
 from chimes.web.dashboard.core.forms import Form, Question, Refused, refused_by
 from chimes.web.dashboard.core.locale import speaking_to
 from chimes.web.dashboard.core.preferences import (
     FLASH,
-    Look,
+    DisplayPreferences,
     cookie,
     drop_cookie,
     form_token,
@@ -118,7 +118,7 @@ def here(path: str) -> str:
     return RAIL[0].name if path in ("/ui", "/ui/", "/ui/attention") else ""
 
 
-def frame_values(visit: Visit) -> dict[str, object]:
+def frame_values(visit: PageRequest) -> dict[str, object]:
     url = visit.request.url
     address = url.path + (f"?{url.query}" if url.query else "")
     if "back" in visit.form:
@@ -149,9 +149,9 @@ _WORTH_PACKING = 1400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
+class PageRequest:
     request: Request
-    door: Doorway
+    door: WebContext
     users: UserService
     sign_ins: SignInService
     #: Changes of the clocks that are near.
@@ -159,7 +159,7 @@ class Visit:
     actor: Actor
     #: None in open mode.
     guest: Guest | None
-    look: Look
+    look: DisplayPreferences
     #: The store's, and the only one: every countdown of a page is from here.
     now: datetime
     #: The secret behind the tokens of this visitor's forms.
@@ -238,7 +238,7 @@ class Visit:
         """What the form says that comes again. What somebody may not is on record, as it is where
         such an error goes further (S08)."""
         if isinstance(error, NotAllowed | QuotaExceeded):
-            gatekeeper: Gatekeeper = self.request.app.state.gatekeeper
+            gatekeeper: Authenticator = self.request.app.state.gatekeeper
             await gatekeeper.refused(self.request, self.actor, error)
         return refused_by(error)
 
@@ -289,7 +289,7 @@ def local_address(given: str, default: str = HOME) -> str:
 
 
 def asked_again(
-    visit: Visit,
+    visit: PageRequest,
     why: Refused,
     *,
     title: str,

@@ -25,7 +25,7 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {"language": tuple(LANGUAGES), **LOOKS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
+class DisplayPreferences:
     language: str = ENGLISH
     theme: str = "auto"
     clock: str = "mine"
@@ -51,7 +51,7 @@ def chosen_in(cookie: str) -> dict[str, str]:
 
 def look_of(
     cookie: str, *, accept_language: str, default_zone: str, preferred: Preferences | None = None
-) -> Look:
+) -> DisplayPreferences:
     """From what was chosen here, what the owner has chosen anywhere, and what the browser says.
 
     `seen_zone` is the browser's own, which a script has noticed; it is only a guess."""
@@ -59,7 +59,7 @@ def look_of(
     owner = preferred or Preferences()
     language = chosen.get("language") or owner.language or accepted(accept_language)
     zone = chosen.get("zone") or owner.timezone
-    return Look(
+    return DisplayPreferences(
         language=language,
         theme=chosen.get("theme") or owner.theme or "auto",
         clock=chosen.get("clock") or owner.clock or "mine",
@@ -87,7 +87,7 @@ def with_choices(cookie: str, wanted: Mapping[str, str]) -> str:
     return urlencode(chosen)
 
 
-def by_clock(look: Look, zone: str | None) -> str:
+def by_clock(look: DisplayPreferences, zone: str | None) -> str:
     """The zone by which a time of something in `zone` is shown first."""
     if look.clock == "utc":
         return "UTC"
@@ -96,7 +96,7 @@ def by_clock(look: Look, zone: str | None) -> str:
     return look.zone
 
 
-def second_zone(look: Look, zone: str | None) -> str | None:
+def second_zone(look: DisplayPreferences, zone: str | None) -> str | None:
     """The zone for the second line, where there is one to show."""
     if look.clock == "mine" and zone is not None and zone != look.zone:
         return zone
@@ -105,7 +105,7 @@ def second_zone(look: Look, zone: str | None) -> str | None:
     return None
 
 
-def in_zone(look: Look, zone: str) -> Look:
+def in_zone(look: DisplayPreferences, zone: str) -> DisplayPreferences:
     return replace(look, zone=zone, zone_chosen=True)
 
 

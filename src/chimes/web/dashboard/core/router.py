@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from starlette.responses import Response
 
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 
-Handler = Callable[[Visit], Awaitable[Response]]
+Handler = Callable[[PageRequest], Awaitable[Response]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

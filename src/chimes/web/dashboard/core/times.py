@@ -15,7 +15,7 @@ from markupsafe import Markup
 from chimes.i18n import Message, _, in_language
 from chimes.triggers.clock_changes import Effect, Touched
 from chimes.triggers.moment import format_moment
-from chimes.web.dashboard.core.preferences import Look, by_clock, second_zone
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock, second_zone
 
 #: Up to here a distance has two units.
 _NEAR = timedelta(hours=48)
@@ -42,14 +42,14 @@ def zone_info(name: str) -> ZoneInfo:
 
 
 def absolute(
-    moment: datetime, zone: str, look: Look, *, now: datetime, seconds: bool = False
+    moment: datetime, zone: str, look: DisplayPreferences, *, now: datetime, seconds: bool = False
 ) -> str:
     """`Mon 16 Nov 09:00 +07`; with the year where it is another than now."""
     local = moment.astimezone(zone_info(zone))
     return f"{_date(local, look, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
 
 
-def dated(moment: datetime, zone: str, look: Look) -> str:
+def dated(moment: datetime, zone: str, look: DisplayPreferences) -> str:
     """`Mon 16 Nov 2026 09:00 +07`: with its year, whenever it is read. Quick, for pictures: there
     are hundreds of them on a page."""
     local = moment.astimezone(zone_info(zone))
@@ -67,18 +67,18 @@ def zone_title(zone: str, language: str) -> str:
     return str(get_timezone_name(zone_info(zone), locale=locale_of(language)))
 
 
-def day(moment: datetime, zone: str, look: Look, *, now: datetime) -> str:
+def day(moment: datetime, zone: str, look: DisplayPreferences, *, now: datetime) -> str:
     """The date only, for captions and axes that name the zone themselves."""
     return _date(moment.astimezone(zone_info(zone)), look, now)
 
 
-def _date(local: datetime, look: Look, now: datetime) -> str:
+def _date(local: datetime, look: DisplayPreferences, now: datetime) -> str:
     short, long = _DAY[look.language]
     this_year = local.year == now.astimezone(local.tzinfo).year
     return _written_day(local, look, short if this_year else long)
 
 
-def _written_day(local: datetime, look: Look, pattern: str) -> str:
+def _written_day(local: datetime, look: DisplayPreferences, pattern: str) -> str:
     if look.era == "be":
         pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
     return _dated(local.date(), pattern, look.language)
@@ -166,7 +166,7 @@ def relative(moment: datetime, now: datetime, language: str) -> str:
 
 def moment_html(
     moment: datetime | None,
-    look: Look,
+    look: DisplayPreferences,
     *,
     now: datetime,
     zone: str | None = None,
@@ -198,7 +198,7 @@ def moment_html(
     return Markup("").join(parts)
 
 
-def _card(moment: datetime, look: Look, zone: str | None, now: datetime) -> str:
+def _card(moment: datetime, look: DisplayPreferences, zone: str | None, now: datetime) -> str:
     """All zones and the Unix time, for the tooltip and the tap card."""
     zones = dict.fromkeys([*([zone] if zone else []), look.zone, "UTC"])
     lines = [f"{absolute(moment, each, look, now=now, seconds=True)} · {each}" for each in zones]
@@ -237,7 +237,7 @@ def size(count: float, language: str) -> str:
 # @@ What a change of the clocks does to a schedule, in words.
 
 
-def touched_in_words(touched: Touched, look: Look, now: datetime) -> Message:
+def touched_in_words(touched: Touched, look: DisplayPreferences, now: datetime) -> Message:
     zone = touched.change.zone
     on = day(touched.change.at, zone, look, now=now)
     clock = f"{touched.meant:%H:%M}"

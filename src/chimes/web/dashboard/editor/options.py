@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from chimes.i18n import Message, _
 from chimes.model.node import Node
 from chimes.services.validation import ACTION, AGENT
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 
 _MISSING: Mapping[str, Message] = {
     AGENT: _(
@@ -39,7 +39,7 @@ class Offers:
     arguments: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
 
-async def offers_now(visit: Visit) -> Offers:
+async def offers_now(visit: PageRequest) -> Offers:
     nodes = await _alive(visit)
     known = {name for node in nodes for name in (*node.offers, *node.defaults)}
     pairs = {target.key for target, _unused in visit.door.sources.now.pairs()}
@@ -60,14 +60,14 @@ async def offers_now(visit: Visit) -> Offers:
     )
 
 
-async def not_set_up(visit: Visit, kind: str) -> str:
+async def not_set_up(visit: PageRequest, kind: str) -> str:
     """What runs of this kind would fail for, in words; empty: nothing is missing."""
     if kind not in _MISSING or _is_set_up(await _alive(visit), kind):
         return ""
     return _MISSING[kind]
 
 
-async def _alive(visit: Visit) -> list[Node]:
+async def _alive(visit: PageRequest) -> list[Node]:
     return [node for node in await visit.door.store.nodes() if node.lease_until > visit.now]
 
 

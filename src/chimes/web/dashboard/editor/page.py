@@ -25,7 +25,7 @@ from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import calendar_from, holiday_days
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import default_policy, patched_target, policy_from, schedule_out
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.editor.cron_parts import CronPart, cron_parts
 from chimes.web.dashboard.editor.form import (
     definition_of,
@@ -121,7 +121,7 @@ class Sheet:
         return frozenset(each for each in self.fields.get("guessed", "").split(",") if each)
 
 
-def known_zones(visit: Visit, others: Sequence[Schedule] = ()) -> KnownZones:
+def known_zones(visit: PageRequest, others: Sequence[Schedule] = ()) -> KnownZones:
     return KnownZones(
         mine=visit.look.zone,
         default=visit.door.settings.default_timezone,
@@ -130,7 +130,7 @@ def known_zones(visit: Visit, others: Sequence[Schedule] = ()) -> KnownZones:
 
 
 def with_zone(
-    visit: Visit, fields: Fields, known: KnownZones
+    visit: PageRequest, fields: Fields, known: KnownZones
 ) -> tuple[Fields, tuple[ZoneChoice, ...]]:
     """A zone as people write it becomes its name; where several are meant, those are offered."""
     text = fields.get("zone", "")
@@ -142,7 +142,7 @@ def with_zone(
     return fields, found_zones(text, visit.look.language, visit.now, known)
 
 
-def opened(visit: Visit, schedule: Schedule) -> tuple[Fields, Plain]:
+def opened(visit: PageRequest, schedule: Schedule) -> tuple[Fields, Plain]:
     """The fields of a schedule, and what they say: held against that, nothing counts as changed
     that the form only writes otherwise."""
     fields = fields_of(schedule_out(schedule), visit.look.zone)
@@ -177,7 +177,7 @@ def placed(
     return by_place, tuple(others)
 
 
-async def settled(visit: Visit, plain: object, unchanged: Trigger | None = None) -> Trigger:
+async def settled(visit: PageRequest, plain: object, unchanged: Trigger | None = None) -> Trigger:
     """As the scheduler would have it: with its zone and anchor, and with fires to come."""
     trigger = trigger_from_dict(plain)
     if trigger == unchanged:
@@ -202,13 +202,15 @@ def real_target(plain: object, before: Target | None) -> Target:
 _NO_PAIR = SyncTarget(source="", collection="")
 
 
-def policy_of(visit: Visit, body: Mapping[str, object], target: Target) -> tuple[Policy, PolicyIn]:
+def policy_of(
+    visit: PageRequest, body: Mapping[str, object], target: Target
+) -> tuple[Policy, PolicyIn]:
     given = PolicyIn.model_validate(body.get("policy", {}))
     return policy_from(given, default_policy(visit.door.settings, target)), given
 
 
 async def composed(
-    visit: Visit,
+    visit: PageRequest,
     fields: Fields,
     *,
     edit: Edit | None = None,
@@ -309,7 +311,7 @@ def _asked(plain: object, settled_: Trigger) -> Trigger:
     return trigger_from_dict(plain).with_default_zone(settled_.zone)
 
 
-def _policy(visit: Visit, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
+def _policy(visit: PageRequest, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
     """How it would be carried out; None as long as that cannot be said."""
     try:
         if edit is not None:
@@ -322,7 +324,7 @@ def _policy(visit: Visit, body: Mapping[str, object], edit: Edit | None) -> Poli
         return None
 
 
-async def _usually(visit: Visit, like: str, trigger: Trigger) -> timedelta | None:
+async def _usually(visit: PageRequest, like: str, trigger: Trigger) -> timedelta | None:
     """How long runs of this schedule take, or of the one that it is a copy of, where that is longer
     than the time from one fire to the next."""
     fires = [fire.at for fire in trigger.fires(visit.now, 2)]
@@ -334,7 +336,9 @@ async def _usually(visit: Visit, like: str, trigger: Trigger) -> timedelta | Non
     return length if length is not None and length > fires[1] - fires[0] else None
 
 
-async def with_changes(visit: Visit, edit: Edit, body: Plain, trigger: Trigger | None) -> Edit:
+async def with_changes(
+    visit: PageRequest, edit: Edit, body: Plain, trigger: Trigger | None
+) -> Edit:
     """What saving would change, and where the next fire would move."""
     found = changes(edit.base, body)
     schedule = edit.schedule

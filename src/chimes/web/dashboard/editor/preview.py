@@ -21,7 +21,7 @@ from chimes.triggers.clock_changes import clock_changes, touched_by
 from chimes.web.dashboard.charts.sparkline import DayStripWords, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import AttemptWords, attempts_line
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.times import absolute, day, span, touched_in_words, zone_info
 
 # @@ The next day of a schedule among the others, what calendars take out of it, and its retries
@@ -55,7 +55,7 @@ class Neighbours:
 def neighbours_of(
     trigger: Trigger,
     others: Iterable[Schedule],
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
     but: ScheduleId | None = None,
 ) -> Neighbours | None:
@@ -122,7 +122,7 @@ def _fires_between(trigger: Trigger, start: datetime, end: datetime) -> bool:
     return at is not None and at < end
 
 
-def left_out(trigger: Trigger, look: Look, now: datetime) -> tuple[str, ...]:
+def left_out(trigger: Trigger, look: DisplayPreferences, now: datetime) -> tuple[str, ...]:
     """The next times that its calendars take away or move, as its own clock would have had them."""
     if not trigger.exclude:
         return ()
@@ -134,7 +134,9 @@ def left_out(trigger: Trigger, look: Look, now: datetime) -> tuple[str, ...]:
     return tuple(absolute(at, trigger.zone, look, now=now) for at in gone[:_MOST_LEFT_OUT])
 
 
-def retry_picture(first: datetime, retries: Sequence[datetime], zone: str, look: Look) -> Chart:
+def retry_picture(
+    first: datetime, retries: Sequence[datetime], zone: str, look: DisplayPreferences
+) -> Chart:
     said = partial(in_language, language=look.language)
     return attempts_line(
         [first, *retries],
@@ -201,7 +203,7 @@ class Preview:
 
 def preview_of(
     trigger: Trigger,
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
     policy: Policy | None = None,
     said: Trigger | None = None,
@@ -229,7 +231,7 @@ def preview_of(
     )
 
 
-def _warnings(trigger: Trigger, look: Look, per_day: int) -> tuple[str, ...]:
+def _warnings(trigger: Trigger, look: DisplayPreferences, per_day: int) -> tuple[str, ...]:
     """What is easily meant otherwise; and how often that is, unless that was said with it."""
     found = tuple(warnings_in_words(trigger, look.language))
     if per_day < _OFTEN or any(caution.code in _SAID_HOW_OFTEN for caution in cautions(trigger)):
@@ -247,7 +249,7 @@ def retry_moments(policy: Policy, first: datetime) -> tuple[datetime, ...]:
     return tuple(found)
 
 
-def _shown(fire: Fire, trigger: Trigger, look: Look, now: datetime) -> FireShown:
+def _shown(fire: Fire, trigger: Trigger, look: DisplayPreferences, now: datetime) -> FireShown:
     return FireShown(
         at=fire.at,
         there=_text(fire.at, trigger.zone, look, now),
@@ -256,7 +258,7 @@ def _shown(fire: Fire, trigger: Trigger, look: Look, now: datetime) -> FireShown
     )
 
 
-def _text(at: datetime, zone: str, look: Look, now: datetime) -> str:
+def _text(at: datetime, zone: str, look: DisplayPreferences, now: datetime) -> str:
     return absolute(at, zone, look, now=now, seconds=bool(at.second or at.microsecond))
 
 
@@ -274,21 +276,21 @@ def _count(trigger: Trigger, now: datetime, span: timedelta) -> tuple[int, bool]
 
 
 # --- clock changes -----------------------------------------------------------------------------
-def clock_notes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+def clock_notes(trigger: Trigger, look: DisplayPreferences, now: datetime) -> Iterator[str]:
     """What the changes of the schedule's clock, and of the reader's, do within the horizon."""
     told = chain(_own_changes(trigger, look, now), _shifts_for_reader(trigger, look, now))
     for said in islice(told, _MOST_NOTES):
         yield in_language(said, look.language)
 
 
-def _own_changes(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+def _own_changes(trigger: Trigger, look: DisplayPreferences, now: datetime) -> Iterator[str]:
     for change in clock_changes(trigger.zone, now, now + HORIZON):
         touched = touched_by(trigger, change)
         if touched is not None:
             yield touched_in_words(touched, look, now)
 
 
-def _shifts_for_reader(trigger: Trigger, look: Look, now: datetime) -> Iterator[str]:
+def _shifts_for_reader(trigger: Trigger, look: DisplayPreferences, now: datetime) -> Iterator[str]:
     """The same time there is another time here, once one of the two clocks has changed."""
     if isinstance(trigger, Once | Every) or trigger.zone == look.zone:
         return

@@ -24,7 +24,7 @@ from chimes.telegram.links import Links
 from chimes.triggers import Cron, Every, Trigger, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, schedule_out
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.editor.form import fields_from, fields_of, new_fields, told_at
 from chimes.web.dashboard.editor.merge import value_text
@@ -55,11 +55,11 @@ from chimes.web.problems import FieldError
 
 # @@ A test to one of the recipients that the wizard's form names, before anything is saved.
 
-Show = Callable[[Visit, Sheet, int], Awaitable[Response]]
+Show = Callable[[PageRequest, Sheet, int], Awaitable[Response]]
 
 
 async def sent_test(
-    visit: Visit, fields: Fields, edit: Edit | None, choice: str, show: Show
+    visit: PageRequest, fields: Fields, edit: Edit | None, choice: str, show: Show
 ) -> Response:
     rows = rows_of(fields)
     row = int(choice) if choice.isdecimal() and len(choice) < 3 else -1
@@ -87,7 +87,7 @@ async def sent_test(
     return await show(visit, replace(sheet, tested=tested), 422 if errors else 200)
 
 
-async def _recipient(visit: Visit, fields: Fields, edit: Edit | None, row: int) -> Recipient:
+async def _recipient(visit: PageRequest, fields: Fields, edit: Edit | None, row: int) -> Recipient:
     """With the secrets that come back hidden, of a schedule that the caller could change."""
     before: tuple[Recipient, ...] = ()
     if edit is not None:
@@ -249,7 +249,7 @@ _GONE = FieldError(
 
 
 @pages.get("/schedules/new")
-async def new(visit: Visit) -> Response:
+async def new(visit: PageRequest) -> Response:
     """`?words=` and `?preset=` fill the form, `?from=` takes another schedule as its pattern."""
     if not visit.actor.may_create(visit.actor.owner):
         # Told before anything is typed. What is sent all the same is refused at the form.
@@ -266,12 +266,12 @@ async def new(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/new")
-async def new_form(visit: Visit) -> Response:
+async def new_form(visit: PageRequest) -> Response:
     return await _form(visit, None)
 
 
 @pages.get("/schedules/{id}/edit")
-async def edit(visit: Visit) -> Response:
+async def edit(visit: PageRequest) -> Response:
     schedule = await _editable(visit)
     fields, base = opened(visit, schedule)
     fields["version"] = str(schedule.version)
@@ -281,7 +281,7 @@ async def edit(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/edit")
-async def edit_form(visit: Visit) -> Response:
+async def edit_form(visit: PageRequest) -> Response:
     try:
         schedule = await _editable(visit)
     except NotFound:
@@ -291,7 +291,7 @@ async def edit_form(visit: Visit) -> Response:
     return await _form(visit, Edit(schedule=schedule, base=_base(visit, schedule)))
 
 
-async def _of_one_gone(visit: Visit) -> Response:
+async def _of_one_gone(visit: PageRequest) -> Response:
     """Somebody has deleted it meanwhile: what was typed can become a new one. Its secrets are gone
     with it."""
     typed = fields_from(visit.form)
@@ -300,7 +300,7 @@ async def _of_one_gone(visit: Visit) -> Response:
     return await _shown(visit, sheet, status=422)
 
 
-async def _form(visit: Visit, edit: Edit | None) -> Response:
+async def _form(visit: PageRequest, edit: Edit | None) -> Response:
     fields = fields_from(visit.form)
     wanted, _unused, choice = visit.form.text("do").partition(":")
     unread = fields.get("words", "").split() != fields.get("words_read", "").split()
@@ -336,14 +336,14 @@ async def _form(visit: Visit, edit: Edit | None) -> Response:
     return await _shown(visit, sheet)
 
 
-async def _tested(visit: Visit, fields: Fields, edit: Edit | None, row: str) -> Response:
+async def _tested(visit: PageRequest, fields: Fields, edit: Edit | None, row: str) -> Response:
     """The target, or the recipient of that row."""
     if row:
         return await sent_test(visit, fields, edit, row, _shown)
     return await tried(visit, fields, edit, _shown)
 
 
-async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
+async def _read(visit: PageRequest, fields: Fields, edit: Edit | None) -> Sheet:
     """The words in the box; nothing is saved by them."""
     zone = fields.get("zone") or visit.look.zone
     fields = {**fields, "words_read": fields["words"]}
@@ -370,7 +370,7 @@ async def _read(visit: Visit, fields: Fields, edit: Edit | None) -> Sheet:
     return replace(sheet, understood=understood, channels=found.channels)
 
 
-def _from_preset(visit: Visit, fields: Fields, wanted: str) -> Fields:
+def _from_preset(visit: PageRequest, fields: Fields, wanted: str) -> Fields:
     offer = next((each for each in offers(visit.look.language) if each.id == wanted), None)
     if offer is None:
         raise NotFound(_("There is no template {id!r}.", id=wanted[:64]))
@@ -379,7 +379,7 @@ def _from_preset(visit: Visit, fields: Fields, wanted: str) -> Fields:
     return with_preset(fields, offer, trigger, zone) | {"guessed": "", "preset": offer.id}
 
 
-def _copied(visit: Visit, schedule: Schedule) -> Fields:
+def _copied(visit: PageRequest, schedule: Schedule) -> Fields:
     """Secrets go along only where the reader could have changed the original: otherwise a copy
     would send them wherever it likes."""
     fields = fields_of(schedule_out(schedule), visit.look.zone)
@@ -389,14 +389,14 @@ def _copied(visit: Visit, schedule: Schedule) -> Fields:
     return {name: value for name, value in fields.items() if HIDDEN not in value}
 
 
-async def _editable(visit: Visit) -> Schedule:
+async def _editable(visit: PageRequest) -> Schedule:
     schedule = await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
     if not visit.actor.may_write(schedule.owner):
         raise NotAllowed()
     return schedule
 
 
-def _base(visit: Visit, schedule: Schedule) -> Plain:
+def _base(visit: PageRequest, schedule: Schedule) -> Plain:
     """What the form said when it was opened. It only decides what counts as changed by this form:
     whoever sends another one changes more or less of their own schedule."""
     try:
@@ -406,7 +406,7 @@ def _base(visit: Visit, schedule: Schedule) -> Plain:
     return found if isinstance(found, dict) else opened(visit, schedule)[1]
 
 
-async def _shown(visit: Visit, sheet: Sheet, status: int = 200) -> Response:
+async def _shown(visit: PageRequest, sheet: Sheet, status: int = 200) -> Response:
     edit = sheet.edit
     if sheet.trial is None:
         sheet = replace(sheet, trial=await run_of_trial(visit, sheet.fields.get("trial", "")))

@@ -15,7 +15,7 @@ from chimes.model.schedule import Schedule
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
 from chimes.web.api.translate import draft_from, patch_from, recipients_from, said_in, schedule_out
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.editor.form import definition_of, fields_of, told_at
 from chimes.web.dashboard.editor.merge import at, changes, flat, merged, patch_of, put
@@ -38,7 +38,7 @@ from chimes.web.problems import FieldError
 _TAKE = "take."
 
 
-async def create(visit: Visit, fields: Fields) -> Response | Sheet:
+async def create(visit: PageRequest, fields: Fields) -> Response | Sheet:
     """The new schedule's page, or the form again with what is wrong."""
     sheet = await composed(visit, fields, filled_only=False, last=visit.form.raw("last"))
     if sheet.said or sheet.wrong:
@@ -58,7 +58,7 @@ async def create(visit: Visit, fields: Fields) -> Response | Sheet:
     return _saved(visit, made, undo, sheet.missing)
 
 
-async def _left_out(visit: Visit, fields: Fields) -> FieldError | None:
+async def _left_out(visit: PageRequest, fields: Fields) -> FieldError | None:
     """An argument without which every run of the task would fail, as far as a node tells."""
     if fields.get("kind") != "task":
         return None
@@ -69,7 +69,7 @@ async def _left_out(visit: Visit, fields: Fields) -> FieldError | None:
     return FieldError(name=missing.field, detail=_("The task needs this."), code="missing")
 
 
-async def _draft(visit: Visit, body: Plain, source: str) -> tuple[Schedule, ScheduleIn]:
+async def _draft(visit: PageRequest, body: Plain, source: str) -> tuple[Schedule, ScheduleIn]:
     """A copy keeps the secrets of its pattern, where it shows them as hidden."""
     door = visit.door
     if not source:
@@ -96,7 +96,7 @@ def _without_secrets(part: object) -> Plain:
     return {name: value for name, value in part.items() if name != "signing_secrets"}
 
 
-async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
+async def save(visit: PageRequest, fields: Fields, edit: Edit) -> Response | Sheet:
     """Only what this form changed is sent: what it has no field for stays as it is."""
     sheet = await composed(visit, fields, edit=edit, filled_only=False, last=visit.form.raw("last"))
     if sheet.said or sheet.wrong:
@@ -130,7 +130,7 @@ async def save(visit: Visit, fields: Fields, edit: Edit) -> Response | Sheet:
     return _saved(visit, saved, _undo(schedule, saved), sheet.missing)
 
 
-async def conflict(visit: Visit, fields: Fields, edit: Edit) -> Sheet:
+async def conflict(visit: PageRequest, fields: Fields, edit: Edit) -> Sheet:
     """Somebody else was faster: their version, with what only this form changed. What both changed
     can be taken from either side."""
     fields, _zones = with_zone(visit, fields, known_zones(visit))
@@ -152,11 +152,11 @@ def _plain(value: object) -> Plain:
     return dict(value) if isinstance(value, dict) else {}
 
 
-async def _again(visit: Visit, fields: Fields, edit: Edit | None, wrong: FieldError) -> Sheet:
+async def _again(visit: PageRequest, fields: Fields, edit: Edit | None, wrong: FieldError) -> Sheet:
     return await composed(visit, fields, edit=edit, filled_only=False, errors=[wrong])
 
 
-async def _plainly_refused(visit: Visit, error: ChimesError) -> FieldError:
+async def _plainly_refused(visit: PageRequest, error: ChimesError) -> FieldError:
     """Nothing that was typed is to blame."""
     return FieldError(name="", detail=(await visit.refused(error)).message, code="")
 
@@ -178,7 +178,7 @@ def _undo(before: Schedule, after: Schedule) -> Undo | None:
     )
 
 
-async def undo_edit(visit: Visit) -> Response:
+async def undo_edit(visit: PageRequest) -> Response:
     """Puts back what an edit changed, unless somebody changed more since."""
     schedule_id = ScheduleId(visit.path["id"])
     try:
@@ -195,7 +195,7 @@ async def undo_edit(visit: Visit) -> Response:
     return visit.done(_("It is as it was before."), to=f"/ui/schedules/{schedule_id}")
 
 
-async def undo_create(visit: Visit) -> Response:
+async def undo_create(visit: PageRequest) -> Response:
     schedule_id = ScheduleId(visit.path["id"])
     gone = await visit.door.schedules.delete(
         visit.actor, schedule_id, expected_version=visit.form.number("version")
@@ -203,7 +203,7 @@ async def undo_create(visit: Visit) -> Response:
     return visit.done(_("{name} was removed again.", name=gone.name), to="/ui/schedules")
 
 
-def _saved(visit: Visit, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
+def _saved(visit: PageRequest, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
     text = _next(visit, schedule)
     if missing:
         text = _("{name} is saved. {missing}", name=schedule.name, missing=missing)
@@ -211,7 +211,7 @@ def _saved(visit: Visit, schedule: Schedule, undo: Undo | None, missing: str) ->
     return visit.done(text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind)
 
 
-def _next(visit: Visit, schedule: Schedule) -> str:
+def _next(visit: PageRequest, schedule: Schedule) -> str:
     if schedule.next_run_at is None:
         return _("{name} is saved. Nothing is planned at the moment.", name=schedule.name)
     when = absolute(schedule.next_run_at, visit.look.zone, visit.look, now=visit.now)

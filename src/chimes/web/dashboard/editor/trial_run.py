@@ -14,9 +14,9 @@ from chimes.i18n import _
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.target import Target
-from chimes.services.run_requests import Order
+from chimes.services.run_requests import RunRequest
 from chimes.web.dashboard.core.forms import refused_by
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.editor.form import definition_of, fields_from, told_at
 from chimes.web.dashboard.editor.options import offers_now
@@ -37,14 +37,14 @@ from chimes.web.dashboard.editor.zones import found_zones
 from chimes.web.problems import FieldError
 
 pages = Pages()
-Show = Callable[[Visit, Sheet, int], Awaitable[Response]]
+Show = Callable[[PageRequest, Sheet, int], Awaitable[Response]]
 _WHAT = "wizard/what.html"
 _WHEN = "wizard/when.html"
 #: Said by the trial itself: it neither tells anybody nor tries again.
 _OWN = frozenset({"max_retries", "delivery"})
 
 
-async def tried(visit: Visit, fields: Fields, edit: Edit | None, show: Show) -> Response:
+async def tried(visit: PageRequest, fields: Fields, edit: Edit | None, show: Show) -> Response:
     """Started, and shown; wrong fields are told at their place, as when saving."""
     run: Run | None = None
     errors: list[FieldError] = []
@@ -64,7 +64,7 @@ async def tried(visit: Visit, fields: Fields, edit: Edit | None, show: Show) -> 
     return await show(visit, replace(sheet, trial=run), 422 if errors else 200)
 
 
-async def _start(visit: Visit, fields: Fields, edit: Edit | None) -> Run:
+async def _start(visit: PageRequest, fields: Fields, edit: Edit | None) -> Run:
     definition = definition_of(fields, visit.now, changing=edit is not None)
     wrong = [each for each in definition.wrong if not each.name.startswith("trigger")]
     body = definition.body
@@ -81,7 +81,7 @@ async def _start(visit: Visit, fields: Fields, edit: Edit | None) -> Run:
         raise InvalidInput(
             _("This cannot be run as it stands."), field=where, code="invalid"
         ) from None
-    order = Order(
+    order = RunRequest(
         target=target,
         policy=replace(policy, max_retries=0, delivery=()),
         name=str(body.get("name") or ""),
@@ -90,7 +90,7 @@ async def _start(visit: Visit, fields: Fields, edit: Edit | None) -> Run:
     return await visit.door.schedules.start(visit.actor, order)
 
 
-async def _pattern(visit: Visit, fields: Fields, edit: Edit | None) -> Target | None:
+async def _pattern(visit: PageRequest, fields: Fields, edit: Edit | None) -> Target | None:
     """Whose hidden secrets are meant: only somebody's who could change them."""
     if edit is not None:
         return edit.schedule.target
@@ -100,7 +100,7 @@ async def _pattern(visit: Visit, fields: Fields, edit: Edit | None) -> Target | 
     return pattern.target if visit.actor.may_write(pattern.owner) else None
 
 
-async def run_of_trial(visit: Visit, run_id: str) -> Run | None:
+async def run_of_trial(visit: PageRequest, run_id: str) -> Run | None:
     if not run_id:
         return None
     try:
@@ -110,14 +110,14 @@ async def run_of_trial(visit: Visit, run_id: str) -> Run | None:
 
 
 @pages.get("/wizard/trial/{id}")
-async def trial(visit: Visit) -> Response:
+async def trial(visit: PageRequest) -> Response:
     """The trial again, until it has ended."""
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     return visit.part(_WHAT, "trial", trial=run, trial_errors=[], pretty=pretty)
 
 
 @pages.get("/wizard/zones")
-async def zones(visit: Visit) -> Response:
+async def zones(visit: PageRequest) -> Response:
     """Zones by city, country, offset or abbreviation; the browser's own and recent ones first."""
     others = (await visit.door.schedules.find(visit.actor, NEIGHBOURS)).items
     text = visit.query.get("zone", "")[:64]
@@ -126,7 +126,7 @@ async def zones(visit: Visit) -> Response:
 
 
 @pages.post("/wizard/arguments")
-async def arguments(visit: Visit) -> Response:
+async def arguments(visit: PageRequest) -> Response:
     """The fields for the arguments of the task that is named now."""
     fields = fields_from(visit.form)
     offered = await offers_now(visit)

@@ -30,7 +30,7 @@ from chimes.triggers.moment import parse_moment
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import REFUSALS, Refused
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.inbox.views import (
     FOLDERS,
@@ -119,12 +119,12 @@ LONGEST_KEY = 64
 
 
 @pages.get("/inbox")
-async def inbox(visit: Visit) -> Response:
+async def inbox(visit: PageRequest) -> Response:
     return await shown(visit, None)
 
 
 @pages.get("/inbox/newer")
-async def newer(visit: Visit) -> Response:
+async def newer(visit: PageRequest) -> Response:
     """How many unread ones there are more than the page knows of."""
     known = visit.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
@@ -137,7 +137,7 @@ async def newer(visit: Visit) -> Response:
 
 
 @pages.get("/inbox/{id}")
-async def message(visit: Visit) -> Response:
+async def message(visit: PageRequest) -> Response:
     """The list with one message open. Looking changes nothing: that it was read is said by a form
     of the page, by itself where there are scripts."""
     return await shown(
@@ -146,7 +146,7 @@ async def message(visit: Visit) -> Response:
 
 
 async def shown(
-    visit: Visit, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
+    visit: PageRequest, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
 ) -> Response:
     """`failed`: the form of the message that was `refused`; it has what was typed. The answer to
     a form has the list of the page that the form was on, from its beginning, and the message in
@@ -200,7 +200,7 @@ def _query_of(address: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(address).query))
 
 
-def _owner_shown(visit: Visit, asked: Asked, item: InboxItem | None) -> Owner:
+def _owner_shown(visit: PageRequest, asked: Asked, item: InboxItem | None) -> Owner:
     return item.owner if item is not None else asked.owner or visit.actor.owner
 
 
@@ -210,7 +210,7 @@ def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
     return names[0] if names else asked.schedule_id or ""
 
 
-async def _schedule(visit: Visit, item: InboxItem) -> Schedule | None:
+async def _schedule(visit: PageRequest, item: InboxItem) -> Schedule | None:
     """None: it is gone, or was never one."""
     if item.schedule_id is None:
         return None
@@ -220,7 +220,7 @@ async def _schedule(visit: Visit, item: InboxItem) -> Schedule | None:
         return None
 
 
-async def _in_chats(visit: Visit, items: tuple[InboxItem, ...]) -> dict[RunId, DeliveryState]:
+async def _in_chats(visit: PageRequest, items: tuple[InboxItem, ...]) -> dict[RunId, DeliveryState]:
     """One question for all of a page."""
     ids = tuple({each.run_id for each in items if each.run_id is not None})
     if not ids:
@@ -229,7 +229,7 @@ async def _in_chats(visit: Visit, items: tuple[InboxItem, ...]) -> dict[RunId, D
     return in_chats((await visit.door.messages.deliveries(visit.actor, query)).items)
 
 
-async def _presses(visit: Visit, item: InboxItem | None) -> tuple[Press, ...]:
+async def _presses(visit: PageRequest, item: InboxItem | None) -> tuple[Press, ...]:
     if item is None or item.run_id is None:
         return ()
     about = (item.run_id, *((item.schedule_id,) if item.schedule_id else ()))
@@ -237,7 +237,7 @@ async def _presses(visit: Visit, item: InboxItem | None) -> tuple[Press, ...]:
     return presses(await visit.door.store.list_audit(query))
 
 
-async def _may_reply(visit: Visit, item: InboxItem | None) -> bool:
+async def _may_reply(visit: PageRequest, item: InboxItem | None) -> bool:
     if item is None or item.run_id is None:
         return False
     try:
@@ -247,7 +247,7 @@ async def _may_reply(visit: Visit, item: InboxItem | None) -> bool:
     return may_reply(visit.actor, run)
 
 
-async def _told(visit: Visit, item: InboxItem | None) -> tuple[Delivery, ...]:
+async def _told(visit: PageRequest, item: InboxItem | None) -> tuple[Delivery, ...]:
     if item is None or item.run_id is None:
         return ()
     query = DeliveryQuery(run_id=item.run_id, limit=_TOLD)
@@ -258,7 +258,7 @@ async def _told(visit: Visit, item: InboxItem | None) -> tuple[Delivery, ...]:
 
 
 @pages.post("/inbox/{id}/seen")
-async def seen(visit: Visit) -> Response:
+async def seen(visit: PageRequest) -> Response:
     """Sent by the page itself when a message is open: nothing is said about it. The page takes
     from the answer what is different now: the row and the counts."""
     item = await visit.door.messages.change(visit.actor, _id(visit), READ)
@@ -268,39 +268,39 @@ async def seen(visit: Visit) -> Response:
 
 
 @pages.post("/inbox/{id}/read")
-async def read(visit: Visit) -> Response:
+async def read(visit: PageRequest) -> Response:
     return await _marked(visit, READ, _("Marked as read."), "unread")
 
 
 @pages.post("/inbox/{id}/unread")
-async def unread(visit: Visit) -> Response:
+async def unread(visit: PageRequest) -> Response:
     return await _marked(visit, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
 
 
 @pages.post("/inbox/{id}/star")
-async def star(visit: Visit) -> Response:
+async def star(visit: PageRequest) -> Response:
     change = InboxChange(starred=True)
     return await _marked(visit, change, _("Starred: it stays for good."), "unstar")
 
 
 @pages.post("/inbox/{id}/unstar")
-async def unstar(visit: Visit) -> Response:
+async def unstar(visit: PageRequest) -> Response:
     return await _marked(visit, InboxChange(starred=False), _("No longer starred."), "star")
 
 
 @pages.post("/inbox/{id}/archive")
-async def archive(visit: Visit) -> Response:
+async def archive(visit: PageRequest) -> Response:
     change = InboxChange(archived=True, read=True)
     return await _marked(visit, change, _("Put away."), "unarchive", to=HERE)
 
 
 @pages.post("/inbox/{id}/unarchive")
-async def unarchive(visit: Visit) -> Response:
+async def unarchive(visit: PageRequest) -> Response:
     return await _marked(visit, InboxChange(archived=False), _("Back in the inbox."), "archive")
 
 
 @pages.post("/inbox/{id}/snooze")
-async def snooze(visit: Visit) -> Response:
+async def snooze(visit: PageRequest) -> Response:
     item = await visit.door.messages.item(visit.actor, _id(visit))
     try:
         change = InboxChange(snoozed_until=_until(visit))
@@ -310,19 +310,19 @@ async def snooze(visit: Visit) -> Response:
 
 
 @pages.post("/inbox/{id}/wake")
-async def wake(visit: Visit) -> Response:
+async def wake(visit: PageRequest) -> Response:
     change = InboxChange(snoozed_until=Wake())
     return await _marked(visit, change, _("Back in the inbox."), "")
 
 
 @pages.post("/inbox/test")
-async def test_message(visit: Visit) -> Response:
+async def test_message(visit: PageRequest) -> Response:
     outcome = await visit.door.messages.send_test(visit.actor, Recipient(channel=Channel.INBOX))
     return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
 
 
 @pages.post("/inbox/{id}/reply")
-async def reply_to_agent(visit: Visit) -> Response:
+async def reply_to_agent(visit: PageRequest) -> Response:
     """Refused, the message comes again with the reply as it was typed: the run may have been
     forgotten meanwhile, a quota be used up."""
     item = await visit.door.messages.item(visit.actor, _id(visit))
@@ -346,7 +346,7 @@ async def reply_to_agent(visit: Visit) -> Response:
 
 
 @pages.post("/inbox/read-all")
-async def read_all(visit: Visit) -> Response:
+async def read_all(visit: PageRequest) -> Response:
     asked = asked_in(dict(visit.form.items()))
     marked = await visit.door.messages.read_all(visit.actor, asked.query(visit.now))
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
@@ -354,7 +354,7 @@ async def read_all(visit: Visit) -> Response:
 
 
 async def _marked(
-    visit: Visit, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
+    visit: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """On to where the form was; `to` where that was the message itself, which is done with."""
     item = await visit.door.messages.change(visit.actor, _id(visit), change)
@@ -365,7 +365,7 @@ async def _marked(
     return visit.done(text, to=back, undo=undo)
 
 
-def _until(visit: Visit) -> datetime:
+def _until(visit: PageRequest) -> datetime:
     """One of those offered, or a moment by the reader's clock."""
     chosen = visit.form.text("later")
     for each in laters(visit.look, visit.now):
@@ -377,5 +377,5 @@ def _until(visit: Visit) -> datetime:
     return parse_moment(text, visit.look.zone, field="until")
 
 
-def _id(visit: Visit) -> InboxId:
+def _id(visit: PageRequest) -> InboxId:
     return InboxId(visit.path["id"])

@@ -15,10 +15,10 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, occasion_of
-from chimes.model.recipient import Channel, Occasion
+from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import RunStatus
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 
 HERE = "/ui/inbox"
 PAGE = 30
@@ -57,7 +57,7 @@ KINDS = (
         statuses=tuple(
             each.value
             for each in RunStatus
-            if each.terminal and occasion_of(each, None) is Occasion.FAILURE
+            if each.terminal and occasion_of(each, None) is NotifyOn.FAILURE
         ),
     ),
     Kind(name="results", title=_("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
@@ -197,7 +197,7 @@ class Later:
     until: datetime
 
 
-def laters(look: Look, now: datetime) -> tuple[Later, ...]:
+def laters(look: DisplayPreferences, now: datetime) -> tuple[Later, ...]:
     """What can be chosen for a snooze, by the reader's clock."""
     local = now.astimezone(times.zone_info(look.zone))
     morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)

@@ -23,7 +23,7 @@ from chimes.notifications.message import CHANNELS
 from chimes.retelling import retold_line
 from chimes.services.attention import Known, KnownFailures, fingerprint
 from chimes.services.insights import InsightService
-from chimes.services.run_requests import Asker, Order, askers_of
+from chimes.services.run_requests import Asker, RunRequest, askers_of
 from chimes.triggers.moment import format_moment
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.streams import STREAM, Followers, LogTail, resumed_after
@@ -32,7 +32,7 @@ from chimes.web.dashboard.core.assets import accepts_gzip
 from chimes.web.dashboard.core.auth import Reception, still_welcome
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import REFUSALS, Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.run.views import (
     LAST_ENTRIES,
@@ -70,12 +70,12 @@ def page_of(run_id: str) -> str:
     return f"/ui/runs/{run_id}"
 
 
-async def _found(visit: Visit) -> Run:
+async def _found(visit: PageRequest) -> Run:
     return await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
 
 
 @pages.post("/runs/{id}/cancel")
-async def cancel(visit: Visit) -> Response:
+async def cancel(visit: PageRequest) -> Response:
     run = await _found(visit)
     if not visit.sure:
         question = Question(
@@ -92,14 +92,14 @@ async def cancel(visit: Visit) -> Response:
 
 
 @pages.post("/runs/{id}/retry")
-async def retry(visit: Visit) -> Response:
+async def retry(visit: PageRequest) -> Response:
     run = await _found(visit)
     again, created = await visit.door.runs.retry(visit.actor, run.id)
     return _on_to(visit, again, created=created)
 
 
 @pages.get("/runs/{id}/again")
-async def again_form(visit: Visit) -> Response:
+async def again_form(visit: PageRequest) -> Response:
     """The same with changes: a form with what it was."""
     run = await _found(visit)
     target = json.dumps(target_out(run.target), ensure_ascii=False, indent=2)
@@ -107,7 +107,7 @@ async def again_form(visit: Visit) -> Response:
 
 
 @pages.post("/runs/{id}/again")
-async def again(visit: Visit) -> Response:
+async def again(visit: PageRequest) -> Response:
     """An order like any other, only that hidden secrets are those of the run."""
     run = await _found(visit)
     if not visit.actor.may_create(run.owner):
@@ -115,7 +115,7 @@ async def again(visit: Visit) -> Response:
         raise NotAllowed()
     name, text = visit.form.text("name"), visit.form.raw("target")
     try:
-        order = Order(
+        order = RunRequest(
             target=patched_target(_target_in(text), run.target),
             policy=run.policy,
             name=name,
@@ -133,7 +133,7 @@ async def again(visit: Visit) -> Response:
 
 
 @pages.post("/runs/{id}/known")
-async def mark_known(visit: Visit) -> Response:
+async def mark_known(visit: PageRequest) -> Response:
     """Somebody has looked at it: it needs no attention again for the same error."""
     run = await _found(visit)
     question = Question(
@@ -161,20 +161,20 @@ async def mark_known(visit: Visit) -> Response:
 
 
 @pages.post("/runs/{id}/unknown")
-async def forget_known(visit: Visit) -> Response:
+async def forget_known(visit: PageRequest) -> Response:
     run = await _found(visit)
     await KnownFailures(visit.door.store).forget(visit.actor, run)
     return visit.done(_("The failure counts again."), to=visit.back(page_of(run.id)))
 
 
 @pages.post("/runs/{id}/deliveries/{delivery}/retry")
-async def tell_again(visit: Visit) -> Response:
+async def tell_again(visit: PageRequest) -> Response:
     run = await _found(visit)
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
     return visit.done(_("The message is sent again."), to=f"{page_of(run.id)}?tab=deliveries")
 
 
-def _on_to(visit: Visit, run: Run, *, created: bool) -> Response:
+def _on_to(visit: PageRequest, run: Run, *, created: bool) -> Response:
     if created:
         return visit.done(_("Its run was asked for."), to=page_of(run.id))
     text = _("It is under way already: this is that run.")
@@ -229,7 +229,7 @@ class Trouble:
     edits: tuple[Edit, ...]
 
 
-async def schedule_of(visit: Visit, run: Run) -> Schedule | None:
+async def schedule_of(visit: PageRequest, run: Run) -> Schedule | None:
     """None: it has none, or it has been forgotten."""
     if run.schedule_id is None:
         return None
@@ -239,12 +239,12 @@ async def schedule_of(visit: Visit, run: Run) -> Schedule | None:
         return None
 
 
-async def asked_by(visit: Visit, run: Run) -> Asker | None:
+async def asked_by(visit: PageRequest, run: Run) -> Asker | None:
     """Who wanted it; None: the schedule, or nobody knows any more."""
     return (await askers_of(visit.door.store, [run])).get(run.id)
 
 
-async def retries_of(visit: Visit, run: Run) -> tuple[RunId, ...]:
+async def retries_of(visit: PageRequest, run: Run) -> tuple[RunId, ...]:
     """The runs that repeated this one by hand, oldest first."""
     if not run.status.terminal:
         return ()
@@ -255,13 +255,13 @@ async def retries_of(visit: Visit, run: Run) -> tuple[RunId, ...]:
     return tuple(RunId(str(each)) for each in found if each)
 
 
-async def entries_about(visit: Visit, run: Run) -> tuple[AuditEntry, ...]:
+async def entries_about(visit: PageRequest, run: Run) -> tuple[AuditEntry, ...]:
     """What people did with it; from where they called is for those who see everything."""
     query = AuditQuery(object_id=run.id, owner=str(run.owner), limit=_ENTRIES)
     return tuple(await visit.door.store.list_audit(query))
 
 
-async def end_of_log(visit: Visit, run: Run) -> tuple[LogEntry, ...]:
+async def end_of_log(visit: PageRequest, run: Run) -> tuple[LogEntry, ...]:
     """Its last entries; nothing of a run in which nothing went wrong."""
     if not run.error:
         return ()
@@ -272,7 +272,7 @@ async def end_of_log(visit: Visit, run: Run) -> tuple[LogEntry, ...]:
     return await visit.door.runs.logs(visit.actor, run.id, after=after, limit=LAST_ENTRIES)
 
 
-async def failed_step(visit: Visit, run: Run) -> Run | None:
+async def failed_step(visit: PageRequest, run: Run) -> Run | None:
     """Of a flow that failed: the step because of which, as its error names it, or else the first
     that did. What it raised is in the log of that step."""
     if run.target.kind != "flow" or not run.error:
@@ -289,7 +289,7 @@ async def failed_step(visit: Visit, run: Run) -> Run | None:
     return next(named, found[0] if found else None)
 
 
-async def known_of(visit: Visit, run: Run, schedule: Schedule | None) -> Known | None:
+async def known_of(visit: PageRequest, run: Run, schedule: Schedule | None) -> Known | None:
     """Who has looked at this failure, while that holds."""
     if schedule is None or run.status not in BAD:
         return None
@@ -297,7 +297,7 @@ async def known_of(visit: Visit, run: Run, schedule: Schedule | None) -> Known |
     return known if known is not None and known.error == fingerprint(run.error) else None
 
 
-async def trouble_of(visit: Visit, run: Run) -> Trouble | None:
+async def trouble_of(visit: PageRequest, run: Run) -> Trouble | None:
     """None: it has not failed, or there is nothing to compare it with."""
     if run.status not in BAD or run.schedule_id is None:
         return None
@@ -326,7 +326,7 @@ async def trouble_of(visit: Visit, run: Run) -> Trouble | None:
     )
 
 
-async def _edits(visit: Visit, good: Run, run: Run) -> tuple[Edit, ...]:
+async def _edits(visit: PageRequest, good: Run, run: Run) -> tuple[Edit, ...]:
     """From the audit, oldest first: what the schedule was told between the two."""
     entries = await visit.door.store.list_audit(
         AuditQuery(object_id=run.schedule_id, owner=str(run.owner), limit=_ENTRIES)
@@ -349,7 +349,7 @@ PAGE_OF_LINES = 200
 
 
 @pages.get("/runs/{id}")
-async def run(visit: Visit) -> Response:
+async def run(visit: PageRequest) -> Response:
     found = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     if visit.partial and visit.query.get("part") == "bar":
         return visit.part("run/page.html", "bar", run=found)
@@ -364,7 +364,9 @@ async def run(visit: Visit) -> Response:
     return visit.page("run/page.html", status=200, **values)
 
 
-async def _head(visit: Visit, run: Run, deliveries: tuple[Delivery, ...]) -> dict[str, object]:
+async def _head(
+    visit: PageRequest, run: Run, deliveries: tuple[Delivery, ...]
+) -> dict[str, object]:
     insights = InsightService(visit.door.store)
     schedule = await schedule_of(visit, run)
     zone = schedule.trigger.zone if schedule is not None else None
@@ -410,13 +412,13 @@ async def _head(visit: Visit, run: Run, deliveries: tuple[Delivery, ...]) -> dic
     }
 
 
-async def _deliveries(visit: Visit, run: Run) -> tuple[Delivery, ...]:
+async def _deliveries(visit: PageRequest, run: Run) -> tuple[Delivery, ...]:
     page = await visit.door.messages.deliveries(visit.actor, DeliveryQuery(run_id=run.id))
     return tuple(reversed(page.items))
 
 
 async def _tab(
-    visit: Visit, run: Run, tab: str, deliveries: tuple[Delivery, ...]
+    visit: PageRequest, run: Run, tab: str, deliveries: tuple[Delivery, ...]
 ) -> dict[str, object]:
     match tab:
         case "exchange":
@@ -450,7 +452,7 @@ async def _tab(
             return await _log(visit, run)
 
 
-async def _log(visit: Visit, run: Run) -> dict[str, object]:
+async def _log(visit: PageRequest, run: Run) -> dict[str, object]:
     """A page of lines, for readers without scripts; the script asks for the rest itself."""
     text = visit.query.get("after", "")
     after = int(text) if text.isdigit() and len(text) < 16 else 0
@@ -474,7 +476,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @pages.get("/runs/{id}/log.json")
-async def lines(visit: Visit) -> Response:
+async def lines(visit: PageRequest) -> Response:
     """Many lines at once, so that a long log is there before anybody scrolls."""
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     found = await visit.door.runs.logs(visit.actor, run.id, after=_after(visit), limit=_LINES)
@@ -503,7 +505,7 @@ async def lines(visit: Visit) -> Response:
 
 
 @pages.get("/runs/{id}/log/stream")
-async def stream(visit: Visit) -> Response:
+async def stream(visit: PageRequest) -> Response:
     """The API's tail, for somebody with a session."""
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     followers: Followers = visit.request.app.state.followers
@@ -533,7 +535,7 @@ async def stream(visit: Visit) -> Response:
 
 
 @pages.get("/runs/{id}/log.txt")
-async def download(visit: Visit) -> Response:
+async def download(visit: PageRequest) -> Response:
     run = await visit.door.runs.get(visit.actor, RunId(visit.path["id"]))
     name = "".join(sign for sign in run.id if sign.isalnum() or sign in "-_")
     return StreamingResponse(
@@ -543,7 +545,7 @@ async def download(visit: Visit) -> Response:
     )
 
 
-async def _text(visit: Visit, run_id: RunId) -> AsyncIterator[str]:
+async def _text(visit: PageRequest, run_id: RunId) -> AsyncIterator[str]:
     after = 0
     while True:
         found = await visit.door.runs.logs(visit.actor, run_id, after=after, limit=1000)
@@ -558,11 +560,11 @@ def _line(entry: LogEntry) -> str:
     return f"{format_moment(entry.at)} {entry.level.upper():<8} {entry.message}\n"
 
 
-def _retold(entry: LogEntry, visit: Visit) -> LogEntry:
+def _retold(entry: LogEntry, visit: PageRequest) -> LogEntry:
     return replace(entry, message=retold_line(entry.message, visit.look.language))
 
 
-def _after(visit: Visit) -> int:
+def _after(visit: PageRequest) -> int:
     text = visit.query.get("after", "0")
     if not (text.isascii() and text.isdigit() and len(text) < 16):
         raise InvalidInput(field="after", code="bad_number", source="query")

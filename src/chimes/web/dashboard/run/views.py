@@ -24,7 +24,7 @@ from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 from chimes.web.dashboard.core.templates import verb_in_words
 from chimes.web.dashboard.runs.views import UNSEEN, visible
 
@@ -117,7 +117,7 @@ def _step(child: Run, now: datetime) -> Stretch:
 
 
 def waterfall_of(
-    stretches: Sequence[Stretch], look: Look, zone: str | None, now: datetime
+    stretches: Sequence[Stretch], look: DisplayPreferences, zone: str | None, now: datetime
 ) -> Chart:
     language = look.language
     words = WaterfallWords(

@@ -24,7 +24,7 @@ from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
 from chimes.web.dashboard.core.forms import Question, refused_by
 from chimes.web.dashboard.core.lists import saved_in
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import COLUMNS, chosen_in_list_choices
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.runs.views import (
@@ -68,7 +68,7 @@ class Group:
 
 
 @pages.get("/runs")
-async def runs(visit: Visit) -> Response:
+async def runs(visit: PageRequest) -> Response:
     if "from" in visit.query or "to" in visit.query:
         return _window_chosen(visit)
     asked = await asked_in(visit, visit.query.get("q", ""))
@@ -120,7 +120,7 @@ async def runs(visit: Visit) -> Response:
     return answer
 
 
-async def _picture(visit: Visit, asked: Asked) -> dict[str, object]:
+async def _picture(visit: PageRequest, asked: Asked) -> dict[str, object]:
     """What the window holds; the page asks for it again while it changes."""
     step = step_of(asked.window)
     tallies = await InsightService(visit.door.store).run_buckets(
@@ -133,7 +133,7 @@ async def _picture(visit: Visit, asked: Asked) -> dict[str, object]:
     }
 
 
-async def _hiding(visit: Visit, found: Filter) -> Chip | None:
+async def _hiding(visit: PageRequest, found: Filter) -> Chip | None:
     """The one condition without which there would be something to see; None: it takes more. When
     it was is asked for elsewhere: the window can be widened."""
     for chip in found.chips:
@@ -146,7 +146,7 @@ async def _hiding(visit: Visit, found: Filter) -> Chip | None:
 
 
 @pages.get("/runs/rows")
-async def rows_again(visit: Visit) -> Response:
+async def rows_again(visit: PageRequest) -> Response:
     """Rows that somebody is looking at, as they are now."""
     ids = visit.request.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
@@ -166,7 +166,7 @@ async def rows_again(visit: Visit) -> Response:
 
 
 @pages.get("/runs/newer")
-async def newer(visit: Visit) -> Response:
+async def newer(visit: PageRequest) -> Response:
     """How many have come since the page was made: they wait until somebody wants them."""
     after = parse_moment(visit.query.get("after", ""), field="after")
     asked = await asked_in(visit, visit.query.get("q", ""))
@@ -180,7 +180,7 @@ async def newer(visit: Visit) -> Response:
     return JSONResponse({"count": count, "text": text.in_language(visit.look.language)})
 
 
-async def asked_in(visit: Visit, text: str) -> Asked:
+async def asked_in(visit: PageRequest, text: str) -> Asked:
     asked = asked_for(text, visit.actor, visit.now)
     if asked.same is None:
         return asked
@@ -191,7 +191,9 @@ async def asked_in(visit: Visit, text: str) -> Asked:
     return asked.with_error(like.error)
 
 
-async def matching(visit: Visit, asked: Asked, *, after: Position | None, limit: int) -> Page[Run]:
+async def matching(
+    visit: PageRequest, asked: Asked, *, after: Position | None, limit: int
+) -> Page[Run]:
     """A page of them. Where the page sifts by itself it may have more or less than `limit`."""
     if not asked.sifted:
         return await visit.door.runs.find(
@@ -209,7 +211,7 @@ async def matching(visit: Visit, asked: Asked, *, after: Position | None, limit:
             return Page(items=tuple(kept), next=after)
 
 
-async def _beside(visit: Visit, found: tuple[Run, ...]) -> Beside:
+async def _beside(visit: PageRequest, found: tuple[Run, ...]) -> Beside:
     """The usual durations, who asked for what was not planned, and by which clocks it was: one
     question each."""
     ids = {run.schedule_id for run in found if run.schedule_id is not None}
@@ -222,7 +224,7 @@ async def _beside(visit: Visit, found: tuple[Run, ...]) -> Beside:
     return medians, askers, {each.id: each.trigger.zone for each in schedules}
 
 
-async def _groups(visit: Visit, asked: Asked) -> list[Group]:
+async def _groups(visit: PageRequest, asked: Asked) -> list[Group]:
     if asked.error is not None:
         return []
     insights = InsightService(visit.door.store)
@@ -237,7 +239,7 @@ async def _groups(visit: Visit, asked: Asked) -> list[Group]:
     ]
 
 
-def _window_chosen(visit: Visit) -> Response:
+def _window_chosen(visit: PageRequest) -> Response:
     """From the two fields of the form, by the reader's clock, to the filter that says the same."""
     filter_ = read_filter(visit.query.get("q", ""), RUN_NAMES)
     for field, name in (("from", "since"), ("to", "until")):
@@ -281,17 +283,17 @@ class Verb:
     states: tuple[RunStatus, ...]
     question: Callable[[int], Message]
     button: Message
-    do: Callable[[Visit, Run], Awaitable[Outcome]]
+    do: Callable[[PageRequest, Run], Awaitable[Outcome]]
     dangerous: bool
 
 
-async def _retried(visit: Visit, run: Run) -> Outcome:
+async def _retried(visit: PageRequest, run: Run) -> Outcome:
     again, created = await visit.door.runs.retry(visit.actor, run.id)
     text = _("A new run does it again.") if created else _("It is under way already.")
     return Outcome(run=run, done=True, text=text, address=f"{HERE}/{again.id}")
 
 
-async def _canceled(visit: Visit, run: Run) -> Outcome:
+async def _canceled(visit: PageRequest, run: Run) -> Outcome:
     after = await visit.door.runs.cancel(visit.actor, run.id)
     ended = after.status.terminal
     text = _("It was canceled.") if ended else _("It was asked to stop.")
@@ -317,7 +319,7 @@ VERBS: Mapping[str, Verb] = {
 
 
 @pages.post("/runs/bulk")
-async def bulk(visit: Visit) -> Response:
+async def bulk(visit: PageRequest) -> Response:
     verb = VERBS.get(visit.form.text("verb"))
     if verb is None:
         raise InvalidInput(_("retry or cancel"), field="verb", code="unknown_choice")
@@ -354,11 +356,11 @@ def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
     )
 
 
-def _question_of(visit: Visit) -> str:
+def _question_of(visit: PageRequest) -> str:
     return json.dumps([visit.form.text("verb"), visit.form.text("q")])
 
 
-async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]:
+async def _chosen(visit: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
     """Those that were ticked, or all that match, as far as there is something to do with them;
     and where to go on if there are more than can be done at once."""
     if visit.form.ticked("everything"):
@@ -374,7 +376,7 @@ async def _chosen(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]
     return [run for run in found.items if run.status in verb.states], None
 
 
-async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], Position | None]:
+async def _all_matching(visit: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
     asked = await asked_in(visit, visit.form.text("q"))
     if asked.filter.wrong:
         # What was not understood would make it wider than was meant.
@@ -395,7 +397,7 @@ async def _all_matching(visit: Visit, verb: Verb) -> tuple[list[Run], Position |
     return chosen, after
 
 
-async def _outcome(visit: Visit, verb: Verb, run: Run) -> Outcome:
+async def _outcome(visit: PageRequest, verb: Verb, run: Run) -> Outcome:
     """One that cannot be does not keep the others from it."""
     try:
         return await verb.do(visit, run)
@@ -412,16 +414,16 @@ Lines = Callable[[Sequence[Run], str], str]
 
 
 @pages.get("/runs/export.csv")
-async def as_csv(visit: Visit) -> Response:
+async def as_csv(visit: PageRequest) -> Response:
     return await _file(visit, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
 
 
 @pages.get("/runs/export.ndjson")
-async def as_ndjson(visit: Visit) -> Response:
+async def as_ndjson(visit: PageRequest) -> Response:
     return await _file(visit, "ndjson", "application/x-ndjson", json_lines, "")
 
 
-async def _file(visit: Visit, ending: str, kind: str, lines: Lines, head: str) -> Response:
+async def _file(visit: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
     asked = await asked_in(visit, visit.query.get("q", ""))
     if asked.filter.wrong:
         raise InvalidInput(asked.filter.wrong[0], field="q", code="bad_filter", source="query")
@@ -433,7 +435,7 @@ async def _file(visit: Visit, ending: str, kind: str, lines: Lines, head: str) -
     )
 
 
-async def _written(visit: Visit, asked: Asked, lines: Lines, head: str) -> AsyncIterator[str]:
+async def _written(visit: PageRequest, asked: Asked, lines: Lines, head: str) -> AsyncIterator[str]:
     if head:
         yield head
     after: Position | None = None

@@ -37,7 +37,7 @@ from chimes.web.dashboard.charts.histogram import Bar, HistogramWords, histogram
 from chimes.web.dashboard.charts.svg import Chart, element
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter, run_filter
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules.views import state_word
 
 HERE = "/ui/runs"
@@ -202,7 +202,7 @@ def bars_of(tallies: Sequence[Tally], step: timedelta, asked: Asked) -> list[Bar
     ]
 
 
-def histogram_of(bars: Sequence[Bar], look: Look, now: datetime) -> Chart:
+def histogram_of(bars: Sequence[Bar], look: DisplayPreferences, now: datetime) -> Chart:
     language = look.language
     day_apart = bool(bars) and bars[-1].end - bars[0].start > timedelta(days=2)
 

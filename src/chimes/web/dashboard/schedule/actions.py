@@ -17,7 +17,7 @@ from chimes.services.slots import BACKFILL_LIMIT, BACKFILL_OVERLAPS, Backfill, P
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import REFUSALS, Question, Refused
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 
 pages = Pages()
@@ -29,27 +29,29 @@ def page_of(schedule_id: str) -> str:
     return f"/ui/schedules/{schedule_id}"
 
 
-def id_in(visit: Visit) -> ScheduleId:
+def id_in(visit: PageRequest) -> ScheduleId:
     return ScheduleId(visit.path["id"])
 
 
-async def schedule_in(visit: Visit) -> Schedule:
+async def schedule_in(visit: PageRequest) -> Schedule:
     """The one of the address. NotFound, also for what others own."""
     return await visit.door.schedules.get(visit.actor, id_in(visit))
 
 
-def done(visit: Visit, schedule: Schedule, text: str, *, undo: Undo | None = None) -> Response:
+def done(
+    visit: PageRequest, schedule: Schedule, text: str, *, undo: Undo | None = None
+) -> Response:
     """Back to where the button was, or to the schedule's own page."""
     return visit.done(text, to=visit.back(page_of(schedule.id)), undo=undo)
 
 
-def moment_in(visit: Visit, field: str) -> datetime | None:
+def moment_in(visit: PageRequest, field: str) -> datetime | None:
     """A field of a form: by the reader's clock, unless it names an offset itself."""
     text = visit.form.text(field)
     return parse_moment(text, visit.look.zone, field=field) if text else None
 
 
-def needed_moment(visit: Visit, field: str) -> datetime:
+def needed_moment(visit: PageRequest, field: str) -> datetime:
     found = moment_in(visit, field)
     if found is None:
         raise InvalidInput(_("say when"), field=field, code="missing")
@@ -57,7 +59,7 @@ def needed_moment(visit: Visit, field: str) -> datetime:
 
 
 @pages.post("/schedules/{id}/run")
-async def run_now(visit: Visit) -> Response:
+async def run_now(visit: PageRequest) -> Response:
     """On to the new run (UX D.1 row 9), or to the one of its pair that is under way."""
     run, created = await visit.door.schedules.run_asked_for(visit.actor, id_in(visit))
     if created:
@@ -68,7 +70,7 @@ async def run_now(visit: Visit) -> Response:
 
 # --- on and off -----------------------------------------------------------------------------------
 @pages.post("/schedules/{id}/pause")
-async def pause(visit: Visit) -> Response:
+async def pause(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     if not visit.sure:
         return _ask_pause(visit, schedule)
@@ -82,7 +84,7 @@ async def pause(visit: Visit) -> Response:
     return done(visit, schedule, _("{name} is paused.", name=schedule.name), undo=undo)
 
 
-def _ask_pause(visit: Visit, schedule: Schedule, error: Refused | None = None) -> Response:
+def _ask_pause(visit: PageRequest, schedule: Schedule, error: Refused | None = None) -> Response:
     return visit.page_or_part(
         "schedules/pause.html",
         "part",
@@ -95,7 +97,7 @@ def _ask_pause(visit: Visit, schedule: Schedule, error: Refused | None = None) -
 
 
 @pages.post("/schedules/{id}/resume")
-async def resume(visit: Visit) -> Response:
+async def resume(visit: PageRequest) -> Response:
     before = await schedule_in(visit)
     await visit.door.schedules.resume(visit.actor, before.id)
     fields = {"sure": "yes", "reason": before.pause_note}
@@ -107,7 +109,7 @@ async def resume(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/delete")
-async def delete(visit: Visit) -> Response:
+async def delete(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     if not visit.sure:
         question = Question(
@@ -127,7 +129,7 @@ async def delete(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/restore")
-async def restore(visit: Visit) -> Response:
+async def restore(visit: PageRequest) -> Response:
     """Undoes a deletion."""
     schedule = await visit.door.schedules.restore(visit.actor, id_in(visit))
     return done(visit, schedule, _("{name} is there again.", name=schedule.name))
@@ -135,7 +137,7 @@ async def restore(visit: Visit) -> Response:
 
 # --- the next run ---------------------------------------------------------------------------------
 @pages.post("/schedules/{id}/skip")
-async def skip(visit: Visit) -> Response:
+async def skip(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     question = Question(
         title=_("Leave out the next run?"),
@@ -155,13 +157,13 @@ async def skip(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/{id}/next")
-async def other_next(visit: Visit) -> Response:
+async def other_next(visit: PageRequest) -> Response:
     """Where the next run can be moved, or set anew."""
     return _next_page(visit, await schedule_in(visit))
 
 
 @pages.post("/schedules/{id}/move")
-async def move(visit: Visit) -> Response:
+async def move(visit: PageRequest) -> Response:
     """The next slot is carried out at another moment; those after it stay."""
     schedule = await schedule_in(visit)
     text = _("The next run of {name} was moved.", name=schedule.name)
@@ -169,14 +171,14 @@ async def move(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/reschedule")
-async def reschedule(visit: Visit) -> Response:
+async def reschedule(visit: PageRequest) -> Response:
     """This moment becomes the next slot, whatever the trigger says."""
     schedule = await schedule_in(visit)
     text = _("{name} has another next slot now.", name=schedule.name)
     return await _set_next(visit, schedule, visit.door.schedules.reschedule, text)
 
 
-async def _set_next(visit: Visit, schedule: Schedule, verb: SetNext, text: str) -> Response:
+async def _set_next(visit: PageRequest, schedule: Schedule, verb: SetNext, text: str) -> Response:
     try:
         await verb(visit.actor, schedule.id, needed_moment(visit, "to"))
     except REFUSALS as error:
@@ -184,7 +186,7 @@ async def _set_next(visit: Visit, schedule: Schedule, verb: SetNext, text: str) 
     return done(visit, schedule, text)
 
 
-def _next_page(visit: Visit, schedule: Schedule, error: Refused | None = None) -> Response:
+def _next_page(visit: PageRequest, schedule: Schedule, error: Refused | None = None) -> Response:
     return visit.page(
         "schedule/next.html",
         status=200 if error is None else error.status,
@@ -201,7 +203,7 @@ _SHOWN = 100
 
 
 @pages.get("/schedules/{id}/backfill")
-async def ask_backfill(visit: Visit) -> Response:
+async def ask_backfill(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     if not visit.actor.may_write(schedule.owner):
         raise NotAllowed()
@@ -209,7 +211,7 @@ async def ask_backfill(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/backfill")
-async def backfill(visit: Visit) -> Response:
+async def backfill(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     try:
         start, end = needed_moment(visit, "from"), needed_moment(visit, "to")
@@ -226,7 +228,7 @@ async def backfill(visit: Visit) -> Response:
     return visit.done(text, to=f"{page_of(schedule.id)}/runs")
 
 
-def _pace_in(visit: Visit) -> Pace:
+def _pace_in(visit: PageRequest) -> Pace:
     overlap = visit.form.text("overlap", Overlap.QUEUE)
     if overlap not in tuple(Overlap):
         raise InvalidInput(_("one of {known}", known=", ".join(BACKFILL_OVERLAPS)), field="overlap")
@@ -234,7 +236,7 @@ def _pace_in(visit: Visit) -> Pace:
 
 
 def _page(
-    visit: Visit,
+    visit: PageRequest,
     schedule: Schedule,
     *,
     found: Backfill | None = None,

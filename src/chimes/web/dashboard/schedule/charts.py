@@ -18,7 +18,7 @@ from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart
 from chimes.web.dashboard.charts.svg import Chart, worst
 from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 from chimes.web.dashboard.schedules.views import state_word
 
 #: The timeline: so much of what was, and of what comes.
@@ -123,7 +123,7 @@ def week(
     schedule: Schedule,
     marks: Sequence[Fire],
     expected: Sequence[Fire],
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
 ) -> Chart:
     """What was expected above what was: where nothing stands below, nothing ran."""
@@ -172,13 +172,13 @@ def week(
     )
 
 
-def durations(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
+def durations(results: Sequence[Result], schedule: Schedule, look: DisplayPreferences) -> Chart:
     points = [_point(each, each.duration) for each in results if each.duration is not None]
     title = _("How long runs took")
     return points_chart(points, _words(title, _("Duration"), schedule, look))
 
 
-def lags(results: Sequence[Result], schedule: Schedule, look: Look) -> Chart:
+def lags(results: Sequence[Result], schedule: Schedule, look: DisplayPreferences) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
     title = _("How late runs began")
     return points_chart(points, _words(title, _("Lag"), schedule, look))
@@ -193,7 +193,9 @@ def _point(result: Result, length: timedelta) -> Point:
     )
 
 
-def _words(title: Message, value: Message, schedule: Schedule, look: Look) -> PointWords:
+def _words(
+    title: Message, value: Message, schedule: Schedule, look: DisplayPreferences
+) -> PointWords:
     zone = by_clock(look, schedule.trigger.zone)
     said = partial(in_language, language=look.language)
     return PointWords(

@@ -36,7 +36,7 @@ from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.runs.views import UNSEEN
 from chimes.web.dashboard.schedule.actions import page_of, schedule_in
@@ -275,7 +275,7 @@ def _tab_of(schedule: Schedule) -> str:
 
 
 @pages.get("/schedules/{id}/definition")
-async def definition(visit: Visit) -> Response:
+async def definition(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     form = "json" if visit.query.get("format") == "json" else "yaml"
     shown = definition_of(schedule)
@@ -293,7 +293,7 @@ async def definition(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/attach")
-async def attach(visit: Visit) -> Response:
+async def attach(visit: PageRequest) -> Response:
     """The code that declares it may write it again (ADR 33)."""
     schedule = await schedule_in(visit)
     if not visit.sure:
@@ -314,7 +314,7 @@ async def attach(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/versions/{number}/restore")
-async def restore_version(visit: Visit) -> Response:
+async def restore_version(visit: PageRequest) -> Response:
     """The definition as it was after that change; whether it is paused stays as it is."""
     schedule = await schedule_in(visit)
     number = visit.path["number"]
@@ -359,7 +359,7 @@ def _differing(schedule: Schedule, wanted: Schedule) -> list[str]:
 
 
 @pages.get("/schedules/{id}/copy")
-async def copy_as(visit: Visit) -> Response:
+async def copy_as(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     server = str(visit.request.base_url).rstrip("/")
     return visit.page_or_part(

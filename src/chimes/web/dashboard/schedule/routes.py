@@ -29,8 +29,8 @@ from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.page_request import Visit
-from chimes.web.dashboard.core.preferences import Look
+from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.runs.views import rows_of, visible
 from chimes.web.dashboard.schedule.actions import page_of, schedule_in
@@ -82,12 +82,12 @@ def next_slots(schedule: Schedule, now: datetime, count: int = SHOWN_FIRES) -> l
     return [Slot(first, trigger.local(first), None), *trigger.fires(first, count - 1)]
 
 
-def second_clock(zone: str, look: Look) -> str:
+def second_clock(zone: str, look: DisplayPreferences) -> str:
     """Beside the schedule's own: the reader's, or UTC where that is the same one."""
     return look.zone if look.zone != zone else "UTC"
 
 
-def next_fires(schedule: Schedule, look: Look, now: datetime) -> tuple[NextFire, ...]:
+def next_fires(schedule: Schedule, look: DisplayPreferences, now: datetime) -> tuple[NextFire, ...]:
     zone = schedule.trigger.zone
     other = second_clock(zone, look)
     return tuple(
@@ -101,7 +101,7 @@ def next_fires(schedule: Schedule, look: Look, now: datetime) -> tuple[NextFire,
     )
 
 
-def in_your_zone(schedule: Schedule, look: Look, now: datetime) -> Message | None:
+def in_your_zone(schedule: Schedule, look: DisplayPreferences, now: datetime) -> Message | None:
     """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
@@ -123,7 +123,7 @@ _NEVER_BEGAN = frozenset({RunStatus.SKIPPED, RunStatus.MISSED})
 
 
 def show(
-    visit: Visit, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
+    visit: PageRequest, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
 ) -> Response:
     """A tab of the page, with the head that all of them have."""
     return visit.page_or_part(
@@ -143,7 +143,7 @@ def show(
 
 
 @pages.get("/schedules/{id}")
-async def overview(visit: Visit) -> Response:
+async def overview(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     insights = InsightService(visit.door.store)
     results = await insights.points(visit.actor, schedule.id, limit=POINTS * 2)
@@ -169,7 +169,7 @@ async def overview(visit: Visit) -> Response:
 
 
 async def _sums(
-    visit: Visit, schedule: Schedule
+    visit: PageRequest, schedule: Schedule
 ) -> tuple[tuple[tuple[str, Tally], ...], tuple[Tally, ...]]:
     """Of each span, and of each hour of the picture; databases answer several at a time."""
     insights, only = InsightService(visit.door.store), RunFilter(schedule_id=schedule.id)
@@ -185,7 +185,7 @@ async def _sums(
 
 
 @pages.get("/schedules/{id}/preview")
-async def preview(visit: Visit) -> Response:
+async def preview(visit: PageRequest) -> Response:
     """When it fires next, without leaving the list."""
     schedule = await schedule_in(visit)
     return visit.page_or_part(
@@ -197,7 +197,7 @@ async def preview(visit: Visit) -> Response:
     )
 
 
-def _fires(visit: Visit, schedule: Schedule) -> list[tuple[NextFire, str]]:
+def _fires(visit: PageRequest, schedule: Schedule) -> list[tuple[NextFire, str]]:
     """With what is special about each, in words."""
     return [
         (fire, note_in_words(fire.note, visit.look.language) if fire.note else "")
@@ -206,7 +206,7 @@ def _fires(visit: Visit, schedule: Schedule) -> list[tuple[NextFire, str]]:
 
 
 @pages.get("/schedules/{id}/facts")
-async def facts(visit: Visit) -> Response:
+async def facts(visit: PageRequest) -> Response:
     """The part of the head that changes with every fire."""
     schedule = await schedule_in(visit)
     return visit.part(
@@ -219,7 +219,7 @@ async def facts(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/{id}/runs")
-async def runs(visit: Visit) -> Response:
+async def runs(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=True)
@@ -240,7 +240,7 @@ async def runs(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/{id}/log")
-async def fire_log(visit: Visit) -> Response:
+async def fire_log(visit: PageRequest) -> Response:
     """Every decision, those not to run included, each with its reason."""
     schedule = await schedule_in(visit)
     asked = LogAsked.from_query(visit.query, visit.look.zone)
@@ -263,7 +263,7 @@ async def fire_log(visit: Visit) -> Response:
     )
 
 
-async def _earlier(visit: Visit, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
+async def _earlier(visit: PageRequest, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
     """Runs before this page, where one of them may have stood in the way of a slot on it."""
     oldest = unexplained(found.entries)
     if oldest is None:
@@ -319,7 +319,7 @@ def _tab_of(schedule: Schedule) -> str:
 
 
 @pages.get("/schedules/{id}/deliveries")
-async def deliveries(visit: Visit) -> Response:
+async def deliveries(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     query = DeliveryQuery(schedule_id=schedule.id, limit=LOG_PAGE)
     found = await visit.door.messages.deliveries(visit.actor, query)
@@ -335,7 +335,7 @@ async def deliveries(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/deliveries/{place}/test")
-async def send_test(visit: Visit) -> Response:
+async def send_test(visit: PageRequest) -> Response:
     """A real message to one of those who are told, marked as a test."""
     schedule = await schedule_in(visit)
     recipient = _recipient_in(visit, schedule)
@@ -343,7 +343,7 @@ async def send_test(visit: Visit) -> Response:
     return visit.done(outcome.words, to=visit.back(_tab_of(schedule)), kind=outcome.kind)
 
 
-def _recipient_in(visit: Visit, schedule: Schedule) -> Recipient:
+def _recipient_in(visit: PageRequest, schedule: Schedule) -> Recipient:
     """By its place in the list."""
     place, told = visit.path["place"], schedule.policy.delivery
     if not (place.isascii() and place.isdigit() and len(place) < 6 and int(place) < len(told)):
@@ -352,7 +352,7 @@ def _recipient_in(visit: Visit, schedule: Schedule) -> Recipient:
 
 
 @pages.post("/schedules/{id}/deliveries/{delivery}/retry")
-async def retry_delivery(visit: Visit) -> Response:
+async def retry_delivery(visit: PageRequest) -> Response:
     schedule = await schedule_in(visit)
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
     text = _("It is tried again from now on.")

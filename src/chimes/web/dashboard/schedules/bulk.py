@@ -23,7 +23,7 @@ from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
 from chimes.web.api.paging import cursor_to, position_from
 from chimes.web.dashboard.core.forms import REFUSALS, Form, Refused
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.schedule.actions import moment_in
 from chimes.web.dashboard.schedule.definition import as_json, as_yaml, definition_of
@@ -221,7 +221,7 @@ def progress_in(form: Form, now: datetime) -> Progress:
 
 
 async def on_all_found(
-    visit: Visit, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
+    visit: PageRequest, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
 ) -> Outcomes:
     """Oldest first: whatever the action changes, nothing comes twice and nothing is left out."""
     # A position belongs to its filter.
@@ -250,7 +250,7 @@ async def on_all_found(
 
 
 async def on_all_marked(
-    visit: Visit, verb: Verb, before: Progress, work: Work, restore: Restore
+    visit: PageRequest, verb: Verb, before: Progress, work: Work, restore: Restore
 ) -> Outcomes:
     """Takes back what this actor did between two moments, as the audit has it."""
     undone = next((each for each, by in UNDOES.items() if by is verb), None)
@@ -280,7 +280,7 @@ async def on_all_marked(
     return Outcomes(verb=verb, items=found, before=replace(before, cursor=cursor))
 
 
-async def schedules_with(visit: Visit, ids: Sequence[ScheduleId]) -> list[Schedule]:
+async def schedules_with(visit: PageRequest, ids: Sequence[ScheduleId]) -> list[Schedule]:
     """In this order; where somebody else was faster, without those."""
     found: dict[ScheduleId, Schedule] = {}
     for place in range(0, len(ids), _IDS_AT_ONCE):
@@ -328,14 +328,14 @@ CARRIED = frozenset(
 
 
 @pages.get("/schedules/export")
-async def export(visit: Visit) -> Response:
+async def export(visit: PageRequest) -> Response:
     """All that the filter finds, as a file."""
     verb = Verb.EXPORT_JSON if visit.query.get("format") == "json" else Verb.EXPORT_YAML
     return await _file(await _exported(visit, visit.query.get("q", "")), verb)
 
 
 @pages.post("/schedules/bulk")
-async def bulk(visit: Visit) -> Response:
+async def bulk(visit: PageRequest) -> Response:
     verb = verb_from(visit.form.text("verb"))
     which = visit.form.text("which")
     if which == "marked":
@@ -349,7 +349,7 @@ async def bulk(visit: Visit) -> Response:
     return await (_all if which == "all" else _selected)(visit, verb)
 
 
-async def _selected(visit: Visit, verb: Verb) -> Response:
+async def _selected(visit: PageRequest, verb: Verb) -> Response:
     # As they were ticked.
     found = await schedules_with(visit, _ids(visit))
     if not found:
@@ -370,7 +370,7 @@ async def _selected(visit: Visit, verb: Verb) -> Response:
     return await _answer(visit, Outcomes(verb=verb, items=await in_batches(found, work)))
 
 
-async def _all(visit: Visit, verb: Verb) -> Response:
+async def _all(visit: PageRequest, verb: Verb) -> Response:
     text = visit.form.text("q")
     if verb in EXPORTS:
         return await _file(await _exported(visit, text), verb)
@@ -399,15 +399,15 @@ async def _all(visit: Visit, verb: Verb) -> Response:
     return _ask(visit, verb, names, total, (), changed=visit.sure and not same, error=error)
 
 
-def _nothing(visit: Visit) -> Response:
+def _nothing(visit: PageRequest) -> Response:
     return visit.done(_("Nothing is selected."), to=visit.back(HERE), kind="warning")
 
 
-def _ids(visit: Visit) -> list[ScheduleId]:
+def _ids(visit: PageRequest) -> list[ScheduleId]:
     return [ScheduleId(each) for each in dict.fromkeys(visit.form.all("id"))]
 
 
-def _meant(visit: Visit, text: str) -> Asked:
+def _meant(visit: PageRequest, text: str) -> Asked:
     asked = asked_for(visit, text)
     if asked.filter.wrong:
         # Otherwise it would be done to more than was meant.
@@ -415,7 +415,7 @@ def _meant(visit: Visit, text: str) -> Asked:
     return asked
 
 
-async def _exported(visit: Visit, text: str) -> Sequence[Schedule]:
+async def _exported(visit: PageRequest, text: str) -> Sequence[Schedule]:
     asked = _meant(visit, text)
     query = replace(asked.query, limit=MOST_EXPORTED + 1)
     found = await visit.door.schedules.find(visit.actor, query)
@@ -428,7 +428,7 @@ async def _exported(visit: Visit, text: str) -> Sequence[Schedule]:
 
 
 def _ask(
-    visit: Visit,
+    visit: PageRequest,
     verb: Verb,
     names: Sequence[str],
     count: int,
@@ -457,7 +457,7 @@ def _ask(
     )
 
 
-async def _answer(visit: Visit, outcomes: Outcomes) -> Response:
+async def _answer(visit: PageRequest, outcomes: Outcomes) -> Response:
     """What became of each; how to go on, if that is not all; and how to take it back."""
     progress = outcomes.progress
     named = progress.done == len(outcomes.done) <= MOST_IDS
@@ -476,7 +476,7 @@ async def _answer(visit: Visit, outcomes: Outcomes) -> Response:
     )
 
 
-def _work(visit: Visit, verb: Verb) -> Work:
+def _work(visit: PageRequest, verb: Verb) -> Work:
     """What is done to each; InvalidInput, before anything is, if the form does not say what."""
     match verb:
         case Verb.PAUSE:
@@ -495,18 +495,18 @@ def _work(visit: Visit, verb: Verb) -> Work:
             return _acting(visit, deleting(visit.actor))
 
 
-def _acting(visit: Visit, act: Act) -> Work:
+def _acting(visit: PageRequest, act: Act) -> Work:
     async def same(each: Schedule) -> Act:
         return act
 
     return _each(visit, same)
 
 
-def _editing(visit: Visit, edit: Edit) -> Work:
+def _editing(visit: PageRequest, edit: Edit) -> Work:
     return _each(visit, lambda each: visit.door.schedules.editing(visit.actor, each, edit))
 
 
-def _each(visit: Visit, act: Callable[[Schedule], Awaitable[Act]]) -> Work:
+def _each(visit: PageRequest, act: Callable[[Schedule], Awaitable[Act]]) -> Work:
     async def work(batch: Sequence[Schedule], place: int) -> list[Outcome]:
         answers = await visit.door.schedules.act_on_each(visit.actor, batch, act)
         return [
@@ -521,14 +521,14 @@ def _each(visit: Visit, act: Callable[[Schedule], Awaitable[Act]]) -> Work:
     return work
 
 
-def _pause(visit: Visit) -> Act:
+def _pause(visit: PageRequest) -> Act:
     until, note = moment_in(visit, "until"), visit.form.text("reason")
     if until is not None and until <= visit.now:
         raise InvalidInput(_("until lies in the past"), field="until", code="in_the_past")
     return pausing(visit.actor, note=note, until=until)
 
 
-def _restoring(visit: Visit) -> Restore:
+def _restoring(visit: PageRequest) -> Restore:
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def one(each: ScheduleId) -> Outcome:
@@ -545,7 +545,7 @@ def _restoring(visit: Visit) -> Restore:
     return all_of
 
 
-def _running(visit: Visit) -> Work:
+def _running(visit: PageRequest) -> Work:
     """At most so many, so far apart: the others are left out."""
     limit = _between(visit, "limit", 1, MOST_RUNS, 10)
     spacing = _between(visit, "spacing", 0, MOST_SPACING, 0)
@@ -567,7 +567,7 @@ def _running(visit: Visit) -> Work:
     return work
 
 
-def _between(visit: Visit, field: str, least: int, most: int, usual: int) -> int:
+def _between(visit: PageRequest, field: str, least: int, most: int, usual: int) -> int:
     value = visit.form.number(field, usual)
     if value is None or not least <= value <= most:
         raise InvalidInput(_("between {least} and {most}", least=least, most=most), field=field)

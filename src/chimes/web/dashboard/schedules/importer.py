@@ -20,7 +20,7 @@ from chimes.redaction import HIDDEN
 from chimes.services.crontab import crontab_lines, is_crontab
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import draft_from, said_in
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.schedules.bulk import Outcome
 from chimes.web.problems import problem_of
@@ -159,12 +159,12 @@ HERE = "/ui/schedules/import"
 
 
 @pages.get("/schedules/import")
-async def import_page(visit: Visit) -> Response:
+async def import_page(visit: PageRequest) -> Response:
     return _page(visit)
 
 
 @pages.post("/schedules/import")
-async def import_them(visit: Visit) -> Response:
+async def import_them(visit: PageRequest) -> Response:
     """Without `create` it only shows what would become of the text."""
     form = visit.form
     wanted = form.text("form")
@@ -192,7 +192,7 @@ async def import_them(visit: Visit) -> Response:
     return _page(visit, outcomes=outcomes)
 
 
-async def _planned(visit: Visit, item: Item) -> Planned:
+async def _planned(visit: PageRequest, item: Item) -> Planned:
     """As it would be saved, by the same checks; nothing is."""
     if item.body is None:
         return Planned(item=item)
@@ -208,7 +208,7 @@ async def _planned(visit: Visit, item: Item) -> Planned:
         return Planned(item=item, error=error.message)
 
 
-async def _made(visit: Visit, planned: Planned) -> Outcome:
+async def _made(visit: PageRequest, planned: Planned) -> Outcome:
     body, name = planned.item.body, planned.item.text
     if planned.wrong or body is None or planned.schedule is None:
         return Outcome(id=ScheduleId(""), name=name, error=planned.wrong)
@@ -221,7 +221,7 @@ async def _made(visit: Visit, planned: Planned) -> Outcome:
 
 
 def _page(
-    visit: Visit,
+    visit: PageRequest,
     *,
     planned: Sequence[Planned] | None = None,
     outcomes: Sequence[Outcome] = (),

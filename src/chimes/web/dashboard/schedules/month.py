@@ -17,8 +17,8 @@ from chimes.model.schedule import Schedule, due_time, runs_left
 from chimes.services.insights import InsightService
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
-from chimes.web.dashboard.core.page_request import Visit
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.page_request import PageRequest
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 from chimes.web.dashboard.runs.views import between
 
 # @@ A month of what is planned, day by day (UX A.2); pure. Fires are the scheduler's own.
@@ -205,7 +205,7 @@ def weeks_of(
     span: Span,
     planned: Planned,
     ran: Mapping[date, Tally],
-    look: Look,
+    look: DisplayPreferences,
     zone: str,
     now: datetime,
 ) -> tuple[Week, ...]:
@@ -233,7 +233,7 @@ def weeks_of(
     return tuple(tuple(days[place : place + 7]) for place in range(0, len(days), 7))
 
 
-def weekdays(look: Look) -> tuple[tuple[str, str], ...]:
+def weekdays(look: DisplayPreferences) -> tuple[tuple[str, str], ...]:
     """Short and whole, in the order of the columns."""
     locale = times.locale_of(look.language)
     short, whole = get_day_names("abbreviated", locale=locale), get_day_names(locale=locale)
@@ -241,15 +241,15 @@ def weekdays(look: Look) -> tuple[tuple[str, str], ...]:
     return tuple((str(short[each]), str(whole[each])) for each in order)
 
 
-def month_name(first: date, look: Look) -> str:
+def month_name(first: date, look: DisplayPreferences) -> str:
     return _dated(first, {"zh": "y年M月"}.get(look.language, "MMMM y"), look)
 
 
-def day_name(day: date, look: Look) -> str:
+def day_name(day: date, look: DisplayPreferences) -> str:
     return _dated(day, {"zh": "y年M月d日EEEE"}.get(look.language, "EEEE d MMMM y"), look)
 
 
-def _dated(day: date, pattern: str, look: Look) -> str:
+def _dated(day: date, pattern: str, look: DisplayPreferences) -> str:
     if look.era == "be":
         pattern = pattern.replace("y", f"'{day.year + _BUDDHIST}'")
     return str(format_date(day, pattern, locale=times.locale_of(look.language)))
@@ -262,7 +262,7 @@ _HOUR = timedelta(hours=1)
 
 
 async def month_page(
-    visit: Visit, found: Filter, query: ScheduleQuery, /, **values: object
+    visit: PageRequest, found: Filter, query: ScheduleQuery, /, **values: object
 ) -> Response:
     zone = by_clock(visit.look, None)
     span = month_from(visit.query.get("month", ""), visit.now, zone)
@@ -305,7 +305,9 @@ def _until(query: ScheduleQuery, end: datetime) -> ScheduleQuery:
     return replace(query, due_by=due_by, sort=ScheduleSort.NEXT_RUN_AT, descending=False)
 
 
-async def _ran(visit: Visit, query: ScheduleQuery, span: Span, zone: str) -> Mapping[date, Tally]:
+async def _ran(
+    visit: PageRequest, query: ScheduleQuery, span: Span, zone: str
+) -> Mapping[date, Tally]:
     """What has run on the days that are over, and so far today; nothing where the filter has a
     condition that sums do not know of."""
     filter_ = RunFilter(owner=query.owner, namespace=query.namespace, kind=query.kind)

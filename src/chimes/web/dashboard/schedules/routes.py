@@ -31,7 +31,7 @@ from chimes.web.dashboard.core.filters import (
 )
 from chimes.web.dashboard.core.forms import REFUSALS, Refused
 from chimes.web.dashboard.core.lists import saved_in
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
     chosen_in_list_choices,
@@ -61,12 +61,12 @@ class Asked:
     query: ScheduleQuery
 
 
-def asked_for(visit: Visit, text: str, sorting: Sorting | None = None) -> Asked:
+def asked_for(visit: PageRequest, text: str, sorting: Sorting | None = None) -> Asked:
     """From the text of the box: `status:paused label:billing next:<1h`."""
     return asked_by(visit, read_filter(text, SCHEDULE_NAMES), sorting)
 
 
-def asked_by(visit: Visit, filter_: Filter, sorting: Sorting | None = None) -> Asked:
+def asked_by(visit: PageRequest, filter_: Filter, sorting: Sorting | None = None) -> Asked:
     found = schedule_filter(filter_, visit.actor, (sorting or Sorting()).query)
     query = found.query
     if found.next_within is not None:
@@ -75,7 +75,7 @@ def asked_by(visit: Visit, filter_: Filter, sorting: Sorting | None = None) -> A
 
 
 @pages.get("/schedules")
-async def schedules(visit: Visit) -> Response:
+async def schedules(visit: PageRequest) -> Response:
     """As a table, as cards or as a month: as the address says, and then as it said last."""
     sorting = sorting_from(visit.query.get("sort", ""))
     asked = asked_for(visit, visit.query.get("q", ""), sorting)
@@ -103,7 +103,7 @@ async def schedules(visit: Visit) -> Response:
 
 
 async def _rows_page(
-    visit: Visit, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
+    visit: PageRequest, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
     question = question_of(visit.request)
     after = position_from(visit.query.get("cursor"), question, numbers=sorting.numbers)
@@ -129,7 +129,7 @@ async def _rows_page(
     return visit.page(template, status=200, **values)
 
 
-async def _rows(visit: Visit, found: Sequence[Schedule]) -> tuple[Row, ...]:
+async def _rows(visit: PageRequest, found: Sequence[Schedule]) -> tuple[Row, ...]:
     insights = InsightService(visit.door.store)
     ids = [each.id for each in found]
     glances = await insights.glances(visit.actor, ids) if ids else {}
@@ -139,7 +139,7 @@ async def _rows(visit: Visit, found: Sequence[Schedule]) -> tuple[Row, ...]:
 
 
 @pages.get("/schedules/rows")
-async def rows_again(visit: Visit) -> Response:
+async def rows_again(visit: PageRequest) -> Response:
     """Rows that somebody is looking at, as they are now. Those that are gone are not among them."""
     ids = visit.request.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
@@ -161,7 +161,7 @@ async def rows_again(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/newer")
-async def newer(visit: Visit) -> Response:
+async def newer(visit: PageRequest) -> Response:
     """How many more there are than the page knows of: new rows wait until somebody wants them."""
     known = visit.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
@@ -172,7 +172,7 @@ async def newer(visit: Visit) -> Response:
     return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
 
 
-async def _hiding(visit: Visit, found: Filter) -> Chip | None:
+async def _hiding(visit: PageRequest, found: Filter) -> Chip | None:
     """The one condition without which there would be something to see; None: it takes more."""
     for chip in found.chips:
         without = asked_by(visit, found.without(chip))
@@ -251,12 +251,12 @@ def _object_in(text: str) -> dict[str, object]:
 
 
 @pages.get("/schedules/{id}/run")
-async def ask(visit: Visit) -> Response:
+async def ask(visit: PageRequest) -> Response:
     return _asked(visit, await _schedule(visit))
 
 
 @pages.post("/schedules/{id}/run/with")
-async def run_with(visit: Visit) -> Response:
+async def run_with(visit: PageRequest) -> Response:
     """On to the new run, or to the one of its pair that is under way."""
     schedule = await _schedule(visit)
     try:
@@ -272,11 +272,11 @@ async def run_with(visit: Visit) -> Response:
     return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
-async def _schedule(visit: Visit) -> Schedule:
+async def _schedule(visit: PageRequest) -> Schedule:
     return await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
 
 
-def _asked(visit: Visit, schedule: Schedule, *, error: Refused | None = None) -> Response:
+def _asked(visit: PageRequest, schedule: Schedule, *, error: Refused | None = None) -> Response:
     payload = payload_shown(schedule.target)
     return visit.page_or_part(
         "schedules/run.html",

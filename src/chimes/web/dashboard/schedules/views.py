@@ -21,7 +21,7 @@ from chimes.web.dashboard.charts import sparkline as small
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 
 NO_RUNS = Glance()
 _A_DAY = timedelta(days=1)
@@ -124,7 +124,7 @@ def rows_of(
     schedules: Iterable[Schedule],
     glances: Mapping[ScheduleId, Glance],
     actor: Actor,
-    look: Look,
+    look: DisplayPreferences,
     longer: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
     """`longer`: more results than a glance has, of those that are `busy`."""
@@ -135,7 +135,11 @@ def rows_of(
 
 
 def row_of(
-    schedule: Schedule, glance: Glance, actor: Actor, look: Look, longer: Sequence[Result] = ()
+    schedule: Schedule,
+    glance: Glance,
+    actor: Actor,
+    look: DisplayPreferences,
+    longer: Sequence[Result] = (),
 ) -> Row:
     lengths = lengths_of(glance.results)
     return Row(
@@ -159,7 +163,7 @@ def lengths_of(results: Iterable[Result]) -> list[float]:
     return [each.total_seconds() for each in reversed(found) if each is not None]
 
 
-def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
+def strip_of(results: Iterable[Result], look: DisplayPreferences, zone: str) -> Chart:
     """How the last runs ended, oldest at the left; of many the worst of each share (UX A.2)."""
     language, shown_in = look.language, by_clock(look, zone)
     words = state_words(language)
@@ -186,7 +190,7 @@ def strip_of(results: Iterable[Result], look: Look, zone: str) -> Chart:
     )
 
 
-def spark_of(seconds: list[float], look: Look) -> Chart:
+def spark_of(seconds: list[float], look: DisplayPreferences) -> Chart:
     language = look.language
     return small.sparkline(
         seconds,

@@ -18,7 +18,7 @@ from chimes.i18n import _, joined
 from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeState
 from chimes.store.port import StoreStatus
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.system.routes import operators_only
 from chimes.web.dashboard.system.settings import package_version
@@ -128,7 +128,7 @@ class Looked:
 
 
 @pages.get("/system/about")
-async def about(visit: Visit) -> Response:
+async def about(visit: PageRequest) -> Response:
     operators_only(visit)
     store = visit.door.store
     looked = Looked(
@@ -157,7 +157,7 @@ async def about(visit: Visit) -> Response:
     )
 
 
-def _checks(visit: Visit, looked: Looked) -> list[Check]:
+def _checks(visit: PageRequest, looked: Looked) -> list[Check]:
     return [
         *_store_checks(visit, looked),
         *_node_checks(visit, looked.nodes),
@@ -166,7 +166,7 @@ def _checks(visit: Visit, looked: Looked) -> list[Check]:
     ]
 
 
-def _store_checks(visit: Visit, looked: Looked) -> list[Check]:
+def _store_checks(visit: PageRequest, looked: Looked) -> list[Check]:
     status = looked.status
     found = [
         Check(
@@ -182,7 +182,7 @@ def _store_checks(visit: Visit, looked: Looked) -> list[Check]:
     return found
 
 
-def _node_checks(visit: Visit, nodes: tuple[Node, ...]) -> list[Check]:
+def _node_checks(visit: PageRequest, nodes: tuple[Node, ...]) -> list[Check]:
     states = {node.id: node.state(visit.now) for node in nodes}
     alive = [node for node in nodes if states[node.id] is not NodeState.GONE]
     working = [node for node in alive if not node.drain]
@@ -210,7 +210,7 @@ def _node_checks(visit: Visit, nodes: tuple[Node, ...]) -> list[Check]:
     ]
 
 
-def _zone_check(visit: Visit) -> Check:
+def _zone_check(visit: PageRequest) -> Check:
     number = package_version("tzdata")
     year = number.partition(".")[0]
     old = year.isdecimal() and visit.now.year - int(year) > _OLD_ZONES
@@ -222,7 +222,7 @@ def _zone_check(visit: Visit) -> Check:
     )
 
 
-def _disk_check(visit: Visit) -> list[Check]:
+def _disk_check(visit: PageRequest) -> list[Check]:
     folder = visit.door.settings.data_dir
     if not folder.is_dir():
         return []

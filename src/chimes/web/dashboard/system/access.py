@@ -12,7 +12,7 @@ from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
 from chimes.web.api.paging import owner_asked_for
 from chimes.web.dashboard.core.forms import REFUSALS, Question, Refused
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 
 pages = Pages()
@@ -21,12 +21,12 @@ _LONGEST_DAYS = 3650
 
 
 @pages.get("/system/access")
-async def access(visit: Visit) -> Response:
+async def access(visit: PageRequest) -> Response:
     return await _page(visit)
 
 
 @pages.post("/system/access/users")
-async def create_user(visit: Visit) -> Response:
+async def create_user(visit: PageRequest) -> Response:
     try:
         user = await visit.users.create(
             visit.actor,
@@ -40,13 +40,13 @@ async def create_user(visit: Visit) -> Response:
 
 
 @pages.post("/system/access/users/{name}/role")
-async def change_role(visit: Visit) -> Response:
+async def change_role(visit: PageRequest) -> Response:
     user = await visit.users.set_role(visit.actor, visit.path["name"], _role(visit))
     return visit.done(_("{name} has another role now.", name=user.name), to=HERE)
 
 
 @pages.post("/system/access/users/{name}/password")
-async def change_password(visit: Visit) -> Response:
+async def change_password(visit: PageRequest) -> Response:
     name = visit.path["name"]
     try:
         await visit.users.set_password(visit.actor, name, visit.form.raw("password"))
@@ -57,7 +57,7 @@ async def change_password(visit: Visit) -> Response:
 
 
 @pages.post("/system/access/users/{name}/remove")
-async def remove_user(visit: Visit) -> Response:
+async def remove_user(visit: PageRequest) -> Response:
     name = visit.path["name"]
     if not visit.sure:
         question = Question(
@@ -72,7 +72,7 @@ async def remove_user(visit: Visit) -> Response:
 
 
 @pages.post("/system/access/keys")
-async def create_key(visit: Visit) -> Response:
+async def create_key(visit: PageRequest) -> Response:
     """The page that answers is the only one that ever shows the key."""
     form = visit.form
     try:
@@ -93,7 +93,7 @@ async def create_key(visit: Visit) -> Response:
 
 
 @pages.post("/system/access/keys/{id}/revoke")
-async def revoke_key(visit: Visit) -> Response:
+async def revoke_key(visit: PageRequest) -> Response:
     key_id = KeyId(visit.path["id"])
     if not visit.sure:
         question = Question(
@@ -108,13 +108,13 @@ async def revoke_key(visit: Visit) -> Response:
 
 
 @pages.post("/system/access/sessions/{id}/end")
-async def end_session(visit: Visit) -> Response:
+async def end_session(visit: PageRequest) -> Response:
     await visit.sign_ins.revoke(visit.actor, visit.path["id"])
     return visit.done(_("That sign-in has ended."), to=HERE)
 
 
 async def _page(
-    visit: Visit,
+    visit: PageRequest,
     *,
     made: str = "",
     error: Refused | None = None,
@@ -139,7 +139,7 @@ async def _page(
     )
 
 
-def _role(visit: Visit) -> Role:
+def _role(visit: PageRequest) -> Role:
     given = visit.form.text("role")
     if given not in set(Role):
         raise InvalidInput(_("viewer, member, operator or admin"), field="role")

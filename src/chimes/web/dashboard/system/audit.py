@@ -19,7 +19,7 @@ from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
 from chimes.services.audit import verified_chain
 from chimes.web.api.translate import audit_out, moment_from
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.core.templates import VERBS
 from chimes.web.dashboard.runs.views import cell
@@ -178,7 +178,7 @@ Lines = Callable[[Sequence[AuditEntry]], str]
 
 
 @pages.get("/system/audit")
-async def audit(visit: Visit) -> Response:
+async def audit(visit: PageRequest) -> Response:
     operators_only(visit)
     wanted = wanted_in(visit.query)
     store = visit.door.store
@@ -212,18 +212,18 @@ async def audit(visit: Visit) -> Response:
 
 
 @pages.get("/system/audit.ndjson")
-async def as_ndjson(visit: Visit) -> Response:
+async def as_ndjson(visit: PageRequest) -> Response:
     """All entries that match, newest first, one JSON object a line."""
     return await _file(visit, "ndjson", "application/x-ndjson", json_lines, "")
 
 
 @pages.get("/system/audit.csv")
-async def as_csv(visit: Visit) -> Response:
+async def as_csv(visit: PageRequest) -> Response:
     return await _file(visit, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
 
 
 @pages.post("/system/audit/verify")
-async def verify(visit: Visit) -> Response:
+async def verify(visit: PageRequest) -> Response:
     operators_only(visit)
     found = await verified_chain(visit.door.store)
     verdict = Verified(ok=found.ok, checked=found.checked, first_bad=found.first_bad)
@@ -239,7 +239,7 @@ async def verify(visit: Visit) -> Response:
     return visit.done(text, to=HERE, kind="error")
 
 
-async def _file(visit: Visit, ending: str, kind: str, lines: Lines, head: str) -> Response:
+async def _file(visit: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
     operators_only(visit)
     query = audit_query(wanted_in(visit.query), visit.look.zone)
     return StreamingResponse(
@@ -253,7 +253,9 @@ def _name(now: datetime, ending: str) -> str:
     return f"audit-{now:%Y%m%dT%H%M%SZ}.{ending}"
 
 
-async def _written(visit: Visit, query: AuditQuery, lines: Lines, head: str) -> AsyncIterator[str]:
+async def _written(
+    visit: PageRequest, query: AuditQuery, lines: Lines, head: str
+) -> AsyncIterator[str]:
     if head:
         yield head
     written = 0

@@ -28,7 +28,7 @@ from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
 from chimes.services.nodes import may_control
 from chimes.web.dashboard.core.forms import REFUSALS, Refused
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.runs.views import visible
 from chimes.web.dashboard.system.routes import operators_only
@@ -192,13 +192,13 @@ _SHOWN = 20
 
 
 @pages.get("/system/channels")
-async def channels(visit: Visit) -> Response:
+async def channels(visit: PageRequest) -> Response:
     operators_only(visit)
     return await page(visit)
 
 
 @pages.post("/system/channels/check/{id}")
-async def check(visit: Visit) -> Response:
+async def check(visit: PageRequest) -> Response:
     """A look from this node at what is configured; nothing is sent."""
     _controllers_only(visit)
     wanted = visit.path["id"]
@@ -211,7 +211,7 @@ async def check(visit: Visit) -> Response:
 
 
 @pages.post("/system/sources/{id}/check")
-async def check_source(visit: Visit) -> Response:
+async def check_source(visit: PageRequest) -> Response:
     _controllers_only(visit)
     sources = visit.door.sources.now
     source = sources.by_id.get(visit.path["id"])
@@ -222,14 +222,14 @@ async def check_source(visit: Visit) -> Response:
 
 
 @pages.post("/system/channels/signing-key")
-async def signing_key(visit: Visit) -> Response:
+async def signing_key(visit: PageRequest) -> Response:
     """Made and shown, not kept: the page that answers is the only one that has it."""
     _controllers_only(visit)
     return await page(visit, made=new_signing_key())
 
 
 @pages.post("/system/channels/test")
-async def send_test(visit: Visit) -> Response:
+async def send_test(visit: PageRequest) -> Response:
     """A real message in the name of the visitor, who waits for what becomes of it."""
     operators_only(visit)
     given = visit.form.text("channel")
@@ -250,13 +250,13 @@ async def send_test(visit: Visit) -> Response:
 
 
 @pages.post("/system/deliveries/{id}/retry")
-async def retry(visit: Visit) -> Response:
+async def retry(visit: PageRequest) -> Response:
     await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
     return visit.done(_("The message is sent again."), to=HERE)
 
 
 async def page(
-    visit: Visit,
+    visit: PageRequest,
     *,
     made: str = "",
     error: Refused | None = None,
@@ -287,6 +287,6 @@ async def page(
     )
 
 
-def _controllers_only(visit: Visit) -> None:
+def _controllers_only(visit: PageRequest) -> None:
     if not may_control(visit.actor):
         raise NotAllowed()

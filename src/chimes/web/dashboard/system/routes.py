@@ -22,7 +22,7 @@ from chimes.services.nodes import NodeService, may_control
 from chimes.store.port import StoreStatus
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import REFUSALS, Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.system.views import (
     happenings,
@@ -72,7 +72,7 @@ class Figures:
 
 
 @pages.get("/system")
-async def system(visit: Visit) -> Response:
+async def system(visit: PageRequest) -> Response:
     operators_only(visit)
     store = visit.door.store
     span = visit.query.get("span", "24h")
@@ -112,7 +112,7 @@ async def system(visit: Visit) -> Response:
     )
 
 
-async def _figures(visit: Visit) -> Figures:
+async def _figures(visit: PageRequest) -> Figures:
     store, clock = visit.door.store, visit.door.clock
     before = clock.monotonic()
     await store.now()
@@ -127,7 +127,7 @@ async def _figures(visit: Visit) -> Figures:
     )
 
 
-async def _running(visit: Visit, nodes: Sequence[Node]) -> Counter[NodeId]:
+async def _running(visit: PageRequest, nodes: Sequence[Node]) -> Counter[NodeId]:
     """As the store has it, where a node does not tell."""
     if all(node.facts is not None for node in nodes):
         return Counter()
@@ -135,7 +135,7 @@ async def _running(visit: Visit, nodes: Sequence[Node]) -> Counter[NodeId]:
     return Counter(run.holder for run in held if run.holder)
 
 
-def operators_only(visit: Visit) -> None:
+def operators_only(visit: PageRequest) -> None:
     """What is about everybody is for those who see everything (C15)."""
     if not visit.actor.sees_everything:
         raise NotAllowed()
@@ -147,7 +147,7 @@ HERE = "/ui/system"
 
 
 @pages.post("/system/nodes/{id}/drain")
-async def drain(visit: Visit) -> Response:
+async def drain(visit: PageRequest) -> Response:
     nodes, node_id = _service(visit)
     question = Question(
         title=_("Drain this node?"),
@@ -171,7 +171,7 @@ async def drain(visit: Visit) -> Response:
 
 
 @pages.post("/system/nodes/{id}/resume")
-async def resume(visit: Visit) -> Response:
+async def resume(visit: PageRequest) -> Response:
     nodes, node_id = _service(visit)
     await nodes.resume(visit.actor, node_id, reason=visit.form.text("reason"))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/drain", fields={"sure": "yes"})
@@ -180,7 +180,7 @@ async def resume(visit: Visit) -> Response:
 
 
 @pages.post("/system/nodes/{id}/forget")
-async def forget(visit: Visit) -> Response:
+async def forget(visit: PageRequest) -> Response:
     nodes, node_id = _service(visit)
     question = Question(
         title=_("Forget this node?"),
@@ -198,5 +198,5 @@ async def forget(visit: Visit) -> Response:
     return visit.done(_("{node} was forgotten.", node=node_id), to=visit.back(HERE))
 
 
-def _service(visit: Visit) -> tuple[NodeService, NodeId]:
+def _service(visit: PageRequest) -> tuple[NodeService, NodeId]:
     return NodeService(visit.door.store), NodeId(visit.path["id"])

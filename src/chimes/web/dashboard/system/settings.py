@@ -15,7 +15,7 @@ from chimes.config.loader import shown_settings
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.services.templates import templates_shown
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
 from chimes.web.dashboard.system.routes import operators_only
@@ -120,7 +120,7 @@ _LONGEST_DAYS = 36_500
 
 
 @pages.get("/system/settings")
-async def settings(visit: Visit) -> Response:
+async def settings(visit: PageRequest) -> Response:
     operators_only(visit)
     known = visit.door.settings
     found = shown_settings(known, visit.door.origins)
@@ -148,7 +148,7 @@ async def settings(visit: Visit) -> Response:
     )
 
 
-async def _kept(visit: Visit) -> Kept:
+async def _kept(visit: PageRequest) -> Kept:
     """What retention would forget now, or with as many days as the visitor asks about."""
     usual = visit.door.settings.retention
     asked = visit.query.get("days", "").strip()
@@ -169,7 +169,7 @@ async def _kept(visit: Visit) -> Kept:
     )
 
 
-async def _holidays(visit: Visit, country: str) -> tuple[tuple[str, str], ...] | None:
+async def _holidays(visit: PageRequest, country: str) -> tuple[tuple[str, str], ...] | None:
     """None: nobody asked. Empty: no such country."""
     if not country:
         return None

@@ -20,7 +20,7 @@ from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineWords, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 from chimes.web.dashboard.schedules.views import state_word
 from chimes.web.dashboard.today.views import Ahead, Choices
 
@@ -146,7 +146,12 @@ def mark_address(fires: Sequence[Fire]) -> str | None:
 
 
 def ahead_chart(
-    lanes: Sequence[Lane], ahead: Ahead, look: Look, now: datetime, *, by_label: bool = False
+    lanes: Sequence[Lane],
+    ahead: Ahead,
+    look: DisplayPreferences,
+    now: datetime,
+    *,
+    by_label: bool = False,
 ) -> Chart:
     zone = by_clock(look, None)
     start, end = now - BEHIND, now + ahead.length
@@ -306,7 +311,9 @@ def runs_between(since: datetime, until: datetime) -> str:
     return f"/ui/runs?q=since%3A%22{first}%22+until%3A%22{last}%22"
 
 
-def heat_chart(cells: Sequence[Sequence[HeatCell]], look: Look, now: datetime) -> Chart:
+def heat_chart(
+    cells: Sequence[Sequence[HeatCell]], look: DisplayPreferences, now: datetime
+) -> Chart:
     zone = by_clock(look, None)
     said = partial(in_language, language=look.language)
     since = heat_since(zone, now, len(cells)).astimezone(times.zone_info(zone))

@@ -24,7 +24,7 @@ from chimes.triggers.moment import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import Question
-from chimes.web.dashboard.core.page_request import Visit
+from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import Pages
 from chimes.web.dashboard.today.charts import (
     LABELLED,
@@ -66,7 +66,7 @@ MOST_IN_A_MARK = 100
 
 
 @pages.get("/fires/{id}")
-async def fire(visit: Visit) -> Response:
+async def fire(visit: PageRequest) -> Response:
     """One mark of the timeline: what it is, and what can be done about it."""
     schedule = await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
     at = parse_moment(visit.query.get("at", ""), "UTC", field="at")
@@ -88,7 +88,7 @@ async def fire(visit: Visit) -> Response:
 
 
 @pages.post("/attention/{id}/snooze")
-async def snooze(visit: Visit) -> Response:
+async def snooze(visit: PageRequest) -> Response:
     schedule_id = ScheduleId(visit.path["id"])
     cause = visit.form.text("cause")
     if cause not in tuple(Cause):
@@ -102,13 +102,13 @@ async def snooze(visit: Visit) -> Response:
 
 
 @pages.post("/attention/{id}/wake")
-async def wake(visit: Visit) -> Response:
+async def wake(visit: PageRequest) -> Response:
     await SnoozeService(visit.door.store).wake(visit.actor, ScheduleId(visit.path["id"]))
     return visit.done(_("It is shown again."), to=visit.back())
 
 
 @pages.post("/demo/load")
-async def load_demo(visit: Visit) -> Response:
+async def load_demo(visit: PageRequest) -> Response:
     count = await DemoService(visit.door.store).load(visit.actor)
     if not count:
         return visit.done(_("The demo is there already."), to="/ui/", kind="warning")
@@ -123,7 +123,7 @@ async def load_demo(visit: Visit) -> Response:
 
 
 @pages.post("/demo/remove")
-async def remove_demo(visit: Visit) -> Response:
+async def remove_demo(visit: PageRequest) -> Response:
     if not visit.sure:
         question = Question(
             title=_("Remove the demo?"),
@@ -151,7 +151,7 @@ STEP, MOST = 50, 1000
 
 
 @pages.get("/attention")
-async def attention(visit: Visit) -> Response:
+async def attention(visit: PageRequest) -> Response:
     """As many as `most` says. Loading more shows those from before again: what is gravest comes
     first, and that changes while somebody reads."""
     most = _most(visit.query.get("most", ""))
@@ -160,7 +160,7 @@ async def attention(visit: Visit) -> Response:
     return visit.page_or_part("today/attention.html", "found", needs=needs, more=more)
 
 
-async def found_needs(visit: Visit, limit: int) -> tuple[Needs, tuple[Tally, ...]]:
+async def found_needs(visit: PageRequest, limit: int) -> tuple[Needs, tuple[Tally, ...]]:
     """And the week by days, from which it is known whether to look for refusals at all."""
     (known, put_off), (days, refused), coming = await gather(
         _signs(visit, limit),
@@ -173,7 +173,7 @@ async def found_needs(visit: Visit, limit: int) -> tuple[Needs, tuple[Tally, ...
     return needs, days
 
 
-async def _signs(visit: Visit, limit: int) -> tuple[Attentions, Mapping[ScheduleId, PutOff]]:
+async def _signs(visit: PageRequest, limit: int) -> tuple[Attentions, Mapping[ScheduleId, PutOff]]:
     """What schedules and runs say, enough of it for those that somebody has put off; and these."""
     put_off = await SnoozeService(visit.door.store).of(visit.actor, visit.now)
     insights = InsightService(visit.door.store)
@@ -181,7 +181,7 @@ async def _signs(visit: Visit, limit: int) -> tuple[Attentions, Mapping[Schedule
 
 
 async def _days_and_refusals(
-    visit: Visit, week: Window
+    visit: PageRequest, week: Window
 ) -> tuple[tuple[Tally, ...], tuple[Refusal, ...]]:
     """Who was refused is looked for where anything has failed."""
     store, actor, now = visit.door.store, visit.actor, visit.now
@@ -215,7 +215,7 @@ app.run()
 
 
 @pages.get("/")
-async def today(visit: Visit) -> Response:
+async def today(visit: PageRequest) -> Response:
     """The page, or a part of it that changes by itself (`?part=`)."""
     part = visit.query.get("part", "") if visit.partial else ""
     choices = choices_in(visit.query)
@@ -258,7 +258,7 @@ async def today(visit: Visit) -> Response:
 
 
 async def _head(
-    visit: Visit,
+    visit: PageRequest,
     counts: ScheduleCounts,
     held: tuple[Run, ...],
     schedules: tuple[Schedule, ...],
@@ -285,19 +285,19 @@ async def _head(
     )
 
 
-async def _soonest(visit: Visit, choices: Choices) -> tuple[Schedule, ...]:
+async def _soonest(visit: PageRequest, choices: Choices) -> tuple[Schedule, ...]:
     limit = LABELLED if choices.lanes == "label" else LANES
     query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit)
     found = await visit.door.schedules.find(visit.actor, query)
     return tuple(each for each in found.items if each.next_run_at is not None)
 
 
-async def _held(visit: Visit) -> tuple[Run, ...]:
+async def _held(visit: PageRequest) -> tuple[Run, ...]:
     return await InsightService(visit.door.store).held(visit.actor, limit=SHOWN_RUNNING)
 
 
 async def _glances(
-    visit: Visit, schedules: Iterable[Schedule] = (), held: Iterable[Run] = ()
+    visit: PageRequest, schedules: Iterable[Schedule] = (), held: Iterable[Run] = ()
 ) -> dict[ScheduleId, Glance]:
     """At all of them in one question."""
     ids = {each.id for each in schedules}
@@ -306,14 +306,14 @@ async def _glances(
 
 
 async def _coming_and_running(
-    visit: Visit, choices: Choices, schedules: tuple[Schedule, ...], held: tuple[Run, ...]
+    visit: PageRequest, choices: Choices, schedules: tuple[Schedule, ...], held: tuple[Run, ...]
 ) -> tuple[Timeline, tuple[RunningRow, ...]]:
     glances = await _glances(visit, schedules, held)
     return _ahead(visit, choices, schedules, glances), await _rows(visit, held, glances)
 
 
 async def _rows(
-    visit: Visit, held: tuple[Run, ...], glances: Mapping[ScheduleId, Glance]
+    visit: PageRequest, held: tuple[Run, ...], glances: Mapping[ScheduleId, Glance]
 ) -> tuple[RunningRow, ...]:
     """With the last line of each: they are the reader's own, and so are their logs."""
     ids = [each.id for each in held]
@@ -321,7 +321,7 @@ async def _rows(
     return running_rows(held, glances, lines, visit.actor, visit.look, visit.now)
 
 
-async def _nodes(visit: Visit) -> Nodes:
+async def _nodes(visit: PageRequest) -> Nodes:
     """What is about everybody is for those who see everything (C15)."""
     if not visit.actor.sees_everything:
         return Nodes()
@@ -330,7 +330,7 @@ async def _nodes(visit: Visit) -> Nodes:
 
 
 def _ahead(
-    visit: Visit,
+    visit: PageRequest,
     choices: Choices,
     schedules: tuple[Schedule, ...],
     glances: Mapping[ScheduleId, Glance],
@@ -352,7 +352,7 @@ def _ahead(
     )
 
 
-async def _heat(visit: Visit, choices: Choices) -> Chart | None:
+async def _heat(visit: PageRequest, choices: Choices) -> Chart | None:
     zone, now, days = choices.zone(visit.look), visit.now, choices.days
     window, step = heat_window(zone, now, days)
     tallies = await InsightService(visit.door.store).run_buckets(visit.actor, window, step)
@@ -361,7 +361,7 @@ async def _heat(visit: Visit, choices: Choices) -> Chart | None:
     return heat_chart(cells, choices.look(visit.look), visit.now) if any_runs else None
 
 
-async def _changes(visit: Visit) -> tuple[RecentChange, ...] | None:
+async def _changes(visit: PageRequest) -> tuple[RecentChange, ...] | None:
     """None: not for this reader."""
     if not visit.actor.sees_everything:
         return None
@@ -379,7 +379,7 @@ async def _changes(visit: Visit) -> tuple[RecentChange, ...] | None:
     return recent_changes(found, {each.id: each.name for each in known})
 
 
-def _empty(visit: Visit) -> Response:
+def _empty(visit: PageRequest) -> Response:
     return visit.page(
         "today/empty.html",
         code=CODE,

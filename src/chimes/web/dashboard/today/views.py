@@ -34,7 +34,7 @@ from chimes.services.insights import LATE, Coming, Noticing, ZoneChange
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
-from chimes.web.dashboard.core.preferences import Look, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
 from chimes.web.dashboard.core.times import touched_in_words
 from chimes.web.dashboard.run.views import plain_line
 from chimes.web.dashboard.schedule.fire_log import done_in_words
@@ -166,7 +166,7 @@ def needs_of(
     refused: Iterable[Refusal],
     coming: Coming,
     actor: Actor,
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
     *,
     limit: int,
@@ -186,14 +186,17 @@ def needs_of(
 
 
 def causes_in_words(
-    refusals: Iterable[Refusal], noticing: Iterable[Noticing], look: Look, now: datetime
+    refusals: Iterable[Refusal],
+    noticing: Iterable[Noticing],
+    look: DisplayPreferences,
+    now: datetime,
 ) -> dict[ScheduleId, Message]:
     """For each schedule its gravest: a refusal rather than a change of the clocks."""
     found = {each.found.schedule.id: touched_in_words(each.touched, look, now) for each in noticing}
     return found | {each.found.schedule.id: _refused(each, look) for each in refusals}
 
 
-def _refused(refusal: Refusal, look: Look) -> Message:
+def _refused(refusal: Refusal, look: DisplayPreferences) -> Message:
     error = retold(refusal.error, look.language)
     error = error if len(error) <= _LONGEST else f"{error[:_LONGEST]}…"
     match refusal.channel:
@@ -208,11 +211,11 @@ def _refused(refusal: Refusal, look: Look) -> Message:
 
 
 # --- changes of the clocks ------------------------------------------------------------------------
-def zones_in_words(coming: Coming, look: Look, now: datetime) -> tuple[Message, ...]:
+def zones_in_words(coming: Coming, look: DisplayPreferences, now: datetime) -> tuple[Message, ...]:
     return tuple(_zone_in_words(each, look, now) for each in coming.zones)
 
 
-def _zone_in_words(coming: ZoneChange, look: Look, now: datetime) -> Message:
+def _zone_in_words(coming: ZoneChange, look: DisplayPreferences, now: datetime) -> Message:
     change = coming.change
     when = times.absolute(change.at, change.zone, look, now=now)
     span = times.span(abs(change.by), look.language)
@@ -254,7 +257,7 @@ def health(
     counts: ScheduleCounts,
     running: int,
     next_at: datetime | None,
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
 ) -> Health:
     """`needing`: schedules and nodes together. `next_at`: when the next one is due."""
@@ -306,7 +309,7 @@ def since_a_day(tallies: Sequence[Tally], now: datetime) -> Tally:
     return summed((each for each in tallies if each.at >= window.since), window.since)
 
 
-def tiles(numbers: Numbers, actor: Actor, look: Look) -> tuple[Tile, ...]:
+def tiles(numbers: Numbers, actor: Actor, look: DisplayPreferences) -> tuple[Tile, ...]:
     language = look.language
     day, week = numbers.day.success_rate, numbers.week.success_rate
     lag = numbers.lag.quantile(0.95)
@@ -375,7 +378,7 @@ def running_rows(
     glances: Mapping[ScheduleId, Glance],
     lines: Mapping[RunId, LogEntry],
     actor: Actor,
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
 ) -> tuple[RunningRow, ...]:
     rows = []
@@ -391,7 +394,7 @@ def _running_row(
     expected: timedelta | None,
     last: LogEntry | None,
     actor: Actor,
-    look: Look,
+    look: DisplayPreferences,
     now: datetime,
 ) -> RunningRow:
     elapsed = max(timedelta(0), now - (run.started_at or run.claimed_at or now))
@@ -496,11 +499,11 @@ class Choices:
     def days(self) -> int:
         return HEAT_DAYS[self.heat]
 
-    def look(self, look: Look) -> Look:
+    def look(self, look: DisplayPreferences) -> DisplayPreferences:
         """The reader's, with the clock of the pictures."""
         return look if self.clock is None else replace(look, clock=self.clock)
 
-    def zone(self, look: Look) -> str:
+    def zone(self, look: DisplayPreferences) -> str:
         return by_clock(self.look(look), None)
 
     def with_(self, name: str, value: str) -> Choices:
