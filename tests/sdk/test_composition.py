@@ -11,7 +11,7 @@ from chimes.config import Settings
 from chimes.errors import InvalidTrigger, QuotaExceeded
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.target import HttpTarget
-from chimes.runtime import build_services
+from chimes.runtime.composition import build_services
 from chimes.services.access import AccessService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock

@@ -12,7 +12,7 @@ from tests.system.test_callbacks import ONCE_IN_A_YEAR, http
 
 _MAKE_KEY = """
 import asyncio, sys
-from chimes.runtime import open_local
+from chimes.runtime.composition import open_local
 from chimes.config import Settings
 from chimes.model.access import Actor, Owner, OwnerType, Role
 

@@ -339,7 +339,7 @@ class Findings:
 
 
 async def _looked_at(location: StoreLocation) -> Check:
-    from chimes.runtime import build_store
+    from chimes.runtime.composition import build_store
 
     store = build_store(location, SystemClock())
     await store.open()

@@ -58,13 +58,13 @@ def start(
     loaded = load_settings(flags=flags, config_file=file)
     app = None
     if loaded.settings.app:
-        from chimes.runtime import load_app
+        from chimes.runtime.app_loader import load_app
 
         app = load_app(loaded.settings.app)
         loaded = app.load(flags=flags, config_file=file)
     for warning in loaded.warnings:
         tell(_("Warning: {warning}", warning=warning))
-    from chimes.runtime import serve as run_server
+    from chimes.runtime.serve import serve as run_server
 
     with environment_as_given():
         return run_server(loaded, app, queues=queues or None, language=spoken(), demo=demo)

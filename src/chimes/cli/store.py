@@ -151,7 +151,7 @@ def init(settings: Settings, output: Output, force: bool) -> None:
 
 async def _init_anew(location: StoreLocation) -> None:
     from chimes.clock import SystemClock
-    from chimes.runtime import build_store
+    from chimes.runtime.composition import build_store
     from chimes.store.port import Renewable
 
     store = build_store(location, SystemClock())
@@ -169,7 +169,7 @@ async def _init_anew(location: StoreLocation) -> None:
 
 async def _migrate(location: StoreLocation) -> None:
     from chimes.clock import SystemClock
-    from chimes.runtime import build_store
+    from chimes.runtime.composition import build_store
     from chimes.store.port import Migrating
 
     store = build_store(location, SystemClock())
@@ -342,7 +342,7 @@ def _named(location: StoreLocation) -> str:
 @contextlib.asynccontextmanager
 async def opened_store(location: StoreLocation) -> AsyncIterator[Store]:
     from chimes.clock import SystemClock
-    from chimes.runtime import build_store
+    from chimes.runtime.composition import build_store
 
     opened = build_store(location, SystemClock())
     await opened.open()
@@ -428,7 +428,7 @@ def backfill_schedules(
       chimes store backfill-schedules --app shop.tasks:app --only nightly
       chimes store backfill-schedules --app shop.tasks:app --yes
     """
-    from chimes.runtime import load_app
+    from chimes.runtime.app_loader import load_app
 
     path = load_settings(flags=flags, config_file=file).settings.app
     if not path:

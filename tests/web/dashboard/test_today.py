@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from chimes import Chimes
 from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import SYSTEM_OWNER, Actor, Owner, OwnerType, Role, Scope
 from chimes.model.ids import ScheduleId
@@ -32,7 +33,6 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, planned
-from chimes.runtime import Chimes
 from chimes.services.attention import SNOOZED_FOR, Refusal, SnoozeService, awake
 from chimes.services.insights import Coming, ZoneChange
 from chimes.store.memory import MemoryStore
