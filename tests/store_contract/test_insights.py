@@ -436,7 +436,7 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
 
 
 async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("counting", "sql.insights", "redis.insights"):
+    for module in ("selection", "sql.insights", "redis.insights"):
         monkeypatch.setattr(f"chimes.store.{module}.MOST_ERRORS", 3)
     runs = [ended(SINCE + n * MINUTE, FAILED, error=f"error {n % 2}") for n in range(5)]
     await store.load(runs[:3])

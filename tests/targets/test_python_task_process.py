@@ -27,7 +27,7 @@ from tests.targets.task_calls import a_call, alive, carry_out, running, until
 def processes_of_tasks() -> list[bytes]:
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
     commands = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children]
-    return [each for each in commands if b"python_task.child" in each]
+    return [each for each in commands if b"targets.python.child" in each]
 
 
 ROOT = Path(__file__).parents[2]
@@ -375,7 +375,7 @@ import asyncio
 import sys
 from dataclasses import dataclass
 
-from chimes.targets.python_task import PythonTask, Registry, Task
+from chimes.targets.python import PythonTask, Registry, Task
 
 
 @dataclass
@@ -431,7 +431,7 @@ UNGUARDED = """
 import asyncio
 import sys
 
-from chimes.targets.python_task import PythonTask, Registry, Task
+from chimes.targets.python import PythonTask, Registry, Task
 from tests.targets.task_calls import carry_out, running
 
 

@@ -82,9 +82,6 @@ def _prepare(request: Request, tether: Tether) -> None:
     )
 
 
-if __name__ == "__main__":
-    main(sys.argv[1:])
-
 
 # @@ Log records of the operator's own code as lines of its task's log.
 
@@ -107,3 +104,8 @@ def _level_of(number: int) -> str:
     if number >= logging.WARNING:
         return "warning"
     return "info" if number >= logging.INFO else "debug"
+
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from chimes.errors import NotFound
 
-_FOLDER = Path(__file__).parent / "static"
+_FOLDER = Path(__file__).parents[1] / "static"
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",

@@ -102,7 +102,7 @@ def kind_in_words(kind: str) -> str:
     return KINDS.get(kind, kind)
 
 
-_FOLDER = Path(__file__).parent / "templates"
+_FOLDER = Path(__file__).parents[1] / "templates"
 
 
 @cache
