@@ -80,7 +80,8 @@ STEPWISE = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from chimes.model.ids import ScheduleId
-from chimes.store.jsonfile import JsonFileStore, disk
+from chimes.store.jsonfile import JsonFileStore
+from chimes.store.jsonfile import files as disk
 from tests.builders import a_schedule, an_entry
 
 class Deadly:

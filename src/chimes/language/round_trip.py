@@ -623,6 +623,7 @@ _STEPPED_TH = r"ทุก \d+ (?:วินาที|นาที) ตั้ง�
 _VALUES_TH = rf"(?:ที่)?(?:วินาที|นาที)ที่ {_NUMBERS_TH}|{_STEPPED_TH}"
 _HOURS_TH = rf"ชั่วโมงที่ {_NUMBERS_TH}"
 _TIMES = r"(?:เวลา \d|ทุก(?: \d+ )?(?:วินาที|นาที|ชั่วโมง)|ที่(?:วินาที|นาที)ที่)"
+_DAY_TH = "|".join(WEEKDAYS_TH)
 _NTH_TH = {"แรก": 1, "ที่สอง": 2, "ที่สาม": 3, "ที่สี่": 4, "ที่ห้า": 5}
 _MOMENT_TH = (
     rf"วัน[^ ]*ที่ (?P<day>\d+) (?P<month>{'|'.join(MONTHS_TH)}) ค\.ศ\. (?P<year>\d+) "
@@ -669,7 +670,7 @@ GRAMMAR_TH = Grammar(
         ("days", r"(?P<first>\d+) ถึง (?P<last>\d+)", 0),
         ("day", r"(?P<first>\d+)", 0),
     ],
-    special=rf"(?P<day>{_DAY})(?:(?P<nth>{'|'.join(_NTH_TH)})|สุดท้าย)",
+    special=rf"(?P<day>{_DAY_TH})(?:(?P<nth>{'|'.join(_NTH_TH)})|สุดท้าย)",
     working=re.compile("วันทำการ(?!สุดท้าย|ที่ใกล้)"),
     both="เฉพาะที่ตรงกับ",
     once=re.compile(rf"ครั้งเดียว {_MOMENT_TH} ตามเวลา (?P<zone>\S+)"),
@@ -700,6 +701,7 @@ _HOURS_ZH = r"\d+点[\d点、至和]*(?<=点)"
 _STRETCHES = r"[\d:]+至[\d:、至和]+"
 _RATE = r"每(?:隔(?P<step>\d+))?(?P<unit>小时|分钟|秒)(?:，从第(?P<first>\d+)[分秒]起)?"
 _TIMES_ZH = r"(?:\d\d:\d\d|\d+点|每(?:隔\d+)?(?:小时|分钟|秒))"
+_DAY_ZH = "|".join(WEEKDAYS_ZH)
 _NTH_ZH = {"第一个": 1, "第二个": 2, "第三个": 3, "第四个": 4, "第五个": 5}
 _MOMENT_ZH = r"(?P<year>\d+)年(?P<month>\d+月)(?P<day>\d+)日(?:周.)? (?P<clock>[\d:.]+)"
 
@@ -740,7 +742,7 @@ GRAMMAR_ZH = Grammar(
         ("days", r"(?P<first>\d+)号至(?P<last>\d+)号", 0),
         ("day", r"(?P<first>\d+)号", 0),
     ],
-    special=rf"(?:(?P<nth>{'|'.join(_NTH_ZH)})|最后一个)(?P<day>{_DAY})",
+    special=rf"(?:(?P<nth>{'|'.join(_NTH_ZH)})|最后一个)(?P<day>{_DAY_ZH})",
     working=re.compile("(?<!最后一个)(?<!的)工作日|(?<=月的)工作日"),
     both="（仅限",
     once=re.compile(rf"仅一次，{_MOMENT_ZH}，(?P<zone>[A-Za-z0-9_/+-]+) 时间"),

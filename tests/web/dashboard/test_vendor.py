@@ -11,7 +11,7 @@ import pytest
 import chimes.web.dashboard
 
 SHIPPED = Path(chimes.web.dashboard.__file__).parent / "static" / "vendor"
-FOR_TESTS = Path(__file__).parents[1] / "browser" / "vendor"
+FOR_TESTS = Path(__file__).parents[2] / "browser" / "vendor"
 
 
 @pytest.mark.parametrize("folder", [SHIPPED, FOR_TESTS], ids=["shipped", "for tests"])

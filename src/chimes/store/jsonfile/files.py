@@ -337,6 +337,8 @@ class DirectoryLock:
         descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             _take(descriptor)
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         except (BlockingIOError, PermissionError):
             os.lseek(descriptor, 0, os.SEEK_SET)
             pid = os.read(descriptor, 20).decode("ascii", "replace").strip()
@@ -352,8 +354,6 @@ class DirectoryLock:
         except OSError:
             os.close(descriptor)
             raise
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode("ascii"))
         self._descriptor = descriptor
 
     def release(self) -> None:
