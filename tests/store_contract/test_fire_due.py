@@ -41,7 +41,8 @@ async def test_a_due_schedule_becomes_its_run_and_moves_on(
     schedule = await store.add_schedule(due_schedule())
     now = clock.advance(0.25)
     expected = plan(schedule, FireContext(), now)
-    assert await store.fire_due(plan, limit=10) == FireResult(others=expected.runs)
+    fired = await store.fire_due(plan, limit=10)
+    assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     assert await all_runs(store) == {run.id: run for run in expected.runs}
     assert await store.get_schedule(schedule.id) == expected.schedule
     assert await store.fire_due(plan, limit=10) == FireResult()
@@ -84,7 +85,8 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW, priority=7)
     )
-    assert await store.fire_due(plan, limit=10, places=places()) == FireResult()
+    fired = await store.fire_due(plan, limit=10, places=places())
+    assert (fired.claimed, fired.others, len(fired.plans)) == ((), (), 1)
     assert await all_runs(store) == {run.id: ended}
     after = await store.get_schedule(schedule.id)
     assert after is not None
@@ -94,7 +96,8 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
 async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule())
     (taken,) = await store.add_runs([a_run(schedule, slot=NOW)])
-    assert await store.fire_due(plan, limit=10) == FireResult()
+    fired = await store.fire_due(plan, limit=10)
+    assert (fired.claimed, fired.others, len(fired.plans)) == ((), (), 1)
     assert await all_runs(store) == {taken.id: taken}
 
 
@@ -129,6 +132,7 @@ async def test_a_broken_plan_sets_aside_its_schedule_alone(
     fired = await store.fire_due(faulty, limit=10)
     aside = set_aside(broken, "ValueError: this can never be planned")
     assert fired.broken == (aside,)
+    assert [before for before, _ in fired.plans] == [first, last]
     assert await store.get_schedule(broken.id) == aside
     assert {run.schedule_id for run in fired.others} == {first.id, last.id}
     assert await store.fire_due(faulty, limit=10) == FireResult()
@@ -140,9 +144,10 @@ async def test_new_runs_come_claimed_for_a_node_with_free_places(
     await joined(store)
     schedule = await store.add_schedule(due_schedule())
     now = clock.advance(1)
-    (run,) = plan(schedule, FireContext(), now).runs
+    expected = plan(schedule, FireContext(), now)
+    (run,) = expected.runs
     fired = await store.fire_due(plan, limit=10, places=places())
-    assert fired == FireResult(claimed=(claimed(run, NODE, now),))
+    assert fired == FireResult(claimed=(claimed(run, NODE, now),), plans=((schedule, expected),))
     assert await all_runs(store) == {run.id: claimed(run, NODE, now)}
     assert await store.claim(places()) == ()
 
@@ -244,7 +249,7 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     now = clock.advance(MINUTE)
     expected = plan(schedule, FireContext(admitted=(run.id,)), now)
     fired = await store.fire_due(plan, limit=10, places=places())
-    assert fired == FireResult(others=expected.runs)
+    assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
     # Which run stood in its way stays on record (UX A.3).
@@ -335,7 +340,7 @@ async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) 
     now = clock.advance(HOUR)
     expected = plan(schedule, FireContext(), now)
     fired = await store.fire_due(plan, limit=10)
-    assert fired == FireResult(others=expected.runs)
+    assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     assert [(run.status, run.missed_count) for run in fired.others] == [(RunStatus.MISSED, 1)]
     assert await store.get_schedule(schedule.id) == expected.schedule
 

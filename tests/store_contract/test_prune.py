@@ -11,7 +11,7 @@ from chimes.model.planning import plan
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget
-from chimes.store.port import FireResult, Store
+from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
     HOUR,
@@ -109,7 +109,8 @@ async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: Settabl
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
     )
-    assert await store.fire_due(plan, limit=10) == FireResult()
+    fired = await store.fire_due(plan, limit=10)
+    assert (fired.claimed, fired.others) == ((), ())
     assert await all_runs(store) == {}
     assert await store.next_due() == NOW + MINUTE
 

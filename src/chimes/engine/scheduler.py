@@ -16,8 +16,7 @@ from chimes.engine.membership import Membership, StoreClock
 from chimes.engine.poller import After, AtOnce, Rest, Until, Within
 from chimes.engine.prefetch import LAST_CALL
 from chimes.failpoints import hit
-from chimes.model.ids import ScheduleId
-from chimes.model.planning import AnyFiring, FireContext, OnTime, plan
+from chimes.model.planning import AnyFiring, OnTime, plan
 from chimes.model.schedule import Schedule
 from chimes.services.schedules import is_put_off
 from chimes.store.port import ClaimRequest, Planner, Store
@@ -95,7 +94,6 @@ class Scheduler:
         self._planner = planner
         self._due = datetime.max.replace(tzinfo=UTC)
         self._due_since: int | None = None
-        self._firings: dict[ScheduleId, AnyFiring] = {}
         #: None: nothing is taken before its time.
         self._outlook = None if most or hands is None else hands.outlook
 
@@ -155,7 +153,6 @@ class Scheduler:
         """One batch: whether more are due, and how many cursors moved. `to_the_last`: what is taken
         ahead may have all places."""
         began = self._clock.monotonic()
-        self._firings.clear()
         with self._offer() as reserved:
             free = reserved.free
             if ahead > NOT and self._capacity is not None and not to_the_last:
@@ -163,7 +160,7 @@ class Scheduler:
             if ahead > NOT and free <= 0:
                 return False, 0
             fired = await self._store.fire_due(
-                self._plan, limit=limit, places=self._places(free), ahead=max(ahead, NOT)
+                self._planner, limit=limit, places=self._places(free), ahead=max(ahead, NOT)
             )
             if fired.claimed or fired.others:
                 hit("fire.after")
@@ -175,12 +172,7 @@ class Scheduler:
         for schedule in fired.broken:
             self._events.emit(ScheduleBroken(schedule=schedule))
         runs = fired.claimed + fired.others
-        if ahead > NOT:
-            # What was only looked at has not moved.
-            found = {run.schedule_id for run in runs}
-            firings = tuple(self._firings[each] for each in self._firings if each in found)
-        else:
-            firings = tuple(self._firings.values())
+        firings = tuple(plan for before, plan in fired.plans if _moves_cursor(before, plan))
         seconds = self._clock.monotonic() - began
         if firings or runs:
             self._events.emit(SchedulesFired(firings=firings, runs=runs, seconds=seconds))
@@ -190,15 +182,6 @@ class Scheduler:
             self._outlook.took(moved, seconds)
             self._outlook.left_over = 0 < moved == free
         return fired.more, moved
-
-    def _plan(self, schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
-        firing = self._planner(schedule, context, now)
-        if isinstance(firing, OnTime) or (
-            firing.schedule.next_run_at != schedule.next_run_at and not is_put_off(schedule, firing)
-        ):
-            self._firings[schedule.id] = firing
-        hit("fire.before_commit")
-        return firing
 
     def _offer(self) -> AbstractContextManager[Reserved]:
         capacity = self._capacity
@@ -214,3 +197,10 @@ class Scheduler:
             offers=self._capacity.pool.offers,
             free=free,
         )
+
+
+def _moves_cursor(before: Schedule, plan: AnyFiring) -> bool:
+    """Whether a slot was used up; a put-off schedule only gets a later due time."""
+    return isinstance(plan, OnTime) or (
+        plan.schedule.next_run_at != before.next_run_at and not is_put_off(before, plan)
+    )

@@ -67,6 +67,8 @@ class FireResult:
     claimed: tuple[Run, ...] = ()
     #: Every other row that was inserted: waiting, missed, skipped.
     others: tuple[Run, ...] = ()
+    #: Each schedule as it was, with the plan that was written for it.
+    plans: tuple[tuple[Schedule, AnyFiring], ...] = ()
     #: Schedules that could not be planned and were set aside, with the error in last_error.
     broken: tuple[Schedule, ...] = ()
     #: True if due schedules may be left: call again.

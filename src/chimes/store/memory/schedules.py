@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.errors import AlreadyExists, NotFound
+from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
@@ -145,6 +146,7 @@ class MemorySchedules(MemoryBase):
             now = self._clock.now()
             due = self._state.due(now, limit)
             inserted: list[Run] = []
+            plans: list[tuple[Schedule, AnyFiring]] = []
             broken: list[Schedule] = []
             stopped = False
             for schedule in due:
@@ -155,16 +157,19 @@ class MemorySchedules(MemoryBase):
                     self._state.put_schedule(broken[-1])
                 else:
                     inserted.extend(self._fire(firing, now))
+                    plans.append((schedule, firing))
                     stopped |= bool(firing.cancel)
             taken = self._claim_new(inserted, places, now)
             others = tuple(self._state.runs[r.id] for r in inserted if r.id not in taken)
         if due:
+            hit("fire.before_commit")
             await self._commit()
         if stopped or any(run.claimable for run in others):
             self.wake()
         return FireResult(
             claimed=tuple(taken.values()),
             others=others,
+            plans=tuple(plans),
             broken=tuple(broken),
             more=len(due) == limit,
         )

@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from chimes.failpoints import hit
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
@@ -58,6 +59,7 @@ class _Unit:
     schedule: Schedule
     expected: list[Wire]
     inserted: list[Run] = field(default_factory=list)
+    plan: tuple[Schedule, AnyFiring] | None = None
     broken: bool = False
     #: A slot of it did not run, which its summary tells.
     outcome: bool = False
@@ -75,6 +77,7 @@ class _Pass:
     claimed: tuple[Run, ...] = ()
     #: Of the inserted ones that were not claimed: whether they are blocked now.
     others: dict[RunId, bool] = field(default_factory=dict)
+    plans: list[tuple[Schedule, AnyFiring]] = field(default_factory=list)
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
     #: Somebody is to be told of a slot that did not run.
@@ -113,6 +116,7 @@ class RedisFiring(RedisFinishing):
         return FireResult(
             claimed=done.claimed,
             others=tuple(others),
+            plans=tuple(done.plans),
             broken=tuple(done.broken),
             more=len(due) == limit,
         )
@@ -164,6 +168,7 @@ class RedisFiring(RedisFinishing):
             except Exception as error:
                 _break(unit, f"{type(error).__name__}: {error}")
                 continue
+            unit.plan = each.schedule, firing
             await self._planned_unit(unit, firing, careful=careful)
             held.extend(run for run in unit.inserted if run.admitted and run.concurrency_key == key)
             if unit.cancel:
@@ -197,6 +202,7 @@ class RedisFiring(RedisFinishing):
         self, units: Sequence[_Unit], places: ClaimRequest | None, done: _Pass, *, last: bool
     ) -> list[str]:
         """For each unit `done`, or why not."""
+        hit("fire.before_commit")
         _, (answer, taken, rest) = await self._tell(
             "fire",
             [self._unit_row(unit) for unit in units if not unit.postponed],
@@ -217,6 +223,8 @@ class RedisFiring(RedisFinishing):
                 done.told |= any(map(post_ops, unit.inserted))
                 if unit.broken:
                     done.broken.append(unit.schedule)
+                elif unit.plan is not None:
+                    done.plans.append(unit.plan)
         return answers
 
     def _unit_row(self, unit: _Unit) -> Wire:

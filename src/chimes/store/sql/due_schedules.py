@@ -13,6 +13,7 @@ from operator import itemgetter
 
 from sqlalchemy import bindparam, delete, select
 
+from chimes.failpoints import hit
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     CROWD,
@@ -346,15 +347,15 @@ class _Pass:
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
         new: list[Run] = []
-        firings: list[AnyFiring] = []
-        for firing, rows_of_it in self._in_turn(asked, free):
-            firings.append(firing)
+        plans: list[tuple[Schedule, AnyFiring]] = []
+        for before, firing, rows_of_it in self._in_turn(asked, free):
+            plans.append((before, firing))
             new.extend(rows_of_it)
-        moved = [firing.schedule for firing in firings]
+        moved = [firing.schedule for _, firing in plans]
         # Nobody stops for a slot that has its row already.
         stop = [
             run_id
-            for firing in firings
+            for _, firing in plans
             if any(run.id in free for run in firing.runs)
             for run_id in firing.cancel
         ]
@@ -367,9 +368,12 @@ class _Pass:
         failures = {each.id: each.last_error for each in broken} | unreadable
         record_failures(self._tx, self._batch_id, failures)
         self._tx.wakes |= bool(stop) or any(run.claimable for run in others)
+        plans += [(firing.before, firing) for firing in plain]
+        hit("fire.before_commit")
         return FireResult(
             claimed=tuple(taken.values()),
             others=tuple(others),
+            plans=tuple(plans),
             broken=(*broken, *as_far_as_readable(rows, unreadable)),
             more=len(rows) == self._limit,
         )
@@ -399,11 +403,13 @@ class _Pass:
         if not going:
             return FireResult()
         taken, _ = self._write_plain(chosen, going, [], [])
-        return FireResult(claimed=tuple(taken.values()), more=more)
+        hit("fire.before_commit")
+        plans = tuple((firing.before, firing) for firing in going if firing.run_id in taken)
+        return FireResult(claimed=tuple(taken.values()), plans=plans, more=more)
 
     def _in_turn(
         self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]
-    ) -> Iterator[tuple[AnyFiring, tuple[Run, ...]]]:
+    ) -> Iterator[tuple[Schedule, AnyFiring, tuple[Run, ...]]]:
         """Schedules that share a concurrency key take places from each other: one that comes after
         another of its key is planned again, with the places that are gone by then. Which slots it
         has does not depend on that."""
@@ -419,7 +425,7 @@ class _Pass:
                 firing = self._plan(schedule, context, self._now)
             new = new_rows(firing.runs, free)
             gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
-            yield firing, new
+            yield schedule, firing, new
 
     def _decoded(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
         """A row that this version cannot read stops alone as well: those, and why."""
