@@ -18,7 +18,7 @@ from chimes.sdk.arguments import with_nearest
 from chimes.sdk.declare import Complete, Declared, Mode, Syncing, check_memory, draft, in_order
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import Timed, known_ids
-from chimes.services.validation import checked, checked_policy, zoned
+from chimes.services.validation import checked, checked_policy, default_policy, zoned
 from chimes.targets.python import Registry
 from chimes.targets.python.registry import Registry as Registry_offers
 from chimes.targets.python.registry import Task, schema_of
@@ -283,8 +283,6 @@ class Declarations:
     async def _usual(self, runtime: Runtime, declared: Declared) -> tuple[Policy, int]:
         """Policy and priority where the declaration says nothing: as the target has them itself,
         also one of another application."""
-        from chimes.web.api.translate import default_policy
-
         policy, priority = default_policy(runtime.settings, declared.target), 0
         own = self._offers.get(declared.target.needs)
         if own is None and not isinstance(declared.target, HttpTarget):

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
 from chimes.errors import (
     AlreadyExists,
@@ -40,6 +40,7 @@ from chimes.model.validation import check_recipients, check_target
 from chimes.runtime.composition import Services
 from chimes.sdk.arguments import Duration, duration_of, moment_of, with_nearest, word_of
 from chimes.sdk.tasks import AppTask
+from chimes.services.definitions import recipient_from_json, target_from_json
 from chimes.services.validation import check_policy, longest_timeout
 from chimes.targets.flow import FlowBuilder
 from chimes.targets.python.arguments import dump
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
+T = TypeVar("T")
 
 
 class Mode(StrEnum):
@@ -328,27 +330,27 @@ def with_task(target: Target, task: str) -> Target:
 
 def read_delivery(given: Iterable[Recipient | Mapping[str, object]]) -> tuple[Recipient, ...]:
     """Who is told how runs end."""
-    found = tuple(each if isinstance(each, Recipient) else _plain_recipient(each) for each in given)
-    check_recipients(found)
-    return found
+    recipients = tuple(
+        each if isinstance(each, Recipient) else _within("delivery", recipient_from_json, each)
+        for each in given
+    )
+    check_recipients(recipients)
+    return recipients
 
 
-def _plain_recipient(given: Mapping[str, object]) -> Recipient:
-    """As the API takes it."""
-    from pydantic import ValidationError
-
-    from chimes.web.api.schemas import RecipientIn
-    from chimes.web.api.translate import recipients_from
-
+def _within(
+    field: str, read: Callable[[Mapping[str, object]], T], given: Mapping[str, object]
+) -> T:
+    """Reads a JSON object; errors name `field` as the place."""
     try:
-        (found,) = recipients_from([RecipientIn.model_validate(dict(given))])
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(["delivery", *(str(each) for each in first["loc"])])
+        return read(given)
+    except InvalidInput as error:
         raise InvalidInput(
-            _("{where}: {problem}", where=where, problem=first["msg"]), field=where
+            _("{where}: {problem}", where=error.within(field).field, problem=error.message),
+            field=error.field,
+            code=error.code,
+            hint=error.hint,
         ) from None
-    return found
 
 
 def read_target(
@@ -392,7 +394,7 @@ def _target(
         case str():
             return _named_target(given, args, input, registry, flows)
         case Mapping():
-            return _plain_target(given)
+            return _within("target", target_from_json, given)
         case _:
             raise InvalidInput(
                 _(
@@ -479,24 +481,6 @@ def plain_input(input: Mapping[str, object]) -> dict[str, object]:
         ) from None
     found: dict[str, object] = json.loads(text)
     return found
-
-
-def _plain_target(given: Mapping[str, object]) -> Target:
-    """As the API takes it."""
-    from pydantic import TypeAdapter, ValidationError
-
-    from chimes.web.api.schemas import AnyTargetIn, TargetField
-    from chimes.web.api.translate import target_from
-
-    adapter: TypeAdapter[AnyTargetIn] = TypeAdapter(TargetField)
-    try:
-        return target_from(adapter.validate_python(dict(given)))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(["target", *(str(each) for each in first["loc"][1:])])
-        raise InvalidInput(
-            _("{where}: {problem}", where=where, problem=first["msg"]), field=where
-        ) from None
 
 
 def _unknown(message: Message, name: str, known: Iterable[str]) -> InvalidInput:

@@ -25,7 +25,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.sdk.arguments import Duration, duration_of
-from chimes.web.compat.catbird.translate import cron_spec
+from chimes.triggers.expression import trigger_to_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -205,7 +205,7 @@ def info_of(schedule: Schedule) -> ScheduleInfo:
         kind=schedule.target.kind,
         target=name,
         input=given,
-        cron_spec=cron_spec(schedule.trigger),
+        cron_spec=trigger_to_text(schedule.trigger),
         timezone=schedule.trigger.zone,
         next_run_at=schedule.next_run_at,
         last_run_at=schedule.last_slot,

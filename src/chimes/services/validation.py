@@ -102,6 +102,25 @@ def usual_defaults(target: Target) -> RunDefaults:
     return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
 
 
+def default_policy(settings: Settings, target: Target) -> Policy:
+    """The policy of a target whose schedule sets no option itself."""
+    if isinstance(target, SyncTarget | MessageTarget):
+        return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
+    if isinstance(target, AgentTarget):
+        return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
+    if isinstance(target, ActionTarget):
+        return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
+    usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
+    if not isinstance(target, HttpTarget):
+        return usual
+    return replace(
+        usual,
+        max_retries=settings.max_retries,
+        retry_backoff=settings.retry_backoff,
+        timeout=settings.default_timeout,
+    )
+
+
 def agent_policy(settings: Settings) -> Policy:
     """Of a prompt whose schedule says nothing: attempts are counted in total (R1.32, C14), and its
     owner finds the answer in the inbox (R1.1)."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers import Cron, Dialect, Every, Once, Trigger
+from chimes.triggers import Cron, Dialect, Every, Once, Trigger, format_duration_go
 from chimes.triggers.duration import shown
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
@@ -56,3 +57,20 @@ def _suggested(text: str) -> str:
         return "every 5m"
     unit = _UNITS[found[2].lower()]
     return f"every {int(found[1] or 1) * int(unit[:-1])}{unit[-1]}"
+
+
+def trigger_to_text(trigger: Trigger) -> str:
+    """One text for any trigger: the cron expression, `@every 5m`, or the RFC 3339 time in UTC."""
+    match trigger:
+        case Cron():
+            return trigger.expression
+        case Every():
+            every = format_duration_go(trigger.every)
+            for zero in ("0s", "0m"):
+                shorter = every.removesuffix(zero)
+                if shorter and shorter[-1] in "mh":
+                    every = shorter
+            return f"@every {every}"
+        case Once():
+            at = trigger.instant.astimezone(UTC).isoformat().removesuffix("+00:00")
+            return f"{at.rstrip('0')}Z" if "." in at else f"{at}Z"

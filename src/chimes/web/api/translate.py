@@ -40,13 +40,7 @@ from chimes.redaction import (
 )
 from chimes.retelling import retold, retold_line
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import (
-    action_policy,
-    agent_policy,
-    checked_text,
-    usual_defaults,
-    usual_timeout,
-)
+from chimes.services.validation import checked_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.triggers.json_values import nearest
@@ -384,25 +378,6 @@ def owner_from(given: OwnerIn) -> Owner:
     return Owner(type=given.type, id=checked_text(given.id, "owner.id"))
 
 
-def default_policy(settings: Settings, target: Target) -> Policy:
-    """What a target gets where its policy says nothing."""
-    if isinstance(target, SyncTarget | MessageTarget):
-        return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
-    if isinstance(target, AgentTarget):
-        return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
-    if isinstance(target, ActionTarget):
-        return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
-    usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
-    if not isinstance(target, HttpTarget):
-        return usual
-    return replace(
-        usual,
-        max_retries=settings.max_retries,
-        retry_backoff=settings.retry_backoff,
-        timeout=settings.default_timeout,
-    )
-
-
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
 
@@ -683,7 +658,7 @@ def audit_out(entry: AuditEntry) -> Json:
         "number": entry.number,
         "at": time_out(entry.at),
         "actor": entry.actor,
-        "door": entry.door,
+        "interface": entry.interface,
         "verb": entry.verb,
         "object_kind": entry.object_kind,
         "object_id": entry.object_id,

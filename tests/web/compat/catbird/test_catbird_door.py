@@ -12,9 +12,10 @@ from chimes.model.planning import plan
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger
+from chimes.triggers.expression import trigger_to_text
 from chimes.web.compat.catbird import routes
-from chimes.web.compat.catbird.routes import catbird_door
-from chimes.web.compat.catbird.translate import cron_spec, row_from_schedule, time_out
+from chimes.web.compat.catbird.routes import catbird_router
+from chimes.web.compat.catbird.translate import row_from_schedule, time_out
 from tests.builders import ALICE, BOB, NOW, SECOND, a_schedule
 from tests.web.rig import Rig, serving
 
@@ -24,7 +25,7 @@ KEYS = ["name", "kind", "cron_spec", "next_run_at", "last_run_at", "enabled"]
 @pytest.fixture
 async def rig() -> AsyncIterator[Rig]:
     async with serving() as rig:
-        rig.app.include_router(catbird_door(rig.doorway))
+        rig.app.include_router(catbird_router(rig.context))
         yield rig
 
 
@@ -98,7 +99,7 @@ async def test_all_pages_are_in_one_answer(rig: Rig, monkeypatch: pytest.MonkeyP
     ids=str,
 )
 def test_every_trigger_is_one_text(trigger: Trigger, text: str) -> None:
-    assert cron_spec(trigger) == text
+    assert trigger_to_text(trigger) == text
 
 
 def test_tasks_and_flows_have_the_kinds_of_the_seed() -> None:
@@ -114,7 +115,7 @@ def test_fractions_only_where_there_are_any() -> None:
 
 async def test_who_may_see_what() -> None:
     async with serving(clock=SettableClock()) as rig:
-        rig.app.include_router(catbird_door(rig.doorway))
+        rig.app.include_router(catbird_router(rig.context))
         alice, bob = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.VIEWER, BOB)
         operator = await rig.key(Role.OPERATOR)
         for headers, name in ((alice, "hers"),):

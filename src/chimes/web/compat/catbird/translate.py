@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from chimes.model.schedule import Schedule
-from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
+from chimes.triggers.expression import trigger_to_text
 
 Row = dict[str, object]
 
@@ -16,31 +16,11 @@ def row_from_schedule(schedule: Schedule) -> Row:
     return {
         "name": schedule.name,
         "kind": schedule.target.kind,
-        "cron_spec": cron_spec(schedule.trigger),
+        "cron_spec": trigger_to_text(schedule.trigger),
         "next_run_at": time_out(schedule.next_run_at),
         "last_run_at": time_out(schedule.last_slot),
         "enabled": schedule.enabled,
     }
-
-
-def cron_spec(trigger: Trigger) -> str:
-    """One text, also for what is no cron expression."""
-    match trigger:
-        case Cron():
-            return trigger.expression
-        case Every():
-            return f"@every {_short(format_duration_go(trigger.every))}"
-        case Once():
-            return time_out(trigger.instant) or ""
-
-
-def _short(duration: str) -> str:
-    """`5m0s` as people write it: `5m`."""
-    for zero in ("0s", "0m"):
-        shorter = duration.removesuffix(zero)
-        if shorter and shorter[-1] in "mh":
-            duration = shorter
-    return duration
 
 
 def time_out(moment: datetime | None) -> str | None:

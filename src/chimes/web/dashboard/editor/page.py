@@ -20,11 +20,11 @@ from chimes.model.schedule import Schedule, edited
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
 from chimes.services.insights import InsightService
-from chimes.services.validation import check_fires
+from chimes.services.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import calendar_from, holiday_days
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
-from chimes.web.api.translate import default_policy, patched_target, policy_from, schedule_out
+from chimes.web.api.translate import patched_target, policy_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.editor.cron_parts import CronPart, cron_parts
 from chimes.web.dashboard.editor.form import (
@@ -121,32 +121,32 @@ class Sheet:
         return frozenset(each for each in self.fields.get("guessed", "").split(",") if each)
 
 
-def known_zones(visit: PageRequest, others: Sequence[Schedule] = ()) -> KnownZones:
+def known_zones(request: PageRequest, others: Sequence[Schedule] = ()) -> KnownZones:
     return KnownZones(
-        mine=visit.look.zone,
-        default=visit.door.settings.default_timezone,
+        mine=request.display.zone,
+        default=request.context.settings.default_timezone,
         recent=recent_zones(each.trigger.zone for each in others),
     )
 
 
 def with_zone(
-    visit: PageRequest, fields: Fields, known: KnownZones
+    request: PageRequest, fields: Fields, known: KnownZones
 ) -> tuple[Fields, tuple[ZoneChoice, ...]]:
     """A zone as people write it becomes its name; where several are meant, those are offered."""
     text = fields.get("zone", "")
     if not text:
-        return {**fields, "zone": visit.look.zone}, ()
-    name = meant_zone(text, visit.now, sure=fields.get("zone_sure", ""))
+        return {**fields, "zone": request.display.zone}, ()
+    name = meant_zone(text, request.now, sure=fields.get("zone_sure", ""))
     if name is not None:
         return {**fields, "zone": name}, ()
-    return fields, found_zones(text, visit.look.language, visit.now, known)
+    return fields, found_zones(text, request.display.language, request.now, known)
 
 
-def opened(visit: PageRequest, schedule: Schedule) -> tuple[Fields, Plain]:
+def opened(request: PageRequest, schedule: Schedule) -> tuple[Fields, Plain]:
     """The fields of a schedule, and what they say: held against that, nothing counts as changed
     that the form only writes otherwise."""
-    fields = fields_of(schedule_out(schedule), visit.look.zone)
-    return fields, definition_of(fields, visit.now, changing=True).body
+    fields = fields_of(schedule_out(schedule), request.display.zone)
+    return fields, definition_of(fields, request.now, changing=True).body
 
 
 def checked(model: type[BaseModel], body: Mapping[str, object]) -> tuple[FieldError, ...]:
@@ -177,15 +177,15 @@ def placed(
     return by_place, tuple(others)
 
 
-async def settled(visit: PageRequest, plain: object, unchanged: Trigger | None = None) -> Trigger:
+async def settled(request: PageRequest, plain: object, unchanged: Trigger | None = None) -> Trigger:
     """As the scheduler would have it: with its zone and anchor, and with fires to come."""
     trigger = trigger_from_dict(plain)
     if trigger == unchanged:
         return trigger
-    zone = await visit.door.schedules.zone_for(visit.actor.owner, trigger)
+    zone = await request.context.schedules.zone_for(request.actor.owner, trigger)
     trigger = trigger.with_default_zone(zone)
-    trigger = trigger.anchored(trigger.start_at or visit.now)
-    check_fires(trigger, visit.now)
+    trigger = trigger.anchored(trigger.start_at or request.now)
+    check_fires(trigger, request.now)
     return trigger
 
 
@@ -203,14 +203,14 @@ _NO_PAIR = SyncTarget(source="", collection="")
 
 
 def policy_of(
-    visit: PageRequest, body: Mapping[str, object], target: Target
+    request: PageRequest, body: Mapping[str, object], target: Target
 ) -> tuple[Policy, PolicyIn]:
     given = PolicyIn.model_validate(body.get("policy", {}))
-    return policy_from(given, default_policy(visit.door.settings, target)), given
+    return policy_from(given, default_policy(request.context.settings, target)), given
 
 
 async def composed(
-    visit: PageRequest,
+    request: PageRequest,
     fields: Fields,
     *,
     edit: Edit | None = None,
@@ -220,13 +220,13 @@ async def composed(
 ) -> Sheet:
     """The sheet for these fields. `errors`: what was found wrong already; `last`: the trigger that
     was previewed before, for where this one is not valid."""
-    others = (await visit.door.schedules.find(visit.actor, NEIGHBOURS)).items
-    known = known_zones(visit, others)
-    fields, zones = with_zone(visit, fields, known)
+    others = (await request.context.schedules.find(request.actor, NEIGHBOURS)).items
+    known = known_zones(request, others)
+    fields, zones = with_zone(request, fields, known)
     if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MOST_EXCLUSIONS)):
         # The package of holidays takes a second to load, which nobody else is to wait for.
-        await to_thread(_know_holidays, visit.now.year)
-    definition = definition_of(fields, visit.now, changing=edit is not None)
+        await to_thread(_know_holidays, request.now.year)
+    definition = definition_of(fields, request.now, changing=edit is not None)
     body, found = definition.body, [*errors, *definition.wrong]
     if zones:
         detail = several_zones(fields["zone"], zones)
@@ -237,7 +237,7 @@ async def composed(
     if "trigger" in body and not zones:
         try:
             before = None if edit is None else edit.schedule.trigger
-            trigger = await settled(visit, body["trigger"], before)
+            trigger = await settled(request, body["trigger"], before)
         except InvalidInput as error:
             found.append(told_at(error.within("trigger")))
     shown = trigger
@@ -247,12 +247,14 @@ async def composed(
     if shown is not None:
         asked = None if stale else _asked(body["trigger"], shown)
         like = edit.schedule.id if edit else fields.get("source", "")
-        too_long = await _usually(visit, like, shown)
-        preview = preview_of(shown, visit.look, visit.now, _policy(visit, body, edit), asked)
+        too_long = await _usually(request, like, shown)
+        preview = preview_of(
+            shown, request.display, request.now, _policy(request, body, edit), asked
+        )
         but = edit.schedule.id if edit else None
-        neighbours = neighbours_of(shown, others, visit.look, visit.now, but)
+        neighbours = neighbours_of(shown, others, request.display, request.now, but)
     if edit is not None:
-        edit = await with_changes(visit, edit, body, trigger)
+        edit = await with_changes(request, edit, body, trigger)
     said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
     return Sheet(
         fields=fields,
@@ -261,15 +263,15 @@ async def composed(
         preview=preview,
         stale=stale,
         too_long=too_long,
-        missing=await not_set_up(visit, fields.get("kind", "")),
+        missing=await not_set_up(request, fields.get("kind", "")),
         last="" if shown is None else json.dumps(shown.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
-        curl=as_curl(body, str(visit.request.base_url).rstrip("/")),
+        curl=as_curl(body, str(request.http.base_url).rstrip("/")),
         yaml=as_yaml(body),
         zones=zones,
-        world=world_clock(fields["zone"], visit.look.language, visit.now, known),
+        world=world_clock(fields["zone"], request.display.language, request.now, known),
         cron=cron_parts(
-            fields.get("expression", ""), fields.get("dialect", ""), visit.look.language
+            fields.get("expression", ""), fields.get("dialect", ""), request.display.language
         ),
         others=tuple(others),
         neighbours=neighbours,
@@ -311,7 +313,7 @@ def _asked(plain: object, settled_: Trigger) -> Trigger:
     return trigger_from_dict(plain).with_default_zone(settled_.zone)
 
 
-def _policy(visit: PageRequest, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
+def _policy(request: PageRequest, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
     """How it would be carried out; None as long as that cannot be said."""
     try:
         if edit is not None:
@@ -319,25 +321,27 @@ def _policy(visit: PageRequest, body: Mapping[str, object], edit: Edit | None) -
         target = body["target"]
         assert isinstance(target, dict)
         bare = {name: value for name, value in target.items() if name != "signing_secrets"}
-        return policy_of(visit, body, real_target(bare, None))[0]
+        return policy_of(request, body, real_target(bare, None))[0]
     except (InvalidInput, ValidationError, KeyError):
         return None
 
 
-async def _usually(visit: PageRequest, like: str, trigger: Trigger) -> timedelta | None:
+async def _usually(request: PageRequest, like: str, trigger: Trigger) -> timedelta | None:
     """How long runs of this schedule take, or of the one that it is a copy of, where that is longer
     than the time from one fire to the next."""
-    fires = [fire.at for fire in trigger.fires(visit.now, 2)]
+    fires = [fire.at for fire in trigger.fires(request.now, 2)]
     if not like or len(fires) < 2:
         return None
     schedule_id = ScheduleId(like)
-    found = await InsightService(visit.door.store).expected_durations(visit.actor, [schedule_id])
+    found = await InsightService(request.context.store).expected_durations(
+        request.actor, [schedule_id]
+    )
     length = found.get(schedule_id)
     return length if length is not None and length > fires[1] - fires[0] else None
 
 
 async def with_changes(
-    visit: PageRequest, edit: Edit, body: Plain, trigger: Trigger | None
+    request: PageRequest, edit: Edit, body: Plain, trigger: Trigger | None
 ) -> Edit:
     """What saving would change, and where the next fire would move."""
     found = changes(edit.base, body)
@@ -345,7 +349,7 @@ async def with_changes(
     after = schedule
     if trigger is not None and any(each.path in ("trigger", "enabled") for each in found):
         wanted = replace(schedule, trigger=trigger, enabled=bool(body.get("enabled")))
-        after = edited(schedule, wanted, visit.now, visit.actor.name)
+        after = edited(schedule, wanted, request.now, request.actor.name)
     return replace(
         edit,
         changes=found,
