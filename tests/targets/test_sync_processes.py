@@ -189,7 +189,7 @@ async def test_nothing_outlives_a_node_that_is_killed(tmp_path: Path, driver: st
 
 FOLDER = """
 import os, sys
-from chimes.targets.sync.folders import private_folder
+from chimes.targets.sync.runner import private_folder
 os.getpid = lambda: 4_999_999  # as it is called in its container
 with private_folder() as folder:
     (folder / "config.json").write_text("{}")
