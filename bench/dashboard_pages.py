@@ -52,7 +52,7 @@ from chimes.services.schedules import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
 from chimes.web.context import WebContext
-from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.dashboard.entry import dashboard_router
 from chimes.web.server import build_app
 
 PORT = 7100
@@ -139,7 +139,7 @@ async def ask(app: ASGIApp, address: str) -> Answer:
 
 
 def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
-    doorway = WebContext(
+    context = WebContext(
         schedules=ScheduleService(store, check_target=check_target),
         runs=RunService(store),
         access=AccessService(store, clock),
@@ -151,7 +151,7 @@ def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
         port=PORT,
         not_ready=lambda: "",
     )
-    return build_app(doorway, compat=[dashboard_door(doorway)])
+    return build_app(context, compat=[dashboard_router(context)])
 
 
 def beside(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
@@ -173,7 +173,7 @@ def beside(every: list[Schedule]) -> Iterator[InboxItem | AuditEntry]:
         yield AuditEntry(
             at=NOW - timedelta(minutes=CHANGES - n),
             actor="system",
-            door="api",
+            interface="api",
             verb="schedule.edited",
             object_kind="schedule",
             object_id=schedule.id,

@@ -60,7 +60,7 @@ def an_entry(schedule: Schedule) -> AuditEntry:
     return AuditEntry(
         at=NOW,
         actor="user:alice",
-        door="native",
+        interface="native",
         verb="create",
         object_kind="schedule",
         object_id=schedule.id,

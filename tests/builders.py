@@ -201,7 +201,7 @@ def an_entry(**given: Any) -> AuditEntry:
     values: dict[str, Any] = {
         "at": NOW,
         "actor": "user:alice",
-        "door": "native",
+        "interface": "native",
         "verb": "create",
         "object_kind": "schedule",
         "object_id": "schedule-x",
@@ -361,7 +361,7 @@ def full_schedule(schedule_id: str = "full") -> Schedule:
         pause_note="lunch",
         pause_until=NOW + HOUR,
         depends_on=Dependency(schedule_id=ScheduleId("other"), within=timedelta(minutes=5)),
-        door_data={"every": "90s", "nested": {"list": [1, 2.5, None, True, "x"]}},
+        compat_data={"every": "90s", "nested": {"list": [1, 2.5, None, True, "x"]}},
         next_slot=NOW + MINUTE + micro,
         next_run_at=NOW + 2 * MINUTE + micro,
         last_slot=NOW - MINUTE,

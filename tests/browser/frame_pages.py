@@ -1,4 +1,4 @@
-"""Pages of the frame's own tests: a list that is changed, asked about and undone.
+"""PageRouter of the frame's own tests: a list that is changed, asked about and undone.
 
 Served in this process, so that a test can put them among the real ones.
 """
@@ -26,11 +26,11 @@ from chimes.store.memory import MemoryStore
 from chimes.web.context import WebContext
 from chimes.web.dashboard import site
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import Question
+from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.core.templates import environment
-from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.dashboard.entry import dashboard_router
 from chimes.web.server import build_app
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -43,27 +43,29 @@ class Trial:
     def __init__(self) -> None:
         self.names = ["one", "two", HOSTILE]
         self.more = False
-        self.pages = Pages()
-        self.pages.get("/trial")(self.show)
-        self.pages.get("/trial/newer")(self.newer)
-        self.pages.post("/trial/remove")(self.remove)
-        self.pages.post("/trial/add")(self.add)
-        self.pages.post("/trial/fail")(self.fail)
+        self.router = PageRouter()
+        self.router.get("/trial")(self.show)
+        self.router.get("/trial/newer")(self.newer)
+        self.router.post("/trial/remove")(self.remove)
+        self.router.post("/trial/add")(self.add)
+        self.router.post("/trial/fail")(self.fail)
 
-    async def show(self, visit: PageRequest) -> Response:
-        if "after" in visit.query:
-            return visit.page_or_part("trial.html", "rows", names=["five", "six"], more="")
+    async def show(self, request: PageRequest) -> Response:
+        if "after" in request.query:
+            return request.render_page_or_block(
+                "trial.html", "rows", names=["five", "six"], more=""
+            )
         more = "/ui/trial?after=4" if self.more else ""
-        return visit.page_or_part("trial.html", "rows", names=self.names, more=more)
+        return request.render_page_or_block("trial.html", "rows", names=self.names, more=more)
 
-    async def newer(self, visit: PageRequest) -> Response:
+    async def newer(self, request: PageRequest) -> Response:
         return JSONResponse({"count": 3, "text": "3 new rows – show"})
 
-    async def remove(self, visit: PageRequest) -> Response:
-        names = visit.form.all("name")
-        if not visit.sure:
-            return visit.ask(
-                Question(
+    async def remove(self, request: PageRequest) -> Response:
+        names = request.form.all("name")
+        if not request.is_confirmed:
+            return request.confirm(
+                ConfirmDialog(
                     title=counted("Remove {count} row?", "Remove {count} rows?", len(names)),
                     button=_("Remove"),
                     names=names,
@@ -71,17 +73,17 @@ class Trial:
                 )
             )
         self.names = [each for each in self.names if each not in names]
-        return visit.done(
-            _("Removed: {reason}", reason=visit.form.text("reason")),
-            to=visit.back("/ui/trial"),
+        return request.redirect_with_toast(
+            _("Removed: {reason}", reason=request.form.text("reason")),
+            to=request.back_url("/ui/trial"),
             undo=Undo(action="/ui/trial/add", fields={"name": names[0]}),
         )
 
-    async def add(self, visit: PageRequest) -> Response:
-        self.names.append(visit.form.raw("name"))
-        return visit.done(_("There again."), to=visit.back("/ui/trial"))
+    async def add(self, request: PageRequest) -> Response:
+        self.names.append(request.form.raw("name"))
+        return request.redirect_with_toast(_("There again."), to=request.back_url("/ui/trial"))
 
-    async def fail(self, visit: PageRequest) -> Response:
+    async def fail(self, request: PageRequest) -> Response:
         raise Conflict(_("not now: {name}", name=HOSTILE))
 
 
@@ -117,7 +119,7 @@ def served_trial() -> Iterator[Served]:
     store = MemoryStore(clock)
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
-    door = WebContext(
+    context = WebContext(
         schedules=ScheduleService(store, check_target=lambda target: None),
         runs=RunService(store),
         access=AccessService(store, clock),
@@ -131,8 +133,8 @@ def served_trial() -> Iterator[Served]:
     )
     before = site.ALL_PAGES
     loader.searchpath.append(str(TEMPLATES))
-    site.ALL_PAGES = (*before, trial.pages)
-    app = build_app(door, compat=[dashboard_door(door)])
+    site.ALL_PAGES = (*before, trial.router)
+    app = build_app(context, compat=[dashboard_router(context)])
     config = uvicorn.Config(
         app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
     )

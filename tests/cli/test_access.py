@@ -53,9 +53,9 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     listed = cli("audit", CHIMES_STORE=url)
     assert [row[2] for row in listed.rows] == ["create_key", "create"]
     assert [row[2] for row in cli("audit", "--verb", "create", CHIMES_STORE=url).rows] == ["create"]
-    assert cli("audit", "--door", "telegram", CHIMES_STORE=url).rows == []
+    assert cli("audit", "--interface", "telegram", CHIMES_STORE=url).rows == []
     whole = json.loads(cli("audit", "--json", CHIMES_STORE=url).out)
-    assert {"verb", "actor", "door", "at", "hash", "prev_hash"} <= set(whole[0])
+    assert {"verb", "actor", "interface", "at", "hash", "prev_hash"} <= set(whole[0])
     assert whole[0]["prev_hash"] == whole[1]["hash"]
     good = cli("audit", "--verify", CHIMES_STORE=url)
     assert (good.code, good.out.strip()) == (0, "ok: 2 entries")

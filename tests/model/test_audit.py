@@ -38,7 +38,7 @@ def test_the_same_entry_has_the_same_hash_wherever_it_is_computed() -> None:
 CHANGES = {
     "at": NOW + HOUR,
     "actor": "x",
-    "door": "x",
+    "interface": "x",
     "verb": "x",
     "object_kind": "x",
     "object_id": "x",

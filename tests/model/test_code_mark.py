@@ -33,7 +33,7 @@ DECLARED = marked(
         policy=Policy(overlap=Overlap.QUEUE, delivery=(Recipient(channel=Channel.INBOX),)),
         labels={"team": "ops", "bare": None},
         depends_on=Dependency(schedule_id=ScheduleId("other")),
-        door_data={"ksana": {"every": "90s"}},
+        compat_data={"ksana": {"every": "90s"}},
     ),
     "shop/tasks.py:12",
 )
@@ -88,9 +88,9 @@ def test_the_mark_moves_and_goes_without_touching_what_doors_keep() -> None:
     assert mark is not None
     assert before is not None
     assert (mark.at, mark.digest) == ("shop/jobs.py:3", before.digest)
-    assert unmarked(moved).door_data == {"ksana": {"every": "90s"}}
+    assert unmarked(moved).compat_data == {"ksana": {"every": "90s"}}
     plain = unmarked(DECLARED)
     assert code_mark(plain) is None
     assert not is_detached(plain)
     assert found_at(plain, "x") == attached(plain) == unmarked(plain) == plain
-    assert code_mark(replace(plain, door_data={"declared": "damaged"})) is None
+    assert code_mark(replace(plain, compat_data={"declared": "damaged"})) is None

@@ -36,7 +36,7 @@ async def refusals(rig: Rig, verb: str) -> int:
 
 # S01
 async def test_every_bad_key_gets_the_same_answer(guarded: Rig) -> None:
-    access = guarded.doorway.access
+    access = guarded.context.access
     good = await access.create(Actor(), name="good", role=Role.ADMIN)
     revoked = await access.create(Actor(), name="revoked", role=Role.ADMIN)
     await access.revoke(Actor(), revoked.key.id)
@@ -74,7 +74,7 @@ async def test_every_bad_key_gets_the_same_answer(guarded: Rig) -> None:
     ],
 )
 async def test_a_good_key_works_in_each_place(guarded: Rig, header: dict[str, str]) -> None:
-    made = await guarded.doorway.access.create(Actor(), name="x", role=Role.VIEWER)
+    made = await guarded.context.access.create(Actor(), name="x", role=Role.VIEWER)
     for key in (made.text, "admin-token"):
         headers = {name: value.format(key) for name, value in header.items()}
         assert (await guarded.client.get(PATH, headers=headers)).status_code == 200

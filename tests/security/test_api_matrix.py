@@ -16,9 +16,9 @@ from chimes.model.access import Role
 from chimes.model.notification import DeliveryState
 from chimes.services.access import USERS
 from chimes.web.auth import _FAILURES as FAILED_LOGINS
-from chimes.web.compat.eventnative.routes import eventnative_door
-from chimes.web.compat.kweaver.routes import kweaver_door
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.eventnative.routes import eventnative_router
+from chimes.web.compat.kweaver.routes import kweaver_router
+from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.openapi import describe_api
 from tests.builders import ALICE, BOB, LEASE, a_delivery, a_node, an_item
 from tests.tables import each_row
@@ -27,7 +27,7 @@ from tests.web.rig import CRON, HTTP, Rig, definition, serving
 SOFTNIX = "/schedules/"
 KWEAVER = "/knowledge-networks/{kn_id}/action-schedules"
 INTERNAL = f"/in/v1{KWEAVER}"
-DOORS = (eventnative_door, softnix_door, kweaver_door)
+ROUTERS = (eventnative_router, softnix_router, kweaver_router)
 #: What stands for the schedule on doors that see a kind of their own.
 CANARIES = {SOFTNIX: "canary-prompt", KWEAVER: "canary-action"}
 ACTION = {"kind": "action", "action_type_id": "canary", "kn_id": "kn1", "identities": [{"id": 1}]}
@@ -211,7 +211,7 @@ async def staged() -> AsyncIterator[Scene]:
     """Alice's schedule with a waiting run, and a key for each role."""
     # The tables send more requests than one key may send in a second.
     settings = Settings(requests_per_second=math.inf)
-    async with serving(doors=DOORS, settings=settings) as rig:
+    async with serving(routers=ROUTERS, settings=settings) as rig:
         headers = {
             "none": {},
             "viewer": await rig.key(Role.VIEWER, ALICE),
@@ -299,7 +299,7 @@ async def stage() -> AsyncIterator[Stage]:
 
 
 async def test_every_route_is_in_the_table() -> None:
-    async with serving(doors=DOORS) as rig:
+    async with serving(routers=ROUTERS) as rig:
         document = describe_api(rig.app)
     routes = {(method, path) for path, ops in document["paths"].items() for method in ops}
     assert routes == set(TABLE)

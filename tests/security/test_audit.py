@@ -20,16 +20,16 @@ from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
 from chimes.services.nodes import Reloaded
 from chimes.services.users import UserService
-from chimes.web.compat.catbird.routes import catbird_door
-from chimes.web.compat.eventnative.routes import eventnative_door
-from chimes.web.compat.ksana.routes import ksana_door
-from chimes.web.compat.kweaver.routes import kweaver_door
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.catbird.routes import catbird_router
+from chimes.web.compat.eventnative.routes import eventnative_router
+from chimes.web.compat.ksana.routes import ksana_router
+from chimes.web.compat.kweaver.routes import kweaver_router
+from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.openapi import describe_api
 from tests.builders import ALICE, LEASE, NOW, a_delivery, a_node, a_run, a_task
 from tests.web.rig import CRON, HTTP, Rig, definition, serving
 
-DOORS = (ksana_door, catbird_door, eventnative_door, softnix_door, kweaver_door)
+ROUTERS = (ksana_router, catbird_router, eventnative_router, softnix_router, kweaver_router)
 FILE = Sources(
     by_id={
         "shop": Source(
@@ -166,14 +166,14 @@ class Scene:
 @pytest.fixture
 async def scene() -> AsyncIterator[Scene]:
     """One of everything, keys on."""
-    async with serving(doors=DOORS, sources=FILE, fixed_keys=["root"], documented=False) as rig:
+    async with serving(routers=ROUTERS, sources=FILE, fixed_keys=["root"], documented=False) as rig:
         headers = {"X-API-Key": "root", "X-Admin-Token": "root"}
 
         async def reload(dry_run: bool) -> Reloaded:
             return Reloaded(file="chimes.yaml", changes=())
 
-        rig.doorway.sources.file = "chimes.yaml"
-        rig.doorway.sources.reloaded_by(reload)
+        rig.context.sources.file = "chimes.yaml"
+        rig.context.sources.reloaded_by(reload)
         for schedule_id, target in (("s", HTTP), ("p", PROMPT), ("a", ACTION)):
             body = definition(id=schedule_id, trigger=CRON, target=target)
             made = await rig.client.post("/api/v1/schedules", json=body, headers=headers)
@@ -187,7 +187,7 @@ async def scene() -> AsyncIterator[Scene]:
         await rig.store.load([waiting, ended, failed, answered, task, dead])
         kept = {"list": "runs", "name": "kept", "filter": "a"}
         await rig.client.post(FILTERS, json=kept, headers=headers)
-        key = await rig.doorway.access.create(Actor(), name="x", role=Role.VIEWER, owner=ALICE)
+        key = await rig.context.access.create(Actor(), name="x", role=Role.VIEWER, owner=ALICE)
         users = UserService(rig.store)
         password = "correct horse battery"
         await users.create(Actor(), name="ann", password=password, role=Role.VIEWER)
@@ -210,7 +210,7 @@ async def scene() -> AsyncIterator[Scene]:
 
 
 async def test_every_route_that_changes_something_is_here() -> None:
-    async with serving(doors=DOORS, documented=False) as rig:
+    async with serving(routers=ROUTERS, documented=False) as rig:
         document = describe_api(rig.app)
     found = {
         (method, _named(path))
@@ -242,14 +242,16 @@ async def test_every_verb_leaves_an_entry(scene: Scene, route: tuple[str, str]) 
     newest, *_ = await scene.rig.store.list_audit(AuditQuery(limit=1))
     assert newest.number == before[0].number + 1
     assert (newest.verb, newest.actor, newest.allowed) == (case.verb, "key:configured", True)
-    assert newest.door == _door(route[1])
+    assert newest.interface == _interface(route[1])
     assert newest.object_id
 
 
-def _door(path: str) -> str:
-    doors = {"/jobs": "ksana", "/tasks": "eventnative", "/schedules": "softnix"}
-    doors["/knowledge-networks"] = "kweaver"
-    return next((door for prefix, door in doors.items() if path.startswith(prefix)), "native")
+def _interface(path: str) -> str:
+    routers = {"/jobs": "ksana", "/tasks": "eventnative", "/schedules": "softnix"}
+    routers["/knowledge-networks"] = "kweaver"
+    return next(
+        (interface for prefix, interface in routers.items() if path.startswith(prefix)), "native"
+    )
 
 
 async def test_the_entries_are_found_by_what_they_say(scene: Scene) -> None:
@@ -262,8 +264,8 @@ async def test_the_entries_are_found_by_what_they_say(scene: Scene) -> None:
         items: list[dict[str, Any]] = answer.json()["items"]
         return items
 
-    [pause] = await found("door=ksana")
-    assert {"verb", "actor", "door", "at", "hash", "prev_hash"} <= set(pause)
+    [pause] = await found("interface=ksana")
+    assert {"verb", "actor", "interface", "at", "hash", "prev_hash"} <= set(pause)
     assert (pause["verb"], pause["object_id"]) == ("pause", "s")
     assert pause["prev_hash"] == pause["previous_hash"]
     assert [each["verb"] for each in await found("object_id=s")] == ["pause", "create"]
@@ -305,7 +307,16 @@ async def _check_hashes(rig: Rig) -> None:
     before = ""
     for item in reversed(items):
         assert item["prev_hash"] == before
-        fields = ("number", "prev_hash", "at", "actor", "door", "verb", "object_kind", "object_id")
+        fields = (
+            "number",
+            "prev_hash",
+            "at",
+            "actor",
+            "interface",
+            "verb",
+            "object_kind",
+            "object_id",
+        )
         values = [item[name] for name in (*fields, "owner", "changes", "reason", "address")]
         values[2] = values[2].replace("Z", "+00:00")
         text = json.dumps(

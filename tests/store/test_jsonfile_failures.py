@@ -299,7 +299,7 @@ async def test_a_caller_that_gives_up_takes_nothing_from_the_others(
 async def test_what_json_cannot_hold_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         with pytest.raises(StoreUnavailable):
-            await store.add_schedule(a_schedule(door_data={"a": object()}))
+            await store.add_schedule(a_schedule(compat_data={"a": object()}))
         schedule = await store.add_schedule(a_schedule())
     async with opened(tmp_path) as store:
         assert await dumped(store) == [schedule]

@@ -272,7 +272,7 @@ async def test_durations_keep_the_form_they_were_given(tmp_path: Path) -> None:
     schedule = a_schedule(
         id=ScheduleId("a"),
         trigger=Every("300s", anchor=NOW, jitter="5s"),
-        door_data={"ksana": given},
+        compat_data={"ksana": given},
     )
     policy = replace(schedule.policy, timeout=30 * SECOND, retry_backoff=2 * SECOND)
     async with opened(tmp_path) as store:
@@ -397,7 +397,7 @@ async def test_what_an_edit_does_not_touch_stays(tmp_path: Path) -> None:
 async def test_a_hidden_anchor_outlives_an_edit_of_the_jitter(tmp_path: Path) -> None:
     anchor = NOW - 30 * SECOND
     given = {"ksana": {"every": "1m"}}
-    await with_job(tmp_path, trigger=Every("1m", anchor=anchor), door_data=given)
+    await with_job(tmp_path, trigger=Every("1m", anchor=anchor), compat_data=given)
     assert job(tmp_path, "a")["schedule"]["start_at"] == ""
 
     def jitter(data: dict[str, Any]) -> None:

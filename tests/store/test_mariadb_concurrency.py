@@ -208,7 +208,7 @@ async def test_a_quota_holds_when_many_add_at_once(stores: list[SqlStore]) -> No
 async def test_many_who_append_make_one_chain(stores: list[SqlStore], mariadb_url: str) -> None:
     def entry(number: int) -> AuditEntry:
         return AuditEntry(
-            at=NOW, actor=f"a{number}", door="native", verb="x", object_kind="y", object_id="z"
+            at=NOW, actor=f"a{number}", interface="native", verb="x", object_kind="y", object_id="z"
         )
 
     await asyncio.gather(*(store.append_audit(entry(n)) for n, store in enumerate(stores * 6)))

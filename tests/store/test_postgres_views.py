@@ -209,7 +209,7 @@ async def test_what_sql_changes_is_in_the_audit(store: SqlStore, sql: asyncpg.Co
     for _ in range(2):
         await store.rescue(limit=10)
     entries = list(reversed(await store.list_audit(AuditQuery())))
-    assert [(each.actor, each.door, each.verb) for each in entries] == [
+    assert [(each.actor, each.interface, each.verb) for each in entries] == [
         ("sql:chimes", "sql", "pause"),
         ("sql:chimes", "sql", "resume"),
         ("sql:chimes", "sql", "reschedule"),

@@ -31,7 +31,7 @@ FACTS = NodeFacts(
 
 def note(verb: str) -> AuditEntry:
     return AuditEntry(
-        at=NOW, actor="x", door="native", verb=verb, object_kind="node", object_id=NODE
+        at=NOW, actor="x", interface="native", verb=verb, object_kind="node", object_id=NODE
     )
 
 

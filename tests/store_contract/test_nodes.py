@@ -61,7 +61,7 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         "task:a": RunDefaults(
             policy=policy,
             priority=-4,
-            # For the wizard's form (UX A.4).
+            # For the editor's form (UX A.4).
             arguments={"type": "object", "properties": {"วัน": {"type": "integer"}}},
         ),
         # Of a source, which is offered as such, each collection by itself.

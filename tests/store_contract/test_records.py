@@ -81,8 +81,8 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     rows = [
         an_entry(verb="create", object_id="a", owner="user:alice"),
         an_entry(verb="pause", object_id="a", owner="user:alice", actor="key:k1"),
-        an_entry(verb="create", object_id="b", owner="user:bob", door="softnix"),
-        an_entry(verb="pause", object_id="b", owner="user:bob", door="softnix", actor="key:k1"),
+        an_entry(verb="create", object_id="b", owner="user:bob", interface="softnix"),
+        an_entry(verb="pause", object_id="b", owner="user:bob", interface="softnix", actor="key:k1"),
     ]
     for row in rows:
         await store.append_audit(row)
@@ -99,8 +99,8 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
     assert await numbers(AuditQuery(verb="pause", object_id="b")) == [4]
     assert await numbers(AuditQuery(verb="nothing")) == []
     assert await numbers(AuditQuery(actor="key:k1")) == [4, 2]
-    assert await numbers(AuditQuery(door="softnix")) == [4, 3]
-    assert await numbers(AuditQuery(actor="key:k1", door="native")) == [2]
+    assert await numbers(AuditQuery(interface="softnix")) == [4, 3]
+    assert await numbers(AuditQuery(actor="key:k1", interface="native")) == [2]
     assert await numbers(AuditQuery(actor="key:k1", before=4, limit=1)) == [2]
 
 

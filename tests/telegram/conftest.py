@@ -15,7 +15,7 @@ from chimes.services.schedules import ScheduleService
 from chimes.services.validation import agent_policy
 from chimes.store.memory import MemoryStore
 from chimes.telegram.commands import Verb
-from chimes.telegram.conversation import Conversation, Services, Settled
+from chimes.telegram.conversation import Conversation, Services, UpdateResult
 from chimes.telegram.updates import read_update
 from chimes.testing import SettableClock
 from tests.telegram.bot_api import TOKEN, BotApiStub, message
@@ -33,7 +33,7 @@ class Chats:
     schedules: ScheduleService
     conversation: Conversation
     number: int = 100
-    settled: list[Settled] = field(default_factory=list)
+    result: list[UpdateResult] = field(default_factory=list)
 
     async def say(self, text: str, chat: int = 7, **more: Any) -> str:
         self.number += 1
@@ -44,9 +44,9 @@ class Chats:
         incoming = read_update(update)
         if incoming is None:
             return ""
-        settled = await self.conversation.handle(incoming)
-        self.settled.append(settled)
-        return "\n---\n".join(reply.text for reply in settled.replies)
+        result = await self.conversation.handle(incoming)
+        self.result.append(result)
+        return "\n---\n".join(reply.text for reply in result.replies)
 
 
 def pressed(data: str, chat: str) -> tuple[Verb, str] | None:

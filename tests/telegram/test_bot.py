@@ -16,7 +16,7 @@ from chimes.model.listing import ScheduleQuery
 from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.telegram.bot import LOST_AFTER, Bot, LongPolling, NotYet
 from chimes.telegram.commands import Reply
-from chimes.telegram.routes import SECRET_HEADER, telegram_door
+from chimes.telegram.routes import SECRET_HEADER, telegram_router
 from tests.builders import a_node
 from tests.telegram.bot_api import TOKEN, BotApiStub, message
 from tests.telegram.conftest import NOW, Chats
@@ -176,11 +176,11 @@ async def test_a_wrong_token_is_said(bot_api: BotApiStub) -> None:
 class TestRoutes:
     @pytest.fixture
     async def client(self, line: Line) -> AsyncIterator[httpx2.AsyncClient]:
-        def door(doorway):  # type: ignore[no-untyped-def]
-            return telegram_door(doorway, line.bot, line.polling, secret=SECRET, webhook=False)
+        def router(context):  # type: ignore[no-untyped-def]
+            return telegram_router(context, line.bot, line.polling, secret=SECRET, webhook=False)
 
         async with serving(
-            line.chats.store, line.chats.clock, doors=[door], documented=False
+            line.chats.store, line.chats.clock, routers=[router], documented=False
         ) as rig:
             self.rig = rig
             yield rig.client

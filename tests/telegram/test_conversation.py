@@ -110,8 +110,8 @@ async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
     assert "Schedule paused" in await chats.say(f"/schedule_disable {found}")
     assert "Schedule deleted" in await chats.say(f"/schedule_delete {found}")
     assert "Schedule not found" in await chats.say(f"/schedule_runs {found}")
-    doors = {each.door for each in await chats.store.list_audit(AuditQuery(limit=100))}
-    assert doors == {"telegram"}
+    routers = {each.interface for each in await chats.store.list_audit(AuditQuery(limit=100))}
+    assert routers == {"telegram"}
 
 
 # R1.36: what the seed's users find in the record
@@ -276,7 +276,7 @@ class TestButtons:
         assert found[item.id].read_at is not None
         assert found[other.id] == other
         audit = await chats.store.list_audit(AuditQuery(object_id=run.id))
-        assert [(each.verb, each.door) for each in audit] == [("done", "telegram")]
+        assert [(each.verb, each.interface) for each in audit] == [("done", "telegram")]
         # Somebody else's run is not spoken of.
         of_others = encode(Action.DONE, "no such run", chat="8", token=TOKEN)
         assert of_others is not None

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.config import Settings
-from chimes.engine.deliverer import Readers
+from chimes.engine.deliverer import RecipientPreferences
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.recipient import Channel, Recipient
@@ -59,7 +59,7 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     assert (await client.get(LINKS, headers=anna)).json() == {"items": [], "waiting": []}
     # Nothing of hers is sent there any more (S05), also after the chat has changed its language.
     await chats.say("/language th", sender=70)
-    readers = Readers(chats.store, Settings(telegram_allowed_chats=("7",)))
+    readers = RecipientPreferences(chats.store, Settings(telegram_allowed_chats=("7",)))
     hers = a_delivery(owner=ANNA, recipient=Recipient(channel=Channel.TELEGRAM, to="7"))
     refused = await readers.refusal(hers)
     assert refused is not None

@@ -59,7 +59,7 @@ def check(target: Target) -> None:
 class Rig:
     clock: SettableClock
     store: Store
-    doorway: WebContext
+    context: WebContext
     app: FastAPI
     client: httpx2.AsyncClient
 
@@ -71,7 +71,7 @@ class Rig:
 
     async def key(self, role: Role, owner: Owner = SYSTEM_OWNER) -> dict[str, str]:
         """Headers with a new key."""
-        made = await self.doorway.access.create(Actor(), name="test", role=role, owner=owner)
+        made = await self.context.access.create(Actor(), name="test", role=role, owner=owner)
         return {"Authorization": f"Bearer {made.text}"}
 
     async def snapshot(self) -> list[object]:
@@ -103,7 +103,7 @@ async def serving(
     settings: Settings | None = None,
     limits: Callable[[], Limits] = Limits,
     compat: Sequence[APIRouter] = (),
-    doors: Sequence[Callable[[WebContext], APIRouter]] = (),
+    routers: Sequence[Callable[[WebContext], APIRouter]] = (),
     sources: Sources | None = None,
     fixed_keys: Sequence[str] = (),
     not_ready: Callable[[], str] = lambda: "",
@@ -113,7 +113,7 @@ async def serving(
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
     known = KnownSources(sources)
-    doorway = WebContext(
+    context = WebContext(
         schedules=ScheduleService(
             store, check_target=check, limits=limits, offers=lambda: offers_of(known.now)
         ),
@@ -129,7 +129,7 @@ async def serving(
         sources=known,
         origins=origins,
     )
-    app = build_app(doorway, compat=[*compat, *(door(doorway) for door in doors)])
+    app = build_app(context, compat=[*compat, *(router(context) for router in routers)])
     share_native_routes(app)
     hooks = [Documented(app)] if documented else []
     async with httpx2.AsyncClient(
@@ -137,7 +137,7 @@ async def serving(
         base_url=HOST,
         event_hooks={"response": hooks},
     ) as client:
-        yield Rig(clock=clock, store=store, doorway=doorway, app=app, client=client)
+        yield Rig(clock=clock, store=store, context=context, app=app, client=client)
 
 
 #: By the router: how the framework prepared its routes when an app was first asked.

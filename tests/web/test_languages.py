@@ -17,11 +17,11 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import NodeId
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.store.port import Checkpoint
-from chimes.web.compat.catbird.routes import catbird_door
-from chimes.web.compat.eventnative.routes import eventnative_door
-from chimes.web.compat.ksana.routes import ksana_door
-from chimes.web.compat.kweaver.routes import kweaver_door
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.catbird.routes import catbird_router
+from chimes.web.compat.eventnative.routes import eventnative_router
+from chimes.web.compat.ksana.routes import ksana_router
+from chimes.web.compat.kweaver.routes import kweaver_router
+from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.middleware import BODY_LIMIT
 from tests.builders import NOW, a_delivery, a_run, a_schedule, an_attempt
 from tests.web.rig import Rig, definition, serving
@@ -111,8 +111,8 @@ BAD: Mapping[str, tuple[str, str, Mapping[str, Any], int]] = {
 
 @pytest.fixture
 async def everything() -> AsyncIterator[Rig]:
-    doors = [ksana_door, softnix_door, eventnative_door, kweaver_door, catbird_door]
-    async with serving(doors=doors) as rig:
+    routers = [ksana_router, softnix_router, eventnative_router, kweaver_router, catbird_router]
+    async with serving(routers=routers) as rig:
         yield rig
 
 
@@ -153,10 +153,10 @@ def check(answer: httpx2.Response, language: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "door", ["native", "ksana", "softnix", "eventnative", "kweaver", "catbird"]
+    "interface", ["native", "ksana", "softnix", "eventnative", "kweaver", "catbird"]
 )
-async def test_each_mistake_is_told_in_each_language(everything: Rig, door: str) -> None:
-    for bad in (each for each in BAD if each.startswith(f"{door}:")):
+async def test_each_mistake_is_told_in_each_language(everything: Rig, interface: str) -> None:
+    for bad in (each for each in BAD if each.startswith(f"{interface}:")):
         for language, tag in TAGS.items():
             check(await sent(everything, bad, {"X-Language": tag}), language)
         english = await sent(everything, bad, {})
@@ -192,7 +192,7 @@ async def test_the_header_of_browsers_counts_after_ours(
 async def test_a_preference_counts_where_no_header_says_anything(
     everything: Rig, language: str
 ) -> None:
-    await everything.doorway.preferences.change(Actor(), {"language": language})
+    await everything.context.preferences.change(Actor(), {"language": language})
     # The last one, a method that no route has, is refused before anybody knows who asks.
     for bad in FIRST_OF_EACH_DOOR[:-1]:
         check(await sent(everything, bad, {}), language)

@@ -256,7 +256,7 @@ async def test_who_may_not_see_the_run_may_not_follow_it(
     async with following(server, run.id, keys[ALICE]) as stream:
         assert await stream.block() == {"": "still here"}
         # A key that is revoked follows no longer.
-        access = server.rig.doorway.access
+        access = server.rig.context.access
         for key in await access.keys(Actor()):
             await access.revoke(Actor(), key.id)
         while block := await stream.block():

@@ -63,7 +63,7 @@ async def test_drain_resume_and_forget() -> None:
 async def test_who_may(role: Role, scopes: tuple[Scope, ...], expected: int) -> None:
     async with serving() as rig:
         await rig.store.join(a_node(), LEASE)
-        made = await rig.doorway.access.create(
+        made = await rig.context.access.create(
             Actor(), name="k", role=role, owner=ALICE, scopes=scopes
         )
         answer = await _drain(rig, made.text)

@@ -10,15 +10,15 @@ from urllib.parse import quote
 import pytest
 
 from chimes.testing import SettableClock
-from chimes.web.compat.catbird.routes import catbird_door
-from chimes.web.compat.eventnative.routes import eventnative_door
-from chimes.web.compat.ksana.routes import ksana_door
-from chimes.web.compat.kweaver.routes import kweaver_door
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.catbird.routes import catbird_router
+from chimes.web.compat.eventnative.routes import eventnative_router
+from chimes.web.compat.ksana.routes import ksana_router
+from chimes.web.compat.kweaver.routes import kweaver_router
+from chimes.web.compat.softnix.routes import softnix_router
 from tests.store_contract.stores import KINDS, Home
 from tests.web.rig import Rig, serving
 
-DOORS = (kweaver_door, ksana_door, eventnative_door, softnix_door, catbird_door)
+ROUTERS = (kweaver_router, ksana_router, eventnative_router, softnix_router, catbird_router)
 ODD = [quote(text) for text in ("\0", "a\0b", "\x85", "\u202e", "'\"\\%_", "\U0001f600")]
 ODD += ["%ff%fe", "%ed%a0%80"]
 KWEAVER = "/knowledge-networks/kn1/action-schedules"
@@ -45,7 +45,7 @@ async def on_postgresql(tmp_path: Path) -> AsyncIterator[Rig]:
     clock = SettableClock()
     home = Home(kind, tmp_path, clock)
     try:
-        async with serving(await home.open(), clock, doors=DOORS) as rig:
+        async with serving(await home.open(), clock, routers=ROUTERS) as rig:
             yield rig
     finally:
         await home.close()

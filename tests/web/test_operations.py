@@ -14,7 +14,7 @@ from chimes.model.listing import Counts
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
 from chimes.testing import SettableClock
-from chimes.web.compat.ksana.routes import ksana_door
+from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.openapi import describe_api
 from chimes.web.server import build_app
 from tests.builders import ALICE
@@ -87,7 +87,7 @@ async def test_metrics_have_no_names() -> None:
     clock = SettableClock()
     store = TroubledStore(clock)
     async with serving(store, clock) as rig:
-        Counter("chimes_fired", "Runs made", registry=rig.doorway.metrics).inc(3)
+        Counter("chimes_fired", "Runs made", registry=rig.context.metrics).inc(3)
         made = await rig.create(name="canary-name", owner={"id": "canary-owner"})
         answer = await rig.client.get("/metrics")
         assert answer.headers["content-type"].startswith("text/plain")
@@ -183,7 +183,7 @@ async def test_samples_use_the_address_of_the_reader(host: str, shown: str) -> N
 
 async def test_texts_for_readers_name_no_internal_documents() -> None:
     async with serving() as rig:
-        described = build_app(rig.doorway, compat=[ksana_door(rig.doorway)])
+        described = build_app(rig.context, compat=[ksana_router(rig.context)])
         text = str(describe_api(described))
         assert not re.findall(r"\((?:[STRCF][0-9]|ADR|UX|RELIABILITY)[^)]*\)", text)
 

@@ -11,7 +11,7 @@ from chimes.model.run import AttemptEnd
 from chimes.model.sync import HIGH, Collection, Source, Sources
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
-from chimes.web.compat.ksana.routes import ksana_door
+from chimes.web.compat.ksana.routes import ksana_router
 from tests.builders import HOUR, a_node, a_verdict, places
 from tests.web.rig import HTTP, Rig, definition, serving
 
@@ -168,7 +168,7 @@ async def test_there_is_nothing_to_backfill(rig: Rig) -> None:
 
 
 async def test_the_ksana_door_shows_it_as_other_targets() -> None:
-    async with serving(sources=FILE, doors=[ksana_door]) as rig:
+    async with serving(sources=FILE, routers=[ksana_router]) as rig:
         made = await rig.create(target=TARGET)
         job = (await rig.client.get(f"/jobs/{made['id']}")).json()
         assert (job["type"], job["sync"]) == ("sync", {"source": "shop", "collection": "orders"})

@@ -283,7 +283,7 @@ _AUDIT_COLUMNS = [
     Column(_("object"), lambda item: _object(item), rank=1),
     Column(_("owner"), pick("owner"), rank=3),
     Column(_("actor"), pick("actor"), rank=2),
-    Column(_("door"), pick("door"), rank=4),
+    Column(_("interface"), pick("interface"), rank=4),
     Column(_("allowed"), lambda item: "" if item.get("allowed") else _("refused"), rank=5),
 ]
 
@@ -291,7 +291,7 @@ _AUDIT_COLUMNS = [
 @click.command("audit", cls=Command)
 @click.option("--verify", is_flag=True, help="Walk through the whole chain instead.")
 @click.option("--actor", metavar="ACTOR", help="Such as key:ID or user:alice.")
-@click.option("--door", metavar="DOOR", help="Such as native, softnix or telegram.")
+@click.option("--interface", metavar="INTERFACE", help="Such as native, softnix or telegram.")
 @click.option("--verb", metavar="VERB", help="Such as create, pause or refused.")
 @click.option("--object", "object_id", metavar="ID", help="Of one schedule, run or key.")
 @click.option("--owner", metavar="TYPE:ID", help="Of the objects of one owner.")
@@ -305,7 +305,7 @@ def audit(
     output: Output,
     verify: bool,
     actor: str | None,
-    door: str | None,
+    interface: str | None,
     verb: str | None,
     object_id: str | None,
     owner: str | None,
@@ -321,7 +321,7 @@ def audit(
     """
     if verify:
         ctx.exit(_verify(backend, output))
-    asked = {"actor": actor, "door": door, "verb": verb, "object_id": object_id, "owner": owner}
+    asked = {"actor": actor, "interface": interface, "verb": verb, "object_id": object_id, "owner": owner}
     output.rows(_entries(backend, limit, asked), _AUDIT_COLUMNS)
 
 

@@ -128,7 +128,7 @@ async def _remove(location: StoreLocation) -> None:
     from chimes.services.demo import DemoService
 
     async with opened_store(location) as store:
-        removed = await DemoService(store).remove(Actor(door="cli"))
+        removed = await DemoService(store).remove(Actor(interface="cli"))
     if not removed.schedules:
         tell(_("There are no example schedules here."))
         return

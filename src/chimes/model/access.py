@@ -70,7 +70,7 @@ class Actor:
     owner: Owner = SYSTEM_OWNER
     role: Role = Role.ADMIN
     key_id: KeyId | None = None
-    door: str = "native"
+    interface: str = "native"
     address: str = ""
     #: Empty: all that the role may.
     scopes: tuple[Scope, ...] = ()

@@ -13,7 +13,7 @@ from datetime import datetime
 class AuditEntry:
     at: datetime
     actor: str
-    door: str
+    interface: str
     verb: str
     object_kind: str
     object_id: str
@@ -41,7 +41,7 @@ def entry_hash(entry: AuditEntry) -> str:
             entry.previous_hash,
             entry.at.isoformat(),
             entry.actor,
-            entry.door,
+            entry.interface,
             entry.verb,
             entry.object_kind,
             entry.object_id,
@@ -63,7 +63,7 @@ def paused_by_receiver(schedule_id: str, owner: str, reason: str, now: datetime)
     return AuditEntry(
         at=now,
         actor="chimes",
-        door="engine",
+        interface="engine",
         verb="pause",
         object_kind="schedule",
         object_id=schedule_id,

@@ -108,7 +108,7 @@ class AuditQuery:
     until: datetime | None = None
     verb: str | None = None
     actor: str | None = None
-    door: str | None = None
+    interface: str | None = None
     before: int | None = None
     limit: int = 50
 

@@ -47,7 +47,7 @@ class Schedule:
     pause_until: datetime | None = None
     depends_on: Dependency | None = None
     #: What a door must give back as it was written, e.g. durations (R3.16); never interpreted.
-    door_data: Mapping[str, object] = field(default_factory=dict)
+    compat_data: Mapping[str, object] = field(default_factory=dict)
 
     #: The cursor: the next slot that has no record yet, and when it is to be carried out
     #: (slot + jitter, or where it was moved to). Both None: nothing is planned.
@@ -267,7 +267,7 @@ class CodeMark:
 
 def code_mark(schedule: Schedule) -> CodeMark | None:
     """None: no code declares it, as far as is known."""
-    kept = schedule.door_data.get(_KEY)
+    kept = schedule.compat_data.get(_KEY)
     if not isinstance(kept, Mapping):
         return None
     return CodeMark(at=str(kept.get("at", "")), digest=str(kept.get("digest", "")))
@@ -297,15 +297,15 @@ def attached(schedule: Schedule) -> Schedule:
 
 
 def unmarked(schedule: Schedule) -> Schedule:
-    kept = {name: each for name, each in schedule.door_data.items() if name != _KEY}
-    return schedule if len(kept) == len(schedule.door_data) else replace(schedule, door_data=kept)
+    kept = {name: each for name, each in schedule.compat_data.items() if name != _KEY}
+    return schedule if len(kept) == len(schedule.compat_data) else replace(schedule, compat_data=kept)
 
 
 def _with(schedule: Schedule, mark: CodeMark) -> Schedule:
     plain = {"at": mark.at, "digest": mark.digest}
-    if schedule.door_data.get(_KEY) == plain:
+    if schedule.compat_data.get(_KEY) == plain:
         return schedule
-    return replace(schedule, door_data={**schedule.door_data, _KEY: plain})
+    return replace(schedule, compat_data={**schedule.compat_data, _KEY: plain})
 
 
 def definition_digest(schedule: Schedule) -> str:

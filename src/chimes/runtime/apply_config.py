@@ -37,7 +37,7 @@ from chimes.targets.sync.function_check import check_callables
 # file no longer has them (R4.19).
 
 #: As the audit names what a file asks for.
-FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), door="config")
+FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), interface="config")
 _PAGE = 500
 
 

@@ -218,7 +218,7 @@ def _needed(location: StoreLocation) -> Path:
 # @@ What an opened application works with.
 
 #: As the audit names what an application does by itself.
-APP_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="app"), door="sdk")
+APP_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="app"), interface="sdk")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

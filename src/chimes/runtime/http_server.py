@@ -18,13 +18,13 @@ from chimes.i18n import _
 from chimes.runtime.composition import LOOPBACK, Runtime, Services
 from chimes.runtime.node import Node
 from chimes.web.compat.base import CompatRouter
-from chimes.web.compat.catbird.routes import catbird_door
-from chimes.web.compat.eventnative.routes import eventnative_door
-from chimes.web.compat.ksana.routes import ksana_door
-from chimes.web.compat.kweaver.routes import kweaver_door
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.catbird.routes import catbird_router
+from chimes.web.compat.eventnative.routes import eventnative_router
+from chimes.web.compat.ksana.routes import ksana_router
+from chimes.web.compat.kweaver.routes import kweaver_router
+from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.context import WebContext
-from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.dashboard.entry import dashboard_router
 from chimes.web.middleware import PunctualProtocol
 from chimes.web.server import build_app
 
@@ -74,7 +74,7 @@ def server_of(
 ) -> Server:
     """Not started yet."""
     services = runtime.services
-    doorway = WebContext(
+    context = WebContext(
         schedules=services.schedules,
         runs=services.runs,
         access=services.access,
@@ -89,26 +89,26 @@ def server_of(
         not_ready=lambda: node.not_ready,
     )
     compat: list[CompatRouter] = [
-        ksana_door(doorway),
-        catbird_door(doorway),
-        eventnative_door(doorway),
-        softnix_door(doorway),
-        kweaver_door(doorway),
-        dashboard_door(doorway),
+        ksana_router(context),
+        catbird_router(context),
+        eventnative_router(context),
+        softnix_router(context),
+        kweaver_router(context),
+        dashboard_router(context),
     ]
     if telegram is not None:
-        from chimes.telegram.routes import telegram_door
+        from chimes.telegram.routes import telegram_router
 
         compat.append(
-            telegram_door(
-                doorway,
+            telegram_router(
+                context,
                 telegram.bot,
                 telegram.polling,
                 secret=telegram.secret,
                 webhook=bool(telegram.webhook_url),
             )
         )
-    web = build_app(doorway, compat=compat)
+    web = build_app(context, compat=compat)
     web.state.telegram = telegram.bot if telegram is not None else None
     config = uvicorn.Config(
         web,

@@ -269,4 +269,4 @@ def with_demo(app: Chimes | None) -> Chimes:
 async def load_demo(runtime: Runtime) -> int:
     """How many schedules were added; 0: they are there already. Whoever starts a node may do
     everything on its store."""
-    return await DemoService(runtime.services.store).load(Actor(door="cli"), live=True)
+    return await DemoService(runtime.services.store).load(Actor(interface="cli"), live=True)

@@ -68,7 +68,7 @@ def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
         and query.verb in (None, entry.verb)
         and (query.verbs is None or entry.verb in query.verbs)
         and query.actor in (None, entry.actor)
-        and query.door in (None, entry.door)
+        and query.interface in (None, entry.interface)
         and (query.since is None or entry.at >= query.since)
         and (query.until is None or entry.at <= query.until)
         and (query.before is None or entry.number < query.before)

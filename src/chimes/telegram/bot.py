@@ -152,13 +152,13 @@ class Bot:
             return False
         if not self._conversation.knows(incoming.chat_id):
             # Strangers cost no record of their updates.
-            self._settle(incoming, await self._conversation.handle(incoming))
+            self._finish(incoming, await self._conversation.handle(incoming))
             return True
         key = str(incoming.update_id)
         if not await self._is_ours(key):
             self.counts["duplicates"] += 1
             return False
-        self._settle(incoming, await self._handled(incoming))
+        self._finish(incoming, await self._handled(incoming))
         done = Remembered(fingerprint=key, status=200)
         await self._store.answer_request(self._scope, key, done)
         return True
@@ -181,13 +181,13 @@ class Bot:
             _log.exception("an update could not be dealt with")
             return UpdateResult(event="broken", ok=False)
 
-    def _settle(self, incoming: Incoming, settled: UpdateResult) -> None:
+    def _finish(self, incoming: Incoming, result: UpdateResult) -> None:
         """The answers go out beside the next updates: one chat that Telegram holds back must not
         hold up the others."""
-        self._count(settled)
+        self._count(result)
         if incoming.callback_id:
-            self._outgoing.press(incoming.chat_id, incoming.callback_id, settled.notice)
-        for reply in settled.replies:
+            self._outgoing.press(incoming.chat_id, incoming.callback_id, result.notice)
+        for reply in result.replies:
             self._outgoing.put(reply)
 
     async def flush(self) -> None:
@@ -221,11 +221,11 @@ class Bot:
         await self._store.answer_request(self._scope, key, Remembered(fingerprint=begun))
         return True
 
-    def _count(self, settled: UpdateResult) -> None:
+    def _count(self, result: UpdateResult) -> None:
         self.counts["updates"] += 1
-        self.counts[settled.event] += 1
-        if settled.command:
-            self.counts["failed" if not settled.ok else "ok"] += 1
+        self.counts[result.event] += 1
+        if result.command:
+            self.counts["failed" if not result.ok else "ok"] += 1
 
 
 # @@ Long polling: asking Telegram for updates where it cannot reach us.

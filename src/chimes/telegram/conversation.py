@@ -91,7 +91,7 @@ class MinuteWindow:
 
 # @@ Who speaks in a chat, and whether it is listened to.
 
-DOOR = "telegram"
+INTERFACE = "telegram"
 #: After this time nothing is changed because of an old message (S58).
 TOO_OLD = timedelta(minutes=10)
 #: One `Unauthorized chat` an hour for each stranger (S56).
@@ -131,7 +131,7 @@ class Speaker:
         return (self.actor, replace(self.actor, owner=own))
 
 
-class Doorkeeper:
+class ChatAccess:
     def __init__(
         self,
         store: Store,
@@ -182,7 +182,9 @@ class Doorkeeper:
         )
         return Speaker(
             chat=chat,
-            actor=Actor(owner=owner, role=Role.MEMBER, door=DOOR, address=f"chat:{chat.id}"),
+            actor=Actor(
+                owner=owner, role=Role.MEMBER, interface=INTERFACE, address=f"chat:{chat.id}"
+            ),
             language=language,
             zone=chat.timezone or own.timezone or self._default_zone,
             update_id=incoming.update_id,
@@ -221,7 +223,7 @@ PREVIEW = 60
 
 
 async def note_command(
-    store: Store, speaker: Speaker, command: Command, settled: UpdateResult
+    store: Store, speaker: Speaker, command: Command, result: UpdateResult
 ) -> None:
     """Beside what the services write about what was done."""
     # A code that links the chat is a secret.
@@ -235,11 +237,11 @@ async def note_command(
         owner=speaker.actor.owner,
         changes={
             "update_id": speaker.update_id,
-            "command": settled.command,
+            "command": result.command,
             "arg_preview": "" if secret else command.argument[:PREVIEW],
-            "ok": settled.ok,
+            "ok": result.ok,
         },
-        allowed=settled.ok,
+        allowed=result.ok,
     )
     await store.append_audit(note)
 
@@ -249,7 +251,7 @@ async def note_refusal(
 ) -> None:
     """Of a stranger, or of one who asks too much: as often as they are told so."""
     chat = Owner(type=OwnerType.CHAT, id=chat_id)
-    actor = Actor(owner=chat, role=Role.VIEWER, door=DOOR, address=f"chat:{chat_id}")
+    actor = Actor(owner=chat, role=Role.VIEWER, interface=INTERFACE, address=f"chat:{chat_id}")
     changes = {"update_id": update_id, "command": event, "arg_preview": "", "ok": False}
     note = entry(
         actor, "refused", "chat", chat_id, at=now, owner=chat, changes=changes, allowed=False
@@ -295,7 +297,7 @@ class Conversation:
         self._runs = services.runs
         self._messages = MessageService(services.store)
         self.links = Links(services.store)
-        self._door = Doorkeeper(
+        self._door = ChatAccess(
             services.store,
             self.links,
             services.preferences,
@@ -341,19 +343,19 @@ class Conversation:
             )
         if command.verb.changes and too_old(incoming, speaker.now):
             late = _("This came too late to be carried out. Send it again if you still want it.")
-            return self._settled(speaker, command, late, ok=False)
+            return self._result(speaker, command, late, ok=False)
         return await self._carried_out(speaker, command)
 
     def knows(self, chat_id: str) -> bool:
         """Whether the chat is one of those that are answered."""
         return self._door.knows(chat_id)
 
-    async def _refused(self, incoming: Incoming, settled: UpdateResult) -> UpdateResult:
-        if settled.replies:
+    async def _refused(self, incoming: Incoming, result: UpdateResult) -> UpdateResult:
+        if result.replies:
             now = await self._store.now()
             chat_id, update_id = incoming.chat_id, incoming.update_id
-            await note_refusal(self._store, chat_id, update_id, settled.event, now)
-        return settled
+            await note_refusal(self._store, chat_id, update_id, result.event, now)
+        return result
 
     async def _is_meant(self, command: Command) -> bool:
         """In a group with several bots a command names its own."""
@@ -392,11 +394,11 @@ class Conversation:
         except Exception:
             _log.exception("an update could not be dealt with")
             text, ok = FAILED, False
-        settled = self._settled(speaker, command, text, ok=ok)
-        await note_command(self._store, speaker, command, settled)
-        return settled
+        result = self._result(speaker, command, text, ok=ok)
+        await note_command(self._store, speaker, command, result)
+        return result
 
-    def _settled(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> UpdateResult:
+    def _result(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> UpdateResult:
         """`text` is said in the language of the chat."""
         answer = in_language(text, speaker.language)
         return UpdateResult(

@@ -18,7 +18,7 @@ from chimes.model.listing import AuditQuery
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
 from chimes.telegram.bot import AT_ONCE, Bot, LongPolling, NotYet
-from chimes.telegram.conversation import DOOR
+from chimes.telegram.conversation import INTERFACE
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.context import WebContext
@@ -29,10 +29,10 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a 
 _MOST_ROWS = 1000
 
 
-def telegram_door(
-    doorway: WebContext, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
+def telegram_router(
+    context: WebContext, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
 ) -> CompatRouter:
-    door = CompatRouter(door=DOOR, prefixes=["/telegram"], render=native_answer)
+    router = CompatRouter(interface=INTERFACE, prefixes=["/telegram"], render=native_answer)
 
     async def take_update(request: Request) -> Response:
         """Public but for the secret that Telegram sends along; nothing is read before it fits."""
@@ -73,7 +73,7 @@ def telegram_door(
         await _operators_only(request)
         chat = request.query_params.get("chat_id")
         run = request.query_params.get("run_id")
-        rows = await _rows(doorway.store, chat, run, _number(request, "limit", 100, _MOST_ROWS))
+        rows = await _rows(context.store, chat, run, _number(request, "limit", 100, _MOST_ROWS))
         return JSONResponse({"items": rows})
 
     for path, handler, method in (
@@ -82,12 +82,12 @@ def telegram_door(
         ("/telegram/metrics", metrics, "GET"),
         ("/telegram/audit", audit, "GET"),
     ):
-        door.add_api_route(path, handler, methods=[method], response_model=None)
-    return door
+        router.add_api_route(path, handler, methods=[method], response_model=None)
+    return router
 
 
 async def _operators_only(request: Request) -> Actor:
-    actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if not actor.sees_everything:
         raise NotAllowed()
     return actor
@@ -98,7 +98,7 @@ async def _rows(
 ) -> list[dict[str, object]]:
     """Newest first."""
     rows: list[dict[str, object]] = []
-    query = AuditQuery(door=DOOR, limit=_MOST_ROWS)
+    query = AuditQuery(interface=INTERFACE, limit=_MOST_ROWS)
     while len(rows) < limit:
         found = await store.list_audit(query)
         rows += [_row(each) for each in found if _about(each, chat, run)]

@@ -35,48 +35,48 @@ _log = logging.getLogger("chimes.access")
 class Authenticator:
     """One for the whole server, so that every door shares the limits."""
 
-    def __init__(self, doorway: WebContext) -> None:
-        self._access = doorway.access
-        self._store = doorway.store
-        rate = doorway.settings.requests_per_second
+    def __init__(self, context: WebContext) -> None:
+        self._access = context.access
+        self._store = context.store
+        rate = context.settings.requests_per_second
         self._burst = 0 if math.isinf(rate) else max(1, round(2 * rate))
-        self._calls = SharedLimiter(doorway.store, doorway.clock, rate=rate, burst=self._burst)
-        self._failures = FailureWindow(doorway.clock)
-        self._notes = RateLimiter(doorway.clock, rate=0.1, burst=_FAILURES)
+        self._calls = SharedLimiter(context.store, context.clock, rate=rate, burst=self._burst)
+        self._failures = FailureWindow(context.clock)
+        self._notes = RateLimiter(context.clock, rate=0.1, burst=_FAILURES)
 
-    async def admit(self, request: Request, *, door: str, accepts: Sequence[str]) -> Actor:
+    async def admit(self, request: Request, *, interface: str, accepts: Sequence[str]) -> Actor:
         address = request.client.host if request.client else ""
         if not await self._access.keys_on():
             # A proxy on this machine makes the whole world look like loopback.
             if any(_forwarding(name) for name in request.headers):
                 raise NotAuthenticated(presented=False)
-            return Actor(door=door, address=address)
+            return Actor(interface=interface, address=address)
         presented = presented_key(request, accepts)
         try:
-            actor = await self._access.authenticate(presented, door=door, address=address)
+            actor = await self._access.authenticate(presented, interface=interface, address=address)
         except NotAuthenticated:
-            await self._turn_away(address, door, presented)
+            await self._turn_away(address, interface, presented)
         await self.count(request, actor)
         return actor
 
-    async def admit_internal(self, request: Request, *, door: str, token: str) -> Actor:
+    async def admit_internal(self, request: Request, *, interface: str, token: str) -> Actor:
         """A peer that knows the internal token `token` (C15); it may do all with schedules that
         anybody may, and nothing else. Without a token only open mode lets anybody in."""
         address = request.client.host if request.client else ""
         if not token and not await self._access.keys_on():
-            return await self.admit(request, door=door, accepts=())
+            return await self.admit(request, interface=interface, accepts=())
         presented = request.headers.get(INTERNAL, "")
         if not token or not same_secret(presented, token):
-            await self._turn_away(address, door, presented)
+            await self._turn_away(address, interface, presented)
         return Actor(
             key_id=KeyId("internal"),
-            door=door,
+            interface=interface,
             address=address,
             scopes=(Scope.READ, Scope.OPERATE, Scope.WRITE),
         )
 
-    async def _turn_away(self, address: str, door: str, presented: str) -> NoReturn:
-        stranger = Actor(owner=_NOBODY, role=Role.VIEWER, door=door, address=address)
+    async def _turn_away(self, address: str, interface: str, presented: str) -> NoReturn:
+        stranger = Actor(owner=_NOBODY, role=Role.VIEWER, interface=interface, address=address)
         await self._note(stranger, "auth_failed", "access", address)
         if presented:
             self._failures.count(address)
@@ -160,7 +160,7 @@ class FailureWindow:
 
 
 async def authenticate(
-    request: Request, *, door: str = "native", accepts: Sequence[str] = NATIVE
+    request: Request, *, interface: str = "native", accepts: Sequence[str] = NATIVE
 ) -> Actor:
     """The actor behind a request, also left in `request.state.actor`.
 
@@ -168,16 +168,16 @@ async def authenticate(
     `?name` is a query parameter, anything else a header. Raises NotAuthenticated (`presented` in
     its details says whether there was a key at all) or RateLimited.
     """
-    gatekeeper: Authenticator = request.app.state.gatekeeper
-    actor = await gatekeeper.admit(request, door=door, accepts=accepts)
+    authenticator: Authenticator = request.app.state.authenticator
+    actor = await authenticator.admit(request, interface=interface, accepts=accepts)
     request.state.actor = actor
     return actor
 
 
-async def authenticate_internal(request: Request, *, door: str, token: str) -> Actor:
+async def authenticate_internal(request: Request, *, interface: str, token: str) -> Actor:
     """As `authenticate`, for routes that peers call with the internal token."""
-    gatekeeper: Authenticator = request.app.state.gatekeeper
-    actor = await gatekeeper.admit_internal(request, door=door, token=token)
+    authenticator: Authenticator = request.app.state.authenticator
+    actor = await authenticator.admit_internal(request, interface=interface, token=token)
     request.state.actor = actor
     return actor
 

@@ -1,4 +1,4 @@
-"""What a door is given to work with."""
+"""Services and settings that the handlers of all web interfaces use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from prometheus_client import CollectorRegistry
 
 from chimes.clock import Clock
 from chimes.config import Settings
+from chimes.model.access import Actor
 from chimes.services.access import AccessService
-from chimes.services.nodes import KnownSources
+from chimes.services.attention import KnownFailures, SnoozeService
+from chimes.services.changes import ChangeDetector
+from chimes.services.demo import DemoService
+from chimes.services.insights import InsightService
+from chimes.services.nodes import KnownSources, NodeService
 from chimes.services.notifications import MessageService
-from chimes.services.preferences import PreferenceService
+from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.store.port import Store
@@ -28,13 +33,13 @@ class WebContext:
     clock: Clock
     metrics: CollectorRegistry
     version: str
-    #: The port that callers reach us on, for the Host check.
+    #: The port that clients connect to, for the Host check.
     port: int
-    #: Why this node should get no traffic right now (draining, trust lost); empty: it is ready.
+    #: Why this node should get no traffic now (draining, lease lost); empty: it is ready.
     not_ready: Callable[[], str]
-    #: The sources of this node's file.
+    #: Sources from this node's configuration file.
     sources: KnownSources = field(default_factory=KnownSources)
-    #: Where each setting came from; for people who wonder.
+    #: Where each setting came from: file, environment or default.
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -44,3 +49,30 @@ class WebContext:
     @property
     def messages(self) -> MessageService:
         return MessageService(self.store, self.schedules.check_recipient)
+
+    @property
+    def insights(self) -> InsightService:
+        return InsightService(self.store)
+
+    @property
+    def nodes(self) -> NodeService:
+        return NodeService(self.store)
+
+    @property
+    def snoozes(self) -> SnoozeService:
+        return SnoozeService(self.store)
+
+    @property
+    def known_failures(self) -> KnownFailures:
+        return KnownFailures(self.store)
+
+    @property
+    def saved_filters(self) -> SavedFilters:
+        return SavedFilters(self.store)
+
+    @property
+    def demo(self) -> DemoService:
+        return DemoService(self.store)
+
+    def change_detector(self, actor: Actor) -> ChangeDetector:
+        return ChangeDetector(self.store, actor)

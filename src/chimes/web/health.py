@@ -28,22 +28,22 @@ STORE_SECONDS = 2.0
 COUNTS_SECONDS = 5.0
 
 
-def operations(doorway: WebContext) -> APIRouter:
+def operations(context: WebContext) -> APIRouter:
     router = APIRouter(tags=["operations"])
-    counted = _Counted(doorway)
+    counted = _Counted(context)
 
     @router.get("/health")
     async def health(request: Request) -> JSONResponse:
         """Whether the process is alive; 200 even when it is not in full order."""
         # R3.37: the body of a node in order is Ksana's, to the letter.
-        reason = _told(request, await _store_trouble(doorway))
+        reason = _told(request, await _store_trouble(context))
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)
 
     @router.get("/ready", responses={503: {"description": "This node wants no traffic now"}})
     async def ready(request: Request) -> JSONResponse:
         """Whether this node wants traffic."""
-        reason = doorway.not_ready() or await _store_trouble(doorway, only_if_down=True)
+        reason = context.not_ready() or await _store_trouble(context, only_if_down=True)
         if reason:
             content = {"status": "not ready", "reason": _told(request, reason)}
             return JSONResponse(content, status_code=503)
@@ -52,19 +52,19 @@ def operations(doorway: WebContext) -> APIRouter:
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
     async def metrics(request: Request) -> Response:
         """Prometheus text; no owners, no names."""
-        await authenticate(request, door="metrics")
-        text = generate_latest(doorway.metrics) + generate_latest(await counted.registry())
+        await authenticate(request, interface="metrics")
+        text = generate_latest(context.metrics) + generate_latest(await counted.registry())
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-async def _store_trouble(doorway: WebContext, *, only_if_down: bool = False) -> str:
+async def _store_trouble(context: WebContext, *, only_if_down: bool = False) -> str:
     try:
         async with asyncio.timeout(STORE_SECONDS):
-            status = await doorway.store.status()
+            status = await context.store.status()
             # A store on a server is asked; another one reads a clock.
-            await doorway.store.now()
+            await context.store.now()
     except StoreLost as error:
         return error.message
     except (StoreError, TimeoutError):
@@ -88,13 +88,13 @@ class _Seen(NamedTuple):
 class _Counted:
     """Gauges that the store computes."""
 
-    def __init__(self, doorway: WebContext) -> None:
-        self._doorway = doorway
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
         self._seen: _Seen | None = None
         self._at = float("-inf")
 
     async def registry(self) -> CollectorRegistry:
-        now = self._doorway.clock.monotonic()
+        now = self._context.clock.monotonic()
         if self._seen is None or now - self._at >= COUNTS_SECONDS:
             self._seen = await self._look()
             self._at = now
@@ -104,7 +104,7 @@ class _Counted:
 
     async def _look(self) -> _Seen | None:
         """None: the store does not answer, which is worth a number, too."""
-        store = self._doorway.store
+        store = self._context.store
         try:
             async with asyncio.timeout(STORE_SECONDS):
                 counts, now = await store.counts(), await store.now()

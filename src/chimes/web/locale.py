@@ -50,9 +50,9 @@ async def preferred_language(
     name that there is not."""
     found = named(asked, source) if asked else language_of_headers(request)
     if found is None:
-        doorway: WebContext = request.app.state.doorway
+        context: WebContext = request.app.state.context
         actor: Actor = request.state.actor
-        found = (await doorway.preferences.of(actor.owner)).language
+        found = (await context.preferences.of(actor.owner)).language
     if found is not None:
         # Should the request fail after all, it does so in this language.
         request.state.language = found

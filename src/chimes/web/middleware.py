@@ -37,12 +37,12 @@ _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 class RequestLimits:
     """ASGI middleware: refuses, or hands the request on with its whole body read."""
 
-    def __init__(self, app: ASGIApp, doorway: WebContext) -> None:
+    def __init__(self, app: ASGIApp, context: WebContext) -> None:
         self._app = app
-        self._doorway = doorway
-        self._allowed = frozenset(name.lower() for name in doorway.settings.allowed_hosts)
+        self._context = context
+        self._allowed = frozenset(name.lower() for name in context.settings.allowed_hosts)
         self._origins = frozenset(
-            origin.rstrip("/").lower() for origin in doorway.settings.cors_origins
+            origin.rstrip("/").lower() for origin in context.settings.cors_origins
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,7 +69,7 @@ class RequestLimits:
         """With the store away, /health must still answer, so not knowing is no error here."""
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                return not await self._doorway.access.keys_on()
+                return not await self._context.access.keys_on()
         except (StoreError, TimeoutError):
             return True
 
@@ -83,7 +83,7 @@ class RequestLimits:
     def _check_host(self, host: str, scope: Scope) -> None:
         name, port = _split_port(host)
         server = scope.get("server")
-        ours = {self._doorway.port, server[1] if server else None}
+        ours = {self._context.port, server[1] if server else None}
         if name in LOOPBACK_NAMES and port is not None and port in ours:
             return
         if host in self._allowed or name in self._allowed:

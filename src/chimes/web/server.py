@@ -52,41 +52,41 @@ NATIVE_ROUTERS = (
 )
 
 
-def build_app(doorway: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
+def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
     """`compat` routers are mounted at the root; a CompatRouter also words its own errors."""
     app = FastAPI(
         title="Chimes",
-        version=doorway.version,
+        version=context.version,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=operation_name,
     )
-    app.state.doorway = doorway
-    app.state.gatekeeper = Authenticator(doorway)
+    app.state.context = context
+    app.state.authenticator = Authenticator(context)
     app.state.followers = Followers()
     app.state.renderers = [
-        (prefix, door.render)
-        for door in compat
-        if isinstance(door, CompatRouter)
-        for prefix in door.prefixes
+        (prefix, router.render)
+        for router in compat
+        if isinstance(router, CompatRouter)
+        for prefix in router.prefixes
     ]
     for error in (ChimesError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, _answer)
-    for router in (operations(doorway), documentation(app), *NATIVE_ROUTERS, *compat):
+    for router in (operations(context), documentation(app), *NATIVE_ROUTERS, *compat):
         app.include_router(router)
     # The last one added is the outermost.
-    if doorway.settings.cors_origins:
+    if context.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
-            allow_origins=list(doorway.settings.cors_origins),
+            allow_origins=list(context.settings.cors_origins),
             allow_methods=["GET", "POST", "PATCH", "PUT", "DELETE"],
             allow_headers=["*"],
             expose_headers=["ETag", "Link", "Location", "X-Request-Id", "Idempotency-Replayed"],
         )
-    app.add_middleware(RequestLimits, doorway=doorway)
-    app.add_middleware(Envelope, clock=doorway.clock)
+    app.add_middleware(RequestLimits, context=context)
+    app.add_middleware(Envelope, clock=context.clock)
     return app
 
 
@@ -97,7 +97,7 @@ async def _answer(request: Request, error: Exception) -> Response:
             return Response(status_code=204, headers=allowed)
         error = HTTPException(405, headers=allowed)
     if isinstance(error, NotAllowed | QuotaExceeded) and "actor" in request.scope["state"]:
-        await request.app.state.gatekeeper.refused(request, request.state.actor, error)
+        await request.app.state.authenticator.refused(request, request.state.actor, error)
     if isinstance(error, StoreError):
         _log.warning("the store failed", exc_info=error, extra={"request_id": request_id(request)})
     return await answer_to(request, error)

@@ -15,7 +15,7 @@ def audit_to_plain(entry: AuditEntry) -> Plain:
         "number": entry.number,
         "at": to_text(entry.at),
         "actor": entry.actor,
-        "door": entry.door,
+        "interface": entry.interface,
         "verb": entry.verb,
         "object_kind": entry.object_kind,
         "object_id": entry.object_id,
@@ -35,7 +35,8 @@ def audit_from_plain(data: object) -> AuditEntry:
         number=read.integer("number"),
         at=read.time("at"),
         actor=read.text("actor"),
-        door=read.text("door"),
+        # Entries stored and exported before the field was renamed have `door`.
+        interface=read.text("interface" if read.has("interface") else "door"),
         verb=read.text("verb"),
         object_kind=read.text("object_kind"),
         object_id=read.text("object_id"),

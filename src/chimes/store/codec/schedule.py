@@ -334,7 +334,7 @@ def schedule_to_plain(schedule: Schedule) -> Plain:
             "pause_until": maybe_text(schedule.pause_until),
             "depends_on": depends_on
             and {"schedule_id": depends_on.schedule_id, "within": _micros(depends_on.within)},
-            "door_data": dict(schedule.door_data),
+            "door_data": dict(schedule.compat_data),
             "next_slot": maybe_text(schedule.next_slot),
             "next_run_at": maybe_text(schedule.next_run_at),
             "last_slot": maybe_text(schedule.last_slot),
@@ -373,7 +373,7 @@ def schedule_from_plain(data: object) -> Schedule:
         pause_note=read.text("pause_note", ""),
         pause_until=read.maybe_time("pause_until"),
         depends_on=dependency_from_plain(read.mapping("depends_on")),
-        door_data=read.mapping("door_data"),
+        compat_data=read.mapping("door_data"),
         next_slot=read.maybe_time("next_slot"),
         next_run_at=read.maybe_time("next_run_at"),
         last_slot=read.maybe_time("last_slot"),

@@ -195,7 +195,7 @@ def target_keys(target: Target) -> Plain:
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:
     """How the Ksana door was given durations and times (R3.16)."""
-    given = schedule.door_data.get(KSANA)
+    given = schedule.compat_data.get(KSANA)
     return given if isinstance(given, Mapping) else {}
 
 
@@ -445,7 +445,7 @@ def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
             enabled=enabled,
             pause_note="" if resumed else before.pause_note,
             pause_until=None if resumed else before.pause_until,
-            door_data={**before.door_data, KSANA: texts_given(raw)},
+            compat_data={**before.compat_data, KSANA: texts_given(raw)},
         ),
         now,
         EDITOR,

@@ -66,7 +66,7 @@ def audit_sql_changes(tx: Tx) -> None:
             AuditEntry(
                 at=moment_of(row.at),
                 actor=row.actor,
-                door="sql",
+                interface="sql",
                 verb=_verb(changes),
                 object_kind="schedule",
                 object_id=row.schedule_id,

@@ -62,7 +62,7 @@ class SqlRecords(SqlBase):
             (audit.c.object_id, query.object_id),
             (audit.c.verb, query.verb),
             (audit.c.actor, query.actor),
-            (audit.c.door, query.door),
+            (audit.c.interface, query.interface),
         ):
             if value is not None:
                 statement = statement.where(column == value)

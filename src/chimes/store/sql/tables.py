@@ -258,7 +258,8 @@ audit = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", MOMENT, nullable=False),
     Column("actor", TEXT, nullable=False),
-    Column("door", WORD, nullable=False),
+    # The column keeps its first name: another one would need a schema revision.
+    Column("door", WORD, nullable=False, key="interface"),
     Column("verb", WORD, nullable=False),
     Column("object_kind", WORD, nullable=False),
     Column("object_id", IDENTITY, nullable=False),

@@ -21,7 +21,7 @@ from chimes.services.preferences import (
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.web.api.paging import Query
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import Body, Word
 from chimes.web.api.translate import Json
 from chimes.web.context import WebContext
@@ -56,25 +56,25 @@ class MeOut(Out):
 
 
 @router.get("", responses=gives(MeOut))
-async def get_me(door: ToDoorway, actor: Caller) -> Response:
+async def get_me(context: Context, actor: Caller) -> Response:
     """The caller: its owner, role, scopes and preferences."""
-    return await _answer(door, actor, await door.preferences.of(actor.owner))
+    return await _answer(context, actor, await context.preferences.of(actor.owner))
 
 
 @router.patch("", responses=gives(MeOut) | BODY)
-async def change_me(body: MeIn, door: ToDoorway, actor: Caller) -> Response:
+async def change_me(body: MeIn, context: Context, actor: Caller) -> Response:
     """Choose the zone and the language of the caller's owner."""
     chosen = {name: getattr(body, name) for name in body.model_fields_set}
-    return await _answer(door, actor, await door.preferences.change(actor, chosen))
+    return await _answer(context, actor, await context.preferences.change(actor, chosen))
 
 
-async def _answer(door: WebContext, actor: Actor, liked: Preferences) -> Response:
+async def _answer(context: WebContext, actor: Actor, liked: Preferences) -> Response:
     shown: Json = {
         "owner": owner_to_plain(actor.owner),
         "role": actor.role.value,
         "key_id": actor.key_id,
         "scopes": [scope.value for scope in actor.scopes],
-        "timezone": liked.timezone or door.settings.default_timezone,
+        "timezone": liked.timezone or context.settings.default_timezone,
         "language": liked.language,
         "quotas": [
             {
@@ -83,7 +83,7 @@ async def _answer(door: WebContext, actor: Actor, liked: Preferences) -> Respons
                 "limit": each.quota.limit,
                 "used": each.used,
             }
-            for each in await door.schedules.quota_use(actor.owner)
+            for each in await context.schedules.quota_use(actor.owner)
         ],
     }
     return JSONResponse(shown)
@@ -125,32 +125,32 @@ class FilterPage(Out):
 
 
 @router_filters.get("", responses=gives(FilterPage))
-async def list_filters(door: ToDoorway, actor: Caller) -> Response:
+async def list_filters(context: Context, actor: Caller) -> Response:
     """All of them, by name."""
-    found = await SavedFilters(door.store).of(actor)
+    found = await SavedFilters(context.store).of(actor)
     return JSONResponse({"items": [_out(each) for each in found]})
 
 
 @router_filters.post("", responses=gives(FilterOut) | TAKEN | BODY)
-async def save_filter(body: FilterIn, door: ToDoorway, actor: Caller) -> Response:
+async def save_filter(body: FilterIn, context: Context, actor: Caller) -> Response:
     """Under a name that is taken it replaces what was there."""
-    saved = await SavedFilters(door.store).save(actor, body.list, body.name, body.filter)
+    saved = await SavedFilters(context.store).save(actor, body.list, body.name, body.filter)
     return JSONResponse(_out(saved))
 
 
 @router_filters.patch("", responses=gives(FilterOut) | MISSING | TAKEN | BODY)
-async def rename_filter(body: FilterPatch, door: ToDoorway, actor: Caller) -> Response:
+async def rename_filter(body: FilterPatch, context: Context, actor: Caller) -> Response:
     """Another name; 409 if that is taken."""
-    renamed = await SavedFilters(door.store).rename(actor, body.list, body.name, body.to)
+    renamed = await SavedFilters(context.store).rename(actor, body.list, body.name, body.to)
     return JSONResponse(_out(renamed))
 
 
 @router_filters.delete("", status_code=204, responses=MISSING)
 async def remove_filter(
-    query: Annotated[FilterQuery, InQuery()], door: ToDoorway, actor: Caller
+    query: Annotated[FilterQuery, InQuery()], context: Context, actor: Caller
 ) -> Response:
     """Its name is free again."""
-    await SavedFilters(door.store).remove(actor, query.list, query.name)
+    await SavedFilters(context.store).remove(actor, query.list, query.name)
     return Response(status_code=204)
 
 

@@ -22,7 +22,7 @@ from chimes.model.checkpoint import (
 )
 from chimes.model.ids import RunId
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING
-from chimes.web.api.route import ToDoorway
+from chimes.web.api.route import Context
 from chimes.web.requests import read_json
 
 router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=EVERYWHERE)
@@ -60,14 +60,14 @@ PIPELINE_END = {
     },
 )
 async def pipeline_ended(
-    request: Request, run_id: str, door: ToDoorway, token: Annotated[str, Query()] = ""
+    request: Request, run_id: str, context: Context, token: Annotated[str, Query()] = ""
 ) -> Response:
     """Say how a run has ended over there. The first end that is told counts; a status that is not
     one is passed over."""
     run = RunId(run_id)
     if "\0" in run_id:
         raise NotFound()
-    kept = await door.store.read_state(kept_name_agent_run(run))
+    kept = await context.store.read_state(kept_name_agent_run(run))
     expected = handover_from(kept.value if kept else None).token
     # Compared in any case, so that no answer tells by its time whether there is such a run.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
@@ -76,6 +76,9 @@ async def pipeline_ended(
     found = await read_json(request)
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
         raise InvalidInput(_("say its status"), field="status", code="missing")
-    if end_of_agent_run(found["status"]) and await door.store.read_state(heard_name(run)) is None:
-        await door.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
+    if (
+        end_of_agent_run(found["status"])
+        and await context.store.read_state(heard_name(run)) is None
+    ):
+        await context.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
     return Response(status_code=204)

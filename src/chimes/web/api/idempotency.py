@@ -76,12 +76,12 @@ def idempotency_key(request: Request) -> str | None:
 async def answered_once(
     request: Request, actor: Actor, key: str, body: object, handle: Handler
 ) -> Response:
-    doorway: WebContext = request.app.state.doorway
+    context: WebContext = request.app.state.context
     scope = _scope(f"{actor.owner} {request.method} {request.url.path}")
     content = json.dumps(body, sort_keys=True).encode()
-    now = await doorway.store.now()
+    now = await context.store.now()
     mark = _Mark(sent=hashlib.sha256(content).hexdigest(), began=now)
-    known = await doorway.store.remember_request(scope, key, str(mark), keep=KEEP)
+    known = await context.store.remember_request(scope, key, str(mark), keep=KEEP)
     if known is not None:
         first_mark = _Mark.read(known.fingerprint)
         if first_mark.sent != mark.sent:
@@ -93,7 +93,7 @@ async def answered_once(
             raise refusal.under_way()
         mark = first_mark
     request.state.made_id = str(uuid.uuid5(_MADE_IDS, f"{scope}\n{key}\n{mark}"))
-    first = _First(doorway, scope, key, str(mark))
+    first = _First(context, scope, key, str(mark))
     # Not ended by a time limit half way: whether it was done must not stay unknown.
     task = asyncio.create_task(first.answer(request, handle))
     _UNDER_WAY.add(task)
@@ -113,8 +113,8 @@ def _ended(task: asyncio.Task[Response]) -> None:
 
 
 class _First:
-    def __init__(self, doorway: WebContext, scope: str, key: str, fingerprint: str) -> None:
-        self._store = doorway.store
+    def __init__(self, context: WebContext, scope: str, key: str, fingerprint: str) -> None:
+        self._store = context.store
         self._scope = scope
         self._key = key
         self._fingerprint = fingerprint

@@ -35,7 +35,7 @@ from chimes.web.api.paging import (
     question_of,
 )
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Moment, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import LEFT_OUT, Body, MomentField, NothingIn, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
 from chimes.web.locale import Spoken, in_language
@@ -106,41 +106,41 @@ class DeliveryPage(Out):
 async def list_deliveries(
     request: Request,
     query: Annotated[DeliveriesQuery, InQuery()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
     """A page of deliveries, newest first."""
-    found = await door.messages.deliveries(actor, query.to_query(question_of(request)))
+    found = await context.messages.deliveries(actor, query.to_query(question_of(request)))
     items = [delivery_out(each, lang) for each in found.items]
     return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{delivery_id}", responses=gives(DeliveryOut) | MISSING)
-async def get_delivery(delivery_id: str, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
+async def get_delivery(delivery_id: str, context: Context, actor: Caller, lang: Spoken) -> Response:
     """One delivery: how often it was tried, and what came of it."""
-    found = await door.messages.delivery(actor, DeliveryId(delivery_id))
+    found = await context.messages.delivery(actor, DeliveryId(delivery_id))
     return in_language(JSONResponse(delivery_out(found, lang)), lang)
 
 
 @router.post("/{delivery_id}/retry", responses=gives(DeliveryOut) | MISSING | TAKEN | BODY)
 async def retry_delivery(
     delivery_id: str,
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
     body: NothingIn | None = None,
 ) -> Response:
     """Try a dead letter again, or one that waits at once."""
-    again = await door.messages.retry(actor, DeliveryId(delivery_id))
+    again = await context.messages.retry(actor, DeliveryId(delivery_id))
     return in_language(JSONResponse(delivery_out(again, lang)), lang)
 
 
 @router.post("/test", responses=gives(DeliveryOut) | TAKEN | BODY)
-async def send_test(body: RecipientIn, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
+async def send_test(body: RecipientIn, context: Context, actor: Caller, lang: Spoken) -> Response:
     """Send a message that is marked as a test, and wait a few seconds for what becomes of it."""
     (recipient,) = recipients_from([body])
-    outcome = await door.messages.send_test(actor, recipient)
+    outcome = await context.messages.send_test(actor, recipient)
     return in_language(JSONResponse(delivery_out(outcome.delivery, lang)), lang)
 
 
@@ -244,42 +244,42 @@ class MarkedOut(Out):
 
 @router_inbox.get("", responses=gives(InboxPage))
 async def list_inbox(
-    request: Request, query: Annotated[InboxPageQuery, InQuery()], door: ToDoorway, actor: Caller
+    request: Request, query: Annotated[InboxPageQuery, InQuery()], context: Context, actor: Caller
 ) -> Response:
     """A page of messages, newest first."""
     asked = replace(
         query.to_query(),
         unread=query.unread,
-        awake_at=None if query.snoozed else await door.store.now(),
+        awake_at=None if query.snoozed else await context.store.now(),
         after=position_from(query.cursor, question_of(request), numbers=True),
         limit=query.limit,
     )
-    found, unread = await door.messages.inbox(actor, asked)
+    found, unread = await context.messages.inbox(actor, asked)
     return page(request, [item_out(each) for each in found.items], found.next, unread=unread)
 
 
 @router_inbox.get("/{item_id}", responses=gives(InboxItemOut) | MISSING)
-async def get_item(item_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
     """One message."""
-    return JSONResponse(item_out(await door.messages.item(actor, InboxId(item_id))))
+    return JSONResponse(item_out(await context.messages.item(actor, InboxId(item_id))))
 
 
 @router_inbox.patch("/{item_id}", responses=gives(InboxItemOut) | MISSING | BODY)
-async def change_item(item_id: str, body: InboxItemIn, door: ToDoorway, actor: Caller) -> Response:
+async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: Caller) -> Response:
     """Mark it as read, star it, put it away, or let it come back later."""
-    changed = await door.messages.change(actor, InboxId(item_id), change_from(body))
+    changed = await context.messages.change(actor, InboxId(item_id), change_from(body))
     return JSONResponse(item_out(changed))
 
 
 @router_inbox.post("/read-all", responses=gives(MarkedOut) | BODY)
 async def read_all(
     query: Annotated[InboxFilters, InQuery()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     body: NothingIn | None = None,
 ) -> Response:
     """Mark every message that the question finds as read."""
-    return JSONResponse({"marked": await door.messages.read_all(actor, query.to_query())})
+    return JSONResponse({"marked": await context.messages.read_all(actor, query.to_query())})
 
 
 def change_from(body: InboxItemIn) -> InboxChange:
@@ -365,7 +365,7 @@ class TestSentOut(Out):
 
 
 @router_telegram.post("/links", status_code=201, responses=gives(LinkCodeOut, 201) | MISSING)
-async def new_link(request: Request, door: ToDoorway, actor: Caller) -> Response:
+async def new_link(request: Request, context: Context, actor: Caller) -> Response:
     """A code, good for one use within ten minutes: send `/link CODE` from the chat, then confirm
     the chat here."""
     bot = _bot(request)
@@ -380,7 +380,7 @@ async def new_link(request: Request, door: ToDoorway, actor: Caller) -> Response
 
 
 @router_telegram.get("/links", responses=gives(ChatsOut) | MISSING)
-async def list_links(request: Request, door: ToDoorway, actor: Caller) -> Response:
+async def list_links(request: Request, context: Context, actor: Caller) -> Response:
     """Chats that belong to the caller, and those that wait to be confirmed."""
     links = _bot(request).conversation.links
     waiting = await links.waiting(actor.owner)
@@ -396,7 +396,7 @@ async def list_links(request: Request, door: ToDoorway, actor: Caller) -> Respon
 
 
 @router_telegram.post("/links/{chat_id}/confirm", responses=gives(ChatOut) | MISSING)
-async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: Caller) -> Response:
+async def confirm_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
     """From now on the chat acts for the caller's owner."""
     bot = _bot(request)
     _may_link(actor)
@@ -407,7 +407,7 @@ async def confirm_link(chat_id: str, request: Request, door: ToDoorway, actor: C
 
 
 @router_telegram.delete("/links/{chat_id}", status_code=204, responses=MISSING)
-async def remove_link(chat_id: str, request: Request, door: ToDoorway, actor: Caller) -> Response:
+async def remove_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
     """The chat is on its own again."""
     links = _bot(request).conversation.links
     _may_link(actor)
@@ -420,7 +420,7 @@ async def remove_link(chat_id: str, request: Request, door: ToDoorway, actor: Ca
 
 @router_telegram.post("/test", responses=gives(TestSentOut) | MISSING | BODY)
 async def send_test_telegram(
-    body: ChatIn, request: Request, door: ToDoorway, actor: Caller
+    body: ChatIn, request: Request, context: Context, actor: Caller
 ) -> Response:
     """Send a test message to a chat of the caller; an admin to any."""
     bot = _bot(request)
@@ -428,9 +428,9 @@ async def send_test_telegram(
     if not actor.may_write(chat.acts_for):
         raise NotFound(_("chat {chat_id} not found", chat_id=body.chat_id))
     note = entry(
-        actor, "telegram_test", "chat", chat.id, at=await door.store.now(), owner=chat.acts_for
+        actor, "telegram_test", "chat", chat.id, at=await context.store.now(), owner=chat.acts_for
     )
-    await door.store.append_audit(note)
+    await context.store.append_audit(note)
     test = _("A test message from Chimes: this chat can be reached.")
     if not await bot.tell(chat, test):
         raise Conflict(_("Telegram did not take the message; see the log"), code="not_sent")

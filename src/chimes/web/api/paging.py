@@ -210,7 +210,7 @@ class AuditsQuery(Query):
     object_id: Word | None = None
     verb: Word | None = None
     actor: Word | None = Field(default=None, description="key:ID, or type:id where keys are off.")
-    door: Word | None = None
+    interface: Word | None = None
     owner: Word | None = Field(default=None, description="type:id, such as user:alice")
 
 

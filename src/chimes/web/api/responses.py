@@ -387,7 +387,7 @@ class AuditOut(Out):
     number: int
     at: Moment
     actor: str
-    door: str
+    interface: str
     verb: str
     object_kind: str
     object_id: str

@@ -55,9 +55,9 @@ def _check_characters(request: Request) -> None:
 
 
 # Coroutines, because a plain function would be called in a thread each time.
-async def _doorway(request: Request) -> WebContext:
-    doorway: WebContext = request.app.state.doorway
-    return doorway
+async def _context(request: Request) -> WebContext:
+    context: WebContext = request.app.state.context
+    return context
 
 
 async def _actor(request: Request) -> Actor:
@@ -65,5 +65,5 @@ async def _actor(request: Request) -> Actor:
     return actor
 
 
-ToDoorway = Annotated[WebContext, Depends(_doorway)]
+Context = Annotated[WebContext, Depends(_context)]
 Caller = Annotated[Actor, Depends(_actor)]

@@ -31,7 +31,7 @@ from chimes.web.api.responses import (
     RunPage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schedules import new_run_answer
 from chimes.web.api.schemas import Body, LanguageField, NothingIn, StartIn
 from chimes.web.api.streams import STREAM, followed, resumed_after, wants_stream
@@ -54,10 +54,10 @@ LOGS[200]["content"] = {STREAM: {"schema": {"type": "string"}}}
     | TAKEN
     | BODY,
 )
-async def start_run(request: Request, body: StartIn, door: ToDoorway, actor: Caller) -> Response:
+async def start_run(request: Request, body: StartIn, context: Context, actor: Caller) -> Response:
     """Run something once, without a schedule."""
-    order = order_from(body, door.settings)
-    run, created = await door.schedules.asked_for(actor, order, run_id=new_run_id(request))
+    order = order_from(body, context.settings)
+    run, created = await context.schedules.asked_for(actor, order, run_id=new_run_id(request))
     return new_run_answer(request, run, created=created)
 
 
@@ -65,20 +65,20 @@ async def start_run(request: Request, body: StartIn, door: ToDoorway, actor: Cal
 async def list_runs(
     request: Request,
     query: Annotated[RunsQuery, Query()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
     """A page of runs, newest first."""
-    found = await door.runs.find(actor, query.to_query(question_of(request)))
+    found = await context.runs.find(actor, query.to_query(question_of(request)))
     items = [run_out(each, lang) for each in found.items]
     return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{run_id}", responses=gives(RunOut) | MISSING)
-async def get_run(run_id: str, door: ToDoorway, actor: Caller, lang: Spoken) -> Response:
+async def get_run(run_id: str, context: Context, actor: Caller, lang: Spoken) -> Response:
     """One run with its attempts."""
-    found = await door.runs.get(actor, RunId(run_id))
+    found = await context.runs.get(actor, RunId(run_id))
     return in_language(JSONResponse(run_out(found, lang)), lang)
 
 
@@ -87,7 +87,7 @@ async def get_logs(
     request: Request,
     run_id: str,
     query: Annotated[LogsQuery, Query()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
@@ -95,8 +95,8 @@ async def get_logs(
     entry and `data` the entry; the event `end` says how the run has ended."""
     if query.follow or wants_stream(request):
         after = resumed_after(request, query.after)
-        return await followed(request, door, actor, RunId(run_id), after, lang)
-    found = await door.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
+        return await followed(request, context, actor, RunId(run_id), after, lang)
+    found = await context.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
     shown = found[: query.limit]
     more = len(found) > query.limit
     answer = JSONResponse(
@@ -110,10 +110,10 @@ async def get_logs(
 
 @router.post("/{run_id}/cancel", responses=gives(RunOut) | MISSING | TAKEN | BODY)
 async def cancel_run(
-    run_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: NothingIn | None = None
+    run_id: str, context: Context, actor: Caller, lang: Spoken, body: NothingIn | None = None
 ) -> Response:
     """A waiting run ends at once; a running one is asked to stop."""
-    canceled = await door.runs.cancel(actor, RunId(run_id))
+    canceled = await context.runs.cancel(actor, RunId(run_id))
     return in_language(JSONResponse(run_out(canceled, lang)), lang)
 
 
@@ -127,10 +127,10 @@ async def cancel_run(
     | BODY,
 )
 async def retry_run(
-    request: Request, run_id: str, door: ToDoorway, actor: Caller, body: NothingIn | None = None
+    request: Request, run_id: str, context: Context, actor: Caller, body: NothingIn | None = None
 ) -> Response:
     """A new run that does the same again and names this one in `retry_of`."""
-    again, created = await door.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
+    again, created = await context.runs.retry(actor, RunId(run_id), new_id=new_run_id(request))
     return new_run_answer(request, again, created=created)
 
 
@@ -158,13 +158,13 @@ class KnownOut(Out):
 
 
 @router.get("/{run_id}/known", responses=gives(KnownOut) | MISSING)
-async def get_known(run_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def get_known(run_id: str, context: Context, actor: Caller) -> Response:
     """Who has looked at the failure of this run. 404 also where nobody has, or where it no longer
     holds: the schedule has worked since, or fails in another way."""
-    run = await door.runs.get(actor, RunId(run_id))
+    run = await context.runs.get(actor, RunId(run_id))
     if run.schedule_id is not None:
-        schedule = await door.schedules.get(actor, run.schedule_id)
-        known = await KnownFailures(door.store).of(schedule)
+        schedule = await context.schedules.get(actor, run.schedule_id)
+        known = await KnownFailures(context.store).of(schedule)
         if known is not None and known.error == fingerprint(run.error):
             return JSONResponse(_out(run, known))
     raise NotFound(_("nobody has marked the failure of run {id} as known", id=run.id))
@@ -172,19 +172,19 @@ async def get_known(run_id: str, door: ToDoorway, actor: Caller) -> Response:
 
 @router.post("/{run_id}/known", responses=gives(KnownOut) | MISSING | TAKEN | BODY)
 async def mark_known(
-    run_id: str, door: ToDoorway, actor: Caller, body: KnownIn | None = None
+    run_id: str, context: Context, actor: Caller, body: KnownIn | None = None
 ) -> Response:
     """The schedule needs no attention for this error, until it fails in another way or works."""
-    run = await door.runs.get(actor, RunId(run_id))
+    run = await context.runs.get(actor, RunId(run_id))
     reason = body.reason if body is not None else ""
-    return JSONResponse(_out(run, await KnownFailures(door.store).mark(actor, run, reason)))
+    return JSONResponse(_out(run, await KnownFailures(context.store).mark(actor, run, reason)))
 
 
 @router.delete("/{run_id}/known", status_code=204, responses=MISSING | TAKEN)
-async def forget_known(run_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def forget_known(run_id: str, context: Context, actor: Caller) -> Response:
     """The failures of its schedule count again."""
-    run = await door.runs.get(actor, RunId(run_id))
-    await KnownFailures(door.store).forget(actor, run)
+    run = await context.runs.get(actor, RunId(run_id))
+    await KnownFailures(context.store).forget(actor, run)
     return Response(status_code=204)
 
 
@@ -194,14 +194,14 @@ async def forget_known(run_id: str, door: ToDoorway, actor: Caller) -> Response:
     responses=gives(RunOut, 202, description="Queued") | MISSING | TAKEN | BODY,
 )
 async def reply_to_run(
-    request: Request, run_id: str, body: ReplyIn, door: ToDoorway, actor: Caller
+    request: Request, run_id: str, body: ReplyIn, context: Context, actor: Caller
 ) -> Response:
     """A new run of the same agent, which is told what was said before; its answer comes to the
     inbox of the owner."""
-    run = await door.runs.get(actor, RunId(run_id))
+    run = await context.runs.get(actor, RunId(run_id))
     language = await spoken_language(request, body.language)
     new = await reply(
-        door.schedules, actor, run, body.text, run_id=new_run_id(request), language=language
+        context.schedules, actor, run, body.text, run_id=new_run_id(request), language=language
     )
     return new_run_answer(request, new, created=True)
 

@@ -35,7 +35,7 @@ from chimes.web.api.responses import (
     SchedulePage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import (
     BackfillIn,
     NothingIn,
@@ -107,23 +107,23 @@ router = APIRouter(
 
 @router.post("", status_code=201, responses=gives(ScheduleOut, 201) | TAKEN | BODY)
 async def create_schedule(
-    request: Request, body: ScheduleIn, door: ToDoorway, actor: Caller, lang: Spoken
+    request: Request, body: ScheduleIn, context: Context, actor: Caller, lang: Spoken
 ) -> Response:
     """Make a schedule."""
-    draft = draft_from(body, actor, door.settings, await door.store.now())
+    draft = draft_from(body, actor, context.settings, await context.store.now())
     made = made_id(request) if not draft.id else None
     try:
-        schedule = await door.schedules.create(
+        schedule = await context.schedules.create(
             actor, replace(draft, id=ScheduleId(made or draft.id)), said=said_in(body)
         )
     except AlreadyExists:
         if made is None:
             raise
         # The first request under this key made it and died before it could answer.
-        found = await door.store.get_schedule(ScheduleId(made))
+        found = await context.store.get_schedule(ScheduleId(made))
         if found is None:
             raise
-        schedule = await door.schedules.get(actor, found.id)
+        schedule = await context.schedules.get(actor, found.id)
     answer = schedule_answer(schedule, lang, status=201)
     answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
     return answer
@@ -133,22 +133,22 @@ async def create_schedule(
 async def list_schedules(
     request: Request,
     query: Annotated[SchedulesQuery, Query()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
     """A page of schedules. `next_cursor` leads to the next one."""
-    found = await door.schedules.find(actor, query.to_query(question_of(request)))
+    found = await context.schedules.find(actor, query.to_query(question_of(request)))
     items = [schedule_out(each, lang) for each in found.items]
     return in_language(page(request, items, found.next), lang)
 
 
 @router.get("/{schedule_id}", responses=gives(ScheduleOut) | MISSING)
 async def get_schedule(
-    request: Request, schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken
+    request: Request, schedule_id: str, context: Context, actor: Caller, lang: Spoken
 ) -> Response:
     """One schedule, with its ETag."""
-    schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
+    schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
     return unless_known(request, schedule_answer(schedule, lang))
 
 
@@ -157,17 +157,17 @@ async def change_schedule(
     request: Request,
     schedule_id: str,
     body: SchedulePatch,
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
     """Change what is sent and nothing else. With If-Match: only if nobody was faster."""
-    current = await door.schedules.get(actor, ScheduleId(schedule_id))
+    current = await context.schedules.get(actor, ScheduleId(schedule_id))
     version = expected_version(request, current.version)
-    changed = await door.schedules.change(
+    changed = await context.schedules.change(
         actor,
         current.id,
-        patch_from(body, door.settings),
+        patch_from(body, context.settings),
         expected_version=version,
         said=said_in(body),
     )
@@ -176,12 +176,12 @@ async def change_schedule(
 
 @router.delete("/{schedule_id}", status_code=204, responses=MISSING | STALE)
 async def delete_schedule(
-    request: Request, schedule_id: str, door: ToDoorway, actor: Caller
+    request: Request, schedule_id: str, context: Context, actor: Caller
 ) -> Response:
     """Remove a schedule. Its history stays; a run that is under way ends by itself."""
-    current = await door.schedules.get(actor, ScheduleId(schedule_id))
+    current = await context.schedules.get(actor, ScheduleId(schedule_id))
     version = expected_version(request, current.version)
-    await door.schedules.delete(actor, current.id, expected_version=version)
+    await context.schedules.delete(actor, current.id, expected_version=version)
     return Response(status_code=204)
 
 
@@ -190,13 +190,13 @@ async def list_runs_of_schedule(
     request: Request,
     schedule_id: str,
     query: Annotated[RunsQuery, Query()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     lang: Spoken,
 ) -> Response:
     """The runs of one schedule, newest first."""
-    schedule = await door.schedules.get(actor, ScheduleId(schedule_id))
-    found = await door.runs.find(actor, query.to_query(question_of(request), schedule.id))
+    schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
+    found = await context.runs.find(actor, query.to_query(question_of(request), schedule.id))
     items = [run_out(each, lang) for each in found.items]
     return in_language(page(request, items, found.next), lang)
 
@@ -213,14 +213,14 @@ router_actions = APIRouter(
 
 @router_actions.post("/pause", responses=gives(ScheduleOut))
 async def pause_schedule(
-    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: PauseIn | None = None
+    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: PauseIn | None = None
 ) -> Response:
     """No more runs until it is resumed, or until the given moment."""
     given = body or PauseIn()
     until = None if given.until is None else moment_from(given.until, given.timezone, "until")
     if given.note and given.reason and given.note != given.reason:
         raise InvalidInput(_("note and reason are the same thing; send one"), field="reason")
-    schedule = await door.schedules.pause(
+    schedule = await context.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
     return schedule_answer(schedule, lang)
@@ -228,10 +228,10 @@ async def pause_schedule(
 
 @router_actions.post("/resume", responses=gives(ScheduleOut))
 async def resume_schedule(
-    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: NothingIn | None = None
+    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: NothingIn | None = None
 ) -> Response:
     """Go on with the first slot after now; what passed meanwhile is not made up for."""
-    return schedule_answer(await door.schedules.resume(actor, ScheduleId(schedule_id)), lang)
+    return schedule_answer(await context.schedules.resume(actor, ScheduleId(schedule_id)), lang)
 
 
 @router_actions.post(
@@ -242,7 +242,7 @@ async def resume_schedule(
 async def run_schedule(
     request: Request,
     schedule_id: str,
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
     body: RunIn | None = None,
 ) -> Response:
@@ -251,8 +251,8 @@ async def run_schedule(
     given, wanted = body or RunIn(), ScheduleId(schedule_id)
     target = None
     if changes_payload(given):
-        target = with_parameters(given, (await door.schedules.get(actor, wanted)).target)
-    run, created = await door.schedules.run_asked_for(
+        target = with_parameters(given, (await context.schedules.get(actor, wanted)).target)
+    run, created = await context.schedules.run_asked_for(
         actor,
         wanted,
         beside_others=given.beside_others,
@@ -264,41 +264,41 @@ async def run_schedule(
 
 @router_actions.post("/skip", responses=gives(ScheduleOut))
 async def skip_next(
-    schedule_id: str, door: ToDoorway, actor: Caller, lang: Spoken, body: ReasonIn | None = None
+    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: ReasonIn | None = None
 ) -> Response:
     """Leave out the next slot; it is recorded as skipped."""
     reason = body.reason if body else ""
-    skipped = await door.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
+    skipped = await context.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
     return schedule_answer(skipped, lang)
 
 
 @router_actions.post("/move", responses=gives(ScheduleOut))
 async def move_next(
-    schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller, lang: Spoken
+    schedule_id: str, body: ToIn, context: Context, actor: Caller, lang: Spoken
 ) -> Response:
     """Carry out the next slot at another moment; the slots after it stay."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_answer(await door.schedules.move(actor, ScheduleId(schedule_id), to), lang)
+    return schedule_answer(await context.schedules.move(actor, ScheduleId(schedule_id), to), lang)
 
 
 @router_actions.post("/reschedule", responses=gives(ScheduleOut))
 async def reschedule(
-    schedule_id: str, body: ToIn, door: ToDoorway, actor: Caller, lang: Spoken
+    schedule_id: str, body: ToIn, context: Context, actor: Caller, lang: Spoken
 ) -> Response:
     """Make this moment the next slot; the past means now."""
     to = moment_from(body.to, body.timezone, "to")
-    moved = await door.schedules.reschedule(actor, ScheduleId(schedule_id), to)
+    moved = await context.schedules.reschedule(actor, ScheduleId(schedule_id), to)
     return schedule_answer(moved, lang)
 
 
 @router_actions.post("/backfill", responses=gives(BackfillOut))
-async def backfill(schedule_id: str, body: BackfillIn, door: ToDoorway, actor: Caller) -> Response:
+async def backfill(schedule_id: str, body: BackfillIn, context: Context, actor: Caller) -> Response:
     """Run past slots that were not carried out. `dry_run` only lists them."""
     start = moment_from(body.start, body.timezone, "from")
     end = moment_from(body.end, body.timezone, "to")
     if end < start:
         raise InvalidInput(_("`to` is earlier than `from`"), field="to", code="out_of_range")
-    made = await door.schedules.backfill(
+    made = await context.schedules.backfill(
         actor,
         ScheduleId(schedule_id),
         start,

@@ -81,14 +81,14 @@ def resumed_after(request: Request, after: int) -> int:
 
 
 async def followed(
-    request: Request, door: WebContext, actor: Actor, run_id: RunId, after: int, lang: str
+    request: Request, context: WebContext, actor: Actor, run_id: RunId, after: int, lang: str
 ) -> StreamingResponse:
     """Everything above `after`, until the run has ended."""
     followers: Followers = request.app.state.followers
     followers.check_room()
-    await door.runs.get(actor, run_id)
+    await context.runs.get(actor, run_id)
     allowed = partial(_still_allowed, request)
-    tail = LogTail(door, actor, run_id, followers, allowed=allowed, lang=lang)
+    tail = LogTail(context, actor, run_id, followers, allowed=allowed, lang=lang)
     events = _nothing() if request.scope["state"].get("head") else tail.events(after)
     return in_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
 
@@ -98,7 +98,7 @@ class LogTail:
 
     def __init__(
         self,
-        door: WebContext,
+        context: WebContext,
         actor: Actor,
         run_id: RunId,
         followers: Followers,
@@ -106,9 +106,9 @@ class LogTail:
         allowed: Callable[[], Awaitable[bool]],
         lang: str,
     ) -> None:
-        self._runs = door.runs
-        self._clock: Clock = door.clock
-        self._not_ready = door.not_ready
+        self._runs = context.runs
+        self._clock: Clock = context.clock
+        self._not_ready = context.not_ready
         self._actor = actor
         self._run_id = run_id
         self._followers = followers

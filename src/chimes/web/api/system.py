@@ -41,7 +41,7 @@ from chimes.web.api.responses import (
     gives,
     problem,
 )
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import Body, KeyIn, ReasonIn, Word
 from chimes.web.api.translate import (
     Json,
@@ -58,21 +58,21 @@ router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, r
 
 
 @router.get("/system", responses=gives(SystemOut))
-async def system(door: ToDoorway, actor: Caller) -> Response:
+async def system(context: Context, actor: Caller) -> Response:
     """Version, store, counts, and whether this node takes traffic."""
     _operators_only(actor)
     status, counts, now = (
-        await door.store.status(),
-        await door.store.counts(),
-        await door.store.now(),
+        await context.store.status(),
+        await context.store.counts(),
+        await context.store.now(),
     )
-    not_ready = door.not_ready()
+    not_ready = context.not_ready()
     return JSONResponse(
         {
-            "version": door.version,
+            "version": context.version,
             "now": time_out(now),
-            "open_mode": not await door.access.keys_on(),
-            "default_timezone": door.settings.default_timezone,
+            "open_mode": not await context.access.keys_on(),
+            "default_timezone": context.settings.default_timezone,
             "ready": not not_ready,
             "not_ready": not_ready,
             "store": {
@@ -93,17 +93,17 @@ async def system(door: ToDoorway, actor: Caller) -> Response:
 
 @router.get("/audit", responses=gives(AuditPage))
 async def list_audit(
-    query: Annotated[AuditsQuery, Query()], door: ToDoorway, actor: Caller
+    query: Annotated[AuditsQuery, Query()], context: Context, actor: Caller
 ) -> Response:
     """Who did what, newest first; each entry is chained to the one before it."""
     _operators_only(actor)
-    found = await door.store.list_audit(
+    found = await context.store.list_audit(
         AuditQuery(
             owner=query.owner,
             object_id=query.object_id,
             verb=query.verb,
             actor=query.actor,
-            door=query.door,
+            interface=query.interface,
             before=query.before,
             limit=query.limit + 1,
         )
@@ -119,21 +119,21 @@ async def list_audit(
 
 
 @router.get("/audit/verify", responses=gives(AuditVerdict))
-async def verify_audit(door: ToDoorway, actor: Caller) -> Response:
+async def verify_audit(context: Context, actor: Caller) -> Response:
     """Walk through the whole chain: whether anything in it was changed or taken out."""
     _operators_only(actor)
-    found = await verified_chain(door.store)
+    found = await verified_chain(context.store)
     return JSONResponse({"ok": found.ok, "checked": found.checked, "first_bad": found.first_bad})
 
 
 @router.get("/keys", responses=gives(KeyPage))
-async def list_keys(door: ToDoorway, actor: Caller) -> Response:
+async def list_keys(context: Context, actor: Caller) -> Response:
     """Every key, without its secret."""
-    return JSONResponse({"items": [key_out(key) for key in await door.access.keys(actor)]})
+    return JSONResponse({"items": [key_out(key) for key in await context.access.keys(actor)]})
 
 
 @router.post("/keys", status_code=201, responses=gives(NewKeyOut, 201) | BODY)
-async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
+async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
     """Make a key. Its text is in this answer and nowhere else; from the first key on, every
     call needs one."""
     expires_at = (
@@ -142,8 +142,8 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
     if "expires_in" in body.model_fields_set:
         if expires_at is not None:
             raise InvalidInput(_("send expires_at or expires_in"), field="expires_in", code="both")
-        expires_at = await door.store.now() + body.expires_in
-    made = await door.access.create(
+        expires_at = await context.store.now() + body.expires_in
+    made = await context.access.create(
         actor,
         name=body.name,
         role=body.role,
@@ -160,9 +160,9 @@ async def create_key(body: KeyIn, door: ToDoorway, actor: Caller) -> Response:
 
 
 @router.delete("/keys/{key_id}", status_code=204, responses=MISSING)
-async def revoke_key(key_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def revoke_key(key_id: str, context: Context, actor: Caller) -> Response:
     """Make a key useless for good."""
-    await door.access.revoke(actor, KeyId(key_id))
+    await context.access.revoke(actor, KeyId(key_id))
     return Response(status_code=204)
 
 
@@ -181,49 +181,49 @@ _ALIVE: Answers = {409: problem("Its lease is alive")}
 
 
 @router_nodes.get("", responses=gives(NodePage))
-async def list_nodes(door: ToDoorway, actor: Caller) -> Response:
+async def list_nodes(context: Context, actor: Caller) -> Response:
     """The processes that share this store."""
-    found = await NodeService(door.store).all(actor)
-    now = await door.store.now()
+    found = await NodeService(context.store).all(actor)
+    now = await context.store.now()
     return JSONResponse({"items": [node_out(node, now) for node in found]})
 
 
 @router_nodes.get("/{node_id}", responses=gives(NodeOut) | MISSING)
-async def get_node(node_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def get_node(node_id: str, context: Context, actor: Caller) -> Response:
     """One node: what it does, what it offers, and whether it drains."""
-    return await _shown(door, await NodeService(door.store).get(actor, NodeId(node_id)))
+    return await _shown(context, await NodeService(context.store).get(actor, NodeId(node_id)))
 
 
 @router_nodes.post("/{node_id}/drain", responses=gives(NodeOut) | MISSING | BODY | _GONE)
 async def drain_node(
-    node_id: str, door: ToDoorway, actor: Caller, body: ReasonIn | None = None
+    node_id: str, context: Context, actor: Caller, body: ReasonIn | None = None
 ) -> Response:
     """Let it take nothing new from its next heartbeat on; what it has goes on to its end. It stays
     drained until it is resumed, or its process is started anew."""
     reason = body.reason if body else ""
-    nodes = NodeService(door.store)
-    return await _shown(door, await nodes.drain(actor, NodeId(node_id), reason=reason))
+    nodes = NodeService(context.store)
+    return await _shown(context, await nodes.drain(actor, NodeId(node_id), reason=reason))
 
 
 @router_nodes.post("/{node_id}/resume", responses=gives(NodeOut) | MISSING | BODY | _GONE)
 async def resume_node(
-    node_id: str, door: ToDoorway, actor: Caller, body: ReasonIn | None = None
+    node_id: str, context: Context, actor: Caller, body: ReasonIn | None = None
 ) -> Response:
     """Let a drained node go on."""
     reason = body.reason if body else ""
-    nodes = NodeService(door.store)
-    return await _shown(door, await nodes.resume(actor, NodeId(node_id), reason=reason))
+    nodes = NodeService(context.store)
+    return await _shown(context, await nodes.resume(actor, NodeId(node_id), reason=reason))
 
 
 @router_nodes.delete("/{node_id}", status_code=204, responses=MISSING | _ALIVE)
-async def forget_node(node_id: str, door: ToDoorway, actor: Caller) -> Response:
+async def forget_node(node_id: str, context: Context, actor: Caller) -> Response:
     """Take a node off the list whose lease is over; its runs are taken over."""
-    await NodeService(door.store).forget(actor, NodeId(node_id))
+    await NodeService(context.store).forget(actor, NodeId(node_id))
     return Response(status_code=204)
 
 
-async def _shown(door: WebContext, node: Node) -> Response:
-    return JSONResponse(node_out(node, await door.store.now()))
+async def _shown(context: WebContext, node: Node) -> Response:
+    return JSONResponse(node_out(node, await context.store.now()))
 
 
 # @@ People who sign in at the dashboard with a password.
@@ -259,17 +259,17 @@ class UserPage(Out):
 
 
 @router_users.get("", responses=gives(UserPage))
-async def list_users(door: ToDoorway, actor: Caller) -> Response:
+async def list_users(context: Context, actor: Caller) -> Response:
     """Everybody who has a password, by name."""
-    found = await UserService(door.store).all(actor)
+    found = await UserService(context.store).all(actor)
     return JSONResponse({"items": [_out(user) for user in found]})
 
 
 @router_users.post("", status_code=201, responses=gives(UserOut, 201) | BODY)
-async def create_user(body: UserIn, door: ToDoorway, actor: Caller) -> Response:
+async def create_user(body: UserIn, context: Context, actor: Caller) -> Response:
     """Somebody who can sign in at the dashboard, and whose objects are `user:NAME`'s. From the
     first one on, every call needs a key or a session."""
-    user = await UserService(door.store).create(
+    user = await UserService(context.store).create(
         actor, name=body.name, password=body.password, role=body.role
     )
     answer = JSONResponse(_out(user), status_code=201)
@@ -278,9 +278,9 @@ async def create_user(body: UserIn, door: ToDoorway, actor: Caller) -> Response:
 
 
 @router_users.patch("/{name}", responses=gives(UserOut) | BODY | MISSING)
-async def change_user(name: str, body: UserPatch, door: ToDoorway, actor: Caller) -> Response:
+async def change_user(name: str, body: UserPatch, context: Context, actor: Caller) -> Response:
     """Another password, which signs this user out everywhere, or another role."""
-    users = UserService(door.store)
+    users = UserService(context.store)
     user = None
     if body.role is not None:
         user = await users.set_role(actor, name, body.role)
@@ -292,9 +292,9 @@ async def change_user(name: str, body: UserPatch, door: ToDoorway, actor: Caller
 
 
 @router_users.delete("/{name}", status_code=204, responses=MISSING)
-async def remove_user(name: str, door: ToDoorway, actor: Caller) -> Response:
+async def remove_user(name: str, context: Context, actor: Caller) -> Response:
     """Whoever is signed in as this user is out; what belongs to it stays."""
-    await UserService(door.store).remove(actor, name)
+    await UserService(context.store).remove(actor, name)
     return Response(status_code=204)
 
 
@@ -348,7 +348,7 @@ class ReloadedOut(Out):
 
 
 @router_sources.get("/sources", responses=gives(SourcesOut))
-async def list_sources(door: ToDoorway, actor: Caller) -> Response:
+async def list_sources(context: Context, actor: Caller) -> Response:
     """The sources that this node carries out, without what their drivers are told."""
     if not actor.sees_everything:
         raise NotAllowed()
@@ -366,18 +366,18 @@ async def list_sources(door: ToDoorway, actor: Caller) -> Response:
                 for each in source.collections
             ],
         }
-        for source in door.sources.now.by_id.values()
+        for source in context.sources.now.by_id.values()
     ]
-    return JSONResponse({"file": door.sources.file, "items": items})
+    return JSONResponse({"file": context.sources.file, "items": items})
 
 
 @router_sources.post("/sources/reload", responses=gives(ReloadedOut) | TAKEN)
 async def reload_sources(
-    door: ToDoorway, actor: Caller, dry_run: Annotated[bool, Query()] = False
+    context: Context, actor: Caller, dry_run: Annotated[bool, Query()] = False
 ) -> Response:
     """Read the file again, as SIGHUP does; a file that is not valid changes nothing."""
     try:
-        done = await door.sources.reload(actor, dry_run=dry_run)
+        done = await context.sources.reload(actor, dry_run=dry_run)
     except ConfigError as error:
         raise InvalidInput(error.message, code="bad_config") from None
     if not dry_run:
@@ -387,11 +387,11 @@ async def reload_sources(
             "reload_sources",
             "file",
             done.file,
-            at=await door.store.now(),
+            at=await context.store.now(),
             owner=actor.owner,
             changes=changed,
         )
-        await door.store.append_audit(note)
+        await context.store.append_audit(note)
     return JSONResponse(
         {
             "file": done.file,

@@ -31,7 +31,7 @@ from chimes.web.api.responses import (
     UpcomingPage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, ToDoorway
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
 from chimes.web.locale import in_language, preferred_language, spoken_language
@@ -41,11 +41,11 @@ router = APIRouter(prefix="/api/v1", tags=["time"], route_class=NativeRoute, res
 
 
 @router.post("/preview", responses=gives(PreviewOut) | BODY)
-async def preview(request: Request, body: PreviewIn, door: ToDoorway, actor: Caller) -> Response:
+async def preview(request: Request, body: PreviewIn, context: Context, actor: Caller) -> Response:
     """The next fires of a trigger, without saving anything."""
     lang = await spoken_language(request, body.lang)
-    now = await door.store.now()
-    zone = await door.schedules.zone_for(actor.owner, body.trigger)
+    now = await context.store.now()
+    zone = await context.schedules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).anchored(now)
     check_fires(trigger, after)
@@ -60,7 +60,7 @@ async def preview(request: Request, body: PreviewIn, door: ToDoorway, actor: Cal
 
 
 @router.post("/explain", responses=gives(ExplainOut) | BODY)
-async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Caller) -> Response:
+async def explain(request: Request, body: ExplainIn, context: Context, actor: Caller) -> Response:
     """A trigger, or a cron expression, in words."""
     lang = await spoken_language(request, body.lang)
     if ("trigger" in body.model_fields_set) == (body.expression is not None):
@@ -68,7 +68,7 @@ async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Cal
     given = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
     )
-    trigger = given.with_default_zone(await door.schedules.zone_for(actor.owner, given))
+    trigger = given.with_default_zone(await context.schedules.zone_for(actor.owner, given))
     shown = {
         "words": describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
@@ -80,10 +80,10 @@ async def explain(request: Request, body: ExplainIn, door: ToDoorway, actor: Cal
 
 @router.get("/upcoming", responses=gives(UpcomingPage))
 async def upcoming(
-    query: Annotated[UpcomingQuery, Query()], door: ToDoorway, actor: Caller
+    query: Annotated[UpcomingQuery, Query()], context: Context, actor: Caller
 ) -> Response:
     """What will run within the next hours, soonest first."""
-    found = await door.schedules.upcoming(actor, timedelta(hours=query.hours))
+    found = await context.schedules.upcoming(actor, timedelta(hours=query.hours))
     items = [
         {
             "schedule_id": each.schedule.id,
@@ -102,14 +102,14 @@ async def upcoming(
 async def templates(
     request: Request,
     query: Annotated[TemplatesQuery, Query()],
-    door: ToDoorway,
+    context: Context,
     actor: Caller,
 ) -> Response:
     """Ready-made times and schedules to start from, with their next fires."""
     lang = await spoken_language(request, query.lang, source="query")
-    now = await door.store.now()
+    now = await context.store.now()
     try:
-        zone = query.timezone or await door.schedules.zone_for(actor.owner)
+        zone = query.timezone or await context.schedules.zone_for(actor.owner)
         zone = parse_zone(zone).name
     except InvalidInput as error:
         raise InvalidInput(
@@ -152,13 +152,13 @@ class ParseOut(Out):
 
 
 @router.post("/parse", responses=gives(ParseOut) | BODY)
-async def parse_words(request: Request, body: ParseIn, door: ToDoorway, actor: Caller) -> Response:
+async def parse_words(request: Request, body: ParseIn, context: Context, actor: Caller) -> Response:
     """What a sentence means as a trigger. One that does not say exactly when is answered with a
     question (422, `clarification`), never with a guess."""
     asked = await preferred_language(request, body.lang)
-    zone = await door.schedules.zone_for(actor.owner) if body.timezone is None else body.timezone
+    zone = await context.schedules.zone_for(actor.owner) if body.timezone is None else body.timezone
     zone = parse_zone(zone).name
-    now = await door.store.now() if body.now is None else moment_from(body.now, zone, "now")
+    now = await context.store.now() if body.now is None else moment_from(body.now, zone, "now")
     parsed = await parsed_text(body.text, now=now, timezone=zone, lang=asked)
     lang = asked or parsed.language
     trigger = parsed.trigger.anchored(now)

@@ -14,7 +14,7 @@ from chimes.web.problems import Renderer
 from chimes.web.requests import check_query
 
 
-class DoorRoute(APIRoute):
+class CompatRoute(APIRoute):
     """Odd queries are refused before a door reads them, so that none has to think of it."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -34,12 +34,12 @@ class CompatRouter(APIRouter):
     def __init__(
         self,
         *,
-        door: str,
+        interface: str,
         prefixes: Sequence[str],
         render: Renderer,
-        route_class: type[APIRoute] = DoorRoute,
+        route_class: type[APIRoute] = CompatRoute,
     ) -> None:
-        super().__init__(tags=[door], route_class=route_class)
-        self.door = door
+        super().__init__(tags=[interface], route_class=route_class)
+        self.interface = interface
         self.prefixes = tuple(prefixes)
         self.render = render

@@ -7,7 +7,7 @@ import pytest
 
 from chimes.config import Settings
 from chimes.testing import SettableClock
-from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.store_contract.stores import KINDS, Home, StoreKind
 from tests.web.rig import Rig, serving
 
@@ -15,7 +15,7 @@ from tests.web.rig import Rig, serving
 @pytest.fixture
 async def kweaver() -> AsyncIterator[Rig]:
     """Open mode, memory store."""
-    async with serving(doors=[kweaver_door]) as rig:
+    async with serving(routers=[kweaver_router]) as rig:
         yield rig
 
 
@@ -26,7 +26,7 @@ async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
     home = Home(kind, tmp_path, clock)
     store = await home.open()
     try:
-        async with serving(store, clock, doors=[kweaver_door]) as rig:
+        async with serving(store, clock, routers=[kweaver_router]) as rig:
             yield rig
     finally:
         await home.close()
@@ -36,5 +36,5 @@ async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
 async def with_keys() -> AsyncIterator[Rig]:
     """Keys are on, and there is an internal token."""
     settings = Settings(requests_per_second=1000, internal_token="inside")
-    async with serving(doors=[kweaver_door], fixed_keys=["root"], settings=settings) as rig:
+    async with serving(routers=[kweaver_router], fixed_keys=["root"], settings=settings) as rig:
         yield rig

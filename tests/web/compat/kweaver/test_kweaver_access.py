@@ -11,7 +11,7 @@ from chimes.model.access import Quota, Role
 from chimes.model.listing import AuditQuery
 from chimes.model.target import ActionTarget
 from chimes.services.schedules import Limits
-from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.builders import ALICE, BOB
 from tests.web.compat.kweaver.asking import KN1, body, made, shown, stored
 from tests.web.rig import Rig, serving
@@ -196,7 +196,7 @@ async def test_roles(with_keys: Rig) -> None:
         answer = await with_keys.client.post(KN1, json=body(), headers=headers)
         assert answer.status_code == 403
     notes = await with_keys.store.list_audit(AuditQuery(verb="refused"))
-    assert {note.door for note in notes} == {"kweaver"}
+    assert {note.interface for note in notes} == {"kweaver"}
 
 
 # C15: /in/v1 needs the internal token where there is one, and nothing else will do
@@ -213,7 +213,7 @@ async def test_the_internal_token(with_keys: Rig) -> None:
             assert answer.status_code in (401, 429)
     assert await with_keys.snapshot() == before
     notes = await with_keys.store.list_audit(AuditQuery(verb="auth_failed"))
-    assert {note.door for note in notes} == {"kweaver"}
+    assert {note.interface for note in notes} == {"kweaver"}
     # It sees everybody's.
     assert (await with_keys.client.get(IN, headers=INSIDE)).json()["total_count"] == 1
     with_keys.clock.advance(300)
@@ -232,11 +232,11 @@ async def test_the_internal_token(with_keys: Rig) -> None:
     for answer in await routes(with_keys, "/in/v1", bobs, INSIDE):
         assert answer.status_code in (200, 204)
     (note, *_) = await with_keys.store.list_audit(AuditQuery(object_id=bobs))
-    assert (note.verb, note.actor, note.door) == ("delete", "key:internal", "kweaver")
+    assert (note.verb, note.actor, note.interface) == ("delete", "key:internal", "kweaver")
 
 
 async def test_with_keys_and_without_a_token_internal_routes_are_closed() -> None:
-    async with serving(doors=[kweaver_door], fixed_keys=["root"]) as rig:
+    async with serving(routers=[kweaver_router], fixed_keys=["root"]) as rig:
         for headers in ({}, INSIDE, {"X-Internal-Token": ""}, {"Authorization": "Bearer root"}):
             answer = await rig.client.get(f"{IN}/due", headers=headers)
             assert answer.status_code == 401
@@ -245,7 +245,7 @@ async def test_with_keys_and_without_a_token_internal_routes_are_closed() -> Non
 
 async def test_in_open_mode_a_token_that_is_set_is_asked_for() -> None:
     settings = Settings(internal_token="inside")
-    async with serving(doors=[kweaver_door], settings=settings) as rig:
+    async with serving(routers=[kweaver_router], settings=settings) as rig:
         assert (await rig.client.get(f"{IN}/due")).status_code == 401
         assert (await rig.client.get(f"{IN}/due", headers=INSIDE)).status_code == 200
         # It guards nothing else.
@@ -270,7 +270,7 @@ async def test_guessing_tokens_is_slow(with_keys: Rig) -> None:
 
 async def test_quotas() -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2),))
-    async with serving(doors=[kweaver_door], limits=lambda: limits) as rig:
+    async with serving(routers=[kweaver_router], limits=lambda: limits) as rig:
         ids = [await made(rig) for _ in range(2)]
         answer = await rig.client.post(KN1, json=body())
         assert (answer.status_code, answer.json()["error_code"]) == (409, "Public.Conflict")
@@ -289,4 +289,4 @@ async def test_every_change_is_in_the_audit(kweaver: Rig) -> None:
     notes = await kweaver.store.list_audit(AuditQuery(object_id=schedule_id))
     verbs = [note.verb for note in notes][::-1]
     assert verbs == ["create", "update", "resume", "pause", "delete"]
-    assert {note.door for note in notes} == {"kweaver"}
+    assert {note.interface for note in notes} == {"kweaver"}

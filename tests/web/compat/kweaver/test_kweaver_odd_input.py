@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.web.compat.kweaver.routes import kweaver_door
+from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.kweaver.translate import cron
 from tests.web.compat.kweaver.asking import KN1, body
 from tests.web.rig import serving
@@ -21,7 +21,7 @@ FIELDS = [*body(), "unique_identities", "status"]
 
 
 async def sent(method: str, path: str, given: Any) -> None:
-    async with serving(doors=[kweaver_door]) as rig:
+    async with serving(routers=[kweaver_router]) as rig:
         made = await rig.client.post(KN1, json=body())
         target = path.replace("ID", made.json()["id"])
         await check(rig, method, target, json.dumps(given))

@@ -11,7 +11,7 @@ from chimes.config import Settings
 from chimes.services.access import OwnerQuotas
 from chimes.services.schedules import Limits
 from chimes.testing import SettableClock
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.softnix.routes import softnix_router
 from tests.store_contract.stores import KINDS, Home, StoreKind
 from tests.web.rig import Rig, serving
 
@@ -21,7 +21,7 @@ QUOTAS = OwnerQuotas(schedules=1000, active=None, keys_on=True)
 @pytest.fixture
 async def softnix() -> AsyncIterator[Rig]:
     """Open mode, memory store."""
-    async with serving(doors=[softnix_door]) as rig:
+    async with serving(routers=[softnix_router]) as rig:
         yield rig
 
 
@@ -32,7 +32,7 @@ async def on_any_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
     home = Home(kind, tmp_path, clock)
     store = await home.open()
     try:
-        async with serving(store, clock, doors=[softnix_door]) as rig:
+        async with serving(store, clock, routers=[softnix_router]) as rig:
             yield rig
     finally:
         await home.close()
@@ -43,7 +43,7 @@ async def with_keys() -> AsyncIterator[Rig]:
     """Keys are on, with the quotas that go with them."""
     settings = Settings(requests_per_second=1000)
     async with serving(
-        doors=[softnix_door],
+        routers=[softnix_router],
         fixed_keys=["root"],
         settings=settings,
         limits=lambda: Limits(quotas=QUOTAS),
@@ -57,6 +57,6 @@ def without_keys() -> Callable[[int | None], Any]:
 
     def started(active: int | None) -> Any:
         quotas = replace(QUOTAS, active=active, keys_on=False)
-        return serving(doors=[softnix_door], limits=lambda: Limits(quotas=quotas))
+        return serving(routers=[softnix_router], limits=lambda: Limits(quotas=quotas))
 
     return started

@@ -11,7 +11,7 @@ import pytest
 from chimes.config import Settings
 from chimes.model.access import Role
 from chimes.model.listing import AuditQuery
-from chimes.web.compat.softnix.routes import softnix_door
+from chimes.web.compat.softnix.routes import softnix_router
 from tests.builders import ALICE, BOB
 from tests.web.rig import Rig, serving
 
@@ -103,7 +103,7 @@ async def test_a_viewer_changes_nothing(with_keys: Rig) -> None:
     ):
         assert answer.status_code == 403
     notes = await with_keys.store.list_audit(AuditQuery(verb="refused"))
-    assert {note.door for note in notes} == {"softnix"}
+    assert {note.interface for note in notes} == {"softnix"}
 
 
 # R1.13, R1.38
@@ -185,7 +185,7 @@ async def test_quotas_without_keys(
 
 # R1.37
 async def test_a_hundred_requests_in_a_second() -> None:
-    async with serving(doors=[softnix_door], settings=Settings(requests_per_second=20)) as rig:
+    async with serving(routers=[softnix_router], settings=Settings(requests_per_second=20)) as rig:
         first, second = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.MEMBER, ALICE)
         asked = (rig.client.get("/schedules", headers=(first, second)[n % 2]) for n in range(100))
         answers = await asyncio.gather(*asked)
@@ -211,4 +211,4 @@ async def test_every_verb_is_in_the_audit(softnix: Rig) -> None:
     notes = await softnix.store.list_audit(AuditQuery(object_id=made["id"]))
     verbs = [note.verb for note in notes][::-1]
     assert verbs == ["create", "update", "pause", "resume", "run", "delete"]
-    assert {note.door for note in notes} == {"softnix"}
+    assert {note.interface for note in notes} == {"softnix"}

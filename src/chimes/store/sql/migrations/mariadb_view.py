@@ -115,7 +115,7 @@ def _account(otherwise: str) -> str:
     return f"COALESCE(NULLIF({_word('target', 'account_id')}, ''), {otherwise})"
 
 
-def _by_door(key: str, otherwise: str) -> str:
+def _updater(key: str, otherwise: str) -> str:
     """Of whom the KWeaver door has kept as the writer, if it is this version that they wrote."""
     version = "JSON_VALUE(schedules.door_data, '$.kweaver.version')"
     return (
@@ -153,11 +153,11 @@ CREATE OR REPLACE VIEW t_action_schedule AS SELECT
   COALESCE(({_HELD.format(column="runs.claimed_at DIV 1000")}), 0) AS f_lock_time,
   {_account("schedules.created_by")} AS f_creator,
   schedules.created_at DIV 1000 AS f_create_time,
-  {_by_door("id", "schedules.updated_by")} AS f_updater,
+  {_updater("id", "schedules.updated_by")} AS f_updater,
   schedules.updated_at DIV 1000 AS f_update_time,
   {_json("identities", "[]")} AS f_instance_identities,
   {_word("target", "account_type")} AS f_creator_type,
-  {_by_door("type", "''")} AS f_updater_type
+  {_updater("type", "''")} AS f_updater_type
 FROM schedules WHERE schedules.deleted_at IS NULL
 """
 

@@ -14,24 +14,24 @@ from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
 from chimes.web.context import WebContext
 from chimes.web.problems import native_answer
 
-DOOR = "catbird"
+INTERFACE = "catbird"
 
 
-def catbird_door(doorway: WebContext) -> CompatRouter:
+def catbird_router(context: WebContext) -> CompatRouter:
     """R2.18. Errors are told as the native API tells them: the seed has no words for them."""
-    door = CompatRouter(door=DOOR, prefixes=["/api/schedules"], render=native_answer)
+    router = CompatRouter(interface=INTERFACE, prefixes=["/api/schedules"], render=native_answer)
 
     async def schedules(request: Request) -> Response:
         """Every schedule, soonest first; those without a next run come last."""
-        actor = await authenticate(request, door=DOOR)
+        actor = await authenticate(request, interface=INTERFACE)
         rows: list[Row] = []
         query = ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT, limit=PAGE)
         while True:
-            page = await doorway.schedules.find(actor, query)
+            page = await context.schedules.find(actor, query)
             rows.extend(row_from_schedule(schedule) for schedule in page.items)
             if page.next is None:
                 return JSONResponse(rows)
             query = replace(query, after=page.next)
 
-    door.add_api_route("/api/schedules", schedules, methods=["GET"], response_model=None)
-    return door
+    router.add_api_route("/api/schedules", schedules, methods=["GET"], response_model=None)
+    return router

@@ -50,16 +50,16 @@ from chimes.web.locale import in_language, spoken_language
 from chimes.web.problems import Problem
 from chimes.web.requests import Refusal
 
-DOOR = "eventnative"
+INTERFACE = "eventnative"
 NO_MATCH = _("Admin token does not match")
 _LOG_PAGE = 1000
 Handler = Callable[..., Awaitable[Response]]
 
 
-def eventnative_door(doorway: WebContext) -> CompatRouter:
+def eventnative_router(context: WebContext) -> CompatRouter:
     """R4.13–R4.18, at `/tasks` and at `/api/v1/tasks`."""
-    door = CompatRouter(door=DOOR, prefixes=PREFIXES, render=render)
-    tasks = _Tasks(doorway)
+    router = CompatRouter(interface=INTERFACE, prefixes=PREFIXES, render=render)
+    tasks = _Tasks(context)
     routes: Sequence[tuple[str, str, Handler, Sequence[Json]]] = (
         ("", "POST", tasks.create, _ASKS["create"]),
         ("", "GET", tasks.all, _ASKS["all"]),
@@ -69,7 +69,7 @@ def eventnative_door(doorway: WebContext) -> CompatRouter:
     )
     first, *aliases = PREFIXES
     for path, method, handler, asks in routes:
-        door.add_api_route(
+        router.add_api_route(
             f"{first}{path}",
             handler,
             methods=[method],
@@ -80,18 +80,18 @@ def eventnative_door(doorway: WebContext) -> CompatRouter:
         others = [f"{each}{path}" for each in aliases]
         others += [f"{each}/" for each in PREFIXES if not path]
         for other in others:
-            door.add_api_route(
+            router.add_api_route(
                 other, handler, methods=[method], response_model=None, include_in_schema=False
             )
-    return door
+    return router
 
 
 class _Tasks:
-    def __init__(self, doorway: WebContext) -> None:
-        self._schedules = doorway.schedules
-        self._runs = doorway.runs
-        self._sources = doorway.sources
-        self._grace = doorway.settings.misfire_grace
+    def __init__(self, context: WebContext) -> None:
+        self._schedules = context.schedules
+        self._runs = context.runs
+        self._sources = context.sources
+        self._grace = context.settings.misfire_grace
 
     async def create(self, request: Request) -> Response:
         """Synchronise a collection: 201 with a new task, or 200 with the one that is waiting or
@@ -242,7 +242,7 @@ def render(request: Request, problem: Problem) -> Response:
 
 async def _admin(request: Request) -> Actor:
     """R4.13, C15."""
-    actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if actor.role is not Role.ADMIN:
         raise NotAllowed(_("Only an admin may call this"))
     return actor

@@ -27,7 +27,7 @@ from chimes.web.locale import language_of_headers, spoken_language
 from chimes.web.problems import Problem
 from chimes.web.requests import read_json, unparsable
 
-DOOR = "ksana"
+INTERFACE = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
 _TITLES = {
     400: _("Validation failed"),
@@ -43,10 +43,10 @@ _TITLES = {
 }
 
 
-def ksana_door(doorway: WebContext) -> CompatRouter:
+def ksana_router(context: WebContext) -> CompatRouter:
     """R3.30–R3.36; /health is the server's."""
-    door = CompatRouter(door=DOOR, prefixes=["/jobs"], render=render)
-    jobs = _Jobs(doorway)
+    router = CompatRouter(interface=INTERFACE, prefixes=["/jobs"], render=render)
+    jobs = _Jobs(context)
     for path, method, handler in (
         ("/jobs", "POST", jobs.create),
         ("/jobs", "GET", jobs.all),
@@ -57,15 +57,15 @@ def ksana_door(doorway: WebContext) -> CompatRouter:
         ("/jobs/{job_id}/pause", "POST", jobs.pause),
         ("/jobs/{job_id}/resume", "POST", jobs.resume),
     ):
-        door.add_api_route(path, handler, methods=[method], response_model=None)
-    return door
+        router.add_api_route(path, handler, methods=[method], response_model=None)
+    return router
 
 
 class _Jobs:
-    def __init__(self, doorway: WebContext) -> None:
-        settings = doorway.settings
-        self._schedules = doorway.schedules
-        self._store = doorway.store
+    def __init__(self, context: WebContext) -> None:
+        settings = context.settings
+        self._schedules = context.schedules
+        self._store = context.store
         self._defaults = JobDefaults(
             timeout=settings.default_timeout,
             max_retries=settings.max_retries,
@@ -153,7 +153,7 @@ def _sent_a_key(request: Request) -> bool:
 
 
 async def _actor(request: Request) -> Actor:
-    return await authenticate(request, door=DOOR, accepts=_ACCEPTS)
+    return await authenticate(request, interface=INTERFACE, accepts=_ACCEPTS)
 
 
 async def _body(request: Request) -> object:

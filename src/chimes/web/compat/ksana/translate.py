@@ -146,7 +146,7 @@ def schedule_from_job(
         target=target,
         policy=_policy(job, usual, given),
         enabled=_flag(job, "enabled", True),
-        door_data={NAMESPACE: given},
+        compat_data={NAMESPACE: given},
         created_at=now,
         updated_at=now,
     )
@@ -176,7 +176,7 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
         trigger=trigger,
         policy=_policy(job, schedule.policy, given),
         enabled=_flag(job, "enabled", schedule.enabled),
-        door_data={**schedule.door_data, NAMESPACE: given},
+        compat_data={**schedule.compat_data, NAMESPACE: given},
     )
 
 
@@ -403,7 +403,7 @@ def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, st
 
 
 def _given(schedule: Schedule) -> Mapping[str, object]:
-    given = schedule.door_data.get(NAMESPACE)
+    given = schedule.compat_data.get(NAMESPACE)
     return given if isinstance(given, Mapping) else {}
 
 

@@ -54,7 +54,7 @@ from chimes.web.requests import read_json
 # With keys the key says so, and headers change nothing: nobody acts as somebody else. On internal
 # routes a peer that knows the internal token is believed what its headers say.
 
-DOOR = "kweaver"
+INTERFACE = "kweaver"
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key")
 #: Of an account that comes without one.
 USER = "user"
@@ -71,7 +71,7 @@ Admission = Callable[[Request], Awaitable[Caller]]
 
 
 async def by_key(request: Request) -> Caller:
-    actor = await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if actor.key_id is None:
         return Caller(actor, _told(request))
     return Caller(actor, Account(actor.owner.id, actor.owner.type.value))
@@ -79,7 +79,9 @@ async def by_key(request: Request) -> Caller:
 
 def by_token(settings: Settings) -> Admission:
     async def admit(request: Request) -> Caller:
-        actor = await authenticate_internal(request, door=DOOR, token=settings.internal_token)
+        actor = await authenticate_internal(
+            request, interface=INTERFACE, token=settings.internal_token
+        )
         account = _told(request)
         if actor.key_id is not None and account.id and account.type == USER:
             # What it makes belongs to them, so that their own key finds it.
@@ -186,16 +188,16 @@ Handler = Callable[..., Awaitable[Response]]
 Route = tuple[str, str, Handler, int, str]
 
 
-def kweaver_door(doorway: WebContext) -> CompatRouter:
+def kweaver_router(context: WebContext) -> CompatRouter:
     """R0.25–R0.31."""
-    door = CompatRouter(door=DOOR, prefixes=OWN_PATHS, render=render)
-    outside = _Schedules(doorway, by_key)
-    inside = _Schedules(doorway, by_token(doorway.settings))
+    router = CompatRouter(interface=INTERFACE, prefixes=OWN_PATHS, render=render)
+    outside = _Schedules(context, by_key)
+    inside = _Schedules(context, by_token(context.settings))
     # Before the routes with an id: no schedule has the id `due`.
     due: Route = ("/due", "GET", inside.due, 200, "due")
-    _add(door, INTERNAL_PREFIXES, [due, *_routes(inside)], "internal_")
-    _add(door, PREFIXES, _routes(outside), "")
-    return door
+    _add(router, INTERNAL_PREFIXES, [due, *_routes(inside)], "internal_")
+    _add(router, PREFIXES, _routes(outside), "")
+    return router
 
 
 def _routes(schedules: _Schedules) -> Sequence[Route]:
@@ -209,12 +211,14 @@ def _routes(schedules: _Schedules) -> Sequence[Route]:
     )
 
 
-def _add(door: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], named: str) -> None:
+def _add(
+    router: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], named: str
+) -> None:
     for path, method, handler, status, name in routes:
         paths = [f"{prefix}{SCHEDULES}{path}" for prefix in prefixes]
         paths += [f"{each}/" for each in paths if not path]
         for number, each in enumerate(paths):
-            door.add_api_route(
+            router.add_api_route(
                 each,
                 handler,
                 methods=[method],
@@ -227,13 +231,13 @@ def _add(door: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], n
 
 
 class _Schedules:
-    def __init__(self, doorway: WebContext, admit: Admission) -> None:
-        self._schedules = doorway.schedules
-        self._runs = doorway.runs
-        self._store = doorway.store
+    def __init__(self, context: WebContext, admit: Admission) -> None:
+        self._schedules = context.schedules
+        self._runs = context.runs
+        self._store = context.store
         self._admit = admit
         self._policy = replace(
-            action_policy(doorway.settings), misfire_grace=doorway.settings.misfire_grace
+            action_policy(context.settings), misfire_grace=context.settings.misfire_grace
         )
 
     async def create(self, request: Request, kn_id: str) -> Response:

@@ -262,11 +262,11 @@ def with_expression(schedule: Schedule, written: str) -> Schedule:
 
 
 def _keeping(schedule: Schedule, kept: Given) -> Schedule:
-    return replace(schedule, door_data={**schedule.door_data, NAMESPACE: dict(kept)})
+    return replace(schedule, compat_data={**schedule.compat_data, NAMESPACE: dict(kept)})
 
 
 def _kept(schedule: Schedule) -> Given:
-    found = schedule.door_data.get(NAMESPACE)
+    found = schedule.compat_data.get(NAMESPACE)
     return found if isinstance(found, Mapping) else {}
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chimes.language import Parsed
 
 
-DOOR = "softnix"
+INTERFACE = "softnix"
 PREFIX = "/schedules"
 ACCEPTS = ("X-API-Key", "?api_key", "Bearer", "ApiKey")
 _AGENT = "agent"
@@ -60,10 +60,10 @@ _MOST_PAGES = 50
 Handler = Callable[..., Awaitable[Response]]
 
 
-def softnix_door(doorway: WebContext) -> CompatRouter:
+def softnix_router(context: WebContext) -> CompatRouter:
     """R1.18–R1.24, and what the original has besides."""
-    door = CompatRouter(door=DOOR, prefixes=[PREFIX], render=render)
-    schedules = _Schedules(doorway)
+    router = CompatRouter(interface=INTERFACE, prefixes=[PREFIX], render=render)
+    schedules = _Schedules(context)
     routes: Sequence[tuple[str, str, Handler]] = (
         ("", "POST", schedules.create),
         ("", "GET", schedules.all),
@@ -76,25 +76,25 @@ def softnix_door(doorway: WebContext) -> CompatRouter:
         ("/{schedule_id}/runs", "GET", schedules.runs),
     )
     for path, method, handler in routes:
-        door.add_api_route(f"{PREFIX}{path}", handler, methods=[method], response_model=None)
+        router.add_api_route(f"{PREFIX}{path}", handler, methods=[method], response_model=None)
         if not path:
-            door.add_api_route(
+            router.add_api_route(
                 f"{PREFIX}/",
                 handler,
                 methods=[method],
                 response_model=None,
                 include_in_schema=False,
             )
-    return door
+    return router
 
 
 class _Schedules:
-    def __init__(self, doorway: WebContext) -> None:
-        self._schedules = doorway.schedules
-        self._runs = doorway.runs
-        self._store = doorway.store
-        self._preferences = doorway.preferences
-        self._defaults = prompt_defaults(doorway.settings)
+    def __init__(self, context: WebContext) -> None:
+        self._schedules = context.schedules
+        self._runs = context.runs
+        self._store = context.store
+        self._preferences = context.preferences
+        self._defaults = prompt_defaults(context.settings)
 
     async def create(self, request: Request) -> Response:
         """Have a prompt run once (`one_time`) or again and again (`cron`)."""
@@ -240,7 +240,7 @@ def render(request: Request, problem: Problem) -> Response:
 
 
 async def _actor(request: Request) -> Actor:
-    return await authenticate(request, door=DOOR, accepts=ACCEPTS)
+    return await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
 
 
 def _owner(given: Given, actor: Actor) -> Owner:

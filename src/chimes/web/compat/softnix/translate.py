@@ -266,10 +266,10 @@ def _delivery_differs(given: Given, shown: Item) -> bool:
 
 def _with_target(schedule: Schedule, target: str) -> Schedule:
     """What was named for the web, which needs no target, is given back as it was."""
-    kept = {name: each for name, each in schedule.door_data.items() if name != NAMESPACE}
+    kept = {name: each for name, each in schedule.compat_data.items() if name != NAMESPACE}
     if target and all(each.to != target for each in schedule.policy.delivery):
         kept[NAMESPACE] = {"delivery_target": target}
-    return replace(schedule, door_data=kept)
+    return replace(schedule, compat_data=kept)
 
 
 def _prompt(schedule: Schedule, task: str) -> AgentTarget:
@@ -324,7 +324,7 @@ def expression_out(trigger: Trigger) -> str | None:
 
 
 def _kept_target(schedule: Schedule) -> str | None:
-    kept = schedule.door_data.get(NAMESPACE)
+    kept = schedule.compat_data.get(NAMESPACE)
     target = kept.get("delivery_target") if isinstance(kept, Mapping) else None
     return target if isinstance(target, str) else None
 

@@ -23,22 +23,22 @@ def told(request: Request, problem: Problem) -> Response:
     return JSONResponse({"error": problem.code, "said": problem.detail}, status, headers)
 
 
-def toy_door() -> CompatRouter:
-    door = CompatRouter(door="toy", prefixes=["/toys"], render=told)
+def toy_router() -> CompatRouter:
+    router = CompatRouter(interface="toy", prefixes=["/toys"], render=told)
 
-    @door.post("/toys")
+    @router.post("/toys")
     async def make(request: Request) -> object:
-        await authenticate(request, door="toy", accepts=("X-Admin-Token", "?token"))
+        await authenticate(request, interface="toy", accepts=("X-Admin-Token", "?token"))
         body = await read_json(request)
         if body == {"no": "way"}:
             raise NotAllowed()
         raise InvalidInput("not like this", field="toy", code="odd")
 
-    return door
+    return router
 
 
 async def test_a_door_words_its_own_errors() -> None:
-    async with serving(compat=[toy_door()]) as rig:
+    async with serving(compat=[toy_router()]) as rig:
         for path, send, status, code in (
             ("/toys", {"json": {}}, 422, "odd"),
             ("/toys", {"content": b"{}"}, 406, "not_json"),
@@ -54,7 +54,7 @@ async def test_a_door_words_its_own_errors() -> None:
 
 
 async def test_a_door_takes_keys_where_its_seed_has_them() -> None:
-    async with serving(compat=[toy_door()], fixed_keys=["secret-token"]) as rig:
+    async with serving(compat=[toy_router()], fixed_keys=["secret-token"]) as rig:
         for send, status in (
             ({"params": {"token": "secret-token"}}, 422),
             ({"headers": {"X-Admin-Token": "secret-token"}}, 422),
@@ -67,9 +67,9 @@ async def test_a_door_takes_keys_where_its_seed_has_them() -> None:
 
 
 async def test_what_a_door_refuses_is_written_down() -> None:
-    async with serving(compat=[toy_door()]) as rig:
+    async with serving(compat=[toy_router()]) as rig:
         key = (await rig.key(Role.VIEWER, ALICE))["Authorization"].split()[1]
         answer = await rig.client.post("/toys", json={"no": "way"}, headers={"X-Admin-Token": key})
         assert answer.status_code == 403
         [note] = await rig.store.list_audit(AuditQuery(verb="refused"))
-        assert (note.door, note.object_id, note.allowed) == ("toy", "POST /toys", False)
+        assert (note.interface, note.object_id, note.allowed) == ("toy", "POST /toys", False)

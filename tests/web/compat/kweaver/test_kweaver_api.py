@@ -83,7 +83,7 @@ async def test_how_it_is_carried_out(kweaver: Rig) -> None:
     policy = (await stored(kweaver, await made(kweaver))).policy
     assert (policy.misfire, policy.overlap) == (Misfire.ONE, Overlap.SKIP)
     assert policy.timeout == timedelta(minutes=10)
-    assert policy.misfire_grace == kweaver.doorway.settings.misfire_grace
+    assert policy.misfire_grace == kweaver.context.settings.misfire_grace
 
 
 # R0.14: computed only when active
@@ -221,7 +221,7 @@ async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig)
     # Nothing is made up for.
     assert (await rig.client.get(f"/api/v1/runs?schedule_id={schedule_id}")).json()["items"] == []
     notes = await rig.store.list_audit(AuditQuery(object_id=schedule_id))
-    assert {note.door for note in notes} == {"kweaver"}
+    assert {note.interface for note in notes} == {"kweaver"}
     assert [note.verb for note in notes][::-1] == ["create", "pause", "resume", "resume"]
 
 
@@ -448,7 +448,7 @@ async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
 # C3: not the zone of the server
 async def test_the_zone_is_that_of_the_owner_or_the_systems(kweaver: Rig) -> None:
     await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
-    assert (await kweaver.doorway.preferences.of(Owner())).timezone == "Asia/Bangkok"
+    assert (await kweaver.context.preferences.of(Owner())).timezone == "Asia/Bangkok"
     schedule_id = await made(kweaver, cron_expression="0 9 * * *", status="active")
     assert (await stored(kweaver, schedule_id)).trigger.zone == "Asia/Bangkok"
     assert (await shown(kweaver, schedule_id))["cron_expression"] == "0 9 * * *"

@@ -17,7 +17,7 @@ from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.runtime.composition import build_services
 from chimes.testing import SettableClock
-from chimes.web.compat.ksana.routes import ksana_door
+from chimes.web.compat.ksana.routes import ksana_router
 from chimes.web.context import WebContext
 from chimes.web.server import build_app
 from tests.builders import LEASE, a_node, a_verdict, places
@@ -28,12 +28,12 @@ from tests.web.rig import share_native_routes
 URL = "http://127.0.0.1:9/hook"
 
 
-class Door:
+class Api:
     def __init__(
-        self, client: httpx2.AsyncClient, doorway: WebContext, clock: SettableClock
+        self, client: httpx2.AsyncClient, context: WebContext, clock: SettableClock
     ) -> None:
         self.client = client
-        self.doorway = doorway
+        self.context = context
         self.clock = clock
 
     async def create(self, **changes: Any) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class Door:
 
     async def carry_out(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, error: str = "") -> int:
         """What the engine would do now: fire, claim, and end every run so."""
-        store = self.doorway.store
+        store = self.context.store
         await store.join(a_node("node-1"), LEASE)
         await store.fire_due(plan, limit=100)
         claimed = await store.claim(places(free=100))
@@ -68,7 +68,7 @@ def job(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["memory", "sqlite", "json"])
-async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Door]:
+async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Api]:
     clock = SettableClock()
     store = next(kind for kind in KINDS if kind.name == request.param).make(tmp_path, clock)
     await store.open()
@@ -76,7 +76,7 @@ async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         default_timeout=timedelta(seconds=7), max_retries=2, retry_backoff=timedelta(seconds=4)
     )
     services = await build_services(settings, store, clock)
-    doorway = WebContext(
+    context = WebContext(
         schedules=services.schedules,
         runs=services.runs,
         access=services.access,
@@ -88,21 +88,21 @@ async def door(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
         port=7100,
         not_ready=lambda: "",
     )
-    app = build_app(doorway, compat=[ksana_door(doorway)])
+    app = build_app(context, compat=[ksana_router(context)])
     share_native_routes(app)
     transport = httpx2.ASGITransport(app=app, client=("127.0.0.1", 50000))
     async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1:7100") as client:
-        yield Door(client, doorway, clock)
+        yield Api(client, context, clock)
     await store.close()
 
 
 #: For what is refused before any store is asked.
-on_memory = pytest.mark.parametrize("door", ["memory"], indirect=True)
+on_memory = pytest.mark.parametrize("api", ["memory"], indirect=True)
 
 
 class TestCreate:
-    async def test_answers_the_whole_job(self, door: Door) -> None:
-        made = await door.create()
+    async def test_answers_the_whole_job(self, api: Api) -> None:
+        made = await api.create()
         assert len(made.pop("id")) == 32
         assert made == {
             "name": "ping",
@@ -119,8 +119,8 @@ class TestCreate:
             "last_error": "",
         }
 
-    async def test_durations_come_back_as_they_were_given(self, door: Door) -> None:
-        made = await door.create(
+    async def test_durations_come_back_as_they_were_given(self, api: Api) -> None:
+        made = await api.create(
             schedule={"kind": "every", "every": "90s", "jitter": "1500ms"},
             timeout="1m30s",
             retry_backoff="0s",
@@ -129,8 +129,8 @@ class TestCreate:
         assert made["schedule"]["jitter"] == "1500ms"
         assert (made["timeout"], made["retry_backoff"]) == ("1m30s", "0s")
 
-    async def test_a_job_as_in_the_seed(self, door: Door) -> None:
-        made = await door.create(
+    async def test_a_job_as_in_the_seed(self, api: Api) -> None:
+        made = await api.create(
             id="",
             enabled=True,
             type="http",
@@ -147,33 +147,33 @@ class TestCreate:
         assert made["http"]["headers"] == {"Content-Type": "application/json"}
         assert made["max_retries"] == 3
 
-    async def test_what_was_not_copied(self, door: Door) -> None:
+    async def test_what_was_not_copied(self, api: Api) -> None:
         # enabled:false became true, max_retries:0 became 3, the id was ignored
-        made = await door.create(id="mine", enabled=False, max_retries=0)
+        made = await api.create(id="mine", enabled=False, max_retries=0)
         assert (made["id"], made["enabled"], made["max_retries"]) == ("mine", False, 0)
         assert (made["next_run_at"], made["last_status"]) == ("", "")
-        again = await door.client.post("/jobs", json=job(id="mine"))
+        again = await api.client.post("/jobs", json=job(id="mine"))
         assert again.status_code == 409
         assert again.json()["error"] == "Conflict"
 
-    async def test_defaults(self, door: Door) -> None:
-        made = await door.create(http={"url": URL})
+    async def test_defaults(self, api: Api) -> None:
+        made = await api.create(http={"url": URL})
         assert (made["http"]["method"], made["http"]["headers"]) == ("POST", {})
 
-    async def test_start_at_in_the_future_is_the_first_run(self, door: Door) -> None:
-        made = await door.create(
+    async def test_start_at_in_the_future_is_the_first_run(self, api: Api) -> None:
+        made = await api.create(
             schedule={"kind": "every", "every": "1h", "start_at": "2030-01-15T09:00:30Z"}
         )
         assert made["next_run_at"] == made["schedule"]["start_at"] == "2030-01-15T09:00:30Z"
 
-    async def test_jitter_only_adds_and_stays_inside(self, door: Door) -> None:
-        made = await door.create(schedule={"kind": "every", "every": "5m", "jitter": "30s"})
+    async def test_jitter_only_adds_and_stays_inside(self, api: Api) -> None:
+        made = await api.create(schedule={"kind": "every", "every": "5m", "jitter": "30s"})
         first = datetime(2030, 1, 15, 9, 5, tzinfo=UTC)
         due = datetime.fromisoformat(made["next_run_at"])
         assert first <= due < first + timedelta(seconds=30)
 
-    async def test_once(self, door: Door) -> None:
-        made = await door.create(schedule={"kind": "once", "run_at": "2030-01-15T16:00:01+07:00"})
+    async def test_once(self, api: Api) -> None:
+        made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T16:00:01+07:00"})
         assert made["schedule"] == {"kind": "once", "run_at": "2030-01-15T09:00:01Z"}
         assert made["next_run_at"] == "2030-01-15T09:00:01Z"
 
@@ -216,17 +216,17 @@ class TestBadInput:
     @on_memory
     @each_row(("change", "message"), BAD)
     async def test_messages_that_users_know(
-        self, door: Door, change: dict[str, Any], message: str
+        self, api: Api, change: dict[str, Any], message: str
     ) -> None:
-        before = (await door.client.get("/jobs")).json()
-        audit = await door.doorway.store.list_audit(AuditQuery())
-        answer = await door.client.post("/jobs", json=job(**change))
+        before = (await api.client.get("/jobs")).json()
+        audit = await api.context.store.list_audit(AuditQuery())
+        answer = await api.client.post("/jobs", json=job(**change))
         assert answer.status_code == 400
         found = answer.json()
         assert found["error"] == "Validation failed"
         assert found["message"].startswith(message)
-        assert (await door.client.get("/jobs")).json() == before
-        assert await door.doorway.store.list_audit(AuditQuery()) == audit
+        assert (await api.client.get("/jobs")).json() == before
+        assert await api.context.store.list_audit(AuditQuery()) == audit
 
     @on_memory
     @each_row(
@@ -257,27 +257,27 @@ class TestBadInput:
         ],
     )
     async def test_is_a_clear_400_and_changes_nothing(
-        self, door: Door, change: dict[str, Any]
+        self, api: Api, change: dict[str, Any]
     ) -> None:
-        before = (await door.client.get("/jobs")).json()
-        answer = await door.client.post("/jobs", json=job(**change))
+        before = (await api.client.get("/jobs")).json()
+        answer = await api.client.post("/jobs", json=job(**change))
         assert answer.status_code == 400, answer.text
         assert answer.json()["message"]
-        assert (await door.client.get("/jobs")).json() == before
+        assert (await api.client.get("/jobs")).json() == before
 
     @on_memory
-    async def test_not_json_at_all(self, door: Door) -> None:
+    async def test_not_json_at_all(self, api: Api) -> None:
         for body in (b"{", b"", b"[]", b'"x"', b"nul"):
-            answer = await door.client.post(
+            answer = await api.client.post(
                 "/jobs", content=body, headers={"Content-Type": "application/json"}
             )
             assert (answer.status_code, answer.json()["error"]) == (400, "Invalid JSON")
-        form = await door.client.post(
+        form = await api.client.post(
             "/jobs", content=b"a=b", headers={"Content-Type": "text/plain"}
         )
         assert form.status_code == 415
 
-    async def test_unknown_jobs_and_methods(self, door: Door) -> None:
+    async def test_unknown_jobs_and_methods(self, api: Api) -> None:
         for method, path in (
             ("GET", "/jobs/x"),
             ("DELETE", "/jobs/x"),
@@ -285,18 +285,18 @@ class TestBadInput:
             ("POST", "/jobs/x/pause"),
             ("POST", "/jobs/x/resume"),
         ):
-            answer = await door.client.request(method, path)
+            answer = await api.client.request(method, path)
             assert (answer.status_code, answer.json()["error"]) == (404, "Job not found")
-        patched = await door.client.patch("/jobs/x", json={"name": "y"})
+        patched = await api.client.patch("/jobs/x", json={"name": "y"})
         assert patched.status_code == 404
         for method, path in (("PUT", "/jobs"), ("DELETE", "/jobs"), ("GET", "/jobs/x/run-now")):
-            answer = await door.client.request(method, path)
+            answer = await api.client.request(method, path)
             assert (answer.status_code, answer.json()["error"]) == (405, "Method not allowed")
 
 
 class TestPatch:
-    async def test_changes_only_what_it_names(self, door: Door) -> None:
-        made = await door.create()
+    async def test_changes_only_what_it_names(self, api: Api) -> None:
+        made = await api.create()
         for change in (
             {"name": "other"},
             {"timeout": "20s"},
@@ -304,38 +304,38 @@ class TestPatch:
             {"retry_backoff": "1s"},
             {"http": {"url": URL, "method": "POST", "headers": {"X-A": "b"}, "body": "hi"}},
         ):
-            answer = await door.client.patch(f"/jobs/{made['id']}", json=change)
+            answer = await api.client.patch(f"/jobs/{made['id']}", json=change)
             assert answer.status_code == 200, answer.text
             made = made | change
             assert answer.json() == made
 
-    async def test_a_new_schedule_is_planned_anew(self, door: Door) -> None:
-        made = await door.create()
-        door.clock.advance(60)
-        answer = await door.client.patch(
+    async def test_a_new_schedule_is_planned_anew(self, api: Api) -> None:
+        made = await api.create()
+        api.clock.advance(60)
+        answer = await api.client.patch(
             f"/jobs/{made['id']}", json={"schedule": {"kind": "every", "every": "10s"}}
         )
         assert answer.json()["next_run_at"] == "2030-01-15T09:01:10Z"
 
-    async def test_a_job_that_ran_can_be_sent_back_renamed(self, door: Door) -> None:
+    async def test_a_job_that_ran_can_be_sent_back_renamed(self, api: Api) -> None:
         # "Do not copy": the future rule ran on PATCH too
-        made = await door.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
-        door.clock.advance(1)
-        assert await door.carry_out() == 1
-        door.clock.advance(60)
-        done = await door.get(made["id"])
+        made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
+        api.clock.advance(1)
+        assert await api.carry_out() == 1
+        api.clock.advance(60)
+        done = await api.get(made["id"])
         assert (done["last_status"], done["next_run_at"]) == ("success", "")
-        answer = await door.client.patch(f"/jobs/{made['id']}", json=done | {"name": "done"})
+        answer = await api.client.patch(f"/jobs/{made['id']}", json=done | {"name": "done"})
         assert answer.status_code == 200, answer.text
         assert answer.json() == done | {"name": "done"}
-        past = await door.client.patch(
+        past = await api.client.patch(
             f"/jobs/{made['id']}",
             json={"schedule": {"kind": "once", "run_at": "2030-01-15T09:00:02Z"}},
         )
         assert past.json()["message"] == "run_at must be in the future"
 
-    async def test_a_bad_patch_changes_nothing(self, door: Door) -> None:
-        made = await door.create()
+    async def test_a_bad_patch_changes_nothing(self, api: Api) -> None:
+        made = await api.create()
         for change in (
             {"name": ""},
             {"name": "x", "timeout": "0s"},
@@ -345,94 +345,94 @@ class TestPatch:
             {"schedule": {"kind": "cron"}},
             {"enabled": None, "bogus": 1},
         ):
-            answer = await door.client.patch(f"/jobs/{made['id']}", json=change)
+            answer = await api.client.patch(f"/jobs/{made['id']}", json=change)
             assert answer.status_code == 400, (change, answer.text)
-        assert await door.get(made["id"]) == made
+        assert await api.get(made["id"]) == made
 
 
 class TestLife:
-    async def test_run_now_leaves_next_run_at_identical(self, door: Door) -> None:
-        made = await door.create()
-        answer = await door.client.post(f"/jobs/{made['id']}/run-now")
+    async def test_run_now_leaves_next_run_at_identical(self, api: Api) -> None:
+        made = await api.create()
+        answer = await api.client.post(f"/jobs/{made['id']}/run-now")
         assert (answer.status_code, answer.json()) == (
             200,
             {"message": "Job triggered successfully"},
         )
-        door.clock.advance(1)
-        assert await door.carry_out(AttemptEnd.FAILED, "HTTP 404") == 1
-        after = await door.get(made["id"])
+        api.clock.advance(1)
+        assert await api.carry_out(AttemptEnd.FAILED, "HTTP 404") == 1
+        after = await api.get(made["id"])
         assert after["next_run_at"] == made["next_run_at"]
         assert (after["last_status"], after["last_error"]) == ("failed", "HTTP 404")
         assert after["last_run_at"] == "2030-01-15T09:00:01Z"
 
-    async def test_pause_and_resume(self, door: Door) -> None:
-        made = await door.create()
-        paused = await door.client.post(f"/jobs/{made['id']}/pause")
+    async def test_pause_and_resume(self, api: Api) -> None:
+        made = await api.create()
+        paused = await api.client.post(f"/jobs/{made['id']}/pause")
         assert paused.json() == {"message": "Job paused successfully"}
-        seen = await door.get(made["id"])
+        seen = await api.get(made["id"])
         assert (seen["enabled"], seen["next_run_at"], seen["last_status"]) == (False, "", "paused")
-        door.clock.advance(timedelta(hours=1))
-        resumed = await door.client.post(f"/jobs/{made['id']}/resume")
+        api.clock.advance(timedelta(hours=1))
+        resumed = await api.client.post(f"/jobs/{made['id']}/resume")
         assert resumed.json() == {"message": "Job resumed successfully"}
-        seen = await door.get(made["id"])
+        seen = await api.get(made["id"])
         assert (seen["enabled"], seen["next_run_at"]) == (True, "2030-01-15T10:05:00Z")
         assert seen["last_status"] == ""
-        assert (await door.doorway.store.list_runs(RunQuery())).items == ()
+        assert (await api.context.store.list_runs(RunQuery())).items == ()
 
-    async def test_run_now_on_a_paused_job_shows_its_result(self, door: Door) -> None:
-        made = await door.create(enabled=False)
-        await door.client.post(f"/jobs/{made['id']}/run-now")
-        door.clock.advance(1)
-        assert await door.carry_out() == 1
-        seen = await door.get(made["id"])
+    async def test_run_now_on_a_paused_job_shows_its_result(self, api: Api) -> None:
+        made = await api.create(enabled=False)
+        await api.client.post(f"/jobs/{made['id']}/run-now")
+        api.clock.advance(1)
+        assert await api.carry_out() == 1
+        seen = await api.get(made["id"])
         assert (seen["enabled"], seen["last_status"]) == (False, "success")
 
-    async def test_an_overdue_once_is_missed(self, door: Door) -> None:
+    async def test_an_overdue_once_is_missed(self, api: Api) -> None:
         # With a misfire grace of 1 s.
-        made = await door.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
-        door.clock.advance(2.5)
-        assert await door.carry_out() == 0
-        assert (await door.get(made["id"]))["last_status"] == "missed"
-        (row,) = (await door.doorway.store.list_runs(RunQuery())).items
+        made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
+        api.clock.advance(2.5)
+        assert await api.carry_out() == 0
+        assert (await api.get(made["id"]))["last_status"] == "missed"
+        (row,) = (await api.context.store.list_runs(RunQuery())).items
         assert (row.status, row.missed_count) == (RunStatus.MISSED, 1)
 
-    async def test_a_once_resumed_too_late_is_missed(self, door: Door) -> None:
-        made = await door.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
-        await door.client.post(f"/jobs/{made['id']}/pause")
-        door.clock.advance(5)
-        await door.client.post(f"/jobs/{made['id']}/resume")
-        assert await door.carry_out() == 0
-        assert (await door.get(made["id"]))["last_status"] == "missed"
+    async def test_a_once_resumed_too_late_is_missed(self, api: Api) -> None:
+        made = await api.create(schedule={"kind": "once", "run_at": "2030-01-15T09:00:01Z"})
+        await api.client.post(f"/jobs/{made['id']}/pause")
+        api.clock.advance(5)
+        await api.client.post(f"/jobs/{made['id']}/resume")
+        assert await api.carry_out() == 0
+        assert (await api.get(made["id"]))["last_status"] == "missed"
 
-    async def test_every_rolls_by_plan_after_an_outage(self, door: Door) -> None:
+    async def test_every_rolls_by_plan_after_an_outage(self, api: Api) -> None:
         # No drift, no compensation, a row for what did not run
-        made = await door.create(schedule={"kind": "every", "every": "10s"})
-        door.clock.advance(47)
-        assert await door.carry_out() == 0
-        seen = await door.get(made["id"])
+        made = await api.create(schedule={"kind": "every", "every": "10s"})
+        api.clock.advance(47)
+        assert await api.carry_out() == 0
+        seen = await api.get(made["id"])
         assert (seen["next_run_at"], seen["last_status"]) == ("2030-01-15T09:00:50Z", "missed")
-        (row,) = (await door.doorway.store.list_runs(RunQuery())).items
+        (row,) = (await api.context.store.list_runs(RunQuery())).items
         assert row.missed_count == 4
 
-    async def test_delete(self, door: Door) -> None:
-        made = await door.create()
-        gone = await door.client.delete(f"/jobs/{made['id']}")
+    async def test_delete(self, api: Api) -> None:
+        made = await api.create()
+        gone = await api.client.delete(f"/jobs/{made['id']}")
         assert (gone.status_code, gone.content) == (204, b"")
-        assert (await door.client.get(f"/jobs/{made['id']}")).status_code == 404
-        assert (await door.client.get("/jobs")).json() == []
+        assert (await api.client.get(f"/jobs/{made['id']}")).status_code == 404
+        assert (await api.client.get("/jobs")).json() == []
 
 
 class TestSameAsNative:
-    async def test_a_job_is_a_schedule(self, door: Door) -> None:
-        made = await door.create()
-        native = (await door.client.get(f"/api/v1/schedules/{made['id']}")).json()
+    async def test_a_job_is_a_schedule(self, api: Api) -> None:
+        made = await api.create()
+        native = (await api.client.get(f"/api/v1/schedules/{made['id']}")).json()
         assert native["name"] == "ping"
         assert native["target"]["url"] == URL
         assert native["policy"]["misfire"] == "skip"
         assert native["policy"]["misfire_grace"] == "PT1S"
 
-    async def test_a_schedule_is_a_job(self, door: Door) -> None:
-        answer = await door.client.post(
+    async def test_a_schedule_is_a_job(self, api: Api) -> None:
+        answer = await api.client.post(
             "/api/v1/schedules",
             json={
                 "name": "native",
@@ -441,22 +441,22 @@ class TestSameAsNative:
             },
         )
         assert answer.status_code == 201, answer.text
-        (seen,) = (await door.client.get("/jobs")).json()
+        (seen,) = (await api.client.get("/jobs")).json()
         assert seen["schedule"] == {
             "kind": "cron",
             "expression": "0 9 * * *",
             "timezone": "Asia/Bangkok",
         }
-        renamed = await door.client.patch(
+        renamed = await api.client.patch(
             f"/jobs/{seen['id']}", json={"name": "renamed", "schedule": seen["schedule"]}
         )
         assert renamed.status_code == 200, renamed.text
-        native = (await door.client.get(f"/api/v1/schedules/{seen['id']}")).json()
+        native = (await api.client.get(f"/api/v1/schedules/{seen['id']}")).json()
         assert (native["name"], native["target"]["method"]) == ("renamed", "PUT")
         assert native["next_run_at"] == answer.json()["next_run_at"]
 
-    async def test_a_native_interval_shows_its_anchor(self, door: Door) -> None:
-        await door.client.post(
+    async def test_a_native_interval_shows_its_anchor(self, api: Api) -> None:
+        await api.client.post(
             "/api/v1/schedules",
             json={
                 "name": "native",
@@ -464,7 +464,7 @@ class TestSameAsNative:
                 "target": {"kind": "http", "url": URL},
             },
         )
-        (seen,) = (await door.client.get("/jobs")).json()
+        (seen,) = (await api.client.get("/jobs")).json()
         assert seen["schedule"] == {
             "kind": "every",
             "every": "1m30s",
@@ -474,49 +474,49 @@ class TestSameAsNative:
 
 
 class TestKeys:
-    async def test_missing_is_401_and_wrong_is_403(self, door: Door) -> None:
-        created = await door.client.post("/api/v1/keys", json={"name": "a", "role": "admin"})
+    async def test_missing_is_401_and_wrong_is_403(self, api: Api) -> None:
+        created = await api.client.post("/api/v1/keys", json={"name": "a", "role": "admin"})
         assert created.status_code == 201, created.text
         key = created.json()["key"]
-        missing = await door.client.get("/jobs")
+        missing = await api.client.get("/jobs")
         assert missing.status_code == 401
         assert missing.headers["WWW-Authenticate"] == "ApiKey"
-        wrong = await door.client.get("/jobs", headers={"X-API-Key": key + "x"})
+        wrong = await api.client.get("/jobs", headers={"X-API-Key": key + "x"})
         assert (wrong.status_code, wrong.json()["error"]) == (403, "Forbidden")
         for headers in (
             {"Authorization": f"ApiKey {key}"},
             {"X-API-Key": key},
             {"Authorization": f"Bearer {key}"},
         ):
-            assert (await door.client.get("/jobs", headers=headers)).status_code == 200
-        assert (await door.client.get("/jobs", params={"api_key": key})).status_code == 401
-        assert (await door.client.get("/health")).status_code == 200
+            assert (await api.client.get("/jobs", headers=headers)).status_code == 200
+        assert (await api.client.get("/jobs", params={"api_key": key})).status_code == 401
+        assert (await api.client.get("/health")).status_code == 200
 
-    async def test_secret_headers_are_for_those_who_may_write_the_job(self, door: Door) -> None:
+    async def test_secret_headers_are_for_those_who_may_write_the_job(self, api: Api) -> None:
         headers = {"X-GitHub-Token": "s3cret", "authorization": "Bearer s3cret", "X-Two": "2"}
-        made = await door.create(http={"method": "GET", "url": URL, "headers": headers})
+        made = await api.create(http={"method": "GET", "url": URL, "headers": headers})
         assert made["http"]["headers"] == headers, "open mode"
         keys: dict[str, str] = {}
         for role in ("admin", "member", "operator", "viewer"):
             sent = {"X-API-Key": keys["admin"]} if keys else {}
             asked = {"name": role, "role": role, "owner": {"type": "system", "id": "default"}}
-            answer = await door.client.post("/api/v1/keys", json=asked, headers=sent)
+            answer = await api.client.post("/api/v1/keys", json=asked, headers=sent)
             assert answer.status_code == 201, answer.text
             keys[role] = answer.json()["key"]
         hidden = {"X-GitHub-Token": "***", "authorization": "***", "X-Two": "2"}
         shown = {"admin": headers, "member": headers, "operator": hidden, "viewer": hidden}
         for role, expected in shown.items():
             sent = {"X-API-Key": keys[role]}
-            one = await door.client.get(f"/jobs/{made['id']}", headers=sent)
+            one = await api.client.get(f"/jobs/{made['id']}", headers=sent)
             assert one.json()["http"]["headers"] == expected, role
-            (listed,) = (await door.client.get("/jobs", headers=sent)).json()
+            (listed,) = (await api.client.get("/jobs", headers=sent)).json()
             assert listed["http"]["headers"] == expected, role
 
 
 # --- tasks and flows of other doors -----------------------------------------------------------
-async def a_task(door: Door) -> dict[str, Any]:
-    await door.doorway.store.join(a_node("node-1", offers=("task:greet",)), LEASE)
-    answer = await door.client.post(
+async def a_task(api: Api) -> dict[str, Any]:
+    await api.context.store.join(a_node("node-1", offers=("task:greet",)), LEASE)
+    answer = await api.client.post(
         "/api/v1/schedules",
         json={
             "name": "greeting",
@@ -525,24 +525,24 @@ async def a_task(door: Door) -> dict[str, Any]:
         },
     )
     assert answer.status_code == 201, answer.text
-    return await door.get(answer.json()["id"])
+    return await api.get(answer.json()["id"])
 
 
-async def test_a_task_is_a_job_of_its_own_type(door: Door) -> None:
-    shown = await a_task(door)
+async def test_a_task_is_a_job_of_its_own_type(api: Api) -> None:
+    shown = await a_task(api)
     assert shown["type"] == "task"
     assert shown["task"] == {"name": "greet", "args": {"name": "Ada", "token": "t0p"}}
     assert shown["http"] == {"method": "", "url": "", "headers": {}, "body": ""}
     assert (shown["timeout"], shown["max_retries"]) == ("5m0s", 0)
-    assert shown in (await door.client.get("/jobs")).json()
+    assert shown in (await api.client.get("/jobs")).json()
 
 
-async def test_a_task_sent_back_as_it_was_read_changes_nothing(door: Door) -> None:
-    shown = await a_task(door)
-    answer = await door.client.patch(f"/jobs/{shown['id']}", json=shown)
+async def test_a_task_sent_back_as_it_was_read_changes_nothing(api: Api) -> None:
+    shown = await a_task(api)
+    answer = await api.client.patch(f"/jobs/{shown['id']}", json=shown)
     assert answer.status_code == 200, answer.text
     assert answer.json() == shown
-    renamed = await door.client.patch(f"/jobs/{shown['id']}", json={**shown, "name": "other"})
+    renamed = await api.client.patch(f"/jobs/{shown['id']}", json={**shown, "name": "other"})
     assert (renamed.status_code, renamed.json()["name"]) == (200, "other")
 
 
@@ -556,15 +556,15 @@ async def test_a_task_sent_back_as_it_was_read_changes_nothing(door: Door) -> No
         {"flow": {"name": "f"}},
     ],
 )
-async def test_what_a_task_does_is_not_changed_here(door: Door, patch: dict[str, Any]) -> None:
-    shown = await a_task(door)
-    answer = await door.client.patch(f"/jobs/{shown['id']}", json=patch)
+async def test_what_a_task_does_is_not_changed_here(api: Api, patch: dict[str, Any]) -> None:
+    shown = await a_task(api)
+    answer = await api.client.patch(f"/jobs/{shown['id']}", json=patch)
     assert answer.status_code == 400, answer.text
     assert answer.json()["error"] == "Validation failed"
-    assert await door.get(shown["id"]) == shown
+    assert await api.get(shown["id"]) == shown
 
 
 @on_memory
-async def test_only_http_jobs_are_made_here(door: Door) -> None:
-    answer = await door.client.post("/jobs", json=job(type="task"))
+async def test_only_http_jobs_are_made_here(api: Api) -> None:
+    answer = await api.client.post("/jobs", json=job(type="task"))
     assert (answer.status_code, answer.json()["message"]) == (400, "job type must be 'http'")

@@ -21,7 +21,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.sync import HIGH, Collection, Source, Sources, task_id
 from chimes.model.target import SyncTarget
-from chimes.web.compat.eventnative.routes import eventnative_door
+from chimes.web.compat.eventnative.routes import eventnative_router
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_node, a_task, a_verdict, places
 from tests.web.rig import Rig, serving
 
@@ -42,7 +42,7 @@ WINDOW = {"source": "shop", "start": "2030-01-15T00:00:00Z", "end": "2030-01-16T
 
 
 @dataclass
-class Door:
+class Api:
     rig: Rig
 
     @property
@@ -80,55 +80,55 @@ class Door:
 
 
 @asynccontextmanager
-async def opened(**given: Any) -> AsyncIterator[Door]:
-    async with serving(doors=[eventnative_door], sources=FILE, **given) as rig:
-        yield Door(rig)
+async def opened(**given: Any) -> AsyncIterator[Api]:
+    async with serving(routers=[eventnative_router], sources=FILE, **given) as rig:
+        yield Api(rig)
 
 
 @pytest.fixture
-async def door() -> AsyncIterator[Door]:
+async def api() -> AsyncIterator[Api]:
     async with opened() as found:
         yield found
 
 
 class TestCreating:
     # R4.18
-    async def test_201_with_a_new_task_then_200_with_the_same(self, door: Door) -> None:
-        task = await door.post()
+    async def test_201_with_a_new_task_then_200_with_the_same(self, api: Api) -> None:
+        task = await api.post()
         assert task.startswith("shop_orders_")
         assert len(task) == len("shop_orders_") + 36
-        waiting = await door.client.post("/tasks", params=PAIR)
+        waiting = await api.client.post("/tasks", params=PAIR)
         assert (waiting.status_code, waiting.json()) == (200, {"task_id": task})
-        await door.claim()
-        answer = await door.client.post("/tasks/", params=PAIR)
+        await api.claim()
+        answer = await api.client.post("/tasks/", params=PAIR)
         assert (answer.status_code, answer.json()) == (200, {"task_id": task})
-        other = await door.post(collection="clients_eu")
+        other = await api.post(collection="clients_eu")
         assert other.startswith("shop_clients_eu_")
 
-    async def test_after_its_end_the_pair_is_free(self, door: Door) -> None:
-        first = await door.post()
-        await door.end(AttemptEnd.FAILED)
-        assert await door.post() != first
+    async def test_after_its_end_the_pair_is_free(self, api: Api) -> None:
+        first = await api.post()
+        await api.end(AttemptEnd.FAILED)
+        assert await api.post() != first
 
-    async def test_of_many_at_once_one_is_created(self, door: Door) -> None:
+    async def test_of_many_at_once_one_is_created(self, api: Api) -> None:
         answers = await asyncio.gather(
-            *(door.client.post("/tasks/", params=PAIR) for _ in range(20))
+            *(api.client.post("/tasks/", params=PAIR) for _ in range(20))
         )
         assert sorted(answer.status_code for answer in answers) == [200] * 19 + [201]
         assert len({answer.json()["task_id"] for answer in answers}) == 1
 
-    async def test_the_task_is_a_run_like_any_other(self, door: Door) -> None:
-        task = await door.post()
-        run = await door.rig.store.get_run(RunId(task[-36:]))
+    async def test_the_task_is_a_run_like_any_other(self, api: Api) -> None:
+        task = await api.post()
+        run = await api.rig.store.get_run(RunId(task[-36:]))
         assert run is not None
         assert (run.target, run.namespace, run.schedule_name) == (ORDERS, "sync", "shop/orders")
         assert run.policy.timeout == timedelta(minutes=9)
         assert (run.policy.max_retries, run.concurrency_limit) == (0, 1)
-        (note,) = await door.rig.store.list_audit(AuditQuery())
-        assert (note.door, note.verb, note.object_id) == ("eventnative", "start", run.id)
+        (note,) = await api.rig.store.list_audit(AuditQuery())
+        assert (note.interface, note.verb, note.object_id) == ("eventnative", "start", run.id)
 
-    async def test_a_class_may_be_chosen(self, door: Door) -> None:
-        low = await door.get(await door.post(priority="100"))
+    async def test_a_class_may_be_chosen(self, api: Api) -> None:
+        low = await api.get(await api.post(priority="100"))
         assert low["priority"] == 100 * 10**12 - int(NOW.timestamp())
 
     @pytest.mark.parametrize(
@@ -153,32 +153,32 @@ class TestCreating:
         ],
     )
     async def test_what_is_refused(
-        self, door: Door, asked: dict[str, str], message: str, error: str
+        self, api: Api, asked: dict[str, str], message: str, error: str
     ) -> None:
-        answer = await door.client.post("/tasks", params=asked)
+        answer = await api.client.post("/tasks", params=asked)
         assert (answer.status_code, answer.json()) == (400, {"message": message, "error": error})
-        assert not await door.tasks()
+        assert not await api.tasks()
 
     # What users of the original expect: the third outcome
     async def test_409_while_somebody_else_holds_the_lock(
-        self, door: Door, monkeypatch: pytest.MonkeyPatch
+        self, api: Api, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def held(*_: object) -> None:
             raise StoreBusy()
 
-        monkeypatch.setattr(door.rig.store, "add_unless_active", held)
-        answer = await door.client.post("/tasks/", params=PAIR)
+        monkeypatch.setattr(api.rig.store, "add_unless_active", held)
+        answer = await api.client.post("/tasks/", params=PAIR)
         assert answer.status_code == 409
         assert answer.json()["message"] == (
             "source: [shop] collection: [orders] is starting to sync"
         )
 
-    async def test_503_without_the_store(self, door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_503_without_the_store(self, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
         async def away(*_: object) -> None:
             raise StoreUnavailable()
 
-        monkeypatch.setattr(door.rig.store, "add_unless_active", away)
-        answer = await door.client.post("/tasks/", params=PAIR)
+        monkeypatch.setattr(api.rig.store, "add_unless_active", away)
+        answer = await api.client.post("/tasks/", params=PAIR)
         assert answer.status_code == 503
         assert answer.json() == {
             "message": "The store cannot answer at the moment",
@@ -189,9 +189,9 @@ class TestCreating:
 
 class TestReading:
     # R4.6, R4.8, R4.14, C18
-    async def test_a_task_through_its_life(self, door: Door) -> None:
+    async def test_a_task_through_its_life(self, api: Api) -> None:
         created = NOW
-        task = await door.post()
+        task = await api.post()
         fields = {
             "id": task,
             "source": "shop",
@@ -203,17 +203,17 @@ class TestReading:
             "status": "SCHEDULED",
             "source_type": "python",
         }
-        found = await door.get(task)
+        found = await api.get(task)
         assert found == fields
         assert list(found) == list(fields)
-        door.rig.clock.advance(timedelta(seconds=1, microseconds=25))
-        (run,) = await door.claim()
+        api.rig.clock.advance(timedelta(seconds=1, microseconds=25))
+        (run,) = await api.claim()
         fields |= {"started_at": "2030-01-15T09:00:01.000025Z", "status": "RUNNING"}
-        assert await door.get(task) == fields
-        door.rig.clock.advance(SECOND)
-        await door.rig.store.finish([a_verdict(run, door.rig.clock.now(), AttemptEnd.SUCCEEDED)])
+        assert await api.get(task) == fields
+        api.rig.clock.advance(SECOND)
+        await api.rig.store.finish([a_verdict(run, api.rig.clock.now(), AttemptEnd.SUCCEEDED)])
         fields |= {"finished_at": "2030-01-15T09:00:02.000025Z", "status": "SUCCESS"}
-        assert await door.get(task) == fields
+        assert await api.get(task) == fields
 
     # C10
     @pytest.mark.parametrize(
@@ -225,17 +225,17 @@ class TestReading:
             (AttemptEnd.CANCELED, "CANCELED"),
         ],
     )
-    async def test_the_words_for_ends(self, door: Door, end: AttemptEnd, word: str) -> None:
-        task = await door.post()
-        await door.end(end)
-        assert (await door.get(task))["status"] == word
+    async def test_the_words_for_ends(self, api: Api, end: AttemptEnd, word: str) -> None:
+        task = await api.post()
+        await api.end(end)
+        assert (await api.get(task))["status"] == word
 
     # C25
-    async def test_what_is_no_task_is_404(self, door: Door) -> None:
-        task = await door.post()
+    async def test_what_is_no_task_is_404(self, api: Api) -> None:
+        task = await api.post()
         run = RunId(task[-36:])
         skipped = a_task(ORDERS, id=RunId(str(run).replace("0", "1")), status=RunStatus.SKIPPED)
-        await door.rig.store.add_runs([skipped])
+        await api.rig.store.add_runs([skipped])
         for unknown in (
             "nothing",
             run,
@@ -245,9 +245,9 @@ class TestReading:
             task_id(skipped),
         ):
             for answer in (
-                await door.client.get(f"/tasks/{unknown}"),
-                await door.client.get(f"/tasks/{unknown}/logs"),
-                await door.client.post(f"/tasks/{unknown}/cancel"),
+                await api.client.get(f"/tasks/{unknown}"),
+                await api.client.get(f"/tasks/{unknown}/logs"),
+                await api.client.post(f"/tasks/{unknown}/cancel"),
             ):
                 assert answer.status_code == 404
                 assert answer.json() == {
@@ -255,85 +255,85 @@ class TestReading:
                     "error": "Not found",
                 }
 
-    async def test_both_paths_lead_to_the_same(self, door: Door) -> None:
-        answer = await door.client.post("/api/v1/tasks/", params=PAIR)
+    async def test_both_paths_lead_to_the_same(self, api: Api) -> None:
+        answer = await api.client.post("/api/v1/tasks/", params=PAIR)
         task = answer.json()["task_id"]
         assert answer.status_code == 201
-        assert (await door.client.post("/api/v1/tasks", params=PAIR)).status_code == 200
+        assert (await api.client.post("/api/v1/tasks", params=PAIR)).status_code == 200
         for path in (f"/tasks/{task}", f"/api/v1/tasks/{task}"):
-            assert (await door.client.get(path)).json()["id"] == task
+            assert (await api.client.get(path)).json()["id"] == task
         for path in ("/tasks", "/tasks/", "/api/v1/tasks", "/api/v1/tasks/"):
-            answer = await door.client.get(path, params=WINDOW)
+            answer = await api.client.get(path, params=WINDOW)
             assert [each["id"] for each in answer.json()["tasks"]] == [task]
-        assert (await door.client.get("/api/v1/tasks/x")).json()["error"] == "Not found"
-        assert (await door.client.get(f"/api/v1/tasks/{task}/logs")).json() == {"logs": []}
-        stopped = await door.client.post(f"/api/v1/tasks/{task}/cancel")
+        assert (await api.client.get("/api/v1/tasks/x")).json()["error"] == "Not found"
+        assert (await api.client.get(f"/api/v1/tasks/{task}/logs")).json() == {"logs": []}
+        stopped = await api.client.post(f"/api/v1/tasks/{task}/cancel")
         assert (stopped.status_code, stopped.json()) == (200, {"status": "ok"})
 
 
 class TestListing:
     # R4.16
-    async def test_a_window_may_mean_everything(self, door: Door) -> None:
-        task = await door.post()
+    async def test_a_window_may_mean_everything(self, api: Api) -> None:
+        task = await api.post()
         for start, end in (
             ("0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"),
             ("1900-01-01T00:00:00Z", "9999-12-31T00:00:00Z"),
         ):
             asked = WINDOW | {"start": start, "end": end}
-            answer = await door.client.get("/tasks", params=asked)
+            answer = await api.client.get("/tasks", params=asked)
             assert [each["id"] for each in answer.json()["tasks"]] == [task]
 
-    async def test_oldest_first_within_the_window(self, door: Door) -> None:
+    async def test_oldest_first_within_the_window(self, api: Api) -> None:
         made = []
         for collection in ("orders", "clients_eu", "orders", "orders"):
-            made.append(await door.post(collection=collection))
-            await door.end()
-            door.rig.clock.advance(MINUTE)
-        assert [each["id"] for each in await door.tasks()] == made
+            made.append(await api.post(collection=collection))
+            await api.end()
+            api.rig.clock.advance(MINUTE)
+        assert [each["id"] for each in await api.tasks()] == made
         orders = [made[0], made[2], made[3]]
-        assert [each["id"] for each in await door.tasks(collection="orders")] == orders
+        assert [each["id"] for each in await api.tasks(collection="orders")] == orders
         # Both ends belong to the window.
         inner = {"start": "2030-01-15T09:01:00Z", "end": "2030-01-15T09:02:00.000000Z"}
-        assert [each["id"] for each in await door.tasks(**inner)] == made[1:3]
+        assert [each["id"] for each in await api.tasks(**inner)] == made[1:3]
         zoned = {"start": "2030-01-15T16:01:00+07:00", "end": "2030-01-15T09:02:00Z"}
-        assert [each["id"] for each in await door.tasks(**zoned)] == made[1:3]
-        assert await door.tasks(start="2031-01-01T00:00:00Z", end="2031-01-02T00:00:00Z") == []
+        assert [each["id"] for each in await api.tasks(**zoned)] == made[1:3]
+        assert await api.tasks(start="2031-01-01T00:00:00Z", end="2031-01-02T00:00:00Z") == []
 
-    async def test_a_limit_counts_for_each_collection(self, door: Door) -> None:
+    async def test_a_limit_counts_for_each_collection(self, api: Api) -> None:
         made = []
         for collection in ("orders", "orders", "clients_eu", "orders", "clients_eu"):
-            made.append(await door.post(collection=collection))
-            await door.end()
-            door.rig.clock.advance(SECOND)
+            made.append(await api.post(collection=collection))
+            await api.end()
+            api.rig.clock.advance(SECOND)
 
         async def ids(**asked: str) -> list[str]:
-            return [each["id"] for each in await door.tasks(**asked)]
+            return [each["id"] for each in await api.tasks(**asked)]
 
         assert await ids(limit="1") == [made[0], made[2]]
         assert await ids(limit="2") == [made[0], made[1], made[2], made[4]]
         assert await ids(limit="0") == made
         assert await ids(limit="2", collection="orders") == made[:2]
 
-    async def test_more_than_a_page(self, door: Door) -> None:
+    async def test_more_than_a_page(self, api: Api) -> None:
         runs = [
             a_task(ORDERS, id=RunId(f"{n:036d}"), status=RunStatus.SUCCEEDED) for n in range(1201)
         ]
-        await door.rig.store.add_runs(runs)
-        assert [each["id"] for each in await door.tasks()] == [task_id(run) for run in runs]
-        assert len(await door.tasks(limit="700", collection="orders")) == 700
+        await api.rig.store.add_runs(runs)
+        assert [each["id"] for each in await api.tasks()] == [task_id(run) for run in runs]
+        assert len(await api.tasks(limit="700", collection="orders")) == 700
 
-    async def test_by_status(self, door: Door) -> None:
-        ended = await door.post()
-        await door.end()
-        failed = await door.post()
-        await door.end(AttemptEnd.TIMEOUT)
-        stopped = await door.post()
-        await door.client.post(f"/tasks/{stopped}/cancel")
-        running = await door.post()
-        await door.claim()
-        waiting = await door.post(collection="clients_eu")
+    async def test_by_status(self, api: Api) -> None:
+        ended = await api.post()
+        await api.end()
+        failed = await api.post()
+        await api.end(AttemptEnd.TIMEOUT)
+        stopped = await api.post()
+        await api.client.post(f"/tasks/{stopped}/cancel")
+        running = await api.post()
+        await api.claim()
+        waiting = await api.post(collection="clients_eu")
         tick = a_task(ORDERS, status=RunStatus.SKIPPED)
-        await door.rig.store.add_runs([tick, a_task(ORDERS, status=RunStatus.MISSED)])
+        await api.rig.store.add_runs([tick, a_task(ORDERS, status=RunStatus.MISSED)])
         for word, expected in (
             ("SUCCESS", ended),
             ("success", ended),
@@ -342,9 +342,9 @@ class TestListing:
             ("running", running),
             ("SCHEDULED", waiting),
         ):
-            assert [each["id"] for each in await door.tasks(status=word)] == [expected]
+            assert [each["id"] for each in await api.tasks(status=word)] == [expected]
         # Skipped and missed rows are no tasks.
-        found = {each["id"] for each in await door.tasks()}
+        found = {each["id"] for each in await api.tasks()}
         assert found == {ended, failed, stopped, running, waiting}
 
     @pytest.mark.parametrize(
@@ -372,33 +372,33 @@ class TestListing:
             ({"collection": "nope"}, "the source 'shop' has no collection 'nope'"),
         ],
     )
-    async def test_what_is_refused(self, door: Door, asked: dict[str, str], message: str) -> None:
-        answer = await door.client.get("/tasks", params=WINDOW | asked)
+    async def test_what_is_refused(self, api: Api, asked: dict[str, str], message: str) -> None:
+        answer = await api.client.get("/tasks", params=WINDOW | asked)
         assert (answer.status_code, answer.json()["message"]) == (400, message)
         assert set(answer.json()) == {"message", "error"}
 
-    async def test_what_has_left_the_file_keeps_its_history(self, door: Door) -> None:
-        made = await door.post()
-        door.rig.doorway.sources.put(Sources())
-        assert [each["id"] for each in await door.tasks()] == [made]
-        assert (await door.tasks())[0]["source_type"] == ""
+    async def test_what_has_left_the_file_keeps_its_history(self, api: Api) -> None:
+        made = await api.post()
+        api.rig.context.sources.put(Sources())
+        assert [each["id"] for each in await api.tasks()] == [made]
+        assert (await api.tasks())[0]["source_type"] == ""
         later = {"start": "2031-01-01T00:00:00Z", "end": "2031-01-02T00:00:00Z"}
-        assert await door.tasks(**later) == []
-        assert (await door.client.post("/tasks", params=PAIR)).status_code == 400
+        assert await api.tasks(**later) == []
+        assert (await api.client.post("/tasks", params=PAIR)).status_code == 400
 
 
 class TestLogs:
     # R4.3, R4.12, R4.15
-    async def test_entries_in_order_with_the_task_before_them(self, door: Door) -> None:
-        task = await door.post()
-        (run,) = await door.claim()
+    async def test_entries_in_order_with_the_task_before_them(self, api: Api) -> None:
+        task = await api.post()
+        (run,) = await api.claim()
         moment = NOW + timedelta(microseconds=578999)
         entries = [
             LogEntry(at=moment + n * SECOND, level=level, message=f"line {n}")
             for n, level in enumerate(("info", "warning", "error", "debug", "critical"))
         ]
-        await door.rig.store.append_logs(run.id, run.fence, entries)
-        answer = await door.client.get(f"/tasks/{task}/logs")
+        await api.rig.store.append_logs(run.id, run.fence, entries)
+        answer = await api.client.get(f"/tasks/{task}/logs")
         assert answer.status_code == 200
         logs = answer.json()["logs"]
         assert logs[0] == {
@@ -409,53 +409,53 @@ class TestLogs:
         }
         assert [each["level"] for each in logs] == ["info", "warn", "error", "debug", "error"]
         window = {"start": logs[1]["time"], "end": logs[3]["time"]}
-        inner = await door.client.get(f"/tasks/{task}/logs", params=window)
+        inner = await api.client.get(f"/tasks/{task}/logs", params=window)
         assert inner.json()["logs"] == logs[1:4]
-        since = await door.client.get(f"/tasks/{task}/logs", params={"start": logs[3]["time"]})
+        since = await api.client.get(f"/tasks/{task}/logs", params={"start": logs[3]["time"]})
         assert since.json()["logs"] == logs[3:]
-        bad = await door.client.get(f"/tasks/{task}/logs", params={"end": "now"})
+        bad = await api.client.get(f"/tasks/{task}/logs", params={"end": "now"})
         assert bad.status_code == 400
         assert "'end'" in bad.json()["message"]
 
-    async def test_more_than_a_page(self, door: Door) -> None:
-        task = await door.post()
-        (run,) = await door.claim()
+    async def test_more_than_a_page(self, api: Api) -> None:
+        task = await api.post()
+        (run,) = await api.claim()
         entries = [LogEntry(at=NOW, message=str(n)) for n in range(2000)]
-        await door.rig.store.append_logs(run.id, run.fence, entries)
-        logs = (await door.client.get(f"/tasks/{task}/logs")).json()["logs"]
+        await api.rig.store.append_logs(run.id, run.fence, entries)
+        logs = (await api.client.get(f"/tasks/{task}/logs")).json()["logs"]
         assert [each["message"] for each in logs] == [f"[{task}] {n}" for n in range(2000)]
 
 
 class TestCanceling:
-    async def test_a_waiting_task_never_begins(self, door: Door) -> None:
-        task = await door.post()
-        answer = await door.client.post(f"/tasks/{task}/cancel")
+    async def test_a_waiting_task_never_begins(self, api: Api) -> None:
+        task = await api.post()
+        answer = await api.client.post(f"/tasks/{task}/cancel")
         assert (answer.status_code, answer.json()) == (200, {"status": "ok"})
-        assert (await door.get(task))["status"] == "CANCELED"
-        again = await door.client.post(f"/tasks/{task}/cancel")
+        assert (await api.get(task))["status"] == "CANCELED"
+        again = await api.client.post(f"/tasks/{task}/cancel")
         assert (again.status_code, again.json()) == (200, {"status": "ok"})
-        assert not await door.claim()
-        (note, _) = await door.rig.store.list_audit(AuditQuery())
-        assert (note.door, note.verb) == ("eventnative", "cancel")
+        assert not await api.claim()
+        (note, _) = await api.rig.store.list_audit(AuditQuery())
+        assert (note.interface, note.verb) == ("eventnative", "cancel")
 
-    async def test_a_running_task_is_asked_to_stop(self, door: Door) -> None:
-        task = await door.post()
-        (run,) = await door.claim()
+    async def test_a_running_task_is_asked_to_stop(self, api: Api) -> None:
+        task = await api.post()
+        (run,) = await api.claim()
         for _ in range(2):
-            answer = await door.client.post(f"/tasks/{task}/cancel")
+            answer = await api.client.post(f"/tasks/{task}/cancel")
             assert answer.json() == {"status": "ok"}
-        asked = await door.rig.store.get_run(run.id)
+        asked = await api.rig.store.get_run(run.id)
         assert asked is not None
         assert asked.cancel_requested
 
     # Do not copy: cancel overwrote a finished status
-    async def test_an_ended_task_keeps_its_status(self, door: Door) -> None:
-        task = await door.post()
-        await door.end()
-        answer = await door.client.post(f"/tasks/{task}/cancel")
+    async def test_an_ended_task_keeps_its_status(self, api: Api) -> None:
+        task = await api.post()
+        await api.end()
+        answer = await api.client.post(f"/tasks/{task}/cancel")
         assert answer.status_code == 409
         assert answer.json()["message"] == "the run has ended already: succeeded"
-        assert (await door.get(task))["status"] == "SUCCESS"
+        assert (await api.get(task))["status"] == "SUCCESS"
 
 
 class TestAccess:
@@ -470,7 +470,7 @@ class TestAccess:
 
     # R4.13
     async def test_the_admin_token_by_header_or_query(self) -> None:
-        async with opened(fixed_keys=["s3cret-token"]) as door:
+        async with opened(fixed_keys=["s3cret-token"]) as api:
             for send, status in (
                 ({"headers": {"X-Admin-Token": "s3cret-token"}}, 200),
                 ({"params": WINDOW | {"token": "s3cret-token"}}, 200),
@@ -479,45 +479,45 @@ class TestAccess:
                 ({"params": WINDOW | {"token": "other"}}, 401),
                 ({}, 401),
             ):
-                answer = await door.client.get("/tasks", **({"params": WINDOW} | send))
+                answer = await api.client.get("/tasks", **({"params": WINDOW} | send))
                 assert answer.status_code == status, send
                 if status == 401:
                     assert answer.json() == {"message": "Admin token does not match"}
 
     async def test_every_call_needs_it(self) -> None:
-        async with opened(fixed_keys=["s3cret-token"]) as door:
+        async with opened(fixed_keys=["s3cret-token"]) as api:
             for method, path in self.CALLS:
-                answer = await door.client.request(method, path)
+                answer = await api.client.request(method, path)
                 assert (answer.status_code, answer.json()) == (
                     401,
                     {"message": "Admin token does not match"},
                 )
 
-    async def test_a_native_key_of_an_admin_and_of_nobody_else(self, door: Door) -> None:
-        admin = await door.rig.key(Role.ADMIN)
-        answer = await door.client.get("/tasks", params=WINDOW, headers=admin)
+    async def test_a_native_key_of_an_admin_and_of_nobody_else(self, api: Api) -> None:
+        admin = await api.rig.key(Role.ADMIN)
+        answer = await api.client.get("/tasks", params=WINDOW, headers=admin)
         assert answer.status_code == 200
         for role in (Role.OPERATOR, Role.MEMBER, Role.VIEWER):
-            headers = await door.rig.key(role)
+            headers = await api.rig.key(role)
             for method, path in self.CALLS:
-                answer = await door.client.request(method, path, headers=headers)
+                answer = await api.client.request(method, path, headers=headers)
                 assert (answer.status_code, answer.json()["message"]) == (
                     403,
                     "Only an admin may call this",
                 )
-        notes = await door.rig.store.list_audit(AuditQuery(verb="refused"))
-        assert {note.door for note in notes} == {"eventnative"}
+        notes = await api.rig.store.list_audit(AuditQuery(verb="refused"))
+        assert {note.interface for note in notes} == {"eventnative"}
 
     # S02
     async def test_the_token_stays_out_of_logs_and_the_audit(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
-        async with opened(fixed_keys=["s3cret-token"]) as door:
+        async with opened(fixed_keys=["s3cret-token"]) as api:
             for token in ("s3cret-token", "wr0ng-token"):
-                await door.client.post("/tasks/", params=PAIR | {"token": token})
-                await door.client.get("/tasks/x", params={"token": token})
-            entries = await door.rig.store.list_audit(AuditQuery())
+                await api.client.post("/tasks/", params=PAIR | {"token": token})
+                await api.client.get("/tasks/x", params={"token": token})
+            entries = await api.rig.store.list_audit(AuditQuery())
             told = [
                 repr(entries),
                 *(repr(vars(each)) for each in caplog.records if each.name.startswith("chimes")),
@@ -527,8 +527,8 @@ class TestAccess:
 
 
 class TestDocument:
-    async def test_the_door_is_described(self, door: Door) -> None:
-        document = (await door.client.get("/openapi.json")).json()
+    async def test_the_door_is_described(self, api: Api) -> None:
+        document = (await api.client.get("/openapi.json")).json()
         paths = {path for path in document["paths"] if "tasks" in path}
         assert paths == {
             "/tasks",
@@ -540,23 +540,23 @@ class TestDocument:
         needed = {each["name"] for each in asked if each["required"]}
         assert needed == {"source", "start", "end"}
         assert json.dumps(document).count("EventNative") == 0
-        assert (await door.client.get("/docs")).status_code == 200
+        assert (await api.client.get("/docs")).status_code == 200
 
 
-async def test_a_tick_has_the_class_of_its_collection(door: Door) -> None:
+async def test_a_tick_has_the_class_of_its_collection(api: Api) -> None:
     body = {
         "name": "orders",
         "trigger": {"kind": "every", "every": "1m"},
         "target": {"kind": "sync", "source": "shop", "collection": "orders"},
     }
-    made = await door.client.post("/api/v1/schedules", json=body)
+    made = await api.client.post("/api/v1/schedules", json=body)
     assert made.status_code == 201, made.text
     assert made.json()["priority"] == HIGH
     assert made.json()["target"] == body["target"]
-    run = await door.client.post(f"/api/v1/schedules/{made.json()['id']}/run")
+    run = await api.client.post(f"/api/v1/schedules/{made.json()['id']}/run")
     assert run.status_code == 202
-    busy = await door.client.post("/api/v1/runs", json={"target": body["target"]})
+    busy = await api.client.post("/api/v1/runs", json={"target": body["target"]})
     assert (busy.status_code, busy.json()["id"]) == (200, run.json()["id"])
     task = f"shop_orders_{run.json()['id']}"
-    assert await door.client.post("/tasks", params=PAIR)
-    assert (await door.get(task))["status"] == "SCHEDULED"
+    assert await api.client.post("/tasks", params=PAIR)
+    assert (await api.get(task))["status"] == "SCHEDULED"

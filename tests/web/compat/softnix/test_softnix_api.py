@@ -241,13 +241,13 @@ async def test_a_list_is_walked_and_has_an_end(
 ) -> None:
     rig = on_any_store
     asked: list[ScheduleQuery] = []
-    find = rig.doorway.schedules.find
+    find = rig.context.schedules.find
 
     async def watched(actor: Actor, query: ScheduleQuery) -> Page[Schedule]:
         asked.append(query)
         return await find(actor, query)
 
-    monkeypatch.setattr(rig.doorway.schedules, "find", watched)
+    monkeypatch.setattr(rig.context.schedules, "find", watched)
     monkeypatch.setattr(routes, "_PAGE", 2)
     monkeypatch.setattr(routes, "MOST_LISTED", 3)
     made_here = []
