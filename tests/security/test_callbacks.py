@@ -301,7 +301,8 @@ def test_no_more_than_a_hundred_headers() -> None:
     [
         "Host", "Content-Length", "Transfer-Encoding", "Connection", "Proxy-Authorization",
         "Proxy-Connection", "webhook-id", "Webhook-Signature", "WEBHOOK-TIMESTAMP", "Cookie",
-        "cookie", "X-Ksana-Run-Id", "Idempotency-Key", "X-Chimes-Fence", "x-chimes-anything",
+        "cookie", "X-Chimes-Run-Id", "X-Ksana-Run-Id", "Idempotency-Key", "X-Chimes-Fence",
+        "x-chimes-anything",
         "Upgrade", "TE", "Trailer", "Expect", "Keep-Alive",
     ],
 )  # fmt: skip
@@ -381,7 +382,7 @@ async def test_a_retry_has_the_same_id_a_new_timestamp_and_a_higher_fence() -> N
                 )
             )
     first, second = (request.headers for request in sink.requests)
-    for name in ("webhook-id", "idempotency-key", "x-ksana-run-id"):
+    for name in ("webhook-id", "idempotency-key", "x-chimes-run-id", "x-ksana-run-id"):
         assert first[name] == second[name] == "run-1"
     assert int(second["webhook-timestamp"]) == int(first["webhook-timestamp"]) + 5
     assert (first["x-chimes-fence"], second["x-chimes-fence"]) == ("4", "5")

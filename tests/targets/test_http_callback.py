@@ -53,6 +53,7 @@ async def test_a_callback_carries_method_headers_body_and_the_identity_of_its_ru
         "accept-encoding": "gzip, deflate",
         "content-type": "application/json",
         "content-length": "8",
+        "x-chimes-run-id": "11111111-1111-5111-8111-111111111111",
         "x-ksana-run-id": "11111111-1111-5111-8111-111111111111",
         "idempotency-key": "11111111-1111-5111-8111-111111111111",
         "webhook-id": "11111111-1111-5111-8111-111111111111",

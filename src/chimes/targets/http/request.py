@@ -322,6 +322,8 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
     # The store's time: a node whose clock is off must not look like a replay (F50, S42).
     timestamp = int(call.triggered_at.timestamp())
     lines = (
+        f"X-Chimes-Run-Id: {run_id}{EOL}"
+        # Receivers written for Ksana read this name.
         f"X-Ksana-Run-Id: {run_id}{EOL}"
         f"Idempotency-Key: {run_id}{EOL}"
         f"webhook-id: {run_id}{EOL}"
