@@ -32,7 +32,6 @@ def new_name() -> str:
     return f"n-{uuid.uuid4().hex[:12]}"
 
 
-# R2.21–R2.23
 def test_the_verbs_of_the_seed(client: Client) -> None:
     name = new_name()
     made = client.schedule(name, "0 2 * * *", "task:greet", args={"name": "Ada"})
@@ -74,7 +73,6 @@ def _first_run(client: Client, name: str) -> str:
     raise AssertionError("it never ran")
 
 
-# C22
 def test_scheduling_again_changes_what_differs(client: Client) -> None:
     name = new_name()
     first = client.schedule(name, "every 1h", "task:greet", args={"name": "Ada"}, priority=3)
@@ -113,7 +111,6 @@ def test_options_reach_the_policy(client: Client) -> None:
     assert made in client.list_schedules(everywhere=True)
 
 
-# R2.39
 def test_a_schedule_that_depends_on_another(client: Client, keyed_server: Server) -> None:
     first, second = new_name(), new_name()
     other = client.schedule(first, "0 2 * * *", "greet", args={"name": "x"}, mode="db")
@@ -225,7 +222,6 @@ def test_runs_are_listed_over_pages(client: Client) -> None:
     assert len(client.runs(schedule=name, limit=2)) == 2
 
 
-# S31
 def test_the_key_is_not_shown(keyed_server: Server) -> None:
     with Client(keyed_server.url, "chm_wrong-key") as client:
         assert repr(client) == f"Client({keyed_server.url!r})"

@@ -127,7 +127,6 @@ def test_problems_are_errors_and_not_repeated(
     assert world.waits == []
 
 
-# F27
 @pytest.mark.parametrize(
     ("code", "kind"),
     [

@@ -90,7 +90,6 @@ def lossy(keyed_server: Server) -> Iterator[Lossy]:
     proxy.close()
 
 
-# F23
 def test_a_lost_answer_makes_no_second_run(lossy: Lossy, client: Client) -> None:
     namespace = "lossy-run"
     with Client(lossy.url, KEY, namespace=namespace) as through:

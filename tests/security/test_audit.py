@@ -1,5 +1,5 @@
 """Every verb of every door leaves an entry, and the chain of entries shows what was touched
-(R1.15, R1.36)."""
+."""
 
 from __future__ import annotations
 

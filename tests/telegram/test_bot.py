@@ -1,4 +1,4 @@
-"""Updates in, answers out: once each, whichever way and however often they come (S55, S58, S61)."""
+"""Updates in, answers out: once each, whichever way and however often they come."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApi
     assert line.bot.counts["duplicates"] >= 1
 
 
-# S58: whoever began with it died
+# Whoever began with it died
 async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: BotApiStub) -> None:
     store = line.chats.store
     begun = (await store.now()).isoformat()
@@ -143,7 +143,6 @@ async def test_long_answers_are_split(line: Line, bot_api: BotApiStub) -> None:
     assert "\n".join(parts) == text
 
 
-# S60
 async def test_previews_are_off_and_text_is_plain(line: Line, bot_api: BotApiStub) -> None:
     await line.bot.send(Reply(chat_id="7", text="<b>_*[]()</b> https://example.org"))
     ((_, body),) = bot_api.sent
@@ -152,7 +151,6 @@ async def test_previews_are_off_and_text_is_plain(line: Line, bot_api: BotApiStu
     assert body["text"] == "<b>_*[]()</b> https://example.org"
 
 
-# S61
 async def test_the_token_is_in_no_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     api = BotApi(token=TOKEN, url="http://127.0.0.1:9", timeout=timedelta(seconds=1))
@@ -185,7 +183,6 @@ class TestRoutes:
             self.rig = rig
             yield rig.client
 
-    # S55
     async def test_the_webhook_wants_its_secret(
         self, client: httpx2.AsyncClient, line: Line
     ) -> None:

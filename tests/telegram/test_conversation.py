@@ -1,4 +1,4 @@
-"""What chats say and what they are answered (R1.35, R1.37, S56–S60)."""
+"""What chats say and what they are answered."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ async def only(chats: Chats) -> Schedule:
     return schedule
 
 
-# R1.1, R1.27
 async def test_a_schedule_from_thai_words(chats: Chats) -> None:
     answer = await chats.say(THAI)
     schedule = await only(chats)
@@ -72,7 +71,7 @@ async def test_plain_words_are_enough(chats: Chats, text: str, trigger: object) 
     assert (await only(chats)).trigger == trigger
 
 
-# R1.29, C24: asked in the language of the chat, and nothing is made
+# Asked in the language of the chat, and nothing is made
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
@@ -114,7 +113,7 @@ async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
     assert routers == {"telegram"}
 
 
-# R1.36: what the seed's users find in the record
+# What the seed's users find in the record
 async def test_every_command_is_on_record(chats: Chats) -> None:
     await chats.say(THAI)
     await chats.say("/schedule_delete nothing")
@@ -123,7 +122,6 @@ async def test_every_command_is_on_record(chats: Chats) -> None:
     assert shown == [("schedule_delete", False, "7"), ("schedule", True, "7")]
 
 
-# S59, R1.34
 @pytest.mark.parametrize(
     "command", ["schedule_pause", "schedule_resume", "schedule_run", "schedule_delete"]
 )
@@ -138,7 +136,6 @@ async def test_another_chats_schedule_does_not_exist(chats: Chats, command: str)
     assert found not in await chats.say("/schedules", chat=8)
 
 
-# S56
 async def test_a_stranger_is_told_once_an_hour_and_nothing_else(chats: Chats) -> None:
     assert await chats.say(THAI, chat=99) == "Unauthorized chat"
     assert await chats.say("/schedules", chat=99) == ""
@@ -179,7 +176,6 @@ async def test_people_in_a_group_talk_to_each_other(chats: Chats) -> None:
     assert await chats.say(other, chat=-100, chat_type="supergroup") == ""
 
 
-# S58
 async def test_an_old_command_changes_nothing(chats: Chats) -> None:
     found = id_in(await chats.say(THAI))
     old = int((NOW - timedelta(minutes=11)).timestamp())
@@ -191,7 +187,6 @@ async def test_an_old_command_changes_nothing(chats: Chats) -> None:
     assert "Schedule deleted" in await chats.say(f"/schedule_delete {found}", date=recent)
 
 
-# R1.37
 async def test_thirty_messages_a_minute(chats: Chats) -> None:
     answers = [await chats.say("/schedules") for _ in range(40)]
     assert all("No schedules" in each for each in answers[:30])
@@ -222,7 +217,6 @@ async def test_the_same_update_runs_once(chats: Chats) -> None:
     assert len((await chats.store.list_runs(RunQuery())).items) == 1
 
 
-# R1.13
 async def test_the_quota_is_told(chats: Chats) -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2, active=True),))
     tight = ScheduleService(chats.store, check_target=lambda target: None, limits=lambda: limits)
@@ -262,7 +256,7 @@ class TestButtons:
         assert "Schedule paused" in await self.pressed(chats, data(Action.PAUSE))
         assert (await only(chats)).pause_until is None
 
-    # UX A.7: a press appears in the inbox, and in the audit
+    # A press appears in the inbox, and in the audit
     async def test_what_is_done_is_put_away(self, chats: Chats) -> None:
         mine, theirs = Owner(type=OwnerType.CHAT, id="7"), Owner(type=OwnerType.CHAT, id="8")
         run = replace(a_run(), owner=mine)
@@ -283,7 +277,6 @@ class TestButtons:
         await self.pressed(chats, of_others, chat=8)
         assert await chats.store.list_audit(AuditQuery(object_id="no such run")) == ()
 
-    # S59
     async def test_data_that_was_edited_does_nothing(self, chats: Chats) -> None:
         found = id_in(await chats.say(THAI))
         good = encode(Action.PAUSE, found, chat="7", token=TOKEN)
@@ -337,7 +330,6 @@ class TestLanguage:
         assert (await only(chats)).next_run_at == NOW + timedelta(minutes=15)
 
 
-# R1.35, S57
 class TestLinks:
     ANNA = Actor(owner=Owner(type=OwnerType.USER, id="anna"), role=Role.MEMBER)
 
@@ -354,7 +346,6 @@ class TestLinks:
         (chat,) = await chats.conversation.links.linked(self.ANNA.owner)
         assert (chat.id, chat.user_id) == ("7", "70")
 
-    # S56
     async def test_nobody_else_in_it_is_listened_to(self, chats: Chats) -> None:
         await self.linked(chats)
         assert await chats.say(THAI, sender=71) == ""

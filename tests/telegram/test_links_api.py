@@ -1,4 +1,4 @@
-"""Linking a chat over the native API (R1.35, S57)."""
+"""Linking a chat over the native API."""
 
 from __future__ import annotations
 
@@ -57,14 +57,13 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     assert (await client.delete(f"{LINKS}/7", headers=bert)).status_code == 404
     assert (await client.delete(f"{LINKS}/7", headers=anna)).status_code == 204
     assert (await client.get(LINKS, headers=anna)).json() == {"items": [], "waiting": []}
-    # Nothing of hers is sent there any more (S05), also after the chat has changed its language.
+    # Nothing of hers is sent there any more, also after the chat has changed its language.
     await chats.say("/language th", sender=70)
     readers = RecipientPreferences(chats.store, Settings(telegram_allowed_chats=("7",)))
     hers = a_delivery(owner=ANNA, recipient=Recipient(channel=Channel.TELEGRAM, to="7"))
     refused = await readers.refusal(hers)
     assert refused is not None
     assert refused.code == "not_linked"
-    # R1.36
     entries = await chats.store.list_audit(AuditQuery(owner="user:anna", limit=100))
     verbs = [each.verb for each in reversed(entries) if each.verb.startswith("telegram_")]
     assert verbs == ["telegram_code", "telegram_link", "telegram_command", "telegram_unlink"]

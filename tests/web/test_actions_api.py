@@ -28,7 +28,6 @@ async def test_an_action_comes_back_whole(any_rig: Rig) -> None:
     assert (await any_rig.client.get(f"{PATH}/{made['id']}")).json() == made
 
 
-# R0.34, C1, C6
 async def test_what_is_left_out_is_as_configured() -> None:
     settings = Settings(schedule_execution_timeout=timedelta(minutes=20))
     async with serving(settings=settings) as rig:
@@ -52,7 +51,6 @@ async def test_what_is_left_out_is_as_configured() -> None:
     )
 
 
-# C23
 @pytest.mark.parametrize("name", ["identities", "unique_identities", "_instance_identities"])
 async def test_other_names_of_the_fields(rig: Rig, name: str) -> None:
     made = await rig.create(target=ACTION | {name: [{"id": 1}], "dynamic_params": {"a": 1}})
@@ -90,7 +88,6 @@ async def test_a_patch_changes_what_it_names(rig: Rig) -> None:
     )
 
 
-# S45
 async def test_secrets_among_the_params_are_answered_as_stars_and_kept(rig: Rig) -> None:
     made = await rig.create(target=ACTION | {"params": {"api_key": "hush", "n": 1}})
     assert made["target"]["params"] == {"api_key": "***", "n": 1}

@@ -37,7 +37,7 @@ def toy_router() -> CompatRouter:
     return router
 
 
-async def test_a_door_words_its_own_errors() -> None:
+async def test_errors_are_rendered_in_the_shape_of_the_api() -> None:
     async with serving(compat=[toy_router()]) as rig:
         for path, send, status, code in (
             ("/toys", {"json": {}}, 422, "odd"),
@@ -53,7 +53,7 @@ async def test_a_door_words_its_own_errors() -> None:
         assert elsewhere.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_door_takes_keys_where_its_seed_has_them() -> None:
+async def test_keys_are_accepted_only_where_the_api_declares_them() -> None:
     async with serving(compat=[toy_router()], fixed_keys=["secret-token"]) as rig:
         for send, status in (
             ({"params": {"token": "secret-token"}}, 422),
@@ -66,7 +66,7 @@ async def test_a_door_takes_keys_where_its_seed_has_them() -> None:
         assert answer.headers["www-authenticate"]
 
 
-async def test_what_a_door_refuses_is_written_down() -> None:
+async def test_a_refused_request_is_audited() -> None:
     async with serving(compat=[toy_router()]) as rig:
         key = (await rig.key(Role.VIEWER, ALICE))["Authorization"].split()[1]
         answer = await rig.client.post("/toys", json={"no": "way"}, headers={"X-Admin-Token": key})

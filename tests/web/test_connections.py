@@ -1,4 +1,4 @@
-"""Real sockets: what a client can do before and beside a whole request (S12, S27)."""
+"""Real sockets: what a client can do before and beside a whole request."""
 
 from __future__ import annotations
 
@@ -89,7 +89,6 @@ async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> N
 
 
 async def test_a_body_needs_its_length(port: int) -> None:
-    # S12
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
         b"Content-Type: application/json\r\nConnection: close\r\n"

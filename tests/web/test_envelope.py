@@ -40,7 +40,6 @@ async def test_every_answer_has_its_date(path: str) -> None:
     assert parsedate_to_datetime(date) == now.replace(microsecond=0)
 
 
-# S48
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -105,7 +104,6 @@ async def test_405_and_options_name_the_methods(rig: Rig) -> None:
     assert options.headers["allow"] == "GET, POST, HEAD, OPTIONS"
 
 
-# S31
 async def test_a_defect_tells_nothing_but_the_request_id(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -128,7 +126,6 @@ async def test_a_handler_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch)
     assert (answer.status_code, answer.json()["code"]) == (503, "answer_timeout")
 
 
-# S01, S02
 async def test_the_access_log_has_no_key_material(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with serving(documented=False) as rig:

@@ -1,5 +1,5 @@
 """The task queue through the EventNative door, with real nodes and real processes, on stores of
-every kind: one active of each pair, order, places, cancel, logs (R4.4, R4.8, R4.13–R4.18)."""
+every kind: one active of each pair, order, places, cancel, logs."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def tasks(
     started.close()
 
 
-# R4.4: one more than there are places
+# One more than there are places
 def test_16_of_17_run(tasks: Tasks) -> None:
     made = {name: tasks.post(name) for name in HELD}
 
@@ -221,7 +221,6 @@ def test_16_of_17_run(tasks: Tasks) -> None:
         tasks.reached(task, "SUCCESS")
 
 
-# R4.18, R4.20
 def test_of_20_at_once_one_is_created(tasks: Tasks) -> None:
     async def posts() -> list[httpx2.Response]:
         pair = {"source": "shop", "collection": "many"}
@@ -244,7 +243,6 @@ def test_of_20_at_once_one_is_created(tasks: Tasks) -> None:
         (tasks.place / "many.gate").unlink()
 
 
-# R4.6, R4.9, R4.15
 def test_a_task_through_its_life(tasks: Tasks) -> None:
     before = datetime.now(UTC) - timedelta(seconds=5)
     task = tasks.post("speaks")
@@ -336,7 +334,7 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def test_the_token_is_an_admin_on_every_door(tasks: Tasks) -> None:
+def test_the_token_is_an_admin_on_every_api(tasks: Tasks) -> None:
     url = tasks.servers[0].url
     with httpx2.Client(base_url=url, timeout=30) as stranger:
         refused = stranger.get("/tasks/x")
@@ -351,7 +349,7 @@ def test_the_token_is_an_admin_on_every_door(tasks: Tasks) -> None:
     assert TOKEN not in tasks.servers[0].log.read_text()
 
 
-# R4.8: higher class first, then older first; on one place, and with two nodes to ask (R4.20)
+# Higher class first, then older first; on one place, and with two nodes to ask
 def test_order_and_two_nodes(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

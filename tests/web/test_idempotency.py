@@ -1,4 +1,4 @@
-"""Idempotency-Key (S26)."""
+"""Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -266,7 +266,6 @@ async def _to_do(rig: Rig, case: str) -> tuple[str, dict[str, Any]]:
     return f"/api/v1/runs/{run['id']}/retry", {}
 
 
-# F23
 async def test_a_commit_whose_answer_was_lost_is_found_again_at_once() -> None:
     clock = SettableClock()
     store = DyingStore(clock)

@@ -1,4 +1,4 @@
-"""Every door tells what is wrong in the language of whoever asks (C27): by `X-Language`, then by
+"""Every door tells what is wrong in the language of whoever asks: by `X-Language`, then by
 `Accept-Language`, then by the preference of the caller."""
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ async def test_each_mistake_is_told_in_each_language(everything: Rig, interface:
         assert told(unknown) == told(english)
 
 
-FIRST_OF_EACH_DOOR = [
+FIRST_OF_EACH_API = [
     "native: a trigger",
     "ksana: an id",
     "softnix: an id",
@@ -180,7 +180,7 @@ async def test_the_header_of_browsers_counts_after_ours(
     everything: Rig, language: str, other: str
 ) -> None:
     accepted = {"Accept-Language": f"{TAGS[language]},{language};q=0.9,en;q=0.8"}
-    for bad in FIRST_OF_EACH_DOOR:
+    for bad in FIRST_OF_EACH_API:
         check(await sent(everything, bad, accepted), language)
         check(await sent(everything, bad, accepted | {"X-Language": TAGS[other]}), other)
         check(await sent(everything, bad, accepted | {"X-Language": "en-US"}), "en")
@@ -194,10 +194,10 @@ async def test_a_preference_counts_where_no_header_says_anything(
 ) -> None:
     await everything.context.preferences.change(Actor(), {"language": language})
     # The last one, a method that no route has, is refused before anybody knows who asks.
-    for bad in FIRST_OF_EACH_DOOR[:-1]:
+    for bad in FIRST_OF_EACH_API[:-1]:
         check(await sent(everything, bad, {}), language)
         check(await sent(everything, bad, {"Accept-Language": "en"}), "en")
-    check(await sent(everything, FIRST_OF_EACH_DOOR[-1], {}), "en")
+    check(await sent(everything, FIRST_OF_EACH_API[-1], {}), "en")
 
 
 async def test_a_preference_that_cannot_be_read_is_none(

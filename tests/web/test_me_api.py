@@ -78,7 +78,7 @@ async def test_bad_choices(rig: Rig, body: dict[str, Any], pointer: str) -> None
     assert await rig.snapshot() == []
 
 
-# T11: the trigger's zone, then the owner's
+# The trigger's zone, then the owner's
 async def test_schedules_and_previews_take_the_zone(rig: Rig) -> None:
     await rig.client.patch(ME, json={"timezone": "Asia/Bangkok"})
     assert (await rig.create(trigger=PLAIN))["timezone"] == "Asia/Bangkok"

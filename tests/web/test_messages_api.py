@@ -91,7 +91,7 @@ async def test_what_was_delivered_is_not_delivered_again(rig: Rig) -> None:
     assert (answer.status_code, answer.json()["code"]) == (409, "delivered")
 
 
-# S05: other owners' messages do not exist
+# Other owners' messages do not exist
 async def test_owners_see_and_change_only_their_own(rig: Rig) -> None:
     ours, theirs = await dead(rig, owner=ALICE), await dead(rig, owner=BOB)
     mine, other = an_item(owner=ALICE), an_item(owner=BOB)

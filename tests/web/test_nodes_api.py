@@ -47,7 +47,7 @@ async def test_drain_resume_and_forget() -> None:
         assert (trail[2].reason, trail[2].changes) == ("new kernel", {"drain": [False, True]})
 
 
-# C15: what belongs to nobody is for those who see everything; and a key may be narrower
+# What belongs to nobody is for those who see everything; and a key may be narrower
 @pytest.mark.parametrize(
     ("role", "scopes", "expected"),
     [

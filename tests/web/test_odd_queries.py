@@ -70,7 +70,7 @@ async def test_no_query_makes_the_server_fail(on_postgresql: Rig) -> None:
         "/schedules?owner_type=user&owner_id=",
     ],
 )
-async def test_a_nul_is_refused_in_the_words_of_the_door(on_postgresql: Rig, path: str) -> None:
+async def test_a_nul_is_refused_in_the_shape_of_the_api(on_postgresql: Rig, path: str) -> None:
     answer = await on_postgresql.client.get(f"{path}a%00", headers={"X-Language": "zh"})
     assert answer.status_code == 400
     assert answer.headers["content-language"] == "zh"

@@ -43,7 +43,6 @@ class TroubledStore(MemoryStore):
         return await super().counts()
 
 
-# R3.37, C15
 async def test_health_is_open_and_says_ok() -> None:
     async with serving() as rig:
         await rig.key(Role.ADMIN)
@@ -53,7 +52,6 @@ async def test_health_is_open_and_says_ok() -> None:
         assert (await rig.client.get("/ready")).json() == {"status": "ready"}
 
 
-# C27
 async def test_health_says_degraded_and_stays_200() -> None:
     clock = SettableClock()
     store = TroubledStore(clock)
@@ -82,7 +80,6 @@ async def test_a_node_that_drains_is_not_ready() -> None:
         assert (await rig.client.get("/health")).json()["status"] == "ok"
 
 
-# S69, R1.14
 async def test_metrics_have_no_names() -> None:
     clock = SettableClock()
     store = TroubledStore(clock)
@@ -102,7 +99,7 @@ async def test_metrics_have_no_names() -> None:
         assert store.counted == 2
 
 
-# R1.40: an outage is a number, not a hole
+# An outage is a number, not a hole
 async def test_metrics_are_there_while_the_store_is_not() -> None:
     clock = SettableClock()
     store = TroubledStore(clock)
@@ -127,7 +124,6 @@ async def test_metrics_need_a_key_where_keys_are_on() -> None:
         assert (await rig.client.get("/metrics", headers=headers)).status_code == 200
 
 
-# UX D.3 1
 async def test_the_documentation_needs_nobody_else(rig: Rig) -> None:
     page = await rig.client.get("/docs")
     assert page.headers["content-type"].startswith("text/html")

@@ -1,4 +1,4 @@
-"""POST /api/v1/parse: a sentence becomes a trigger, or a question (R1.5, R1.29, C24)."""
+"""POST /api/v1/parse: a sentence becomes a trigger, or a question."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ async def test_now_and_the_zone_may_be_given(rig: Rig, given: dict[str, str], fi
     assert (await parsed(rig, "วันนี้ 09:00 สรุปข่าว", **given))["fires"] == [fire]
 
 
-# T11, R1.4
 async def test_the_zone_is_the_callers(rig: Rig) -> None:
     assert (await parsed(rig, DAILY))["timezone"] == "UTC"
     await rig.client.patch("/api/v1/me", json={"timezone": "Asia/Tokyo"})

@@ -128,7 +128,6 @@ async def test_only_an_agent_that_has_answered_is_replied_to() -> None:
 
 
 async def test_whose_run_it_is_says_who_may_reply() -> None:
-    # S04, F67
     async with serving() as rig:
         run = an_answer(owner=ALICE)
         await rig.store.load([run])
@@ -176,7 +175,6 @@ async def test_what_is_wrong_with_a_filter_is_said() -> None:
 
 
 async def test_filters_are_each_owners_own() -> None:
-    # S04
     async with serving() as rig:
         alice, bob = await rig.key(Role.VIEWER, ALICE), await rig.key(Role.MEMBER, BOB)
         saved = await rig.client.post(FILTERS, json=WEEK, headers=alice)

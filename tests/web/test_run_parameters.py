@@ -1,4 +1,4 @@
-"""A run with other parameters than its schedule: for that run only (UX A.2)."""
+"""A run with other parameters than its schedule: for that run only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server whose database is away or takes no writes (F21, F27)."""
+"""A server whose database is away or takes no writes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def until(client: httpx2.Client, path: str, status: int, within: float = 30) -> 
 
 
 def soon(ask: Callable[[], httpx2.Response]) -> httpx2.Response:
-    """F21: within 2 s. One of three, because the machine may be busy with something else; what
+    """Within 2 s. One of three, because the machine may be busy with something else; what
     waits for the database does so each time."""
     took = []
     for _ in range(3):
@@ -69,7 +69,6 @@ def test_a_database_that_takes_no_writes_and_one_that_is_gone(
         assert made.json()["id"] in [each["id"] for each in client.get(PATH).json()["items"]]
 
 
-# F27
 def _takes_no_writes(client: httpx2.Client, database: PrivateServer) -> None:
     on, off = _read_only(database)
     database.admin(*on)
@@ -85,7 +84,6 @@ def _takes_no_writes(client: httpx2.Client, database: PrivateServer) -> None:
     assert client.post(PATH, json=BODY).status_code == 201
 
 
-# F21
 def _is_gone(client: httpx2.Client, database: PrivateServer) -> None:
     database.kill9()
     for ask in (lambda: client.post(PATH, json=BODY), lambda: client.get(PATH)):

@@ -1,4 +1,4 @@
-"""Sync targets through the native API (R4.18)."""
+"""Sync targets through the native API."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ async def test_there_is_nothing_to_backfill(rig: Rig) -> None:
     assert found[1] == "not_slot_bound"
 
 
-async def test_the_ksana_door_shows_it_as_other_targets() -> None:
+async def test_the_ksana_api_shows_it_as_other_targets() -> None:
     async with serving(sources=FILE, routers=[ksana_router]) as rig:
         made = await rig.create(target=TARGET)
         job = (await rig.client.get(f"/jobs/{made['id']}")).json()

@@ -18,7 +18,6 @@ async def offered(rig: Rig, lang: str) -> dict[str, dict[str, object]]:
     return {each["id"]: each for each in answer.json()["items"]}
 
 
-# R1.41
 async def test_templates_are_in_the_language_of_the_reader(rig: Rig) -> None:
     header = {"Accept-Language": "th-TH, en;q=0.5"}
     answer = await rig.client.get("/api/v1/templates", headers=header)
@@ -47,7 +46,6 @@ async def test_templates_are_in_the_language_of_the_reader(rig: Rig) -> None:
     assert (wrong.status_code, wrong.json()["errors"][0]["parameter"]) == (422, "lang")
 
 
-# R1.41
 @pytest.mark.parametrize("lang", LANGUAGES)
 async def test_every_preset_can_be_sent_as_a_schedule(rig: Rig, lang: str) -> None:
     offers = await offered(rig, lang)

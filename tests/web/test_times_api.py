@@ -51,7 +51,6 @@ async def test_preview_refuses_odd_counts(rig: Rig, count: object) -> None:
     assert answer.json()["errors"][0]["pointer"] == "/count"
 
 
-# S19
 @pytest.mark.parametrize("expression", ["0 0 31 2 *", "0 0 30 2 *", "0 0 31 4,6,9,11 *"])
 async def test_what_never_fires_is_refused(rig: Rig, expression: str) -> None:
     trigger = {"kind": "cron", "expression": expression}

@@ -1,4 +1,4 @@
-"""The verbs, as steps. Schedules are named by name within the namespace, or by id (C22)."""
+"""The verbs, as steps. Schedules are named by name within the namespace, or by id."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Verbs:
 
     # --- schedules ----------------------------------------------------------------------------
     def list_schedules(self, *, everywhere: bool = False) -> Steps[list[ScheduleInfo]]:
-        """R2.19: those of the namespace, or all that the key may see, by next_run_at; those
+        """Those of the namespace, or all that the key may see, by next_run_at; those
         without one come last."""
         query = {"sort": "next_run_at"}
         if not everywhere:
@@ -127,18 +127,18 @@ class Verbs:
         return True
 
     def trigger_schedule(self, name: str) -> Steps[str]:
-        """R2.21: a run now; next_run_at stays, and a paused schedule may be run too."""
+        """A run now; next_run_at stays, and a paused schedule may be run too."""
         path = yield from self._path(name)
         return run_info((yield from self._answer("POST", f"{path}/run"))).id
 
     def reschedule_for(self, name: str, time: Moment) -> Steps[ScheduleInfo]:
-        """R2.22: the next run is at `time`; the past means now. Conflict while paused."""
+        """The next run is at `time`; the past means now. Conflict while paused."""
         body = {"to": moment_text(time, "time")}
         path = yield from self._path(name)
         return schedule_info((yield from self._answer("POST", f"{path}/reschedule", body)))
 
     def set_schedule_enabled(self, name: str, enabled: bool) -> Steps[ScheduleInfo]:
-        """R2.23: no runs until it is enabled again; then from the first slot after now on."""
+        """No runs until it is enabled again; then from the first slot after now on."""
         return (yield from (self.resume(name) if enabled else self.pause(name)))
 
     def pause(

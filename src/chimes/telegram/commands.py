@@ -45,7 +45,7 @@ class Verb(StrEnum):
 
     @property
     def changes(self) -> bool:
-        """Whether doing it much later than it was asked for may surprise (S58)."""
+        """Whether doing it much later than it was asked for may surprise."""
         return self not in (Verb.LIST, Verb.RUNS, Verb.HELP, Verb.UNKNOWN)
 
 

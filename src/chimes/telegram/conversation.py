@@ -69,7 +69,7 @@ _MOST_CHATS = 10_000
 
 class MinuteWindow:
     """The bucket that nodes share lets through a burst and what comes in meanwhile; this one sees
-    to it that a chat gets no more than its number in any minute (R1.37)."""
+    to it that a chat gets no more than its number in any minute."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
@@ -92,9 +92,9 @@ class MinuteWindow:
 # @@ Who speaks in a chat, and whether it is listened to.
 
 INTERFACE = "telegram"
-#: After this time nothing is changed because of an old message (S58).
+#: After this time nothing is changed because of an old message.
 TOO_OLD = timedelta(minutes=10)
-#: One `Unauthorized chat` an hour for each stranger (S56).
+#: One `Unauthorized chat` an hour for each stranger.
 _STRANGERS = 1 / 3600
 
 
@@ -154,7 +154,7 @@ class ChatAccess:
         return chat_id in self._allowed
 
     async def turn_away(self, incoming: Incoming) -> UpdateResult:
-        """A stranger: told once an hour, and then on record (S56)."""
+        """A stranger: told once an hour, and then on record."""
         bucket = f"telegram:stranger:{incoming.chat_id}"
         taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
         replies: tuple[Reply, ...] = ()
@@ -193,7 +193,7 @@ class ChatAccess:
         )
 
     async def _too_many(self, speaker: Speaker) -> UpdateResult | None:
-        """R1.37: across all nodes. The first refusal is said, the rest is silence."""
+        """Across all nodes. The first refusal is said, the rest is silence."""
         name, rate = f"telegram:chat:{speaker.chat.id}", self._per_minute / 60
         wait = self._window.wait(speaker.chat.id, speaker.now)
         if wait is None:
@@ -217,7 +217,7 @@ def too_old(incoming: Incoming, now: datetime) -> bool:
     return incoming.sent_at is not None and now - incoming.sent_at > TOO_OLD
 
 
-# @@ What chats asked for, and what they were refused, in the audit (R1.36).
+# @@ What chats asked for, and what they were refused, in the audit.
 
 PREVIEW = 60
 
@@ -521,7 +521,7 @@ class Conversation:
 
     async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
         """The schedule that is meant, and on whose behalf; one of somebody else is not found
-        (S59)."""
+        ."""
         if not argument:
             raise InvalidInput(
                 _(

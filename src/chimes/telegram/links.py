@@ -1,5 +1,5 @@
-"""Which chat belongs to whom (R1.35). A chat is on its own (`chat:<id>`) until somebody who is
-logged in asks for a code, sends it from the chat, and then confirms the chat (S57)."""
+"""Which chat belongs to whom. A chat is on its own (`chat:<id>`) until somebody who is
+logged in asks for a code, sends it from the chat, and then confirms the chat."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Chat:
 
     id: str
     owner: str = ""
-    #: Who speaks for the owner: nobody else in that chat is listened to (S56).
+    #: Who speaks for the owner: nobody else in that chat is listened to.
     user_id: str = ""
     language: str = ""
     timezone: str = ""

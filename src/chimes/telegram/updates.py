@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 #: The year 10000: no date of ours.
 _LATEST = 253_402_300_800
-#: Marks of a message that nobody in the chat has just written himself (S56).
+#: Marks of a message that nobody in the chat has just written himself.
 _SECOND_HAND = ("forward_origin", "forward_date", "forward_from", "via_bot", "sender_chat")
 
 

@@ -20,7 +20,7 @@ from chimes.services.access import RateLimiter, SharedLimiter, same_secret
 from chimes.services.audit import entry
 from chimes.web.context import WebContext
 
-#: What the native API takes. A key in a query string ends up in logs and histories (S02).
+#: What the native API takes. A key in a query string ends up in logs and histories.
 NATIVE = ("Bearer", "ApiKey", "X-API-Key")
 #: Where a peer says the internal token.
 INTERNAL = "X-Internal-Token"
@@ -60,7 +60,7 @@ class Authenticator:
         return actor
 
     async def admit_internal(self, request: Request, *, interface: str, token: str) -> Actor:
-        """A peer that knows the internal token `token` (C15); it may do all with schedules that
+        """A peer that knows the internal token `token`; it may do all with schedules that
         anybody may, and nothing else. Without a token only open mode lets anybody in."""
         address = request.client.host if request.client else ""
         if not token and not await self._access.keys_on():
@@ -97,7 +97,7 @@ class Authenticator:
         )
 
     async def refused(self, request: Request, actor: Actor, why: ChimesError) -> None:
-        """Leave a trace of something that a known caller was not allowed to do (S08), or that its
+        """Leave a trace of something that a known caller was not allowed to do, or that its
         quota did not allow."""
         verb = f"{request.method} {request.url.path}"[:200]
         reason = why.message if isinstance(why, QuotaExceeded) else ""
@@ -124,7 +124,7 @@ class Authenticator:
 
 
 def counted_as(actor: Actor) -> str:
-    """All keys of a user or a chat share one limit (R1.37); those of the system have nothing in
+    """All keys of a user or a chat share one limit; those of the system have nothing in
     common."""
     return actor.name if actor.owner.type is OwnerType.SYSTEM else str(actor.owner)
 
@@ -138,7 +138,7 @@ def _rate_headers(limit: int, remaining: int, reset: int) -> dict[str, str]:
 
 
 class FailureWindow:
-    """Bad keys by address. Only callers with a bad key meet it, so a good one still works (S03)."""
+    """Bad keys by address. Only callers with a bad key meet it, so a good one still works."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

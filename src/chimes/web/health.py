@@ -35,7 +35,7 @@ def operations(context: WebContext) -> APIRouter:
     @router.get("/health")
     async def health(request: Request) -> JSONResponse:
         """Whether the process is alive; 200 even when it is not in full order."""
-        # R3.37: the body of a node in order is Ksana's, to the letter.
+        # The body of a node in order is Ksana's, to the letter.
         reason = _told(request, await _store_trouble(context))
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)

@@ -1,4 +1,4 @@
-"""What is checked before routing: Host, Origin, and the size and time of a request (S12, S50).
+"""What is checked before routing: Host, Origin, and the size and time of a request.
 
 A slow body ends here; slow headers end in `connections`, before there is a request.
 """
@@ -238,7 +238,7 @@ class Envelope:
         actor = state.get("actor")
         fields: dict[str, object] = {
             "method": method,
-            # Without the query: some doors take keys there (S02).
+            # Without the query: some doors take keys there.
             "path": scope["path"][:500],
             "status": status,
             "duration_ms": round(seconds * 1000, 3),
@@ -288,7 +288,7 @@ class _Answer:
         await self._send(message)
 
 
-# @@ Connections that are opened and then say nothing, or say it too slowly (S27).
+# @@ Connections that are opened and then say nothing, or say it too slowly.
 
 HEADER_SECONDS = 10.0
 

@@ -129,7 +129,7 @@ Renderer = Callable[[Request, Problem], Response]
 
 
 def problem_of(error: Exception) -> Problem:
-    """What is not on the table is a defect: its text stays in the log (S31)."""
+    """What is not on the table is a defect: its text stays in the log."""
     if isinstance(error, Refusal):
         return Problem(
             status=error.status,
@@ -204,7 +204,7 @@ def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Pro
 
 
 def _question(error: errors.NeedsClarification) -> Problem:
-    """Words that leave open when: the answer asks back (C24)."""
+    """Words that leave open when: the answer asks back."""
     return Problem(
         status=422,
         kind="needs_clarification",

@@ -1,4 +1,4 @@
-"""Request bodies: JSON without the corners that parsers disagree on (S12–S15)."""
+"""Request bodies: JSON without the corners that parsers disagree on."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from chimes.services.preferences import (
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.web.api.paging import Query
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import Body, Word
 from chimes.web.api.translate import Json
 from chimes.web.context import WebContext

@@ -1,4 +1,4 @@
-"""Idempotency-Key: the same request twice is done once and answered twice (S26).
+"""Idempotency-Key: the same request twice is done once and answered twice.
 
 A first request that failed half way, or whose process died, leaves its key without an answer. The
 next request under the key does the work in its place, at once or after `TAKE_OVER`: what it makes

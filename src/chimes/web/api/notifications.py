@@ -35,7 +35,7 @@ from chimes.web.api.paging import (
     question_of,
 )
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Moment, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import LEFT_OUT, Body, MomentField, NothingIn, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
 from chimes.web.locale import Spoken, in_language
@@ -318,7 +318,7 @@ def item_out(item: InboxItem) -> Json:
     }
 
 
-# @@ Linking chats to an owner, and trying a chat out (R1.35, S57).
+# @@ Linking chats to an owner, and trying a chat out.
 
 router_telegram = APIRouter(
     prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE

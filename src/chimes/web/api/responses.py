@@ -473,7 +473,7 @@ EVERYWHERE: Answers = {
 MISSING: Answers = {404: problem("Not found, or not one that the caller may see")}
 TAKEN: Answers = {409: problem("Not possible in the present state")}
 STALE: Answers = {412: problem("Changed by somebody else in the meantime")}
-#: What a 200 means where a run is asked for (R4.18).
+#: What a 200 means where a run is asked for.
 BUSY_PAIR = "Sync target: the run of this source and collection that is active already"
 BODY: Answers = {
     400: problem("The body is not JSON"),

@@ -31,7 +31,7 @@ from chimes.web.api.responses import (
     RunPage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schedules import new_run_answer
 from chimes.web.api.schemas import Body, LanguageField, NothingIn, StartIn
 from chimes.web.api.streams import STREAM, followed, resumed_after, wants_stream

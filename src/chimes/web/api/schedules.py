@@ -35,7 +35,7 @@ from chimes.web.api.responses import (
     SchedulePage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import (
     BackfillIn,
     NothingIn,

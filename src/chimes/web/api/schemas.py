@@ -65,7 +65,7 @@ class Body(BaseModel):
 
 
 class ActionNames(Body):
-    """What seed 0 and its original call the fields of an action (C23)."""
+    """What seed 0 and its original call the fields of an action."""
 
     @model_validator(mode="before")
     @classmethod

@@ -41,7 +41,7 @@ from chimes.web.api.responses import (
     gives,
     problem,
 )
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import Body, KeyIn, ReasonIn, Word
 from chimes.web.api.translate import (
     Json,

@@ -31,7 +31,7 @@ from chimes.web.api.responses import (
     UpcomingPage,
     gives,
 )
-from chimes.web.api.route import Caller, NativeRoute, Context
+from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import Body, ExplainIn, LanguageField, MomentField, PreviewIn
 from chimes.web.api.translate import Json, moment_from, time_out
 from chimes.web.locale import in_language, preferred_language, spoken_language

@@ -1,4 +1,4 @@
-"""`GET /api/schedules` (R2.18)."""
+"""`GET /api/schedules`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ async def test_an_empty_store_is_an_empty_list(rig: Rig) -> None:
     assert await rows(rig) == []
 
 
-# R2.18
 async def test_exactly_the_keys_of_the_seed(rig: Rig) -> None:
     await rig.create(name="report")
     assert await rows(rig) == [

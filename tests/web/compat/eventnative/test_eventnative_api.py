@@ -92,7 +92,6 @@ async def api() -> AsyncIterator[Api]:
 
 
 class TestCreating:
-    # R4.18
     async def test_201_with_a_new_task_then_200_with_the_same(self, api: Api) -> None:
         task = await api.post()
         assert task.startswith("shop_orders_")
@@ -188,7 +187,6 @@ class TestCreating:
 
 
 class TestReading:
-    # R4.6, R4.8, R4.14, C18
     async def test_a_task_through_its_life(self, api: Api) -> None:
         created = NOW
         task = await api.post()
@@ -215,7 +213,6 @@ class TestReading:
         fields |= {"finished_at": "2030-01-15T09:00:02.000025Z", "status": "SUCCESS"}
         assert await api.get(task) == fields
 
-    # C10
     @pytest.mark.parametrize(
         ("end", "word"),
         [
@@ -230,7 +227,6 @@ class TestReading:
         await api.end(end)
         assert (await api.get(task))["status"] == word
 
-    # C25
     async def test_what_is_no_task_is_404(self, api: Api) -> None:
         task = await api.post()
         run = RunId(task[-36:])
@@ -272,7 +268,6 @@ class TestReading:
 
 
 class TestListing:
-    # R4.16
     async def test_a_window_may_mean_everything(self, api: Api) -> None:
         task = await api.post()
         for start, end in (
@@ -388,7 +383,6 @@ class TestListing:
 
 
 class TestLogs:
-    # R4.3, R4.12, R4.15
     async def test_entries_in_order_with_the_task_before_them(self, api: Api) -> None:
         task = await api.post()
         (run,) = await api.claim()
@@ -468,7 +462,6 @@ class TestAccess:
         ("POST", "/api/v1/tasks/x/cancel"),
     )
 
-    # R4.13
     async def test_the_admin_token_by_header_or_query(self) -> None:
         async with opened(fixed_keys=["s3cret-token"]) as api:
             for send, status in (
@@ -508,7 +501,6 @@ class TestAccess:
         notes = await api.rig.store.list_audit(AuditQuery(verb="refused"))
         assert {note.interface for note in notes} == {"eventnative"}
 
-    # S02
     async def test_the_token_stays_out_of_logs_and_the_audit(
         self, caplog: pytest.LogCaptureFixture
     ) -> None:
@@ -527,7 +519,7 @@ class TestAccess:
 
 
 class TestDocument:
-    async def test_the_door_is_described(self, api: Api) -> None:
+    async def test_the_routes_are_in_the_openapi_document(self, api: Api) -> None:
         document = (await api.client.get("/openapi.json")).json()
         paths = {path for path in document["paths"] if "tasks" in path}
         assert paths == {

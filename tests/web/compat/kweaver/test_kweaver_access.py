@@ -1,4 +1,4 @@
-"""Accounts, keys, owners, the internal token and quotas on the KWeaver door (C15, R0.38)."""
+"""Accounts, keys, owners, the internal token and quotas on the KWeaver door."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def test_accounts_in_open_mode(
     assert (found["creator"], found["updater"]) == (told, told)
 
 
-# R0.17: as long as the columns, on every route, and told of by the names that were sent
+# As long as the columns, on every route, and told of by the names that were sent
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -105,7 +105,7 @@ async def test_an_account_of_any_script(kweaver: Rig) -> None:
     assert found["creator"] == found["updater"] == {"id": "张三", "type": "ผู้ใช้"}
 
 
-# R0.30, R0.38: whoever says so last is the one who wrote it, also where it was so before
+# Whoever says so last is the one who wrote it, also where it was so before
 @pytest.mark.parametrize("status", ["active", "inactive"])
 async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) -> None:
     schedule_id = await made(kweaver, status=status)
@@ -159,7 +159,7 @@ async def test_a_key_is_needed(with_keys: Rig) -> None:
         assert (await with_keys.client.get(KN1, headers=headers)).json()["total_count"] == 1
 
 
-# S04: what belongs to others does not exist
+# What belongs to others does not exist
 async def test_others_see_nothing(with_keys: Rig) -> None:
     alice, bob = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.MEMBER, BOB)
     theirs = await made(with_keys, headers=alice)
@@ -179,7 +179,7 @@ async def test_others_see_nothing(with_keys: Rig) -> None:
     assert await with_keys.snapshot() == before
 
 
-# C15: who may what
+# Who may what
 async def test_roles(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     viewer = await with_keys.key(Role.VIEWER, ALICE)
@@ -199,7 +199,7 @@ async def test_roles(with_keys: Rig) -> None:
     assert {note.interface for note in notes} == {"kweaver"}
 
 
-# C15: /in/v1 needs the internal token where there is one, and nothing else will do
+# /in/v1 needs the internal token where there is one, and nothing else will do
 async def test_the_internal_token(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     theirs = await made(with_keys, headers=alice, status="active")
@@ -278,7 +278,6 @@ async def test_quotas() -> None:
         await made(rig)
 
 
-# S08, R0.38
 async def test_every_change_is_in_the_audit(kweaver: Rig) -> None:
     schedule_id = await made(kweaver)
     path = f"{KN1}/{schedule_id}"

@@ -1,4 +1,4 @@
-"""Action schedules: made, read, changed, switched, deleted (R0.25–R0.31)."""
+"""Action schedules: made, read, changed, switched, deleted."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ ACTION = {
 }
 
 
-# R0.25, R0.27, C17, C18, C19, C23
 async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) -> None:
     rig = on_any_store
     answer = await rig.client.post(KN1, json=body(), headers=U1)
@@ -78,7 +77,6 @@ async def test_a_schedule_as_it_is_made_and_as_it_is_shown(on_any_store: Rig) ->
     assert (schedule.namespace, schedule.enabled) == ("kweaver", False)
 
 
-# C1, R0.34
 async def test_how_it_is_carried_out(kweaver: Rig) -> None:
     policy = (await stored(kweaver, await made(kweaver))).policy
     assert (policy.misfire, policy.overlap) == (Misfire.ONE, Overlap.SKIP)
@@ -86,7 +84,7 @@ async def test_how_it_is_carried_out(kweaver: Rig) -> None:
     assert policy.misfire_grace == kweaver.context.settings.misfire_grace
 
 
-# R0.14: computed only when active
+# Computed only when active
 async def test_an_active_one_has_its_next_time(kweaver: Rig) -> None:
     schedule_id = await made(kweaver, status="active")
     found = await shown(kweaver, schedule_id)
@@ -145,7 +143,6 @@ async def test_the_whole_of_it_sent_back_changes_nothing(kweaver: Rig) -> None:
     assert await shown(kweaver, schedule_id) == before
 
 
-# R0.28, R0.38
 async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
     rig = on_any_store
     schedule_id = await made(rig, headers=U1, status="active")
@@ -198,7 +195,6 @@ async def test_another_cron_of_an_inactive_one_plans_nothing(kweaver: Rig) -> No
     assert "next_run_time" not in found
 
 
-# R0.30, C8
 async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig) -> None:
     rig = kweaver
     schedule_id = await made(rig, status="active")
@@ -225,7 +221,6 @@ async def test_activating_counts_from_now_and_deactivating_forgets(kweaver: Rig)
     assert [note.verb for note in notes][::-1] == ["create", "pause", "resume", "resume"]
 
 
-# R0.29, C16
 async def test_several_are_deleted_at_once(kweaver: Rig) -> None:
     rig = kweaver
     ids = [await made(rig, status="active") for _ in range(3)]
@@ -288,7 +283,6 @@ async def test_a_network_and_a_branch_see_only_their_own(kweaver: Rig) -> None:
     assert await kweaver.snapshot() == before
 
 
-# R0.31
 async def test_what_is_due(on_any_store: Rig) -> None:
     rig = on_any_store
     late = await made(rig, status="active", cron_expression="1 * * * *")
@@ -323,7 +317,7 @@ async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
             target=ActionTarget(action_type_id="a", kn_id="kn1", identities=({"id": "x"},)),
         )
         await kweaver.store.add_schedule(schedule)
-    # Switched on by SQL, and not planned yet (C8).
+    # Switched on by SQL, and not planned yet.
     unplanned = replace(schedule, id=ScheduleId("new"), next_slot=None)
     await kweaver.store.add_schedule(unplanned)
     kweaver.clock.advance(60)
@@ -331,7 +325,7 @@ async def test_many_are_due_and_one_is_not_planned_yet(kweaver: Rig) -> None:
     assert [each["id"] for each in entries] == [f"s{number:03}" for number in range(205)]
 
 
-# R0.13, R0.15, R0.16: the lock is the lease of the run
+# The lock is the lease of the run
 async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> None:
     rig = on_any_store
     schedule_id = await made(rig, status="active", cron_expression="* * * * *")
@@ -358,7 +352,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     assert [each["status"] for each in runs] == [RunStatus.SUCCEEDED.value]
 
 
-# C22: one store behind all doors
+# One store behind all doors
 async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
     schedule_id = await made(kweaver, headers=U1, status="active")
     native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
@@ -368,7 +362,7 @@ async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
     found = await shown(kweaver, schedule_id)
     assert found["status"] == "inactive"
     assert found["updater"] == {"id": "default", "type": "system"}
-    # C7: run by hand, also while it is inactive; nothing moves.
+    # Run by hand, also while it is inactive; nothing moves.
     answer = await kweaver.client.post(f"/api/v1/schedules/{schedule_id}/run")
     assert answer.status_code == 202
     assert await shown(kweaver, schedule_id) == found
@@ -445,7 +439,7 @@ async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
     assert "/in/v1/knowledge-networks/{kn_id}/action-schedules/due" in ours
 
 
-# C3: not the zone of the server
+# Not the zone of the server
 async def test_the_zone_is_that_of_the_owner_or_the_systems(kweaver: Rig) -> None:
     await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
     assert (await kweaver.context.preferences.of(Owner())).timezone == "Asia/Bangkok"

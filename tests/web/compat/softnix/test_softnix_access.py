@@ -1,4 +1,4 @@
-"""Owners, quotas, limits and the audit on the Softnix door (R1.13, R1.15, R1.34–R1.37)."""
+"""Owners, quotas, limits and the audit on the Softnix door."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ async def post(rig: Rig, headers: dict[str, str], **given: Any) -> Any:
     return await rig.client.post("/schedules", json=DAILY | given, headers=headers)
 
 
-# C15, S02
 async def test_keys_in_a_header_or_in_the_query(with_keys: Rig) -> None:
     client = with_keys.client
     for answer in (
@@ -54,7 +53,6 @@ async def test_the_headers_of_every_answer(softnix: Rig) -> None:
         assert headers["cache-control"] == "no-store"
 
 
-# R1.34, S04
 async def test_a_member_owns_what_it_makes_and_sees_nothing_else(with_keys: Rig) -> None:
     alice, bob = await with_keys.key(Role.MEMBER, ALICE), await with_keys.key(Role.MEMBER, BOB)
     made = (await post(with_keys, alice)).json()["item"]
@@ -106,7 +104,6 @@ async def test_a_viewer_changes_nothing(with_keys: Rig) -> None:
     assert {note.interface for note in notes} == {"softnix"}
 
 
-# R1.13, R1.38
 async def test_the_21st_active_schedule(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     made = [(await post(with_keys, alice)).json()["item"] for _ in range(20)]
@@ -154,7 +151,6 @@ async def test_the_21st_active_schedule(with_keys: Rig) -> None:
     assert native.status_code == 201
 
 
-# S25
 async def test_of_many_at_once_only_as_many_as_are_left(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     answers = await asyncio.gather(*(post(with_keys, alice) for _ in range(60)))
@@ -183,7 +179,6 @@ async def test_quotas_without_keys(
     assert codes == [200] * allowed + [409] * (25 - allowed)
 
 
-# R1.37
 async def test_a_hundred_requests_in_a_second() -> None:
     async with serving(routers=[softnix_router], settings=Settings(requests_per_second=20)) as rig:
         first, second = await rig.key(Role.MEMBER, ALICE), await rig.key(Role.MEMBER, ALICE)
@@ -199,7 +194,6 @@ async def test_a_hundred_requests_in_a_second() -> None:
         assert (await rig.client.get("/schedules", headers=bob)).status_code == 200
 
 
-# R1.15, R1.36
 async def test_every_verb_is_in_the_audit(softnix: Rig) -> None:
     made = (await post(softnix, {})).json()["item"]
     path = f"/schedules/{made['id']}"

@@ -426,7 +426,7 @@ async def test_history_is_newest_first_and_limited(softnix: Rig) -> None:
 
 
 # what is made through one door is seen through the others
-async def test_prompts_of_other_doors_are_seen_here(softnix: Rig) -> None:
+async def test_prompts_of_other_interfaces_are_listed(softnix: Rig) -> None:
     native = await softnix.create(target={"kind": "agent", "prompt": "hello"})
     http = await softnix.create()
     every = await softnix.create(

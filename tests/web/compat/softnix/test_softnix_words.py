@@ -1,4 +1,4 @@
-"""Sentences through the Softnix door (R1.5, R1.25–R1.29, C24)."""
+"""Sentences through the Softnix door."""
 
 from __future__ import annotations
 
@@ -74,7 +74,6 @@ async def test_intervals_are_written_as_every(softnix: Rig) -> None:
     assert again.json()["item"]["cron_expr"] == item["cron_expr"]
 
 
-# R1.29, C24
 @pytest.mark.parametrize("path", ["/schedules/parse", "/schedules/from-text"])
 @pytest.mark.parametrize(
     ("text", "missing"),
@@ -117,7 +116,6 @@ async def test_a_sentence_without_a_task_makes_nothing(softnix: Rig) -> None:
     assert await softnix.snapshot() == []
 
 
-# R1.4, C3
 async def test_the_zone_is_the_owners_unless_named(softnix: Rig) -> None:
     chosen = {"timezone": "Asia/Tokyo"}
     await PreferenceService(softnix.store).change(Actor(), chosen)

@@ -18,7 +18,7 @@ INTERFACE = "catbird"
 
 
 def catbird_router(context: WebContext) -> CompatRouter:
-    """R2.18. Errors are told as the native API tells them: the seed has no words for them."""
+    """Errors are told as the native API tells them: the seed has no words for them."""
     router = CompatRouter(interface=INTERFACE, prefixes=["/api/schedules"], render=native_answer)
 
     async def schedules(request: Request) -> Response:

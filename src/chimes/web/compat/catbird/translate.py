@@ -1,4 +1,4 @@
-"""Schedules as Catbird lists them (R2.18). Pure."""
+"""Schedules as Catbird lists them. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def time_out(moment: datetime | None) -> str | None:
 
 # @@ What the Catbird namespace stands for.
 
-#: Where a schedule's name is its identity (C22).
+#: Where a schedule's name is its identity.
 NAMESPACE = "catbird"
 #: Rows that are read from the store at a time.
 PAGE = 500

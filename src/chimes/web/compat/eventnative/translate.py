@@ -25,13 +25,13 @@ from chimes.triggers import parse_moment
 
 # @@ What the EventNative door takes for granted.
 
-#: Where a key may stand (R4.13): the admin token as its users send it, or a native admin key.
+#: Where a key may stand: the admin token as its users send it, or a native admin key.
 ACCEPTS = ("X-Admin-Token", "?token", "Bearer", "ApiKey", "X-API-Key")
 #: Its users know `/api/v1/tasks`, the seed says `/tasks`; both are the same.
 PREFIXES = ("/tasks", "/api/v1/tasks")
 #: Rows that are read from the store at a time.
 PAGE = 500
-#: As Go writes a layout: how times are written here (C18).
+#: As Go writes a layout: how times are written here.
 TIME_LAYOUT = "2006-01-02T15:04:05.000000Z"
 #: Who wrote a log entry.
 SYSTEM = "chimes"
@@ -45,7 +45,7 @@ _MOST = 1_000_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What GET /tasks asks for (R4.16)."""
+    """What GET /tasks asks for."""
 
     source: str
     #: None: all of the source.
@@ -85,7 +85,7 @@ def listing_from(given: Mapping[str, str]) -> Listing:
 
 
 def pair_from(given: Mapping[str, str]) -> SyncTarget:
-    """Of POST /tasks (R4.18)."""
+    """Of POST /tasks."""
     source = required(given, "source")
     return SyncTarget(source=source, collection=required(given, "collection"))
 
@@ -98,7 +98,7 @@ def required(given: Mapping[str, str], name: str) -> str:
 
 
 def window_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
-    """Of GET /tasks/{id}/logs: both are optional (R4.15)."""
+    """Of GET /tasks/{id}/logs: both are optional."""
     start, end = given.get("start", ""), given.get("end", "")
     return (
         moment_from(start, "start") if start else None,
@@ -174,7 +174,7 @@ def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
 
 
 def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
-    """R4.15. The task's id stands before each message, as in the lines that its users know."""
+    """The task's id stands before each message, as in the lines that its users know."""
     text = retold_line(entry.message, lang)
     return {
         "time": task_time(entry.at),

@@ -79,7 +79,7 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
             return {"http": dict(_NO_HTTP), "message": {"text": target.text}}
 
 
-# @@ What a job gets that does not say otherwise (R3.38).
+# @@ What a job gets that does not say otherwise.
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -118,7 +118,7 @@ Job = dict[str, object]
 def schedule_from_job(
     data: object, actor: Actor, defaults: JobDefaults, *, new_id: str, now: datetime
 ) -> Schedule:
-    """A new schedule from the body of POST /jobs (R3.30)."""
+    """A new schedule from the body of POST /jobs."""
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
     name = _text(job, "name")
     if not name.strip():
@@ -153,7 +153,7 @@ def schedule_from_job(
 
 
 def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
-    """The schedule after PATCH /jobs/{id}: only what the body names changes (R3.33)."""
+    """The schedule after PATCH /jobs/{id}: only what the body names changes."""
     kind = schedule.target.kind
     job = _object(data, "job", _SETTABLE | _BOOKKEEPING | {kind})
     if job.get("id", schedule.id) not in (schedule.id, ""):
@@ -203,7 +203,7 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str
 
 
 def _status_out(schedule: Schedule, now: datetime) -> str:
-    """`paused` is a view (C10): shown until a run by hand has something newer to say. An overdue
+    """`paused` is a view: shown until a run by hand has something newer to say. An overdue
     once that was resumed too late never ran and never will: missed."""
     ran = schedule.last_run_at
     if not schedule.enabled and schedule.version > 1 and (not ran or ran < schedule.updated_at):
@@ -408,7 +408,7 @@ def _given(schedule: Schedule) -> Mapping[str, object]:
 
 
 def _duration_out(value: timedelta, given: object) -> str:
-    """In the form it was given, as long as that still says the same (TIME.md)."""
+    """In the form it was given, as long as that still says the same."""
     if (
         isinstance(given, str)
         and given

@@ -1,5 +1,5 @@
 """Problems in the words of KWeaver: `{error_code, description, solution, error_link,
-error_details}` (R0.35)."""
+error_details}`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from chimes.i18n import _
 from chimes.web.problems import Problem
 
-# @@ The error codes of KWeaver, and what each of them tells people (R0.35).
+# @@ The error codes of KWeaver, and what each of them tells people.
 
 _SCHEDULE = "BknBackend.ActionSchedule."
 #: Ours, as problems have them, and KWeaver's.
@@ -92,7 +92,7 @@ NO_LINK = "None"
 
 
 def render(request: Request, problem: Problem) -> Response:
-    """Input that is not valid is 400 here, a body that is not JSON 406 (C25)."""
+    """Input that is not valid is 400 here, a body that is not JSON 406."""
     status = {415: 406, 422: 400}.get(problem.status, problem.status)
     code = _code(request.scope.get("method", ""), problem, status)
     words = WORDS.get(code)

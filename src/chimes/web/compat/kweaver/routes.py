@@ -48,7 +48,7 @@ from chimes.web.compat.kweaver.translate import (
 from chimes.web.context import WebContext
 from chimes.web.requests import read_json
 
-# @@ Who calls the KWeaver door, and for which account (C15).
+# @@ Who calls the KWeaver door, and for which account.
 #
 # Without keys everybody on this machine is the same actor, and the headers say for whom it asks.
 # With keys the key says so, and headers change nothing: nobody acts as somebody else. On internal
@@ -293,7 +293,7 @@ class _Schedules:
         return JSONResponse(None)
 
     async def switch(self, request: Request, kn_id: str, schedule_id: str) -> Response:
-        """Activate it, from now on (C8), or deactivate it."""
+        """Activate it, from now on, or deactivate it."""
         caller, _unused, schedule = await self._meant(request, kn_id, schedule_id)
         active = checked_status(request_from(await _body(request)).status)
         turn = self._schedules.resume if active else self._schedules.pause
@@ -317,7 +317,7 @@ class _Schedules:
         return Response(status_code=204)
 
     async def due(self, request: Request, kn_id: str) -> Response:
-        """Active schedules whose time has come, earliest first (R0.31). Nothing is changed by
+        """Active schedules whose time has come, earliest first. Nothing is changed by
         asking: a scheduler fires them all the same."""
         caller, place = await self._asked(request, kn_id)
         now = await self._store.now()
@@ -330,7 +330,7 @@ class _Schedules:
             limit=MOST_LISTED,
         )
         page = await self._schedules.find(caller.actor, query)
-        # Without a slot it was switched on by SQL, and is yet to be planned from now (C8).
+        # Without a slot it was switched on by SQL, and is yet to be planned from now.
         found = [each for each in page.items if each.next_slot is not None]
         return JSONResponse({"entries": await self._shown(caller.actor, found)})
 
@@ -382,7 +382,7 @@ async def _body(request: Request) -> object:
 
 
 def _check_content_type(request: Request) -> None:
-    """C25: also where there is no body."""
+    """Also where there is no body."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
         raise refusal.not_json(given)

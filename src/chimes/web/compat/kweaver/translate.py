@@ -31,14 +31,14 @@ ACTION: Final = "action"
 MAIN: Final = "main"
 ACTIVE, INACTIVE = "active", "inactive"
 STATUSES: Final = (ACTIVE, INACTIVE)
-#: R0.5, R0.9: as long as the seed's columns.
+#: As long as the seed's columns.
 NAME_LIMIT, CRON_LIMIT = 100, 100
 _PREFIXES = ("CRON_TZ=", "TZ=")
 _FIELDS = 5
 
 
 def cron(expression: str, timezone: str | None) -> Cron:
-    """Five fields and nothing else, perhaps behind the name of a zone (R0.2, C2); `?` is `*`, in
+    """Five fields and nothing else, perhaps behind the name of a zone; `?` is `*`, in
     every field, as robfig/cron has it. InvalidInput, with the code `invalid_cron`."""
     try:
         return _parsed(expression, timezone)
@@ -77,7 +77,7 @@ Given = Mapping[str, object]
 Identities = tuple[Mapping[str, object], ...]
 
 _TEXTS = ("name", "action_type_id", "cron_expression", "status")
-#: C23: the seed's name, and the original's.
+#: The seed's name, and the original's.
 _IDENTITIES = ("unique_identities", "_instance_identities")
 _PARAMS = "dynamic_params"
 
@@ -145,7 +145,7 @@ def request_from(data: object) -> Request:
 
 
 def checked_new(given: Request) -> Request:
-    """Of POST, in the order in which its users know the refusals (R0.36)."""
+    """Of POST, in the order in which its users know the refusals."""
     if not given.name.strip():
         raise _wrong(_("name is required"), "name")
     _check_name(given.name)
@@ -172,7 +172,7 @@ def checked_update(given: Request) -> Request:
 
 
 def checked_status(status: str) -> bool:
-    """Whether it is to be active (R0.30)."""
+    """Whether it is to be active."""
     if status not in STATUSES:
         raise InvalidInput(
             _("status must be 'active' or 'inactive'"), field="status", code="invalid_status"
@@ -191,7 +191,7 @@ def draft_from(
     schedule_id: ScheduleId,
     now: datetime,
 ) -> Schedule:
-    """A new schedule from a body that was checked (R0.25). Inactive unless it says so (C19)."""
+    """A new schedule from a body that was checked. Inactive unless it says so."""
     draft = Schedule(
         id=schedule_id,
         namespace=NAMESPACE,
@@ -216,7 +216,7 @@ def draft_from(
 
 
 def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str) -> Schedule:
-    """The schedule after PUT (R0.28): what is left out stays, and so does the action type."""
+    """The schedule after PUT: what is left out stays, and so does the action type."""
     after = replace(schedule, name=given.name) if given.name.strip() else schedule
     target = _action(schedule)
     if given.identities is not None:
@@ -233,7 +233,7 @@ def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str
 
 
 def written_by(schedule: Schedule, account: Account, *, version: int | None = None) -> Schedule:
-    """With who wrote this version of it, unless nobody is named (R0.38)."""
+    """With who wrote this version of it, unless nobody is named."""
     kept = {
         name: each for name, each in _kept(schedule).items() if name not in ("updater", "version")
     }
@@ -319,7 +319,7 @@ def _wrong(message: str, field: str | None = None) -> InvalidInput:
 
 # --- out ----------------------------------------------------------------------------------------
 def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
-    """R0.27. What is empty or 0 is left out, as its users know it; the lock of R0.15 is the claim
+    """What is empty or 0 is left out, as its users know it; the lock of R0.15 is the claim
     of the node that carries the latest of the `running` runs out."""
     target = _action(schedule)
     identities = [dict(each) for each in target.identities]
@@ -423,7 +423,7 @@ SORTED_BY = tuple(_SORTS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What GET asks for (R0.26)."""
+    """What GET asks for."""
 
     name_pattern: str
     action_type_id: str

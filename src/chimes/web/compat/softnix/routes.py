@@ -118,7 +118,7 @@ class _Schedules:
         query = ScheduleQuery(
             owner=asked.owner,
             kind=_AGENT,
-            # A single moment that is over shows as switched off, and is not (R1.16).
+            # A single moment that is over shows as switched off, and is not.
             enabled=True if asked.enabled else None,
             sort=ScheduleSort.UPDATED_AT,
             descending=True,
@@ -149,14 +149,14 @@ class _Schedules:
         return _item(changed)
 
     async def delete(self, request: Request, schedule_id: str) -> Response:
-        """Switch it off for good (C16)."""
+        """Switch it off for good."""
         actor = await _actor(request)
         schedule = await self._found(actor, schedule_id)
         gone = await self._schedules.delete(actor, schedule.id)
         return JSONResponse({"status": "deleted", "item": item_from(gone)})
 
     async def run_now(self, request: Request, schedule_id: str) -> Response:
-        """Run it once, at once, beside a run that may be under way (C7)."""
+        """Run it once, at once, beside a run that may be under way."""
         actor = await _actor(request)
         schedule = await self._found(actor, schedule_id)
         run = await self._schedules.run_now(actor, schedule.id, beside_others=True)
@@ -181,7 +181,7 @@ class _Schedules:
         return JSONResponse({"item": parsed_out(parsed)})
 
     async def from_text(self, request: Request) -> Response:
-        """A schedule from a sentence. One that does not say exactly when is asked about (C24)."""
+        """A schedule from a sentence. One that does not say exactly when is asked about."""
         actor = await _actor(request)
         given = checked_text_request(await read_json(request))
         owner = _owner(given, actor)
@@ -207,7 +207,7 @@ class _Schedules:
         return await parsed_text(text_from(given), now=now, timezone=zone, lang=lang)
 
     async def _zone(self, given: Mapping[str, object], owner: Owner) -> str:
-        """C3: that of the request, of the owner, of the door."""
+        """That of the request, of the owner, of the door."""
         if named := zone_from(given):
             return named
         return (await self._preferences.of(owner)).timezone or self._defaults.timezone

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chimes.language import Parsed
 
 
-# @@ What a schedule gets that does not say otherwise (R1.38).
+# @@ What a schedule gets that does not say otherwise.
 
 ONE_TIME = "one_time"
 CRON = "cron"
@@ -40,7 +40,7 @@ MOST_RUNS_LISTED = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptDefaults:
-    #: Where neither the request nor the owner names one (C3).
+    #: Where neither the request nor the owner names one.
     timezone: str
     #: C1, C6 and R1.32, without anybody who is told.
     policy: Policy
@@ -61,7 +61,7 @@ _OWNER = frozenset({"owner_type", "owner_id"})
 _DELIVERY = frozenset({"delivery_channel", "delivery_target"})
 _TASK = frozenset({"task", "task_prompt"})
 _WHEN = frozenset({"schedule_type", "run_at", "cron_expr", "timezone", "enabled"})
-#: What the service writes itself, and nobody else (S07).
+#: What the service writes itself, and nobody else.
 _BOOKKEEPING = frozenset(
     {"id", "next_run_at", "last_dispatched_at", "created_at", "updated_at", "deleted_at"}
 )
@@ -119,7 +119,7 @@ def draft_from(
     schedule_id: ScheduleId,
     now: datetime,
 ) -> Schedule:
-    """A new schedule from the body of POST /schedules (R1.18)."""
+    """A new schedule from the body of POST /schedules."""
     kind = (_text(given, "schedule_type") or ONE_TIME).strip().lower()
     trigger = _trigger(kind, _text(given, "run_at"), _text(given, "cron_expr"), zone)
     task = _task(given, None)
@@ -152,7 +152,7 @@ def prompted(
 
 
 def edited_by(schedule: Schedule, given: Given) -> Schedule:
-    """The schedule after PATCH /schedules/{id} (R1.21): what is left out, or null, stays."""
+    """The schedule after PATCH /schedules/{id}: what is left out, or null, stays."""
     shown = item_from(schedule)
     for name in ("owner_type", "owner_id", "schedule_type"):
         if given.get(name) not in (None, shown[name]):
@@ -231,7 +231,7 @@ def _once(text: str, zone: str) -> Once:
 
 
 def _task(given: Given, schedule: Schedule | None) -> str:
-    """C23: two names of one thing. Sent back together, the one that was changed counts."""
+    """Two names of one thing. Sent back together, the one that was changed counts."""
     before = "" if schedule is None else _prompt_of(schedule)
     told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
     if len(told) > 1:
@@ -285,7 +285,7 @@ def _prompt_of(schedule: Schedule) -> str:
 
 # --- out ----------------------------------------------------------------------------------------
 def item_from(schedule: Schedule) -> Item:
-    """R1.16, and beside the seed's names those of the original (C23). A single moment that has had
+    """R1.16, and beside the seed's names those of the original. A single moment that has had
     its turn shows as switched off."""
     trigger = schedule.trigger
     once = isinstance(trigger, Once)
@@ -385,7 +385,7 @@ def _flag(given: Given, name: str, usual: bool) -> bool:
 
 # @@ Softnix's lists, runs and parsed sentences. Pure.
 
-#: C10. What never began has no word there: a slot that was missed has failed, one that was left out
+#: What never began has no word there: a slot that was missed has failed, one that was left out
 #: on purpose is canceled; `run_stop_reason` tells which.
 _STATUS = {
     RunStatus.QUEUED: "queued",
@@ -409,7 +409,7 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """R1.19. None: any."""
+    """None: any."""
 
     owner_type: str | None = None
     owner_id: str | None = None
