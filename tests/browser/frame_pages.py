@@ -21,6 +21,7 @@ from chimes.errors import Conflict
 from chimes.i18n import _, counted
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.web.context import WebContext
@@ -120,7 +121,7 @@ def served_trial() -> Iterator[Served]:
     loader = environment().loader
     assert isinstance(loader, FileSystemLoader)
     context = WebContext(
-        schedules=ScheduleService(store, check_target=lambda target: None),
+        schedules=ScheduleService(store, ScheduleRules(store, check_target=lambda target: None)),
         runs=RunService(store),
         access=AccessService(store, clock),
         store=store,

@@ -35,7 +35,7 @@ def test_the_main_action_is_in_reach_on_a_phone_and_follows_the_run(
     expect(retry).to_be_in_viewport()
     expect(cancel).to_have_count(0)
     retry.click()
-    expect(page.get_by_text("Its run was asked for.")).to_be_visible()
+    expect(page.get_by_text("Run queued.")).to_be_visible()
 
 
 def test_a_failure_is_looked_at_and_known(
@@ -62,5 +62,5 @@ def test_a_failure_is_looked_at_and_known(
     expect(page.locator("#run-head .note", has_text="the supplier is told")).to_be_visible()
     accessible(page)
     page.get_by_role("button", name="Undo").click()
-    expect(page.get_by_text("The failure counts again.")).to_be_visible()
+    expect(page.get_by_text("Failure unmarked.")).to_be_visible()
     expect(page.get_by_role("button", name="Mark as known")).to_be_visible()

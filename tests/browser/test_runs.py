@@ -170,7 +170,7 @@ def test_the_brush_the_groups_and_many_at_once(
     page = visitor(site).open("/ui/runs")
     page.locator(".groups a").click()
     expect(page.locator("tr[data-row]")).to_have_count(4)
-    page.get_by_label("all that match the filter").check()
+    page.get_by_label("All matching runs").check()
     page.get_by_role("button", name="Retry selected").click()
     dialog = page.get_by_role("dialog")
     expect(dialog).to_contain_text("Retry 4 runs?")
@@ -343,7 +343,7 @@ def test_without_scripts_all_of_it_works(
     page.get_by_role("link", name="Retry with changes").click()
     page.get_by_label("Name").fill("once more")
     page.get_by_role("button", name="Run it").click()
-    expect(page.locator(".toast")).to_contain_text("Its run was asked for.")
+    expect(page.locator(".toast")).to_contain_text("Run queued.")
 
 
 def test_run_now_lands_on_the_live_run(site: Site, visitor: Callable[..., Visitor]) -> None:

@@ -10,7 +10,7 @@ from playwright.sync_api import expect
 
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
-from chimes.model.schedule import marked
+from chimes.model.schedule import mark_source
 from chimes.triggers import Cron
 from tests.browser.conftest import DESK, PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now
@@ -38,7 +38,7 @@ def test_the_rest_of_the_page_is_for_everybody(
         policy=Policy(delivery=(Recipient(channel=Channel.INBOX), HOOK)),
         next_slot=None,
     )
-    hand.do(hand.store.load([marked(schedule, "shop/tasks.py:12")]))
+    hand.do(hand.store.load([mark_source(schedule, "shop/tasks.py:12")]))
     own = f"/ui/schedules/{schedule.id}"
     somebody = visitor(site, language=language, theme=theme, width=width)
     for path, shown in (("definition", "shop/tasks.py:12"), ("deliveries", "token=***")):

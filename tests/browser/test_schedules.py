@@ -13,7 +13,7 @@ from playwright.sync_api import Page, expect
 from chimes.clock import SystemClock
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Origin, Reason, Run, RunStatus
-from chimes.model.schedule import Schedule, paused, planned
+from chimes.model.schedule import Schedule, pause_schedule, plan_after
 from chimes.triggers import Cron, Every
 from tests.browser.conftest import DESK, LOOKS, PHONE, Site, Visitor
 from tests.browser.frame_pages import HOSTILE, Served, served_trial
@@ -81,9 +81,9 @@ def seeded() -> Iterator[Served]:
         a_schedule(id=ScheduleId(f"s{each:02}"), name=f"row {each:02}", next_slot=None)
         for each in range(28)
     ]
-    off = paused(a_schedule(), now, "me", note=HOSTILE, until=now + timedelta(days=2))
+    off = pause_schedule(a_schedule(), now, "me", note=HOSTILE, until=now + timedelta(days=2))
     with served_trial() as served:
-        items: list[Schedule | Run] = [planned(each, now) for each in (daily, often, *many)]
+        items: list[Schedule | Run] = [plan_after(each, now) for each in (daily, often, *many)]
         items += [off, *_history(daily, 40), *_history(often, 40)]
         asyncio.run(served.store.load(items))
         yield served
@@ -211,7 +211,7 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     asked.get_by_label("Label, as name or name=value").fill("team=sales")
     asked.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").first).to_contain_text("Done with 2 schedules.")
-    page.get_by_role("link", name="Back to the list").click()
+    page.get_by_role("link", name="Back to list").click()
     expect(page.get_by_text("team=sales")).to_have_count(2)
     page.get_by_label("What to do with them").select_option("pause")
     page.get_by_role("button", name="All 3 found").click()

@@ -186,7 +186,7 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
     page.keyboard.press("Enter")
     expect(page.locator("#message-title")).to_have_text("tell me: succeeded")
     accessible(page)
-    expect(page.get_by_role("link", name="Change this schedule")).to_be_visible()
+    expect(page.get_by_role("link", name="Edit schedule")).to_be_visible()
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     # That it was read is said by the page itself.
     page.wait_for_function(
@@ -199,7 +199,7 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
     page.keyboard.press("e")
     expect(page.locator(".toast")).to_contain_text("Put away.")
     page.get_by_role("button", name="Undo").click()
-    expect(page.locator(".toast")).to_contain_text("Back in the inbox.")
+    expect(page.locator(".toast")).to_contain_text("Moved to inbox.")
     for language, theme, width in LOOKS:
         looked = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
         looked.locator("[data-open-row]").first.click()

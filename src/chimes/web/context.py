@@ -15,6 +15,7 @@ from chimes.services.attention import KnownFailures, SnoozeService
 from chimes.services.changes import ChangeDetector
 from chimes.services.demo import DemoService
 from chimes.services.insights import InsightService
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.nodes import KnownSources, NodeService
 from chimes.services.notifications import MessageService
 from chimes.services.preferences import PreferenceService, SavedFilters
@@ -43,12 +44,16 @@ class WebContext:
     origins: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def manual_runs(self) -> ManualRuns:
+        return ManualRuns(self.store, self.schedules.rules)
+
+    @property
     def preferences(self) -> PreferenceService:
         return PreferenceService(self.store)
 
     @property
     def messages(self) -> MessageService:
-        return MessageService(self.store, self.schedules.check_recipient)
+        return MessageService(self.store, self.schedules.rules.check_recipient)
 
     @property
     def insights(self) -> InsightService:

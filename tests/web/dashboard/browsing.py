@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from chimes.web.dashboard.entry import dashboard_door
+from chimes.web.dashboard.entry import dashboard_router
 from tests.web.rig import HOST, Rig, serving
 
 HTML = {"Accept": "text/html,application/xhtml+xml", "Accept-Language": "en"}
@@ -74,7 +74,7 @@ class Browser:
 
 @asynccontextmanager
 async def browsing(**options: Any) -> AsyncIterator[Browser]:
-    async with serving(doors=[dashboard_door], documented=False, **options) as rig:
+    async with serving(routers=[dashboard_router], documented=False, **options) as rig:
         browser = Browser(rig)
         try:
             yield browser

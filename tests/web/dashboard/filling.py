@@ -9,7 +9,7 @@ import httpx2
 from tests.web.dashboard.browsing import HOST, Browser
 
 
-class _Fields(HTMLParser):
+class Fields(HTMLParser):
     """The fields of the form with this id, as a browser would send them."""
 
     def __init__(self, form: str) -> None:
@@ -59,8 +59,8 @@ class _Fields(HTMLParser):
             self._name = ""
 
 
-def fields_on(page: str, form: str = "wizard") -> dict[str, str | list[str]]:
-    parser = _Fields(form)
+def fields_on(page: str, form: str = "editor") -> dict[str, str | list[str]]:
+    parser = Fields(form)
     parser.feed(page)
     found: dict[str, str | list[str]] = {}
     for name, value in parser.pairs:

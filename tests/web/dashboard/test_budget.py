@@ -17,7 +17,7 @@ import pytest
 
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import InboxId, RunId, ScheduleId
-from chimes.model.insights import GLANCE_RESULTS
+from chimes.model.insights import HEALTH_RESULTS
 from chimes.model.notification import InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.memory import MemoryStore
@@ -143,7 +143,7 @@ async def test_a_page_asks_as_much_about_many_schedules_as_about_few() -> None:
 @pytest.mark.parametrize("language", ["en", "th"])
 async def test_no_page_weighs_more_than_120_kb_with_all_that_it_fetches(language: str) -> None:
     weights: dict[str, int] = {}
-    async with filled(100, runs=GLANCE_RESULTS) as (browser, _, ids):
+    async with filled(100, runs=HEALTH_RESULTS) as (browser, _, ids):
         known: dict[str, int] = {}
         for page in PAGES:
             answer = await browser.get(page.format(**ids), **{"Accept-Language": language})

@@ -21,8 +21,8 @@ EMPTY = (
     ("/ui/schedules/new", "Or start from a template", "preset"),
     ("/ui/runs", "No runs", "7"),
     ("/ui/inbox", "Nothing yet", "/ui/telegram"),
-    ("/ui/system", "No node is alive", "chimes serve"),
-    ("/ui/system/audit", "Nothing has been done yet", "/ui/schedules/new"),
+    ("/ui/system", "No active nodes", "chimes serve"),
+    ("/ui/system/audit", "No entries yet", "/ui/schedules/new"),
     ("/ui/system/audit?verb=x", "No entry matches", "/ui/system/audit"),
     ("/ui/system/settings?q=nothing-of-the-kind", "No setting matches", "chimes config show"),
 )

@@ -10,7 +10,7 @@ import pytest
 
 import chimes.web.dashboard
 from chimes.web.dashboard.core.assets import assets
-from chimes.web.dashboard.core.page_request import local_address
+from chimes.web.dashboard.core.page_request import local_url
 from chimes.web.dashboard.core.templates import environment
 from tests.web.dashboard.browsing import Browser, browsing
 
@@ -151,12 +151,12 @@ async def test_a_get_changes_nothing() -> None:
 )
 def test_nobody_is_sent_elsewhere(given: str) -> None:
     # S52
-    assert local_address(given, "/ui/") == "/ui/"
+    assert local_url(given, "/ui/") == "/ui/"
 
 
 @pytest.mark.parametrize("given", ["/ui", "/ui/", "/ui/runs?q=status%3Afailed", "/ui/runs/x#L12"])
 def test_pages_of_ours_are_kept(given: str) -> None:
-    assert local_address(given) == given
+    assert local_url(given) == given
 
 
 async def test_an_error_is_a_page_with_its_request_id() -> None:

@@ -189,14 +189,16 @@ async def test_what_became_of_it_in_telegram_stands_with_it() -> None:
         )
         await store.load([sent])
         item = await item_in(browser, run_id=run, schedule_id=ScheduleId("s1"), created_at=NOW)
-        for verb, about, door in (
+        for verb, about, interface in (
             ("pause", "s1", "telegram"),
             ("done", run, "telegram"),
             ("pause", "s1", "web"),
             ("edit", "s1", "telegram"),
         ):
             await store.append_audit(
-                an_entry(verb=verb, object_id=about, door=door, at=NOW + timedelta(minutes=1))
+                an_entry(
+                    verb=verb, object_id=about, interface=interface, at=NOW + timedelta(minutes=1)
+                )
             )
         listed = (await browser.get("/ui/inbox")).text
         assert re.search(r"Telegram: <span class=.status succeeded.>.*sent</span>", listed)

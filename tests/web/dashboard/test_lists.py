@@ -12,11 +12,11 @@ import pytest
 
 from chimes.errors import InvalidInput
 from chimes.services.preferences import ListName
-from chimes.web.dashboard.core.lists import Known, completions
+from chimes.web.dashboard.core.lists import CompletionSource, completions
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
     ListChoices,
-    choices_from,
+    parse_list_choices,
     with_columns,
     with_view,
 )
@@ -164,17 +164,17 @@ async def chosen(browser: Browser, on: str, fields: dict[str, Any]) -> int:
 
 def test_a_cookie_says_only_what_there_is() -> None:
     schedules = ListName.SCHEDULES
-    assert choices_from("") == choices_from("x" * 2000) == ListChoices()
-    found = choices_from("view=cards&schedules=zone.nonsense&runs=&more=1")
+    assert parse_list_choices("") == parse_list_choices("x" * 2000) == ListChoices()
+    found = parse_list_choices("view=cards&schedules=zone.nonsense&runs=&more=1")
     assert found == ListChoices(view="cards", hidden={schedules: frozenset({"zone"})})
     assert "zone" not in found.shows(schedules)
-    assert choices_from(found.text) == found
+    assert parse_list_choices(found.text) == found
     assert with_view(found, "month").view == "month"
     assert with_view(found, "../x") == found
     assert with_columns(found, schedules, COLUMNS[schedules]).shows(schedules) == tuple(
         COLUMNS[schedules]
     )
-    assert choices_from(with_columns(found, schedules, []).text).shows(schedules) == ()
+    assert parse_list_choices(with_columns(found, schedules, []).text).shows(schedules) == ()
     with pytest.raises(InvalidInput, match="no column"):
         with_columns(found, ListName.RUNS, ["zone"])
 
@@ -228,7 +228,9 @@ async def test_words_are_completed_with_what_there_is() -> None:
 
 
 def test_a_word_becomes_a_name_and_then_a_value() -> None:
-    known = Known(schedules=[a_schedule(labels={"a": "1", "b": None})], nodes=["n1", "n2"])
+    known = CompletionSource(
+        schedules=[a_schedule(labels={"a": "1", "b": None})], nodes=["n1", "n2"]
+    )
 
     def texts(word: str, list_: ListName = ListName.RUNS) -> list[str]:
         return [each["text"] for each in completions(word, list_, known)]

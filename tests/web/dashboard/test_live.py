@@ -16,7 +16,13 @@ from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.testing import SettableClock
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core import live as live_module
-from chimes.web.dashboard.core.live import TOPICS, Live, Seen, Watch, seen_from
+from chimes.web.dashboard.core.live import (
+    TOPICS,
+    ChangePoller,
+    LiveUpdates,
+    Snapshot,
+    parse_event_id,
+)
 from tests.builders import NOW, SECOND, a_verdict
 from tests.store_contract.scenes import running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind
@@ -24,14 +30,14 @@ from tests.web.dashboard.browsing import browsing
 from tests.web.rig import Rig, serving
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
-FIRST = Seen(("00000000",) * len(TOPICS))
+FIRST = Snapshot(("00000000",) * len(TOPICS))
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks at the store all the time, by a clock that the test moves."""
-    monkeypatch.setattr(live_module, "LOOK_AT_MOST", 0.0)
-    monkeypatch.setattr(live_module, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(live_module, "MIN_POLL_INTERVAL", 0.0)
+    monkeypatch.setattr(live_module, "POLL_INTERVAL", 0.0)
 
 
 async def always() -> bool:
@@ -40,9 +46,9 @@ async def always() -> bool:
 
 @asynccontextmanager
 async def listening(
-    rig: Rig, actor: Actor | None = None, known: Seen | None = None
+    rig: Rig, actor: Actor | None = None, known: Snapshot | None = None
 ) -> AsyncIterator[AsyncIterator[str]]:
-    stream = Live(rig.doorway).signals(actor or Actor(), known, always)
+    stream = LiveUpdates(rig.context).stream(actor or Actor(), known, always)
     assert await anext(stream) == "retry: 1000\n\n"
     try:
         yield stream
@@ -64,14 +70,14 @@ async def test_a_change_is_heard_on_every_store(kind: StoreKind, tmp_path: Path)
     store = await home.open()
     try:
         async with serving(store, clock) as rig:
-            watch = Watch(rig.doorway, Actor())
-            empty = await watch.look()
+            watch = ChangePoller(rig.context, Actor())
+            empty = await watch.poll()
             made = await rig.create()
-            after = await watch.look()
+            after = await watch.poll()
             assert "schedules" in after.changed_since(empty)
             assert "runs" not in after.changed_since(empty)
             await rig.client.post(f"/api/v1/schedules/{made['id']}/run")
-            assert "runs" in (await watch.look()).changed_since(after)
+            assert "runs" in (await watch.poll()).changed_since(after)
     finally:
         await home.close()
 
@@ -84,20 +90,20 @@ async def test_who_comes_back_hears_of_what_it_missed_and_of_nothing_else() -> N
             kind, position = await next_event(stream)
             assert kind == "schedules.changed"
         # To another node: the id says what was seen.
-        async with listening(rig, known=seen_from(position)) as stream:
+        async with listening(rig, known=parse_event_id(position)) as stream:
             assert await next_event(stream) == ("beat", position)
         await rig.create(name="another")
-        async with listening(rig, known=seen_from(position)) as stream:
+        async with listening(rig, known=parse_event_id(position)) as stream:
             assert (await next_event(stream))[0] == "schedules.changed"
 
 
 async def test_an_owner_hears_nothing_of_others() -> None:
     # S06
     async with serving() as rig:
-        anna = Watch(rig.doorway, Actor(owner=ANNA, role=Role.MEMBER))
-        before = await anna.look()
+        anna = ChangePoller(rig.context, Actor(owner=ANNA, role=Role.MEMBER))
+        before = await anna.poll()
         await rig.create()
-        assert await anna.look() == before
+        assert await anna.poll() == before
 
 
 @pytest.mark.parametrize(
@@ -105,8 +111,8 @@ async def test_an_owner_hears_nothing_of_others() -> None:
     ["", "x", "1.2.3.4", "00000000.00000000.00000000", "0000000\n.00000000.00000000.00000000"],
 )
 def test_a_position_that_is_none_of_ours_is_no_position(text: str) -> None:
-    assert seen_from(text) is None
-    assert seen_from(FIRST.id) == FIRST
+    assert parse_event_id(text) is None
+    assert parse_event_id(FIRST.id) == FIRST
 
 
 async def test_a_stream_ends_with_its_session() -> None:
@@ -117,7 +123,7 @@ async def test_a_stream_ends_with_its_session() -> None:
         async def still() -> bool:
             return welcome
 
-        stream = Live(rig.doorway).signals(Actor(), None, still)
+        stream = LiveUpdates(rig.context).stream(Actor(), None, still)
         await anext(stream)
         assert (await next_event(stream))[0] == "beat"
         welcome = False
@@ -140,7 +146,7 @@ async def test_a_node_that_drains_lets_its_listeners_go() -> None:
 async def test_all_listeners_of_the_same_rights_share_one_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(live_module, "LOOK_EVERY", 2.0)
+    monkeypatch.setattr(live_module, "POLL_INTERVAL", 2.0)
     async with serving() as rig:
         asked = 0
         real = rig.store.list_runs
@@ -151,20 +157,20 @@ async def test_all_listeners_of_the_same_rights_share_one_look(
             return await real(*arguments)  # type: ignore[arg-type]
 
         monkeypatch.setattr(rig.store, "list_runs", counted)
-        watch = Watch(rig.doorway, Actor())
-        await asyncio.gather(*(watch.look() for _ in range(50)))
+        watch = ChangePoller(rig.context, Actor())
+        await asyncio.gather(*(watch.poll() for _ in range(50)))
         assert asked == 2
 
 
 # --- from a page to its stream --------------------------------------------------------------------
-def carried(page: str) -> Seen:
+def carried(page: str) -> Snapshot:
     (found,) = re.findall(r'<live-dot [^>]*data-after="([^"]*)"', page)
-    seen = seen_from(found)
+    seen = parse_event_id(found)
     assert seen is not None, found
     return seen
 
 
-async def heard_first(rig: Rig, known: Seen) -> list[str]:
+async def heard_first(rig: Rig, known: Snapshot) -> list[str]:
     """What the stream of a page says before its first heartbeat."""
     found = []
     async with listening(rig, known=known) as stream:
@@ -195,7 +201,7 @@ async def test_every_page_carries_what_was_seen_before_it(path: str) -> None:
         assert await heard_first(browser.rig, carried(page)) == ["schedules.changed"]
         # Looked at a moment ago, and not again: it is told of what it shows already, at worst.
         assert carried((await browser.get(path)).text) == carried(page)
-        browser.rig.clock.advance(timedelta(seconds=live_module.SEEN_WITHIN + 1))
+        browser.rig.clock.advance(timedelta(seconds=live_module.MAX_SNAPSHOT_AGE + 1))
         again = carried((await browser.get(path)).text)
         assert await heard_first(browser.rig, again) == []
 
@@ -235,33 +241,33 @@ async def test_a_page_comes_although_nobody_could_look(monkeypatch: pytest.Monke
 
 async def test_a_run_that_came_and_went_while_nobody_looked_is_noticed() -> None:
     async with serving() as rig:
-        live, actor = Live(rig.doorway), Actor()
-        before = seen_from(await live.seen_by(actor))
+        live, actor = LiveUpdates(rig.context), Actor()
+        before = parse_event_id(await live.current_event_id(actor))
         assert before is not None
         run = await running_run(rig.store)
         await rig.store.finish([a_verdict(run, NOW + SECOND)])
         rig.clock.advance(timedelta(hours=1))
-        after = seen_from(await live.seen_by(actor))
+        after = parse_event_id(await live.current_event_id(actor))
         assert after is not None
         assert "runs" in after.changed_since(before)
 
 
 async def test_only_so_many_watches_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live_module, "MOST_WATCHES", 2)
+    monkeypatch.setattr(live_module, "MAX_POLLERS", 2)
     async with serving() as rig:
-        live = Live(rig.doorway)
+        live = LiveUpdates(rig.context)
         actors = [
             Actor(owner=Owner(type=OwnerType.USER, id=name), role=Role.MEMBER) for name in "abc"
         ]
         looks: list[Actor] = []
 
-        class Noting(Watch):
-            def __init__(self, door: WebContext, actor: Actor) -> None:
+        class Noting(ChangePoller):
+            def __init__(self, context: WebContext, actor: Actor) -> None:
                 looks.append(actor)
-                super().__init__(door, actor)
+                super().__init__(context, actor)
 
-        monkeypatch.setattr(live_module, "Watch", Noting)
+        monkeypatch.setattr(live_module, "ChangePoller", Noting)
         first, second, third = actors
         for actor in (first, second, first, third, first, second):
-            await live.seen_by(actor)
+            await live.current_event_id(actor)
         assert looks == [first, second, third, second], "the one not used for longest goes"

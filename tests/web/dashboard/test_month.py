@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, planned
-from chimes.services.slots import upcoming_fires
+from chimes.model.schedule import Schedule, plan_after
+from chimes.services.schedules import upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedules import month as views_month
@@ -37,7 +37,7 @@ ZONES = ("UTC", "Asia/Bangkok", "America/New_York", "Australia/Lord_Howe", "Afri
 
 
 def scheduled(trigger: Trigger, **given: Any) -> Schedule:
-    return planned(a_schedule(trigger=trigger, next_slot=None, **given), NOW)
+    return plan_after(a_schedule(trigger=trigger, next_slot=None, **given), NOW)
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -120,10 +120,10 @@ def test_only_as_many_as_are_left() -> None:
 
 def test_weeks_begin_as_people_are_used_to() -> None:
     for language, first in (("en", "Monday"), ("th", "วันอาทิตย์"), ("zh", "星期一")):
-        look = DisplayPreferences(language=language, zone="Asia/Bangkok")
-        assert weekdays(look)[0][1] == first
+        display = DisplayPreferences(language=language, zone="Asia/Bangkok")
+        assert weekdays(display)[0][1] == first
         span = span_of(date(2026, 11, 1), "Asia/Bangkok")
-        weeks = weeks_of(span, Planned(), {}, look, "Asia/Bangkok", NOW)
+        weeks = weeks_of(span, Planned(), {}, display, "Asia/Bangkok", NOW)
         assert {len(week) for week in weeks} == {7}
         days = [day for week in weeks for day in week if day]
         assert [day.date.day for day in days] == list(range(1, 31))

@@ -93,7 +93,11 @@ async def test_what_is_shown_on_it_is_part_of_its_name(language: str) -> None:
         ("Archive", "Archive boom", "Archive boom"),
         ("เก็บเข้าคลัง", "เก็บ boom เข้าคลัง", "เก็บเข้าคลัง: เก็บ boom เข้าคลัง"),
         ("★", "Star boom", "Star boom"),
-        ("Check", "Can this node reach it?", "Check: Can this node reach it?"),
+        (
+            "Check",
+            "Check whether this node can reach it",
+            "Check: Check whether this node can reach it",
+        ),
     ],
 )
 def test_a_name_begins_with_what_is_shown_where_the_title_does_not_have_it(

@@ -9,9 +9,9 @@ import pytest
 from chimes.errors import NotAllowed
 from chimes.model.access import Role
 from chimes.model.listing import ScheduleQuery
-from chimes.web.dashboard.core.forms import refused_by
+from chimes.web.dashboard.core.forms import form_error_from
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.test_signing_in import PASSWORD, signed_in, with_user
+from tests.web.dashboard.test_login import PASSWORD, signed_in, with_user
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox")
 NEW = "/ui/schedules/new"
@@ -50,10 +50,10 @@ async def test_each_role_is_offered_what_it_may(
             assert ("/ui/system/access" in page.text) is (role is Role.ADMIN), path
             assert ("/ui/schedules/import" in page.text) is creates, path
         assert (await browser.get("/ui/system")).status_code == (200 if sees_the_system else 403)
-        wizard = await browser.get(NEW)
-        assert wizard.status_code == (200 if creates else 403)
-        assert ('id="wizard"' in wizard.text) is creates
-        assert ("You may not make schedules here" in wizard.text) is not creates
+        editor = await browser.get(NEW)
+        assert editor.status_code == (200 if creates else 403)
+        assert ('id="editor"' in editor.text) is creates
+        assert ("You cannot create schedules" in editor.text) is not creates
 
 
 async def test_who_signed_in_with_a_password_hears_nothing_of_keys() -> None:
@@ -79,5 +79,5 @@ async def test_who_signed_in_with_a_password_hears_nothing_of_keys() -> None:
 
 
 def test_a_refusal_that_says_why_keeps_its_words() -> None:
-    assert refused_by(NotAllowed()).message == "You may not do that"
-    assert refused_by(NotAllowed("Only on Sundays")).message == "Only on Sundays"
+    assert form_error_from(NotAllowed()).message == "You may not do that"
+    assert form_error_from(NotAllowed("Only on Sundays")).message == "Only on Sundays"

@@ -131,12 +131,12 @@ async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
     async with with_run(run) as browser:
         page = (await browser.get(page_of(run))).text
         assert 'hx-trigger="runs.changed from:#live, load delay:1500ms, log-ended"' in page
-        assert "Nothing has been logged yet." in page
+        assert "No log lines yet." in page
         asked = await browser.send(f"{page_of(run)}/cancel")
         assert "Cancel this run?" in asked.text
         done = await browser.send(f"{page_of(run)}/cancel")
         after = await browser.follow(done)
-        assert "The run was canceled." in after.text
+        assert "Run canceled." in after.text
         again = await browser.post(f"{page_of(run)}/cancel", {})
         assert again.status_code == 403, "no token"
 
@@ -151,7 +151,7 @@ async def test_the_bar_on_phones_has_what_one_does_most_with_a_run() -> None:
             bar = await browser.get(f"{page_of(run)}?part=bar", **{"HX-Request": "true"})
             assert re.findall(r'action="([^"]+)"', bar.text) == [f"{page_of(run)}/{does}"]
             assert f'name="back" value="{page_of(run)}"' in bar.text
-        made = await browser.rig.doorway.access.create(ADMIN, name="v", role=Role.VIEWER)
+        made = await browser.rig.context.access.create(ADMIN, name="v", role=Role.VIEWER)
         browser.rig.clock.advance(SECOND)
         await browser.send("/ui/login", on="/ui/login", key=made.text)
         page = (await browser.get(page_of(done))).text
@@ -164,7 +164,7 @@ async def test_a_retry_lands_on_the_new_run_and_both_know_each_other() -> None:
     async with with_run(run) as browser:
         done = await browser.send(f"{page_of(run)}/retry", on=page_of(run))
         page = (await browser.follow(done)).text
-        assert "Its run was asked for." in page
+        assert "Run queued." in page
         assert f'href="/ui/runs/{run.id}"' in page
         assert "by " in page
         new = done.headers["location"].rpartition("/")[2]
@@ -185,11 +185,11 @@ async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
         }
         path = f"{page_of(run)}/again"
         for text, told in (
-            ("{", "This is not JSON"),
+            ("{", "Invalid JSON"),
             ('{"kind": "http", "wrong": 1}', "wrong"),
             ('{"kind": "task"}', "needs its name"),
             ('{"kind": "http", "url": "ftp://x"}', "url"),
-            ("[" * 20_000, "This is not JSON"),
+            ("[" * 20_000, "Invalid JSON"),
         ):
             refused = await browser.send(path, on=path, name="x", target=text)
             assert refused.status_code == 422, text[:50]
@@ -209,7 +209,7 @@ async def test_another_owners_run_is_not_there() -> None:
     # S04
     run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
     async with with_run(run) as browser:
-        made = await browser.rig.doorway.access.create(
+        made = await browser.rig.context.access.create(
             ADMIN, name="a", role=Role.MEMBER, owner=Owner(id="anna")
         )
         browser.rig.clock.advance(SECOND)
@@ -227,7 +227,7 @@ async def test_another_owners_run_is_not_there() -> None:
 async def test_an_operator_takes_no_secret_of_a_run_elsewhere() -> None:
     run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
     async with with_run(run) as browser:
-        made = await browser.rig.doorway.access.create(
+        made = await browser.rig.context.access.create(
             ADMIN, name="o", role=Role.OPERATOR, owner=Owner(id="olga")
         )
         browser.rig.clock.advance(SECOND)
@@ -320,7 +320,7 @@ async def test_secrets_in_results_are_hidden_wherever_they_are_shown() -> None:
         for path in (
             page_of(run, "data"),
             page_of(run, "raw"),
-            f"/ui/wizard/trial/{run.id}",
+            f"/ui/editor/trial/{run.id}",
             "/ui/runs/export.ndjson",
         ):
             answer = await browser.get(path)
@@ -352,7 +352,7 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     refused = replace(entries[0], allowed=False)
     found = events_of(run, [told], [*reversed(entries), refused])
     assert [each.what for each in found] == [
-        "The schedule made it.",
+        "Created by the schedule.",
         "Attempt 1 began on a.",
         "Attempt 1 ended without success.",
         "Attempt 2 began on a.",
@@ -474,7 +474,7 @@ async def test_since_when_it_fails_and_what_changed() -> None:
         link = re.findall(r'href="(/ui/runs\?q=[^"]+same:[^"]+)"', page)[0]
         assert first.id in (await browser.get(link)).text
         fine = (await browser.get(page_of(good, "error"))).text
-        assert "Nothing went wrong." in fine
+        assert "No error." in fine
 
 
 async def test_dead_letters_can_be_sent_again() -> None:

@@ -18,10 +18,10 @@ import pytest
 
 from chimes.model.access import Actor, Owner, Role
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.insights import Tally
+from chimes.model.insights import StatusCounts
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
-from chimes.services.run_requests import Asker, askers_in
+from chimes.services.run_requests import RunOrigin, match_run_origins
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import (
     asked_for,
@@ -143,7 +143,7 @@ async def test_filters_are_in_the_address() -> None:
         assert shown((await browser.get(query(between))).text) == []
         wrong = (await browser.get(query("since:soon until:1h since:1h"))).text
         assert "is not a duration" in wrong
-        assert "the window ends before it begins" in wrong
+        assert "the time range ends before it starts" in wrong
 
 
 async def test_what_is_under_way_is_shown_however_old_it_is() -> None:
@@ -177,7 +177,7 @@ async def test_equal_errors_are_one_line_that_leads_to_them() -> None:
         (link,) = re.findall(r'<a href="([^"]+)">same error ×3</a>', page)
         listed = (await browser.get(link.replace("&amp;", "&"))).text
         assert shown(listed) == [run.id for run in same]
-        assert "Only runs that ended with this error:" in listed
+        assert "Runs with this error:" in listed
         gone = (await browser.get(query("same:nothing"))).text
         assert "run nothing not found" in gone
 
@@ -246,7 +246,7 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
         assert "<script>alert" not in asked.text
         told = await browser.send("/ui/runs/bulk")
         assert "1 of 1 run: done." in told.text
-        assert "A new run does it again." in told.text
+        assert "Retry queued." in told.text
         (again,) = re.findall(r'<a href="/ui/runs/([^"]+)" data-open-row>', told.text)
         found = await browser.rig.store.get_run(RunId(again))
         assert found is not None
@@ -268,7 +268,7 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
         assert "There are more: 3 at a time." in asked.text
         told = await browser.send("/ui/runs/bulk")
         assert "3 of 3 runs: done." in told.text
-        assert told.text.count("It was canceled.") == 3
+        assert told.text.count("Canceled.") == 3
         rest = await browser.send("/ui/runs/bulk")
         assert "2 of 2 runs: done." in rest.text
         assert 'id="bulk-on"' not in rest.text
@@ -288,7 +288,7 @@ async def test_one_that_cannot_be_does_not_stop_the_others() -> None:
     async with with_runs(one, two) as browser:
         asked = await browser.get("/ui/runs")
         assert asked.status_code == 200
-        service = browser.rig.doorway.runs
+        service = browser.rig.context.runs
         cancel = service.cancel
 
         async def other_was_faster(actor: Actor, run_id: RunId) -> Run:
@@ -337,7 +337,7 @@ async def test_nothing_of_another_owner_is_seen() -> None:
         for _ in range(3)
     ]
     async with with_runs(mine, *theirs) as browser:
-        made = await browser.rig.doorway.access.create(
+        made = await browser.rig.context.access.create(
             ADMIN, name="a", role=Role.MEMBER, owner=anna
         )
         browser.rig.clock.advance(timedelta(seconds=1))
@@ -377,7 +377,9 @@ def test_there_are_never_too_many_bars(span: str) -> None:
 
 def test_bars_count_what_the_filter_wants_and_lead_to_it() -> None:
     asked = asked_for("status:failed", ADMIN, NOW)
-    tally = Tally(at=asked.window.since, statuses={RunStatus.FAILED: 2, RunStatus.SUCCEEDED: 9})
+    tally = StatusCounts(
+        at=asked.window.since, statuses={RunStatus.FAILED: 2, RunStatus.SUCCEEDED: 9}
+    )
     bars = bars_of([tally], step_of(asked.window), asked)
     assert bars[0].counts == {RunStatus.FAILED: 2}
     assert "status%3Afailed" in (bars[0].address or "")
@@ -427,13 +429,13 @@ def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
     filled = a_run(schedule, id=RunId("d"), origin=Origin.BACKFILL, created_at=NOW)
     other = replace(filled, id=RunId("e"), created_at=NOW - timedelta(hours=1))
     entries = [
-        an_entry(verb="start", object_kind="run", object_id="a", actor="ann", door="native"),
+        an_entry(verb="start", object_kind="run", object_id="a", actor="ann", interface="native"),
         an_entry(verb="run", object_id=schedule.id, actor="bo", changes={"run_id": "b"}),
         an_entry(verb="retry", object_kind="run", object_id="x", changes={"run_id": "c"}),
         an_entry(verb="backfill", object_id=schedule.id, actor="di", at=NOW),
     ]
-    found = askers_in(entries, [*runs, filled, other])
-    assert found["a"] == Asker(name="ann", door="native")
+    found = match_run_origins(entries, [*runs, filled, other])
+    assert found["a"] == RunOrigin(name="ann", interface="native")
     assert {name: each.name for name, each in found.items() if name in "bd"} == {
         "b": "bo",
         "d": "di",

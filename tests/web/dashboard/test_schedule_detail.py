@@ -12,8 +12,8 @@ from chimes.errors import InvalidInput
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import result_of
 from chimes.model.run import Origin, Reason, Run, RunStatus
-from chimes.model.schedule import moved, passed, paused, planned
-from chimes.services.slots import Decision, FireLogEntry, FireLogPosition
+from chimes.model.schedule import move_next_run, pause_schedule, plan_after, skip_next_slot
+from chimes.services.schedule_history import Decision, FireLogEntry, FireLogPosition
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart, quantile
@@ -96,8 +96,8 @@ async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
 
 
 def test_a_picture_says_that_what_comes_goes_on() -> None:
-    minutely = planned(a_schedule(trigger=Cron("* * * * *")), NOW)
-    hourly = planned(a_schedule(trigger=Cron("0 * * * *")), NOW)
+    minutely = plan_after(a_schedule(trigger=Cron("* * * * *")), NOW)
+    hourly = plan_after(a_schedule(trigger=Cron("0 * * * *")), NOW)
     for schedule, more in ((minutely, True), (hourly, False)):
         marks = marks_of(schedule, [], (), None, NOW)
         chart = week(schedule, marks, [], DisplayPreferences(), NOW)
@@ -234,21 +234,21 @@ async def test_runs_and_deliveries_are_listed() -> None:
 
 # --- views ----------------------------------------------------------------------------------------
 def test_slots_follow_the_cursor() -> None:
-    schedule = planned(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
+    schedule = plan_after(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
     usual = [fire.at for fire in schedule.trigger.fires(NOW, 6)]
     assert [fire.at for fire in next_slots(schedule, NOW)] == usual[:5]
-    skipped = passed(schedule, NOW, "me")
+    skipped = skip_next_slot(schedule, NOW, "me")
     assert [fire.at for fire in next_slots(skipped, NOW)] == usual[1:6]
-    aside = moved(schedule, usual[0] + timedelta(hours=1), NOW, "me")
+    aside = move_next_run(schedule, usual[0] + timedelta(hours=1), NOW, "me")
     assert [fire.at for fire in next_slots(aside, NOW)] == usual[:5]
-    off = paused(schedule, NOW, "me")
+    off = pause_schedule(schedule, NOW, "me")
     assert [fire.at for fire in next_slots(off, NOW)] == usual[:5]
-    few = planned(a_schedule(trigger=Every("1m", anchor=NOW, max_runs=2)), NOW)
+    few = plan_after(a_schedule(trigger=Every("1m", anchor=NOW, max_runs=2)), NOW)
     assert len(next_slots(few, NOW)) == 2
 
 
 def test_the_second_clock_is_the_readers_or_utc() -> None:
-    schedule = planned(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
+    schedule = plan_after(a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")), NOW)
     (mine, *_) = next_fires(schedule, DisplayPreferences(zone="Asia/Tokyo"), NOW)
     assert (mine.there[-9:], mine.here[-9:]) == ("09:00 +07", "11:00 JST")
     (same, *_) = next_fires(schedule, DisplayPreferences(zone="Asia/Bangkok"), NOW)
@@ -256,7 +256,7 @@ def test_the_second_clock_is_the_readers_or_utc() -> None:
 
 
 def test_many_runs_become_hours() -> None:
-    schedule = planned(a_schedule(), NOW)
+    schedule = plan_after(a_schedule(), NOW)
     runs = [_ended(NOW - timedelta(minutes=each), number=each) for each in range(1, 200)]
     few = marks_of(schedule, [result_of(run) for run in runs[:10]], (), None, NOW)
     assert sum(mark.status is not None for mark in few) == 10
@@ -290,7 +290,7 @@ def _ended(at: datetime, status: RunStatus = RunStatus.SUCCEEDED, number: int = 
         (Decision.SKIPPED, {"reason": Reason.PAUSED}, "it was paused"),
         (Decision.MISSED, {"reason": Reason.MISFIRE}, "no node was there"),
         (Decision.MISSED, {"missed_count": 7}, "7 times were missed"),
-        (Decision.MANUAL, {"origin": Origin.MANUAL}, "Somebody asked for it."),
+        (Decision.MANUAL, {"origin": Origin.MANUAL}, "Requested manually."),
         (Decision.BACKFILL, {"origin": Origin.BACKFILL}, "makes up for a time that had passed"),
     ],
 )

@@ -13,13 +13,13 @@ import pytest
 
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.insights import Result, Tally
+from chimes.model.insights import Result, StatusCounts
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
-from chimes.model.schedule import Schedule, is_detached, marked, planned
-from chimes.services.slots import Decision, FireLogEntry
+from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
+from chimes.services.schedule_history import Decision, FireLogEntry
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.core.preferences import DisplayPreferences
@@ -247,7 +247,7 @@ async def test_where_it_is_declared_and_that_editing_detaches_it() -> None:
         page, own = await page_of(browser, trigger=BANGKOK)
         assert "in code" not in (await browser.get(f"{page}/definition")).text
         store = browser.rig.store
-        await store.change_schedule(own, lambda each, now: marked(each, "shop/<tasks>.py:12"))
+        await store.change_schedule(own, lambda each, now: mark_source(each, "shop/<tasks>.py:12"))
         shown = (await browser.get(f"{page}/definition")).text
         assert "Defined in code at shop/&lt;tasks&gt;.py:12. Editing here detaches it" in shown
         await browser.rig.client.patch(f"/api/v1{page[3:]}", json={"priority": 3})
@@ -401,7 +401,7 @@ def test_of_many_an_hour_is_one_mark() -> None:
     )
     start = NOW - 5 * 24 * HOUR
     hours = [
-        Tally(at=start + n * HOUR, statuses={RunStatus.SUCCEEDED: 3600} if n != 50 else {})
+        StatusCounts(at=start + n * HOUR, statuses={RunStatus.SUCCEEDED: 3600} if n != 50 else {})
         for n in range(120)
     ]
     marks = expected_marks(often, (), hours, NOW, whole=False)
@@ -418,7 +418,7 @@ def test_of_many_an_hour_is_one_mark() -> None:
     ],
 )
 def test_in_your_zone(zone: str, words: str | None) -> None:
-    schedule = planned(
+    schedule = plan_after(
         a_schedule(trigger=Cron("0 9 * * *", timezone="Asia/Bangkok")),
         datetime(2030, 1, 15, 9, tzinfo=UTC),
     )

@@ -17,7 +17,7 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import Act, pausing
+from chimes.services.schedule_editor import ScheduleChange, pause_change
 from chimes.store.port import ScheduleEdit
 from chimes.web.dashboard.schedules import bulk as bulk_work
 from chimes.web.dashboard.schedules import bulk as routes_schedules_bulk
@@ -83,7 +83,7 @@ async def test_what_takes_longer_is_continued_and_taken_back_as_a_whole(
             await browser.rig.create(name=f"s{number:03}")
         paused = ScheduleQuery(enabled=False)
         before = (await browser.rig.store.list_schedules(ScheduleQuery(limit=1))).items[0]
-        await browser.rig.doorway.schedules.pause(Actor(), before.id, note="mine")
+        await browser.rig.context.schedules.pause(Actor(), before.id, note="mine")
         browser.rig.clock.advance(timedelta(seconds=5))
         # Those that are done are not found by this filter any more.
         asked = await browser.send(BULK, on=f"{LIST}?q=status:enabled", verb="pause", which="all")
@@ -153,13 +153,13 @@ async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None
         for name in ("a", "b", "c"):
             await browser.rig.create(name=name)
         seen = (await browser.rig.store.list_schedules(ScheduleQuery())).items
-        service, actor = browser.rig.doorway.schedules, Actor()
+        service, actor = browser.rig.context.schedules, Actor()
         await service.delete(actor, seen[1].id)
 
-        async def pause(each: Schedule) -> Act:
-            return pausing(actor, note="n")
+        async def pause(each: Schedule) -> ScheduleChange:
+            return pause_change(actor, note="n")
 
-        first, gone, last = await service.act_on_each(actor, seen, pause)
+        first, gone, last = await service.change_each(actor, seen, pause)
         assert isinstance(gone, NotFound)
         assert isinstance(first, Schedule)
         assert isinstance(last, Schedule)
@@ -167,7 +167,7 @@ async def test_one_that_is_refused_by_the_store_keeps_no_other_from_it() -> None
         viewer = Actor(role=Role.VIEWER)
         assert all(
             isinstance(each, NotAllowed)
-            for each in await service.act_on_each(viewer, [first, last], pause)
+            for each in await service.change_each(viewer, [first, last], pause)
         )
 
 

@@ -18,11 +18,11 @@ import pytest
 from chimes.clock import SystemClock
 from chimes.config import Settings, load_settings
 from chimes.model.access import SYSTEM_OWNER
-from chimes.model.audit import AuditEntry, chained
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId
-from chimes.model.insights import LagBucket, Lags, bracket_of
+from chimes.model.insights import LagBucket, LagHistogram, bracket_of
 from chimes.model.listing import AuditQuery, DeliveryQuery
-from chimes.model.node import NodeFacts, NodeMark
+from chimes.model.node import NodeEvent, NodeStats
 from chimes.model.notification import DeliveryState
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
@@ -149,13 +149,13 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert '<span title="sign_in">' not in page.text
         lines = (await browser.get("/ui/system/audit.ndjson?verb=create_user")).text.splitlines()
         assert [json.loads(line)["object_id"] for line in lines] == ["ann"]
-        file = await browser.get("/ui/system/audit.csv?door=dashboard&verb=create_user")
+        file = await browser.get("/ui/system/audit.csv?interface=dashboard&verb=create_user")
         assert file.headers["content-disposition"].endswith('.csv"')
         head, row = csv.DictReader(io.StringIO(file.text)).fieldnames, file.text.splitlines()[1]
         assert head is not None
-        assert {"actor", "door", "address", "reason", "changes", "hash"} <= set(head)
+        assert {"actor", "interface", "address", "reason", "changes", "hash"} <= set(head)
         assert "ann" in row
-        # Where it came from is a word, and every entry shows that its hash fits.
+        # Origin is a word, and every entry shows that its hash fits.
         assert re.search(r'data-label="Came through">web<', page.text)
         assert "its hash fits" in page.text
         assert "was not verified yet" in page.text
@@ -165,7 +165,7 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         before = await browser.get(f"/ui/system/audit?to={day - timedelta(days=1)}")
         assert "No entry matches" in before.text
         wrong = await browser.get("/ui/system/audit?from=yesterday")
-        assert "a day such as 2030-01-31" in wrong.text
+        assert "expected a date such as 2030-01-31" in wrong.text
         done = await browser.send("/ui/system/audit/verify", on="/ui/system/audit")
         assert done.status_code == 303
         assert "unbroken" in (await browser.get("/ui/system/audit")).text
@@ -226,7 +226,7 @@ async def test_settings_show_templates_switches_and_holidays() -> None:
     async with browsing(settings=settings) as browser:
         page = (await browser.get("/ui/system/settings")).text
         assert "secret-token" not in page
-        assert re.search(r"✓ on</span> The Telegram bot answers", page)
+        assert re.search(r"✓ on</span> Telegram bot", page)
         assert re.search(r"– off</span> Prompts made through the Softnix door", page)
         assert page.count("/ui/schedules/new?preset=") >= 10
         preset = re.search(r'href="(/ui/schedules/new\?preset=[^"]+)"', page)
@@ -313,7 +313,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
         here, path = "/ui/system/channels", "/ui/system/channels/test"
         page = (await browser.get(here)).text
         # Neither the bot nor e-mail is configured.
-        assert page.count("This channel is off here.") == 2
+        assert page.count("This channel is not configured.") == 2
         wrong = await browser.send(path, on=here, channel="webhook", to="ftp://nowhere")
         assert wrong.status_code == 422
         assert 'aria-describedby="to-webhook-error"' in wrong.text
@@ -377,7 +377,7 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
     assert cards[0].running == 3
     assert not nobody_works(cards)
     assert not nobody_works(())
-    told = replace(off, drain=True, facts=NodeFacts(running=5, draining=True))
+    told = replace(off, drain=True, facts=NodeStats(running=5, draining=True))
     (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
     assert (card.running, card.share, card.deaf) == (5, 0.5, False)
     assert nobody_works([card])
@@ -403,7 +403,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         node = await store.join(a_node("web-1-77-abc", capacity=10), LEASE)
-        facts = NodeFacts(
+        facts = NodeStats(
             running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
         )
         ahead = clock.now() + timedelta(seconds=3)
@@ -434,12 +434,12 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         clock.advance(LEASE)
         assert "✕ gone" in (await browser.get("/ui/system")).text
         asked = await browser.send(f"{at}/forget", on="/ui/system")
-        assert "Forget this node?" in asked.text
+        assert "Remove this node?" in asked.text
         assert (await browser.send(f"{at}/forget")).status_code == 303
         page = (await browser.get("/ui/system")).text
-        assert "No node is alive" in page
+        assert "No active nodes" in page
         trail = await store.list_audit(AuditQuery(object_id=node.id))
-        assert [(each.verb, each.reason, each.door) for each in trail] == [
+        assert [(each.verb, each.reason, each.interface) for each in trail] == [
             ("forget", "", "dashboard"),
             ("resume", "", "dashboard"),
             ("drain", "kernel", "dashboard"),
@@ -453,13 +453,13 @@ async def test_a_node_of_an_older_version_says_so() -> None:
         await store.drain_node(NodeId("old"), True)
         page = (await browser.get("/ui/system")).text
         assert "does not hear that it is to drain" in page
-        assert "it does not tell" in page
+        assert "not reported" in page
 
 
 def test_the_first_of_a_version_is_a_deploy() -> None:
-    def mark(minutes: int, node: str, version: str, joined: bool = True) -> NodeMark:
+    def mark(minutes: int, node: str, version: str, joined: bool = True) -> NodeEvent:
         at = NOW + timedelta(minutes=minutes)
-        return NodeMark(at=at, node_id=NodeId(node), version=version, joined=joined)
+        return NodeEvent(at=at, node_id=NodeId(node), version=version, joined=joined)
 
     found = happenings(
         [
@@ -479,7 +479,7 @@ def test_the_first_of_a_version_is_a_deploy() -> None:
 def test_lags_by_node_and_of_one() -> None:
     def bucket(minutes: int, node: str, seconds: float) -> LagBucket:
         counts = {bracket_of(timedelta(seconds=seconds)): 2}
-        return LagBucket(at=NOW + timedelta(minutes=minutes), node=node, lags=Lags(counts))
+        return LagBucket(at=NOW + timedelta(minutes=minutes), node=node, lags=LagHistogram(counts))
 
     buckets = [bucket(0, "a", 0.1), bucket(0, "b", 5.0), bucket(15, "a", 0.1)]
     starts = [NOW + timedelta(minutes=each) for each in (0, 15, 30)]
@@ -492,9 +492,9 @@ def test_lags_by_node_and_of_one() -> None:
 
 
 def test_an_entry_that_was_changed_shows() -> None:
-    first = chained(an_entry(), number=1, previous_hash="")
-    second = chained(an_entry(verb="pause"), number=2, previous_hash=first.hash)
-    third = chained(an_entry(), number=3, previous_hash=second.hash)
+    first = chain_entry(an_entry(), number=1, previous_hash="")
+    second = chain_entry(an_entry(verb="pause"), number=2, previous_hash=first.hash)
+    third = chain_entry(an_entry(), number=3, previous_hash=second.hash)
 
     def intact(*entries: AuditEntry, whole: bool = True) -> list[bool]:
         return [row.intact for row in audit_rows(entries, whole=whole)]

@@ -10,7 +10,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.services.preferences import Preferences
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of, with_choices
+from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display, with_choices
 
 NOW = datetime(2026, 11, 16, 0, 55, tzinfo=UTC)
 NINE = datetime(2026, 11, 16, 2, 0, tzinfo=UTC)
@@ -27,8 +27,8 @@ BANGKOK = DisplayPreferences(zone="Asia/Bangkok")
     ],
 )
 def test_a_time_has_its_zone_in_every_language(language: str, era: str, expected: str) -> None:
-    look = DisplayPreferences(language=language, era=era, zone="Asia/Bangkok")
-    assert times.absolute(NINE, "Asia/Bangkok", look, now=NOW) == expected
+    display = DisplayPreferences(language=language, era=era, zone="Asia/Bangkok")
+    assert times.absolute(NINE, "Asia/Bangkok", display, now=NOW) == expected
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_the_schedules_zone_is_a_second_line_where_it_differs() -> None:
     ],
 )
 def test_the_switch_has_three_positions(clock: str, first: str, also: str | None) -> None:
-    look = DisplayPreferences(zone="Asia/Bangkok", clock=clock)
-    page = str(times.moment_html(NINE, look, now=NOW, zone="Europe/Berlin"))
+    display = DisplayPreferences(zone="Asia/Bangkok", clock=clock)
+    page = str(times.moment_html(NINE, display, now=NOW, zone="Europe/Berlin"))
     assert first in re.search(r'class="when">([^<]+)', page)[1]  # type: ignore[index]
     found = re.search(r'class="also">([^<]+)', page)
     assert (found is None) == (also is None)
@@ -140,7 +140,7 @@ def test_sizes_and_numbers() -> None:
 
 
 def seen(cookie: str, preferred: Preferences | None = None) -> DisplayPreferences:
-    return look_of(
+    return resolve_display(
         cookie, accept_language="zh-CN,zh;q=0.9", default_zone="UTC", preferred=preferred
     )
 

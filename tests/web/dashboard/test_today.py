@@ -18,21 +18,21 @@ from chimes.model.insights import (
     ENGINE,
     NO_LAGS,
     QUARTER,
-    Attention,
-    Attentions,
-    Cause,
-    Glance,
+    AttentionList,
+    IssueCause,
+    ScheduleAttention,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleHealth,
+    ScheduleIssue,
+    StatusCounts,
     Window,
-    summed,
+    sum_counts,
 )
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
-from chimes.model.schedule import Schedule, planned
+from chimes.model.schedule import Schedule, plan_after
 from chimes.services.attention import SNOOZED_FOR, Refusal, SnoozeService, awake
 from chimes.services.insights import Coming, ZoneChange
 from chimes.store.memory import MemoryStore
@@ -246,7 +246,7 @@ async def test_a_mark_of_several_opens_a_card_of_all_of_them() -> None:
 async def test_the_card_of_a_fire_has_both_zones_and_the_last_result() -> None:
     async with browsing() as browser:
         trigger = Cron("0 9 * * *", timezone="America/New_York")
-        schedule = planned(a_schedule(trigger=trigger, owner=SYSTEM_OWNER), NOW)
+        schedule = plan_after(a_schedule(trigger=trigger, owner=SYSTEM_OWNER), NOW)
         await browser.rig.store.add_schedule(schedule)
         await browser.rig.store.load(
             [
@@ -492,8 +492,8 @@ def test_clocks_that_are_off_count() -> None:
 
 def test_causes_are_said_whole_and_in_the_readers_words() -> None:
     schedule = a_schedule(owner=ANNA)
-    sign = Sign(schedule_id=schedule.id, cause=Cause.REFUSED, at=NOW)
-    attention = Attention(schedule=schedule, sign=sign)
+    sign = ScheduleIssue(schedule_id=schedule.id, cause=IssueCause.REFUSED, at=NOW)
+    attention = ScheduleAttention(schedule=schedule, sign=sign)
 
     def said(channel: Channel | None, error: str = "no") -> str:
         refusal = Refusal(found=attention, channel=channel, error=error)
@@ -541,29 +541,31 @@ def test_nodes_that_are_gone_count() -> None:
 @pytest.mark.parametrize(
     ("cause", "best", "for_viewers"),
     [
-        (Cause.STOPPED, "edit", "log"),
-        (Cause.REFUSED, "edit", "log"),
-        (Cause.FAILING, "run", "log"),
-        (Cause.MISSED, "run", "log"),
-        (Cause.LATE, "log", "log"),
-        (Cause.PAUSE_OVER, "resume", "log"),
-        (Cause.CLOCK_CHANGE, "edit", "log"),
+        (IssueCause.STOPPED, "edit", "log"),
+        (IssueCause.REFUSED, "edit", "log"),
+        (IssueCause.FAILING, "run", "log"),
+        (IssueCause.MISSED, "run", "log"),
+        (IssueCause.LATE, "log", "log"),
+        (IssueCause.PAUSE_OVER, "resume", "log"),
+        (IssueCause.CLOCK_CHANGE, "edit", "log"),
     ],
 )
 def test_every_cause_has_one_button_that_its_reader_may_press(
-    cause: Cause, best: str, for_viewers: str
+    cause: IssueCause, best: str, for_viewers: str
 ) -> None:
     schedule = a_schedule(owner=ANNA)
-    sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW, lag=MINUTE)
-    found = Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+    sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW, lag=MINUTE)
+    found = AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
     (owner,) = needing_attention(found, Actor(owner=ANNA, role=Role.MEMBER))
     (viewer,) = needing_attention(found, Actor(owner=ANNA, role=Role.VIEWER))
     assert (owner.best, viewer.best) == (best, for_viewers)
     assert owner.log_address == f"/ui/schedules/{schedule.id}/log"
 
 
-def a_tally(at: datetime, **statuses: int) -> Tally:
-    return Tally(at=at, statuses={RunStatus(name): count for name, count in statuses.items()})
+def a_tally(at: datetime, **statuses: int) -> StatusCounts:
+    return StatusCounts(
+        at=at, statuses={RunStatus(name): count for name, count in statuses.items()}
+    )
 
 
 def test_every_tile_leads_to_its_list() -> None:
@@ -600,7 +602,7 @@ def test_running_runs_stand_against_what_is_usual() -> None:
     schedule, since = a_schedule(), NOW - 2 * MINUTE
     run = a_run(schedule, status=RunStatus.RUNNING, attempt=2, started_at=since, owner=ANNA)
     shown = [run, replace(run, schedule_id=None)]
-    usual = {schedule.id: Glance(median=4 * MINUTE)}
+    usual = {schedule.id: ScheduleHealth(median=4 * MINUTE)}
     lines = {run.id: LogEntry(at=NOW, message="\x1b[32m10 %\x1b[0m of it\n  <b>")}
     known, unknown = running_rows(
         shown, usual, lines, Actor(owner=ANNA, role=Role.MEMBER), LOOK, NOW
@@ -620,7 +622,7 @@ def test_running_runs_stand_against_what_is_usual() -> None:
 
 # --- pictures -------------------------------------------------------------------------------------
 def a_cron(expression: str, zone: str = "UTC", **given: Any) -> Schedule:
-    return planned(a_schedule(trigger=Cron(expression, timezone=zone), **given), NOW)
+    return plan_after(a_schedule(trigger=Cron(expression, timezone=zone), **given), NOW)
 
 
 def test_lanes_are_short_even_for_what_fires_every_second() -> None:
@@ -634,7 +636,7 @@ def test_lanes_are_short_even_for_what_fires_every_second() -> None:
     svg = ahead_chart(lanes, SPANS["24h"], LOOK, NOW).svg
     assert f"×{MOST_FIRES}+" in svg
     assert 'class="rest"' in svg
-    assert lanes_of([daily], {daily.id: Glance()}, NOW + MINUTE, NOW) == []
+    assert lanes_of([daily], {daily.id: ScheduleHealth()}, NOW + MINUTE, NOW) == []
 
 
 def test_a_label_is_a_lane_of_all_that_have_it() -> None:
@@ -691,11 +693,11 @@ def test_the_axis_has_whole_hours_of_the_zone(zone: str) -> None:
 
 def test_a_change_of_the_clocks_is_a_line() -> None:
     now = datetime(2026, 10, 31, 20, tzinfo=UTC)
-    look = DisplayPreferences(zone="America/New_York")
-    schedule = planned(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), now)
+    display = DisplayPreferences(zone="America/New_York")
+    schedule = plan_after(a_schedule(trigger=Cron("0 * * * *", timezone="UTC")), now)
     end = now + timedelta(hours=24)
     lanes = lanes_of([schedule], {}, end, now)
-    assert 'class="dst"' in ahead_chart(lanes, SPANS["24h"], look, now).svg
+    assert 'class="dst"' in ahead_chart(lanes, SPANS["24h"], display, now).svg
     assert 'class="dst"' not in ahead_chart(lanes, SPANS["24h"], LOOK, now).svg
     ticks = ticks_between("America/New_York", now, end, 1)
     assert len(ticks) == 22, "23 hours lie between, and the one that comes twice has one word"
@@ -749,7 +751,7 @@ def test_hours_are_summed_up_by_the_store_where_they_are_hours_of_utc(
     assert window.until == datetime(2026, 10, 5, 16, 30, tzinfo=UTC)
     quarters = [a_tally(at, succeeded=n % 5) for n, at in enumerate(window.starts(QUARTER))]
     tallies = [
-        summed((each for each in quarters if at <= each.at < at + step), at)
+        sum_counts((each for each in quarters if at <= each.at < at + step), at)
         for at in window.starts(step)
     ]
     by_quarter, by_step = (
@@ -789,17 +791,17 @@ async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
     store = MemoryStore(clock)
     schedule = await store.add_schedule(a_schedule(owner=ANNA))
     anna, service = Actor(owner=ANNA, role=Role.MEMBER), SnoozeService(store)
-    until = await service.snooze(anna, schedule.id, Cause.LATE)
+    until = await service.snooze(anna, schedule.id, IssueCause.LATE)
     assert until == NOW + SNOOZED_FOR
     snoozes = await service.of(anna, NOW)
 
-    def told(cause: Cause) -> Attentions:
-        sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW)
-        found = Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+    def told(cause: IssueCause) -> AttentionList:
+        sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW)
+        found = AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
         return awake(found, snoozes, 20)
 
-    assert told(Cause.LATE) == told(Cause.PAUSE_OVER) == Attentions()
-    assert told(Cause.FAILING).total == 1
+    assert told(IssueCause.LATE) == told(IssueCause.PAUSE_OVER) == AttentionList()
+    assert told(IssueCause.FAILING).total == 1
     assert await service.of(anna, until) == {}
     await service.wake(anna, schedule.id)
     assert await service.of(anna, NOW) == {}
@@ -812,14 +814,14 @@ async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
     service = SnoozeService(store)
     bob = Actor(owner=Owner(type=OwnerType.USER, id="bob"), role=Role.MEMBER)
     with pytest.raises(NotFound):
-        await service.snooze(bob, schedule.id, Cause.LATE)
+        await service.snooze(bob, schedule.id, IssueCause.LATE)
     with pytest.raises(NotFound):
         await service.wake(bob, ScheduleId("nobody"))
     viewer = Actor(owner=ANNA, role=Role.VIEWER)
-    await service.snooze(viewer, schedule.id, Cause.LATE)
+    await service.snooze(viewer, schedule.id, IssueCause.LATE)
     narrowed = replace(viewer, scopes=(Scope.READ,))
     with pytest.raises(NotAllowed):
-        await service.snooze(narrowed, schedule.id, Cause.LATE)
+        await service.snooze(narrowed, schedule.id, IssueCause.LATE)
 
 
 @pytest.mark.parametrize(

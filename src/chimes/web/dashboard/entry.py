@@ -1,7 +1,7 @@
-"""The way in: two routes, and nothing else of the dashboard until somebody comes.
+"""Entry point of the dashboard: loads the pages with the first request.
 
-Jinja, Babel and the pages cost memory and start-up time that a node without visitors does not
-pay.
+Jinja, Babel and the pages cost memory and start-up time that a node without dashboard users does
+not pay.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ if TYPE_CHECKING:
 
 
 class Dashboard:
-    def __init__(self, door: WebContext) -> None:
-        self._door = door
-        self._first = asyncio.Lock()
-        self._ready = False
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        self._loading = asyncio.Lock()
+        self._loaded = False
 
     @cached_property
     def _site(self) -> Site:
         from chimes.web.dashboard.site import Site
 
-        return Site(self._door)
+        return Site(self._context)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not self._ready:
-            async with self._first:
-                if not self._ready:
-                    # In a thread: it takes longer than a schedule may be late.
-                    await asyncio.to_thread(_prepare)
-                    self._ready = True
+        if not self._loaded:
+            async with self._loading:
+                if not self._loaded:
+                    # In a thread, so that loading does not delay due schedules.
+                    await asyncio.to_thread(_load)
+                    self._loaded = True
         await self._site(scope, receive, send)
 
-    def tell(self, request: Request, problem: Problem) -> Response:
-        return self._site.tell(request, problem)
+    def render_problem(self, http: Request, problem: Problem) -> Response:
+        return self._site.render_problem(http, problem)
 
 
-def _prepare() -> None:
-    """Everything imported, every template compiled, every asset packed."""
+def _load() -> None:
+    """Imports all pages, compiles all templates and compresses all assets."""
     from jinja2 import TemplateSyntaxError
 
     from chimes.web.dashboard import site  # noqa: F401
@@ -60,14 +60,14 @@ def _prepare() -> None:
     assets()
     templates = environment()
     for name in templates.list_templates():
-        # One that cannot be read is the trouble of its own page.
+        # A broken template fails when its own page is rendered.
         with suppress(TemplateSyntaxError):
             templates.get_template(name)
 
 
-def dashboard_door(door: WebContext) -> CompatRouter:
-    dashboard = Dashboard(door)
-    router = CompatRouter(door="dashboard", prefixes=("/ui",), render=dashboard.tell)
+def dashboard_router(context: WebContext) -> CompatRouter:
+    dashboard = Dashboard(context)
+    router = CompatRouter(interface="dashboard", prefixes=("/ui",), render=dashboard.render_problem)
     for path in ("/ui", "/ui/{rest:path}"):
         router.routes.append(Route(path, dashboard, include_in_schema=False))
     return router

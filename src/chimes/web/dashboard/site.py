@@ -1,4 +1,4 @@
-"""All pages behind one router. Imported with the first request for one (`door.py`)."""
+"""Routes of the dashboard and its error pages. Imported with the first request (`entry.py`)."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from chimes.web.dashboard.account import telegram as account_telegram
 from chimes.web.dashboard.core import lists as core_lists
 from chimes.web.dashboard.core.assets import serve_asset
 from chimes.web.dashboard.core.auth import (
-    Reception,
-    arrive,
-    arrive_with_form,
-    page_before,
-    seen_look,
-    sign_in_again,
+    DashboardServices,
+    authenticate_form,
+    authenticate_page,
+    display_preferences,
+    previous_page,
+    resume_after_login,
 )
-from chimes.web.dashboard.core.forms import in_our_words, unsent_in
-from chimes.web.dashboard.core.live import Live, events_route
-from chimes.web.dashboard.core.locale import speaking_to
-from chimes.web.dashboard.core.page_request import HTML_HEADERS, local_address
+from chimes.web.dashboard.core.forms import resendable_form, reword_problem
+from chimes.web.dashboard.core.live import LiveUpdates, events_route
+from chimes.web.dashboard.core.locale import viewer_context
+from chimes.web.dashboard.core.page_request import HTML_HEADERS, local_url
 from chimes.web.dashboard.core.preferences import GUARD, DisplayPreferences, set_cookie
-from chimes.web.dashboard.core.router import Page
-from chimes.web.dashboard.core.templates import rendered
+from chimes.web.dashboard.core.router import PageRoute
+from chimes.web.dashboard.core.templates import render_template
 from chimes.web.dashboard.editor import routes as editor_routes
 from chimes.web.dashboard.editor import trial_run as editor_trial_run
 from chimes.web.dashboard.inbox import routes as inbox_routes
@@ -56,143 +56,144 @@ from chimes.web.dashboard.system import settings as system_settings
 from chimes.web.dashboard.today import routes as today_routes
 from chimes.web.problems import Problem, request_id
 
-#: One line each. `new` before `{id}`: the first that matches is taken.
-ALL_PAGES = (
-    today_routes.pages,
-    editor_routes.pages,
-    editor_trial_run.pages,
-    schedules_routes.pages,
-    schedules_bulk.pages,
-    schedules_importer.pages,
-    schedule_routes.pages,
-    schedule_actions.pages,
-    schedule_definition.pages,
-    runs_routes.pages,
-    run_routes.pages,
-    inbox_routes.pages,
-    account_telegram.pages,
-    system_routes.pages,
-    system_audit.pages,
-    system_access.pages,
-    system_channels.pages,
-    system_settings.pages,
-    system_about.pages,
-    core_lists.pages,
-    account_routes.pages,
+#: The first matching route wins: `/schedules/new` precedes `/schedules/{id}`.
+PAGE_ROUTERS = (
+    today_routes.router,
+    editor_routes.router,
+    editor_trial_run.router,
+    schedules_routes.router,
+    schedules_bulk.router,
+    schedules_importer.router,
+    schedule_routes.router,
+    schedule_actions.router,
+    schedule_definition.router,
+    runs_routes.router,
+    run_routes.router,
+    inbox_routes.router,
+    account_telegram.router,
+    system_routes.router,
+    system_audit.router,
+    system_access.router,
+    system_channels.router,
+    system_settings.router,
+    system_about.router,
+    core_lists.router,
+    account_routes.router,
 )
 
 
 class Site:
-    def __init__(self, door: WebContext) -> None:
-        users = UserService(door.store)
-        self._door = door
-        self._reception = Reception(
-            door=door,
+    def __init__(self, context: WebContext) -> None:
+        users = UserService(context.store)
+        self._context = context
+        self._services = DashboardServices(
+            context=context,
             users=users,
-            sign_ins=SignInService(door.store, door.access, users, door.clock),
-            clock_watch=ClockWatch(door.store, door.clock),
+            sessions=SignInService(context.store, context.access, users, context.clock),
+            clock_watch=ClockWatch(context.store, context.clock),
         )
-        self._live = Live(door)
+        self._live = LiveUpdates(context)
         self._router = Router(
             [
-                Route("/ui", _to_start),
+                Route("/ui", _redirect_home),
                 Route("/ui/static/{mark}/{name:path}", serve_asset),
-                Route("/ui/events", events_route(self._reception, self._live)),
-                *(self._route(page) for pages in ALL_PAGES for page in pages.listed),
+                Route("/ui/events", events_route(self._services, self._live)),
+                *(self._route(page) for router in PAGE_ROUTERS for page in router.routes),
             ],
             redirect_slashes=False,
-            default=self._unknown,
+            default=self._not_found,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # What goes wrong on the way is told in the language of the page.
-        scope["state"]["language"] = seen_look(self._door, Request(scope)).language
+        # Errors before authentication use the language of cookie and headers.
+        display = display_preferences(self._context, Request(scope))
+        scope["state"]["language"] = display.language
         scope["state"]["listeners"] = self._live.count
         await self._router(scope, receive, send)
 
-    async def _unknown(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Told as to anybody whom we know, in the language that they have chosen."""
+    async def _not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Authenticates first, so that the error page has the user's language."""
         with suppress(StoreError):
-            await arrive(self._reception, Request(scope, receive), public=True)
+            await authenticate_page(self._services, Request(scope, receive), public=True)
         raise HTTPException(404)
 
-    def _route(self, page: Page) -> Route:
+    def _route(self, page: PageRoute) -> Route:
         return Route(f"/ui{page.path}", self._endpoint(page), methods=[page.method])
 
-    def _endpoint(self, page: Page) -> Callable[[Request], Awaitable[Response]]:
-        async def answer(request: Request) -> Response:
+    def _endpoint(self, page: PageRoute) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(http: Request) -> Response:
             if page.method == "GET":
-                visit = await arrive(self._reception, request, public=page.public)
-                if not visit.partial and not page.public:
-                    visit = replace(visit, seen=await self._live.seen_by(visit.actor))
-                response = await page.handler(visit)
+                request = await authenticate_page(self._services, http, public=page.public)
+                if not request.is_htmx and not page.public:
+                    event_id = await self._live.current_event_id(request.actor)
+                    request = replace(request, last_event_id=event_id)
+                response = await page.handler(request)
             else:
                 try:
-                    visit = await arrive_with_form(self._reception, request, public=page.public)
+                    request = await authenticate_form(self._services, http, public=page.public)
                 except NotAuthenticated:
-                    visit = await arrive(self._reception, request, public=True)
-                    again = await sign_in_again(visit)
-                    if again is None:
+                    request = await authenticate_page(self._services, http, public=True)
+                    login = await resume_after_login(request)
+                    if login is None:
                         raise
-                    response = again
+                    response = login
                 else:
-                    visit = replace(visit, seen=self._live.last_seen_by(visit.actor))
-                    response = await page.handler(visit)
-                    self._live.touch()
-            if request.scope["state"].get("new_guard"):
-                set_cookie(request, response, GUARD, visit.guard)
+                    event_id = self._live.cached_event_id(request.actor)
+                    request = replace(request, last_event_id=event_id)
+                    response = await page.handler(request)
+                    self._live.invalidate()
+            if http.scope["state"].get("new_guard"):
+                set_cookie(http, response, GUARD, request.csrf_secret)
             return response
 
-        return answer
+        return endpoint
 
-    def tell(self, request: Request, problem: Problem) -> Response:
-        """A problem as a page, or as a line for htmx. The store may be away: nothing is asked."""
+    def render_problem(self, http: Request, problem: Problem) -> Response:
+        """An error page, or a toast for htmx. Does not use the store, which may be unavailable."""
         headers = {
             name: value
             for name, value in problem.headers.items()
             if name.lower() != "www-authenticate"
         }
         if problem.status == 401:
-            return _to_login(request)
-        problem = in_our_words(problem)
-        look = _look_known(request) or seen_look(self._door, request)
-        partial = request.headers.get("hx-request", "").lower() == "true"
-        template = "error_part.html" if partial else "error.html"
-        with speaking_to(look, self._door.clock.now()):
-            text = rendered(
-                template,
+            return _redirect_to_login(http)
+        problem = reword_problem(problem)
+        authenticated: DisplayPreferences | None = http.scope["state"].get("display")
+        display = authenticated or display_preferences(self._context, http)
+        is_htmx = _is_htmx(http)
+        with viewer_context(display, self._context.clock.now()):
+            text = render_template(
+                "error_part.html" if is_htmx else "error.html",
                 {
                     "problem": problem,
-                    "unsent": unsent_in(request, problem),
-                    "request_id": request_id(request),
-                    "version": self._door.version,
+                    "pending": resendable_form(http, problem),
+                    "request_id": request_id(http),
+                    "version": self._context.version,
                 },
             )
-        if partial:
-            # Beside the list, not in its place.
+        if is_htmx:
+            # Shown as a toast; the target of the request keeps its content.
             headers |= {"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"}
-        headers |= {**HTML_HEADERS, "Content-Language": look.language}
+        headers |= {**HTML_HEADERS, "Content-Language": display.language}
         return HTMLResponse(text, status_code=problem.status, headers=headers)
 
 
-def _look_known(request: Request) -> DisplayPreferences | None:
-    """Of somebody who had come in before it went wrong."""
-    look: DisplayPreferences | None = request.scope["state"].get("look")
-    return look
+def _is_htmx(http: Request) -> bool:
+    return http.headers.get("hx-request", "").lower() == "true"
 
 
-async def _to_start(request: Request) -> Response:
+async def _redirect_home(http: Request) -> Response:
     return RedirectResponse("/ui/", status_code=308)
 
 
-def _to_login(request: Request) -> Response:
-    partial = request.headers.get("hx-request", "").lower() == "true"
-    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    if partial or request.method != "GET":
-        wanted = page_before(request)
-    address = f"/ui/login?{urlencode({'next': local_address(wanted)})}"
-    if partial:
+def _redirect_to_login(http: Request) -> Response:
+    is_htmx = _is_htmx(http)
+    next_url = http.url.path + (f"?{http.url.query}" if http.url.query else "")
+    if is_htmx or http.method != "GET":
+        next_url = previous_page(http)
+    address = f"/ui/login?{urlencode({'next': local_url(next_url)})}"
+    if is_htmx:
         return Response(status_code=401, headers={"HX-Redirect": address})
-    if "text/html" not in request.headers.get("accept", "text/html"):
+    if "text/html" not in http.headers.get("accept", "text/html"):
         return Response(status_code=401)
     return RedirectResponse(address, status_code=303)

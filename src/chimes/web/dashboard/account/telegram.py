@@ -11,9 +11,9 @@ from chimes.errors import NotAllowed, NotFound
 from chimes.i18n import _, in_language
 from chimes.model.recipient import Channel, Recipient
 from chimes.telegram.links import Chat, Links, NewCode
-from chimes.web.dashboard.core.forms import Question
+from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot
@@ -38,98 +38,98 @@ def qr_code(text: str, title: str) -> Markup:
     return Markup(svg)  # noqa: S704
 
 
-pages = Pages()
+router = PageRouter()
 HERE = "/ui/telegram"
 _TEMPLATE = "telegram/page.html"
 
 
-@pages.get("/telegram")
-async def telegram(visit: PageRequest) -> Response:
-    return await _shown(visit)
+@router.get("/telegram")
+async def telegram(request: PageRequest) -> Response:
+    return await _shown(request)
 
 
-@pages.post("/telegram/code")
-async def code(visit: PageRequest) -> Response:
+@router.post("/telegram/code")
+async def code(request: PageRequest) -> Response:
     """Made and shown: the page that answers is the only one that has it."""
-    _may_link(visit)
-    _bot(visit)
-    return await _shown(visit, await Links(visit.door.store).new_code(visit.actor))
+    _may_link(request)
+    _bot(request)
+    return await _shown(request, await Links(request.context.store).new_code(request.actor))
 
 
-@pages.post("/telegram/{id}/confirm")
-async def confirm(visit: PageRequest) -> Response:
-    _may_link(visit)
-    bot = _bot(visit)
-    chat = await Links(visit.door.store).confirm(visit.actor, visit.path["id"])
+@router.post("/telegram/{id}/confirm")
+async def confirm(request: PageRequest) -> Response:
+    _may_link(request)
+    bot = _bot(request)
+    chat = await Links(request.context.store).confirm(request.actor, request.path_params["id"])
     await bot.tell(chat, _("This chat now belongs to {owner}.", owner=chat.owner))
-    return visit.done(_("Chat {id} is connected.", id=chat.id), to=HERE)
+    return request.redirect_with_toast(_("Chat {id} is connected.", id=chat.id), to=HERE)
 
 
-@pages.post("/telegram/{id}/unlink")
-async def unlink(visit: PageRequest) -> Response:
-    _may_link(visit)
-    chat = await _own(visit)
-    if not visit.sure:
-        return visit.ask(
-            Question(
+@router.post("/telegram/{id}/unlink")
+async def unlink(request: PageRequest) -> Response:
+    _may_link(request)
+    chat = await _own(request)
+    if not request.is_confirmed:
+        return request.confirm(
+            ConfirmDialog(
                 title=_("Disconnect chat {id}?", id=chat.id),
                 text=_("Nothing of yours is sent to it any more."),
                 button=_("Disconnect it"),
             )
         )
-    await Links(visit.door.store).unlink(visit.actor, chat)
-    return visit.done(_("Chat {id} is on its own again.", id=chat.id), to=HERE)
+    await Links(request.context.store).unlink(request.actor, chat)
+    return request.redirect_with_toast(_("Chat {id} is on its own again.", id=chat.id), to=HERE)
 
 
-@pages.post("/telegram/{id}/test")
-async def try_out(visit: PageRequest) -> Response:
-    chat = await _own(visit)
+@router.post("/telegram/{id}/test")
+async def try_out(request: PageRequest) -> Response:
+    chat = await _own(request)
     recipient = Recipient(channel=Channel.TELEGRAM, to=chat.id)
-    outcome = await visit.door.messages.send_test(visit.actor, recipient)
-    return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
+    outcome = await request.context.messages.send_test(request.actor, recipient)
+    return request.redirect_with_toast(outcome.words, to=request.back_url(HERE), kind=outcome.kind)
 
 
-async def _shown(visit: PageRequest, made: NewCode | None = None) -> Response:
-    bot = _bot_here(visit)
-    links = Links(visit.door.store)
+async def _shown(request: PageRequest, made: NewCode | None = None) -> Response:
+    bot = _bot_here(request)
+    links = Links(request.context.store)
     link = ""
     if made is not None and bot is not None:
         link = deep_link(await bot.conversation.username(), made.text)
-    title = in_language(_("QR code: opens the bot in Telegram"), visit.look.language)
+    title = in_language(_("QR code: opens the bot in Telegram"), request.display.language)
     values: dict[str, object] = {
         "bot": bot is not None,
-        "configured": bool(visit.door.settings.telegram_token),
-        "chats": await links.linked(visit.actor.owner),
-        "waiting": await links.waiting(visit.actor.owner),
-        "may_link": visit.actor.may_write(visit.actor.owner),
+        "configured": bool(request.context.settings.telegram_token),
+        "chats": await links.linked(request.actor.owner),
+        "waiting": await links.waiting(request.actor.owner),
+        "may_link": request.actor.may_write(request.actor.owner),
     }
-    if visit.partial:
-        return visit.part(_TEMPLATE, "chats", status=200, **values)
+    if request.is_htmx:
+        return request.render_block(_TEMPLATE, "chats", status=200, **values)
     values |= {"made": made, "link": link, "qr": qr_code(link, title) if link else ""}
-    return visit.page(_TEMPLATE, status=200, **values)
+    return request.render(_TEMPLATE, status=200, **values)
 
 
-async def _own(visit: PageRequest) -> Chat:
+async def _own(request: PageRequest) -> Chat:
     """Another's chat is as if it were not there (S05)."""
-    chats = await Links(visit.door.store).linked(visit.actor.owner)
+    chats = await Links(request.context.store).linked(request.actor.owner)
     for chat in chats:
-        if chat.id == visit.path["id"]:
+        if chat.id == request.path_params["id"]:
             return chat
-    raise NotFound(_("chat {chat} not found", chat=visit.path["id"]))
+    raise NotFound(_("chat {chat} not found", chat=request.path_params["id"]))
 
 
-def _may_link(visit: PageRequest) -> None:
-    if not visit.actor.may_write(visit.actor.owner):
+def _may_link(request: PageRequest) -> None:
+    if not request.actor.may_write(request.actor.owner):
         raise NotAllowed()
 
 
-def _bot_here(visit: PageRequest) -> Bot | None:
-    bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
+def _bot_here(request: PageRequest) -> Bot | None:
+    bot: Bot | None = getattr(request.http.app.state, "telegram", None)
     return bot
 
 
-def _bot(visit: PageRequest) -> Bot:
-    bot = _bot_here(visit)
+def _bot(request: PageRequest) -> Bot:
+    bot = _bot_here(request)
     if bot is None:
         raise NotFound(_("no Telegram bot is configured here: set CHIMES_TELEGRAM_TOKEN"))
     return bot

@@ -1,4 +1,7 @@
-"""Who comes to a page: whoever is on this machine in open mode, otherwise somebody signed in."""
+"""Authentication of dashboard requests, CSRF protection, and resuming a form after login.
+
+In open mode the local machine needs no login; otherwise a session cookie is required.
+"""
 
 from __future__ import annotations
 
@@ -15,190 +18,193 @@ from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
-from chimes.services.users import DOOR, Guest, SignInService, UserService
+from chimes.services.users import INTERFACE, Session, SignInService, UserService
 from chimes.web.auth import Authenticator
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.forms import (
-    FOREIGN,
+    FOREIGN_FORM,
     Form,
-    Unsent,
-    keep_for_another_try,
-    kept_in,
+    PendingForm,
+    keep_pending_form,
+    pending_form_of,
     read_form,
 )
-from chimes.web.dashboard.core.page_request import HOME, PageRequest, local_address
-from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, look_of
+from chimes.web.dashboard.core.page_request import HOME, PageRequest, local_url
+from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display
 from chimes.web.requests import Refusal
 
-#: Those who have not signed in yet: they see the login page and nothing else.
-NOBODY = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, door=DOOR)
-FIELD, HEADER = "csrf", "x-chimes-form"
+#: Actor of a request without a session; only the login page accepts it.
+ANONYMOUS = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE)
+CSRF_FIELD, CSRF_HEADER = "csrf", "x-chimes-form"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reception:
-    """What is there once for the whole dashboard."""
+class DashboardServices:
+    """Objects that all requests of the dashboard share."""
 
-    door: WebContext
+    context: WebContext
     users: UserService
-    sign_ins: SignInService
+    sessions: SignInService
     clock_watch: ClockWatch
 
 
-async def arrive(reception: Reception, request: Request, *, public: bool = False) -> PageRequest:
-    """NotAuthenticated if somebody has to sign in first. `public`: pages for those, too."""
-    door = reception.door
-    _check_characters(request)
+async def authenticate_page(
+    services: DashboardServices, http: Request, *, public: bool = False
+) -> PageRequest:
+    """Raises NotAuthenticated without a valid session, unless the page is `public`."""
+    context = services.context
+    _check_characters(http)
     try:
-        actor, guest = await _who(reception, request)
+        actor, session = await _authenticate(context, services.sessions, http)
     except NotAuthenticated:
         if not public:
             raise
-        actor, guest = NOBODY, None
-    request.state.actor = actor
-    preferred = await door.preferences.of(actor.owner) if guest is not None else None
-    look = seen_look(door, request, preferred)
-    request.state.language, request.state.look = look.language, look
+        actor, session = ANONYMOUS, None
+    http.state.actor = actor
+    preferred = await context.preferences.of(actor.owner) if session is not None else None
+    display = display_preferences(context, http, preferred)
+    http.state.language, http.state.display = display.language, display
     return PageRequest(
-        request=request,
-        door=door,
-        users=reception.users,
-        sign_ins=reception.sign_ins,
-        clock_watch=reception.clock_watch,
+        http=http,
+        context=context,
+        users=services.users,
+        sessions=services.sessions,
+        clock_watch=services.clock_watch,
         actor=actor,
-        guest=guest,
-        look=look,
-        now=await door.store.now(),
-        guard=_guard(request, guest),
+        session=session,
+        display=display,
+        now=await context.store.now(),
+        csrf_secret=_csrf_secret(http, session),
     )
 
 
-async def arrive_with_form(
-    reception: Reception, request: Request, *, public: bool = False
+async def authenticate_form(
+    services: DashboardServices, http: Request, *, public: bool = False
 ) -> PageRequest:
-    """The same for an action: its form is read, and must come from a page of ours (S49)."""
-    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise _foreign()
+    """As `authenticate_page`, for a POST: reads the form and checks its CSRF token."""
+    if http.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise _foreign_form()
     try:
-        visit = await arrive(reception, request, public=public)
+        request = await authenticate_page(services, http, public=public)
     except (RateLimited, StoreError):
-        await _kept(request)
+        await _keep_unauthenticated_form(http)
         raise
     except NotAuthenticated:
         with suppress(Refusal, InvalidInput):
-            await _kept(request, signed_out=True)
+            await _keep_unauthenticated_form(http, signed_out=True)
         raise
-    form: Form = await read_form(request)
-    # What anybody may do may also come from a page of before or after a sign-in.
-    guards = (visit.guard, *_guards(request)) if public else (visit.guard,)
-    if not any(cookies.token_matches(guard, _token(request, form)) for guard in guards):
-        if visit.guest is not None and _surely_ours(request):
-            # Signed in anew meanwhile, in another tab: nobody types twice for that.
-            keep_for_another_try(request, form, visit.guard)
-        raise _foreign()
-    keep_for_another_try(request, form, visit.guard)
-    return replace(visit, form=form)
+    form: Form = await read_form(http)
+    # The page of a public form may have been loaded before or after a login.
+    secrets = (request.csrf_secret, *_cookie_secrets(http)) if public else (request.csrf_secret,)
+    if not any(cookies.token_matches(secret, _given_token(http, form)) for secret in secrets):
+        if request.session is not None and _is_same_origin(http):
+            # The user signed in again in another tab: offer to send the form again.
+            keep_pending_form(http, form, request.csrf_secret)
+        raise _foreign_form()
+    keep_pending_form(http, form, request.csrf_secret)
+    return replace(request, form=form)
 
 
-async def _kept(request: Request, *, signed_out: bool = False) -> None:
-    """Who sends it is not known yet; that it is from a page of theirs is."""
-    form = await read_form(request)
-    for guard in _guards(request):
-        if cookies.token_matches(guard, _token(request, form)):
-            keep_for_another_try(request, form, guard)
+async def _keep_unauthenticated_form(http: Request, *, signed_out: bool = False) -> None:
+    """Keeps a form whose user is not authenticated but whose token is valid."""
+    form = await read_form(http)
+    for secret in _cookie_secrets(http):
+        if cookies.token_matches(secret, _given_token(http, form)):
+            keep_pending_form(http, form, secret)
             return
-    if signed_out and not cookies.cookie(request, cookies.SESSION) and _surely_ours(request):
-        # The cookie itself has ended: there is nothing left that its token could be held against.
-        keep_for_another_try(request, form, "")
+    if signed_out and not cookies.cookie(http, cookies.SESSION) and _is_same_origin(http):
+        # The session cookie has expired, so there is no secret to check the token with.
+        keep_pending_form(http, form, "")
 
 
-def _guards(request: Request) -> tuple[str, str]:
-    return cookies.cookie(request, cookies.SESSION), cookies.cookie(request, cookies.GUARD)
+def _cookie_secrets(http: Request) -> tuple[str, str]:
+    return cookies.cookie(http, cookies.SESSION), cookies.cookie(http, cookies.GUARD)
 
 
-def _surely_ours(request: Request) -> bool:
-    """The browser itself says so, which no page elsewhere can make it do (S49). Older ones are
-    silent about it."""
-    return request.headers.get("sec-fetch-site") == "same-origin"
+def _is_same_origin(http: Request) -> bool:
+    """Whether the browser states that the request comes from a page of this server. Other sites
+    cannot forge the header; older browsers do not send it."""
+    return http.headers.get("sec-fetch-site") == "same-origin"
 
 
-def _token(request: Request, form: Form) -> str:
-    return form.text(FIELD) or request.headers.get(HEADER, "")
+def _given_token(http: Request, form: Form) -> str:
+    return form.text(CSRF_FIELD) or http.headers.get(CSRF_HEADER, "")
 
 
-def _check_characters(request: Request) -> None:
-    """No name or id has a NUL, and some stores would choke on one."""
-    if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):
+def _check_characters(http: Request) -> None:
+    """Rejects NUL characters: no name contains one, and some stores fail on them."""
+    if "\0" in http.url.path or any("\0" in str(v) for v in http.path_params.values()):
         raise NotFound()
-    if any("\0" in part for pair in request.query_params.multi_items() for part in pair):
-        raise InvalidInput(_("a parameter has a NUL character"), code="bad_character")
+    if any("\0" in part for pair in http.query_params.multi_items() for part in pair):
+        raise InvalidInput(_("a parameter contains a NUL character"), code="bad_character")
 
 
-def seen_look(
-    door: WebContext, request: Request, preferred: Preferences | None = None
+def display_preferences(
+    context: WebContext, http: Request, preferred: Preferences | None = None
 ) -> DisplayPreferences:
-    return look_of(
-        request.cookies.get(COOKIE, ""),
-        accept_language=",".join(request.headers.getlist("accept-language")),
-        default_zone=door.settings.default_timezone,
+    return resolve_display(
+        http.cookies.get(COOKIE, ""),
+        accept_language=",".join(http.headers.getlist("accept-language")),
+        default_zone=context.settings.default_timezone,
         preferred=preferred,
     )
 
 
-async def _who(reception: Reception, request: Request) -> tuple[Actor, Guest | None]:
-    access = reception.door.access
-    gatekeeper: Authenticator = request.app.state.gatekeeper
-    if not await access.keys_on():
+async def _authenticate(
+    context: WebContext, sessions: SignInService, http: Request
+) -> tuple[Actor, Session | None]:
+    authenticator: Authenticator = http.app.state.gatekeeper
+    if not await context.access.keys_on():
         try:
-            return await gatekeeper.admit(request, door=DOOR, accepts=()), None
+            return await authenticator.admit(http, interface=INTERFACE, accepts=()), None
         except NotAuthenticated:
-            raise _behind_a_proxy() from None
-    secret = cookies.cookie(request, cookies.SESSION)
+            raise _open_mode_behind_proxy() from None
+    secret = cookies.cookie(http, cookies.SESSION)
     if not secret:
         raise NotAuthenticated(presented=False)
-    address = request.client.host if request.client else ""
-    guest = await reception.sign_ins.guest(secret, address=address)
-    await gatekeeper.count(request, guest.actor)
-    return guest.actor, guest
+    address = http.client.host if http.client else ""
+    session = await sessions.guest(secret, address=address)
+    await authenticator.count(http, session.actor)
+    return session.actor, session
 
 
-def _guard(request: Request, guest: Guest | None) -> str:
-    """Of a session its own secret; otherwise a cookie that is set with the page."""
-    if guest is not None:
-        return cookies.cookie(request, cookies.SESSION)
-    state = request.scope["state"]
+def _csrf_secret(http: Request, session: Session | None) -> str:
+    """The secret of the session; without a session a cookie that is set with the page."""
+    if session is not None:
+        return cookies.cookie(http, cookies.SESSION)
+    state = http.scope["state"]
     if "guard" not in state:
-        given = cookies.cookie(request, cookies.GUARD)
+        given = cookies.cookie(http, cookies.GUARD)
         state["guard"] = given or cookies.new_guard()
         state["new_guard"] = not given
-    found: str = state["guard"]
-    return found
+    secret: str = state["guard"]
+    return secret
 
 
-def _foreign() -> Refusal:
+def _foreign_form() -> Refusal:
     return Refusal(
         403,
-        FOREIGN,
-        _("This form is not from a page that is open here. Load the page again, and try again."),
+        FOREIGN_FORM,
+        _("This form is out of date or comes from another site. Reload the page and try again."),
     )
 
 
-def _behind_a_proxy() -> Refusal:
+def _open_mode_behind_proxy() -> Refusal:
     return Refusal(
         403,
         "open_behind_a_proxy",
         _(
-            "Without a key or a user only this machine may come in, and this request came through "
-            "a proxy. Make a user with `chimes user create NAME`, then sign in."
+            "Without users or API keys, only this machine has access, and this request came "
+            "through a proxy. Create a user with `chimes user create NAME`, then sign in."
         ),
     )
 
 
-async def still_welcome(reception: Reception, request: Request) -> bool:
-    """Whether somebody who listens may go on: a session can be ended meanwhile (S11)."""
+async def session_is_active(context: WebContext, sessions: SignInService, http: Request) -> bool:
+    """Whether an open event stream may continue: its session can be revoked meanwhile."""
     try:
-        await _who(reception, request)
+        await _authenticate(context, sessions, http)
     except NotAuthenticated:
         return False
     except (RateLimited, StoreError):
@@ -206,77 +212,78 @@ async def still_welcome(reception: Reception, request: Request) -> bool:
     return True
 
 
-# @@ A form that comes after its sign-in has ended: it goes along through the login page, and can
-# be sent from the page behind it.
+# Resume after login: a form whose session has ended is carried through the login page, and can be
+# sent from the page after it.
 
-#: These have a form of their own for those who are signed out.
-_OUTSIDE = frozenset({"/ui/login", "/ui/logout", "/ui/look"})
+#: Public forms, which never need to be resumed.
+_PUBLIC_ACTIONS = frozenset({"/ui/login", "/ui/logout", "/ui/look"})
 
 
-async def sign_in_again(visit: PageRequest) -> Response | None:
-    """What a form of somebody who is no longer signed in is answered with; None: there is nothing
-    to keep, or nobody who would read a page."""
-    request = visit.request
-    unsent = kept_in(request)
-    if unsent is None or "text/html" not in request.headers.get("accept", "text/html"):
+async def resume_after_login(request: PageRequest) -> Response | None:
+    """The login page with the form of a user whose session has ended; None if there is no form to
+    keep or the client does not accept HTML."""
+    pending = pending_form_of(request.http)
+    if pending is None or "text/html" not in request.http.headers.get("accept", "text/html"):
         return None
-    if not visit.partial:
-        return await login_form(visit, page_before(request), unsent=unsent, status=401)
-    if not unsent.typed:
+    if not request.is_htmx:
+        return await render_login(request, previous_page(request.http), pending=pending, status=401)
+    if not pending.has_input:
         return None
-    # The page stays as it is, with what is typed in it; beside it is the way on. Another word typed
-    # brings another one in its place, with that word.
-    answer = visit.part("account/ended.html", "part", status=401, unsent=unsent)
-    answer.headers.update({"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"})
-    return answer
+    # The page keeps the user's input; a toast offers the login. The next htmx request replaces the
+    # toast by one with the newer input.
+    response = request.render_block(
+        "account/session_ended.html", "part", status=401, pending=pending
+    )
+    response.headers.update({"HX-Retarget": "#toasts", "HX-Reswap": "beforeend"})
+    return response
 
 
-async def login_form(
-    visit: PageRequest,
-    wanted: str,
-    told: Message | None = None,
+async def render_login(
+    request: PageRequest,
+    next_url: str,
+    error: Message | None = None,
     *,
-    unsent: Unsent | None = None,
+    pending: PendingForm | None = None,
     status: int = 200,
 ) -> Response:
-    return visit.page(
+    return request.render(
         "account/login.html",
         status=status,
-        next=wanted,
-        told=told,
-        name=visit.form.text("user"),
-        with_users=await visit.users.any(),
-        unsent=packed(unsent) if unsent is not None else "",
+        next=next_url,
+        error=error,
+        name=request.form.text("user"),
+        with_users=await request.users.any(),
+        pending=pack_pending_form(pending) if pending is not None else "",
     )
 
 
-def packed(unsent: Unsent) -> str:
-    """As one field, as long as the form itself was. Its token goes with the sign-in."""
-    return json.dumps([unsent.action, unsent.fields], ensure_ascii=False)
+def pack_pending_form(pending: PendingForm) -> str:
+    """The value of one hidden field, without the CSRF token, which ends with the session."""
+    return json.dumps([pending.action, pending.fields], ensure_ascii=False)
 
 
-def unpacked(text: str) -> Unsent | None:
-    """None for what is no form of a page of ours (S49, S52)."""
+def unpack_pending_form(text: str) -> PendingForm | None:
+    """None unless the text is a packed form of a dashboard page."""
     try:
         action, fields = json.loads(text)
         pairs = tuple((name, value) for name, value in fields)
     except (ValueError, TypeError, RecursionError):
         return None
-    if not isinstance(action, str) or local_address(action, "") != action or action in _OUTSIDE:
+    if not isinstance(action, str) or local_url(action, "") != action or action in _PUBLIC_ACTIONS:
         return None
     if not all(isinstance(part, str) and "\0" not in part for pair in pairs for part in pair):
         return None
-    return Unsent(action=action, csrf="", fields=pairs)
+    return PendingForm(action=action, csrf="", fields=pairs)
 
 
-def page_before(request: Request) -> str:
-    """The page that a form or a script was on, as the browser says."""
-    fields = dict(unsent.fields) if (unsent := kept_in(request)) is not None else {}
-    if back := local_address(fields.get("back", ""), ""):
+def previous_page(http: Request) -> str:
+    """The page that sent a form or an htmx request."""
+    fields = dict(pending.fields) if (pending := pending_form_of(http)) is not None else {}
+    if back := local_url(fields.get("back", ""), ""):
         return back
-    given = request.headers.get("hx-current-url") or request.headers.get("referer", "")
+    given = http.headers.get("hx-current-url") or http.headers.get("referer", "")
     try:
         parts = urlsplit(given)
     except ValueError:
         return HOME
-    return local_address(parts.path + (f"?{parts.query}" if parts.query else ""))
+    return local_url(parts.path + (f"?{parts.query}" if parts.query else ""))

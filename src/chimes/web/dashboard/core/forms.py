@@ -1,4 +1,4 @@
-"""What a form sends: fields by name, as text. No file is sent; what people paste is a field."""
+"""HTML forms: reading them, errors to show in them, pending forms and confirm dialogs."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ from chimes.web.dashboard.core.preferences import form_token
 from chimes.web.problems import Problem, problem_of
 from chimes.web.requests import Refusal
 
-_KIND = "application/x-www-form-urlencoded"
-_MOST_FIELDS = 2000
+_MEDIA_TYPE = "application/x-www-form-urlencoded"
+_MAX_FIELDS = 2000
 
 
 class Form:
-    """Fields in the order in which they came; a name may come several times (check boxes)."""
+    """Submitted fields in their order; a name may occur several times (check boxes)."""
 
     def __init__(self, pairs: Iterable[tuple[str, str]] = ()) -> None:
         self._pairs = tuple(pairs)
         self._last = dict(self._pairs)
 
     def text(self, name: str, default: str = "") -> str:
-        """Without the blanks around it."""
+        """Without surrounding blanks."""
         return self._last.get(name, default).strip()
 
     def raw(self, name: str) -> str:
-        """As it was typed: passwords, prompts, bodies. Lines end as they do everywhere else."""
+        """As typed, for passwords, prompts and bodies; only line ends are normalised."""
         return self._last.get(name, "").replace("\r\n", "\n")
 
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(value for key, value in self._pairs if key == name)
 
-    def ticked(self, name: str) -> bool:
+    def is_checked(self, name: str) -> bool:
         return name in self._last
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """InvalidInput, naming the field, if it is not a whole number."""
+        """InvalidInput, naming the field, if it is not an integer."""
         text = self.text(name)
         if not text:
             return default
         if not text.lstrip("-").isdigit() or len(text) > 18:
-            raise InvalidInput(_("a whole number"), field=name, code="not_a_number")
+            raise InvalidInput(_("must be a whole number"), field=name, code="not_a_number")
         return int(text)
 
     def __contains__(self, name: object) -> bool:
@@ -55,120 +55,120 @@ class Form:
         return self._pairs
 
 
-async def read_form(request: Request) -> Form:
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    body = await request.body()
-    if not body and not kind:
+async def read_form(http: Request) -> Form:
+    media_type = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+    body = await http.body()
+    if not body and not media_type:
         return Form()
-    if kind != _KIND:
-        # S49: a page elsewhere can make a browser send other kinds without asking.
-        raise Refusal(415, "unsupported_media_type", _("a form is sent as {kind}", kind=_KIND))
+    if media_type != _MEDIA_TYPE:
+        # Other sites can make a browser send some other types without a CORS preflight.
+        raise Refusal(
+            415,
+            "unsupported_media_type",
+            _("a form must be sent as {media_type}", media_type=_MEDIA_TYPE),
+        )
     try:
         text = body.decode()
-        pairs = parse_qsl(
-            text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
-        )
+        pairs = parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MAX_FIELDS)
     except ValueError:
         raise InvalidInput(_("the form cannot be read"), code="bad_form") from None
     if any("\0" in name or "\0" in value for name, value in pairs):
-        raise InvalidInput(_("a field has a NUL character"), code="bad_character")
+        raise InvalidInput(_("a field contains a NUL character"), code="bad_character")
     return Form(pairs)
 
 
-# @@ A form that is refused comes again, with what was typed and with why: nobody types twice.
-
-#: What is said at the form. A store that is away cannot show the form either (`Unsent`).
-REFUSALS = (InvalidInput, Conflict, NotAllowed, RateLimited)
-#: Of these another try may do.
-_PASSING = frozenset({409, 412, 429, 500, 503})
-#: A form whose token is not the reader's; kept only if it is from a page of theirs all the same.
-FOREIGN = "foreign_form"
-_SECRET = frozenset({"csrf", "password", "key", "signing_secret"})
+#: Errors that are shown in the form, together with the input. An unavailable store is not one of
+#: them, because the form cannot be rendered without it: see `PendingForm`.
+FORM_ERRORS = (InvalidInput, Conflict, NotAllowed, RateLimited)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
-    """Why, for the page with the form."""
-
+class FormError:
     message: str
-    #: What is wrong; empty: nothing that was typed.
+    #: The invalid field; empty: the error is about no field.
     field: str
     status: int
 
 
-def refused_by(error: ChimesError) -> Refused:
+def form_error_from(error: ChimesError) -> FormError:
     field = error.field if isinstance(error, InvalidInput) else None
-    problem = in_our_words(problem_of(error))
+    problem = reword_problem(problem_of(error))
     message = problem.detail if isinstance(error, NotAllowed) else error.message
-    return Refused(message=message, field=field or "", status=problem.status)
+    return FormError(message=message, field=field or "", status=problem.status)
 
 
-def in_our_words(problem: Problem) -> Problem:
-    """Whoever reads a page may have signed in without any key."""
+def reword_problem(problem: Problem) -> Problem:
+    """The API's text about a denied action speaks of the API key, which dashboard users may not
+    have."""
     if problem.kind != "not_allowed":
         return problem
-    told = _("You may not do that")
-    unsaid = problem.detail == problem.title
-    return replace(problem, title=told, detail=told if unsaid else problem.detail)
+    title = _("You are not allowed to do that")
+    has_detail = problem.detail != problem.title
+    return replace(problem, title=title, detail=problem.detail if has_detail else title)
+
+
+#: Code of the problem of a form with an invalid CSRF token.
+FOREIGN_FORM = "foreign_form"
+#: Statuses after which sending the same form again can succeed.
+_TRANSIENT_STATUSES = frozenset({409, 412, 429, 500, 503})
+_SECRET_FIELDS = frozenset({"csrf", "password", "key", "signing_secret"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Unsent:
-    """A form that met something that passes: the page that says so can send it again."""
+class PendingForm:
+    """A form that was not processed because of a transient error; the error page can send it
+    again."""
 
     action: str
     csrf: str
     fields: tuple[tuple[str, str], ...]
 
     @property
-    def typed(self) -> bool:
-        """Whether it says more than where it was."""
-        return any(name != "back" for name, _unused in self.fields)
+    def has_input(self) -> bool:
+        return any(name != "back" for name, _value in self.fields)
 
 
-def keep_for_another_try(request: Request, form: Form, guard: str) -> None:
-    """Of a form from a page of ours. Passwords and keys are not written into a page."""
-    request.state.unsent = Unsent(
-        action=request.url.path,
-        csrf=form_token(guard),
-        fields=tuple(pair for pair in form.items() if pair[0] not in _SECRET),
+def keep_pending_form(http: Request, form: Form, csrf_secret: str) -> None:
+    """Keeps the form for an error page, without passwords and keys."""
+    http.state.pending_form = PendingForm(
+        action=http.url.path,
+        csrf=form_token(csrf_secret),
+        fields=tuple(pair for pair in form.items() if pair[0] not in _SECRET_FIELDS),
     )
 
 
-def kept_in(request: Request) -> Unsent | None:
-    found: Unsent | None = getattr(request.state, "unsent", None)
-    return found
+def pending_form_of(http: Request) -> PendingForm | None:
+    pending: PendingForm | None = getattr(http.state, "pending_form", None)
+    return pending
 
 
-def unsent_in(request: Request, problem: Problem) -> Unsent | None:
-    """What can be sent again from the page that tells the problem."""
-    passes = problem.status in _PASSING or problem.code == FOREIGN
-    return kept_in(request) if passes else None
+def resendable_form(http: Request, problem: Problem) -> PendingForm | None:
+    """The form that the error page of the problem offers to send again."""
+    can_retry = problem.status in _TRANSIENT_STATUSES or problem.code == FOREIGN_FORM
+    return pending_form_of(http) if can_retry else None
 
 
-# @@ A question before something wide or final is done (UX A.0: the count, and the first five).
-
-_NOT_AGAIN = frozenset({"csrf", "sure", "back", "reason"})
+_NOT_REPEATED_FIELDS = frozenset({"csrf", "sure", "back", "reason"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
-    """Its texts are said (`say`, `counted`)."""
+class ConfirmDialog:
+    """Asks before a bulk or irreversible action; shows how many objects it affects."""
 
     title: str
     button: str
     text: str = ""
-    #: Of what is meant: the first five are shown.
+    #: Names of the affected objects; the first five are shown.
     names: Sequence[str] = ()
-    #: How many there are in all; 0: as many as names.
+    #: Number of affected objects; 0: the number of names.
     total: int = 0
     dangerous: bool = True
-    #: Whether a reason for the audit can be given (field `reason`).
+    #: Whether the dialog has a field for a reason, which goes to the audit log.
     reason: bool = False
     action: str = ""
     fields: tuple[tuple[str, str], ...] = ()
     back: str = ""
-    #: The reason as it was typed, and why it was refused.
+    #: The reason as typed, and why it was rejected.
     typed: str = ""
     error: str = ""
 
@@ -176,9 +176,9 @@ class Question:
     def count(self) -> int:
         return self.total or len(self.names)
 
-    def completed(self, action: str, form: Form, back: str) -> Question:
-        """With the fields of the form that asked, so that the answer can carry them again."""
-        fields = tuple(pair for pair in form.items() if pair[0] not in _NOT_AGAIN)
+    def completed(self, action: str, form: Form, back: str) -> ConfirmDialog:
+        """With the fields of the submitted form, so that the confirmation repeats them."""
+        fields = tuple(pair for pair in form.items() if pair[0] not in _NOT_REPEATED_FIELDS)
         return replace(
             self,
             action=action,

@@ -13,7 +13,7 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.preferences import ListName, SavedFilter, SavedFilters
+from chimes.services.preferences import ListName, SavedFilter
 from chimes.web.dashboard.core.filters import (
     KINDS,
     RUN_NAMES,
@@ -23,15 +23,15 @@ from chimes.web.dashboard.core.filters import (
     read_filter,
 )
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import REFUSALS
-from chimes.web.dashboard.core.page_request import PageRequest, asked_again
+from chimes.web.dashboard.core.forms import FORM_ERRORS
+from chimes.web.dashboard.core.page_request import PageRequest, render_field_retry
 from chimes.web.dashboard.core.preferences import (
-    chosen_in_list_choices,
-    list_named,
-    remembered,
+    list_choices_of,
+    parse_list_name,
+    remember_list_choices,
     with_columns,
 )
-from chimes.web.dashboard.core.router import Handler, Pages
+from chimes.web.dashboard.core.router import Handler, PageRouter
 
 # @@ What a word in a filter's box could become; pure.
 
@@ -40,14 +40,14 @@ _LENGTHS = ("1h", "24h", "7d", "30d")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class CompletionSource:
     """What there is, as far as the word asks for it."""
 
     schedules: Sequence[Schedule] = ()
     nodes: Sequence[str] = ()
 
 
-def completions(word: str, list_: ListName, known: Known) -> list[dict[str, str]]:
+def completions(word: str, list_: ListName, known: CompletionSource) -> list[dict[str, str]]:
     """At most `MOST`: `text` to put in place of the word, `title` to choose it by."""
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
     name, colon, begun = word.partition(":")
@@ -71,7 +71,7 @@ def _shown(found: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
     return [{"text": text, "title": title} for text, title in dict.fromkeys(found)][:MOST]
 
 
-def _values(name: str, list_: ListName, known: Known) -> Iterable[str]:
+def _values(name: str, list_: ListName, known: CompletionSource) -> Iterable[str]:
     match name:
         case "status":
             return SCHEDULE_STATES if list_ is ListName.SCHEDULES else tuple(RunStatus)
@@ -97,7 +97,7 @@ def _values(name: str, list_: ListName, known: Known) -> Iterable[str]:
             return ()
 
 
-pages = Pages()
+router = PageRouter()
 #: Schedules among whose labels and owners is looked for what could be meant.
 _LOOKED_AT = 200
 _LONGEST_WORD = 200
@@ -109,37 +109,41 @@ def page_of(list_: ListName) -> str:
     return f"/ui/{list_}"
 
 
-async def saved_in(visit: PageRequest, list_: ListName) -> tuple[SavedFilter, ...]:
-    found = await SavedFilters(visit.door.store).of(visit.actor)
+async def saved_filters_of(request: PageRequest, list_: ListName) -> tuple[SavedFilter, ...]:
+    found = await request.context.saved_filters.of(request.actor)
     return tuple(each for each in found if each.list is list_)
 
 
-@pages.post("/lists/columns")
-async def columns(visit: PageRequest) -> Response:
+@router.post("/lists/columns")
+async def columns(request: PageRequest) -> Response:
     """Those that are ticked; none at all is what somebody may want on a phone."""
-    list_ = list_named(visit.form.text("list"))
-    choices = with_columns(chosen_in_list_choices(visit.request), list_, visit.form.all("column"))
-    return remembered(visit.request, visit.redirect(visit.back(page_of(list_))), choices)
+    list_ = parse_list_name(request.form.text("list"))
+    choices = with_columns(list_choices_of(request.http), list_, request.form.all("column"))
+    return remember_list_choices(
+        request.http, request.redirect(request.back_url(page_of(list_))), choices
+    )
 
 
-def named_again(title: Message, field: str) -> Callable[[Handler], Handler]:
+def retry_name(title: Message, field: str) -> Callable[[Handler], Handler]:
     """A name that is refused is asked for again, as it was typed in `field`."""
 
     def around(act: Handler) -> Handler:
-        async def answer(visit: PageRequest) -> Response:
+        async def answer(request: PageRequest) -> Response:
             try:
-                return await act(visit)
-            except REFUSALS as error:
-                why = await visit.refused(error)
-                list_ = list_named(visit.form.text("list"))
-                return asked_again(
-                    visit,
+                return await act(request)
+            except FORM_ERRORS as error:
+                why = await request.form_error(error)
+                list_ = parse_list_name(request.form.text("list"))
+                return render_field_retry(
+                    request,
                     why,
                     title=title,
                     label=_("Name"),
                     field=field,
-                    back=visit.back(page_of(list_)),
-                    others=[pair for pair in visit.form.items() if pair[0] in _ABOUT - {field}],
+                    back=request.back_url(page_of(list_)),
+                    hidden_fields=[
+                        pair for pair in request.form.items() if pair[0] in _ABOUT - {field}
+                    ],
                 )
 
         return answer
@@ -147,32 +151,32 @@ def named_again(title: Message, field: str) -> Callable[[Handler], Handler]:
     return around
 
 
-@pages.post("/filters/save")
-@named_again(_("Save this filter"), "name")
-async def save(visit: PageRequest) -> Response:
-    list_ = list_named(visit.form.text("list"))
+@router.post("/filters/save")
+@retry_name(_("Save this filter"), "name")
+async def save(request: PageRequest) -> Response:
+    list_ = parse_list_name(request.form.text("list"))
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
-    text = read_filter(visit.form.text("q"), names).text
-    saved = await SavedFilters(visit.door.store).save(
-        visit.actor, list_, visit.form.text("name"), text
+    text = read_filter(request.form.text("q"), names).text
+    saved = await request.context.saved_filters.save(
+        request.actor, list_, request.form.text("name"), text
     )
-    return visit.done(
+    return request.redirect_with_toast(
         _("The filter is saved as {name}.", name=saved.name),
-        to=visit.back(page_of(list_)),
+        to=request.back_url(page_of(list_)),
         undo=Undo(action="/ui/filters/remove", fields={"list": list_.value, "name": saved.name}),
     )
 
 
-@pages.post("/filters/rename")
-@named_again(_("Rename the filter"), "to")
-async def rename(visit: PageRequest) -> Response:
-    list_, name = list_named(visit.form.text("list")), visit.form.text("name")
-    renamed = await SavedFilters(visit.door.store).rename(
-        visit.actor, list_, name, visit.form.text("to")
+@router.post("/filters/rename")
+@retry_name(_("Rename the filter"), "to")
+async def rename(request: PageRequest) -> Response:
+    list_, name = parse_list_name(request.form.text("list")), request.form.text("name")
+    renamed = await request.context.saved_filters.rename(
+        request.actor, list_, name, request.form.text("to")
     )
-    return visit.done(
+    return request.redirect_with_toast(
         _("The filter is called {name} now.", name=renamed.name),
-        to=visit.back(page_of(list_)),
+        to=request.back_url(page_of(list_)),
         undo=Undo(
             action="/ui/filters/rename",
             fields={"list": list_.value, "name": renamed.name, "to": name},
@@ -180,13 +184,15 @@ async def rename(visit: PageRequest) -> Response:
     )
 
 
-@pages.post("/filters/remove")
-async def remove(visit: PageRequest) -> Response:
-    list_ = list_named(visit.form.text("list"))
-    gone = await SavedFilters(visit.door.store).remove(visit.actor, list_, visit.form.text("name"))
-    return visit.done(
+@router.post("/filters/remove")
+async def remove(request: PageRequest) -> Response:
+    list_ = parse_list_name(request.form.text("list"))
+    gone = await request.context.saved_filters.remove(
+        request.actor, list_, request.form.text("name")
+    )
+    return request.redirect_with_toast(
         _("The filter {name} was removed.", name=gone.name),
-        to=visit.back(page_of(list_)),
+        to=request.back_url(page_of(list_)),
         undo=Undo(
             action="/ui/filters/save",
             fields={"list": list_.value, "name": gone.name, "q": gone.text},
@@ -194,34 +200,36 @@ async def remove(visit: PageRequest) -> Response:
     )
 
 
-@pages.get("/filters/complete")
-async def complete(visit: PageRequest) -> Response:
+@router.get("/filters/complete")
+async def complete(request: PageRequest) -> Response:
     """What the word under the caret could become."""
-    list_ = list_named(visit.query.get("list", ""))
-    word = visit.query.get("word", "")[:_LONGEST_WORD]
-    known = await _known(visit, word.partition(":")[0], word.partition(":")[2])
+    list_ = parse_list_name(request.query.get("list", ""))
+    word = request.query.get("word", "")[:_LONGEST_WORD]
+    known = await _known(request, word.partition(":")[0], word.partition(":")[2])
     return JSONResponse({"items": completions(word, list_, known)})
 
 
-async def _known(visit: PageRequest, name: str, begun: str) -> Known:
+async def _known(request: PageRequest, name: str, begun: str) -> CompletionSource:
     """What there is of that name, of those things that the actor may see."""
     match name:
         case "label" | "owner" | "namespace":
             query = ScheduleQuery(sort=ScheduleSort.UPDATED_AT, descending=True, limit=_LOOKED_AT)
-            found = await visit.door.schedules.find(visit.actor, query)
-            return Known(schedules=found.items)
+            found = await request.context.schedules.find(request.actor, query)
+            return CompletionSource(schedules=found.items)
         case "schedule":
             text = begun.removeprefix('"')
             query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=8)
-            found = await visit.door.schedules.find(visit.actor, query)
-            return Known(schedules=found.items)
-        case "node" if visit.actor.sees_everything:
-            return Known(nodes=tuple(each.id for each in await visit.door.store.nodes()))
+            found = await request.context.schedules.find(request.actor, query)
+            return CompletionSource(schedules=found.items)
+        case "node" if request.actor.sees_everything:
+            return CompletionSource(
+                nodes=tuple(each.id for each in await request.context.store.nodes())
+            )
         case _:
-            return Known()
+            return CompletionSource()
 
 
-# @@ What the command palette finds: schedules and saved filters by name. Pages and actions are in
+# @@ What the command palette finds: schedules and saved filters by name. PageRouter and actions are in
 # the page itself.
 
 _FILTER: Mapping[ListName, Callable[[str], Message]] = {
@@ -232,23 +240,23 @@ _MOST = 8
 _LONGEST = 200
 
 
-@pages.get("/palette")
-async def palette(visit: PageRequest) -> Response:
-    text = visit.query.get("q", "").strip()[:_LONGEST]
+@router.get("/palette")
+async def palette(request: PageRequest) -> Response:
+    text = request.query.get("q", "").strip()[:_LONGEST]
     if not text or "\0" in text:
         return JSONResponse({"items": []})
     query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=_MOST)
-    found = await visit.door.schedules.find(visit.actor, query)
+    found = await request.context.schedules.find(request.actor, query)
     items = [
         {"title": each.name, "address": f"/ui/schedules/{quote(each.id, safe='')}"}
         for each in found.items
     ]
-    return JSONResponse({"items": await _filters(visit, text) + items})
+    return JSONResponse({"items": await _filters(request, text) + items})
 
 
-async def _filters(visit: PageRequest, text: str) -> list[dict[str, str]]:
-    found = await SavedFilters(visit.door.store).of(visit.actor)
-    language = visit.look.language
+async def _filters(request: PageRequest, text: str) -> list[dict[str, str]]:
+    found = await request.context.saved_filters.of(request.actor)
+    language = request.display.language
     return [
         {
             "title": in_language(_FILTER[each.list](each.name), language),

@@ -1,19 +1,18 @@
-"""One stream of signals for each open tab: that runs, schedules, the inbox or nodes have changed.
+"""Server-sent events that tell open tabs which topics have changed.
 
-Signals, not data: what changed is asked for by the page, under the rights of its reader. Stores
-tell nobody of every change, so while somebody listens a few small questions are asked every two
-seconds, once for all listeners of the same rights. The id of a signal says what was seen, so that
-a tab which comes back, to whichever node, hears of what it missed. A page carries such an id from
-before it was made: what changes between the page and its stream is missed by nobody.
+Events carry no data: the page requests what changed, with the permissions of its user. Stores do
+not push every change, so while tabs are connected a few indexed queries are made every two seconds,
+shared by all streams with the same permissions. The id of an event is a fingerprint of the state,
+so that a tab that reconnects, to any node, gets the events it missed. A page carries the id from
+before it was rendered, so that no change is lost between rendering and connecting.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
@@ -21,228 +20,194 @@ from starlette.responses import Response, StreamingResponse
 from chimes.errors import RateLimited, StoreError
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner
-from chimes.model.listing import AuditQuery, InboxQuery, RunQuery, ScheduleQuery
-from chimes.model.run import RunStatus
+from chimes.services.changes import TOPICS
 from chimes.web.context import WebContext
-from chimes.web.dashboard.core.auth import Reception, arrive, still_welcome
+from chimes.web.dashboard.core.auth import DashboardServices, authenticate_page, session_is_active
 
-TOPICS = ("runs", "schedules", "inbox", "nodes")
-#: Seconds between two looks at the store, and the most often that one is made.
-LOOK_EVERY, LOOK_AT_MOST = 2.0, 1.0
-HEARTBEAT = 10.0
-#: So old, in seconds, may be what a page says it has seen. The older, the more of what it shows
-#: already is told again.
-SEEN_WITHIN = 5.0
-#: Of one server.
-MOST_LISTENERS = 200
-#: Watches that are kept for whoever goes from page to page.
-MOST_WATCHES = 256
-#: Runs under way that are looked at; where there are more, something changes all the time.
-_WATCHED = 200
-#: How far back a new run is looked for.
-_RECENT = timedelta(minutes=5)
+#: Seconds between two polls of the store; the minimum applies after a local change.
+POLL_INTERVAL, MIN_POLL_INTERVAL = 2.0, 1.0
+HEARTBEAT_INTERVAL = 10.0
+#: Maximum age in seconds of the snapshot that a page refers to. With an older one, more events
+#: would repeat what the page shows already.
+MAX_SNAPSHOT_AGE = 5.0
+#: Streams per server.
+MAX_STREAMS = 200
+#: Pollers that are kept, one per owner.
+MAX_POLLERS = 256
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the store looked like: a mark for each topic."""
+class Snapshot:
+    """State of the store as one fingerprint per topic."""
 
-    marks: tuple[str, ...]
+    fingerprints: tuple[str, ...]
 
     @property
     def id(self) -> str:
-        return ".".join(self.marks)
+        return ".".join(self.fingerprints)
 
-    def changed_since(self, other: Seen) -> tuple[str, ...]:
-        pairs = zip(TOPICS, self.marks, other.marks, strict=True)
+    def changed_since(self, other: Snapshot) -> tuple[str, ...]:
+        pairs = zip(TOPICS, self.fingerprints, other.fingerprints, strict=True)
         return tuple(topic for topic, mine, theirs in pairs if mine != theirs)
 
 
-def seen_from(text: str) -> Seen | None:
-    """From `Last-Event-ID`; None if it is not one of ours."""
-    marks = tuple(text.split("."))
-    right = len(marks) == len(TOPICS) and all(len(mark) == 8 and mark.isalnum() for mark in marks)
-    return Seen(marks) if right else None
+def parse_event_id(text: str) -> Snapshot | None:
+    """From `Last-Event-ID`; None if it is invalid."""
+    parts = tuple(text.split("."))
+    valid = len(parts) == len(TOPICS) and all(len(part) == 8 and part.isalnum() for part in parts)
+    return Snapshot(parts) if valid else None
 
 
-class Watch:
-    """All listeners who may see the same: one of them looks, and the others hear of it."""
+class ChangePoller:
+    """Polls the store on behalf of all streams with the same permissions."""
 
-    def __init__(self, door: WebContext, actor: Actor) -> None:
-        self._door = door
-        self._actor = actor
-        self._latest: Seen | None = None
-        self._looked_at = float("-inf")
-        self._counter = -1
-        #: The newest run that was seen; it stays when it is no longer recent.
-        self._newest = ""
-        #: Up to when new runs were looked for, by the store's clock.
-        self._looked_until: datetime | None = None
-        self._touched = False
+    def __init__(self, context: WebContext, actor: Actor) -> None:
+        self._clock = context.clock
+        self._detector = context.change_detector(actor)
+        self._latest: Snapshot | None = None
+        self._polled_at = float("-inf")
+        self._local_changes = -1
+        self._invalidated = False
         self._lock = asyncio.Lock()
-        self.listeners = 0
+        self.streams = 0
 
-    async def look(self) -> Seen:
-        """Not older than two seconds; at once, but at most once a second, after what this process
-        has noticed. StoreError."""
+    async def poll(self) -> Snapshot:
+        """At most two seconds old, or one second after a local change. StoreError."""
         async with self._lock:
             age = self._age()
-            noticed = self._touched or self._door.store.changes() != self._counter
-            if self._latest is None or age >= LOOK_EVERY or (age >= LOOK_AT_MOST and noticed):
-                return await self._looked()
+            changed = self._invalidated or self._detector.local_changes() != self._local_changes
+            if (
+                self._latest is None
+                or age >= POLL_INTERVAL
+                or (age >= MIN_POLL_INTERVAL and changed)
+            ):
+                return await self._take_snapshot()
             return self._latest
 
-    async def seen(self) -> Seen:
-        """For a page that is about to be made: nothing of it is newer, and what somebody did here
-        is in it. StoreError."""
+    async def snapshot_for_page(self) -> Snapshot:
+        """For a page that is about to be rendered: not newer than the page, and includes the
+        actions of this process. StoreError."""
         async with self._lock:
-            if self._latest is None or self._touched or self._age() > SEEN_WITHIN:
-                return await self._looked()
+            if self._latest is None or self._invalidated or self._age() > MAX_SNAPSHOT_AGE:
+                return await self._take_snapshot()
             return self._latest
 
     @property
-    def latest(self) -> str:
-        """The id of what was seen last, whenever that was."""
+    def latest_id(self) -> str:
         return "" if self._latest is None else self._latest.id
 
-    def touch(self) -> None:
-        """Somebody has done something: what was seen before that is old."""
-        self._touched = True
+    def invalidate(self) -> None:
+        self._invalidated = True
 
     def _age(self) -> float:
-        return self._door.clock.monotonic() - self._looked_at
+        return self._clock.monotonic() - self._polled_at
 
-    async def _looked(self) -> Seen:
-        counter, self._touched = self._door.store.changes(), False
-        self._latest = Seen(await self._marks())
-        self._looked_at, self._counter = self._door.clock.monotonic(), counter
+    async def _take_snapshot(self) -> Snapshot:
+        local_changes, self._invalidated = self._detector.local_changes(), False
+        self._latest = Snapshot(await self._detector.fingerprints())
+        self._polled_at, self._local_changes = self._clock.monotonic(), local_changes
         return self._latest
 
-    async def _marks(self) -> tuple[str, ...]:
-        """From indexes, whoever asks: nothing here is looked for among all runs or schedules."""
-        store, owner = self._door.store, _owner_of(self._actor)
-        now = await store.now()
-        # Nobody may have looked for a while.
-        since = min(now, self._looked_until or now) - _RECENT
-        recent = RunQuery(owner=owner, created_since=since, limit=1)
-        for run in (await store.list_runs(recent)).items:
-            self._newest = run.id
-        self._looked_until = now
-        active = await store.list_runs(
-            RunQuery(owner=owner, statuses=(RunStatus.QUEUED, RunStatus.RUNNING), limit=_WATCHED)
-        )
-        runs = [
-            self._newest,
-            *((run.id, run.status, run.attempt, run.cancel_requested) for run in active.items),
-        ]
-        whose = None if owner is None else str(owner)
-        # Who changes a schedule leaves a note; what fires leaves a run.
-        schedules = [
-            self._newest,
-            *(each.number for each in await store.list_audit(AuditQuery(owner=whose, limit=1))),
-            await store.count_schedules(ScheduleQuery(owner=owner, enabled=True)),
-        ]
-        inbox = InboxQuery(owner=owner, archived=None, limit=1)
-        messages = [
-            *(item.id for item in (await store.list_inbox(inbox)).items),
-            await store.count_unread(inbox),
-        ]
-        nodes = [(node.id, node.version, node.state(now)) for node in await store.nodes()]
-        return tuple(_mark(each) for each in (runs, schedules, messages, nodes))
 
+class LiveUpdates:
+    """All event streams of this server."""
 
-class Live:
-    """All streams of this server."""
-
-    def __init__(self, door: WebContext) -> None:
-        self._door = door
-        #: The one used last is the last of them.
-        self._watches: dict[Owner | None, Watch] = {}
+    def __init__(self, context: WebContext) -> None:
+        self._context = context
+        #: Least recently used first.
+        self._pollers: dict[Owner | None, ChangePoller] = {}
         self.count = 0
 
-    async def seen_by(self, actor: Actor) -> str:
-        """The id from which the stream of a page goes on that is about to be made; empty if the
-        store does not answer, as the page itself will say."""
+    async def current_event_id(self, actor: Actor) -> str:
+        """The id from which the stream of a page resumes; empty if the store is unavailable."""
         try:
-            return (await self._watch(actor).seen()).id
+            return (await self._poller(actor).snapshot_for_page()).id
         except StoreError:
             return ""
 
-    def last_seen_by(self, actor: Actor) -> str:
-        """The same without looking, for a form that comes back: empty if nobody has looked yet."""
-        watch = self._watches.get(_owner_of(actor))
-        return watch.latest if watch is not None else ""
+    def cached_event_id(self, actor: Actor) -> str:
+        """As `current_event_id` without polling, for a form that is shown again; empty before the
+        first poll."""
+        poller = self._pollers.get(_owner_of(actor))
+        return poller.latest_id if poller is not None else ""
 
-    def touch(self) -> None:
-        """After an action, which the next page shows already."""
-        for watch in self._watches.values():
-            watch.touch()
+    def invalidate(self) -> None:
+        """After an action, whose result the next page shows already."""
+        for poller in self._pollers.values():
+            poller.invalidate()
 
-    def _watch(self, actor: Actor) -> Watch:
+    def _poller(self, actor: Actor) -> ChangePoller:
         owner = _owner_of(actor)
-        watch = self._watches.pop(owner, None) or Watch(self._door, actor)
-        self._watches[owner] = watch
-        if len(self._watches) > MOST_WATCHES:
-            idle = next((name for name, each in self._watches.items() if not each.listeners), owner)
+        poller = self._pollers.pop(owner, None) or ChangePoller(self._context, actor)
+        self._pollers[owner] = poller
+        if len(self._pollers) > MAX_POLLERS:
+            idle = next((name for name, each in self._pollers.items() if not each.streams), owner)
             if idle != owner:
-                del self._watches[idle]
-        return watch
+                del self._pollers[idle]
+        return poller
 
-    def check_room(self) -> None:
-        if self.count >= MOST_LISTENERS:
+    def check_capacity(self) -> None:
+        if self.count >= MAX_STREAMS:
             raise RateLimited(
-                _("as many pages listen as this server takes"),
-                retry_after=timedelta(seconds=HEARTBEAT),
+                _("too many open pages receive live updates from this server"),
+                retry_after=timedelta(seconds=HEARTBEAT_INTERVAL),
             )
 
-    async def signals(
-        self, actor: Actor, known: Seen | None, welcome: Callable[[], Awaitable[bool]]
+    async def stream(
+        self, actor: Actor, known: Snapshot | None, is_active: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[str]:
-        watch = self._watch(actor)
-        watch.listeners += 1
+        poller = self._poller(actor)
+        poller.streams += 1
         self.count += 1
         try:
             yield "retry: 1000\n\n"
-            async for text in self._heard(watch, known, welcome):
-                yield text
+            async for event in self._events(poller, known, is_active):
+                yield event
         finally:
             self.count -= 1
-            watch.listeners -= 1
+            poller.streams -= 1
 
-    async def _heard(
-        self, watch: Watch, known: Seen | None, welcome: Callable[[], Awaitable[bool]]
+    async def _events(
+        self,
+        poller: ChangePoller,
+        known: Snapshot | None,
+        is_active: Callable[[], Awaitable[bool]],
     ) -> AsyncIterator[str]:
-        clock = self._door.clock
-        beaten = float("-inf")
-        while self._door.not_ready() != "draining":
+        clock = self._context.clock
+        last_heartbeat = float("-inf")
+        while self._context.not_ready() != "draining":
             try:
-                seen = await watch.look()
+                snapshot = await poller.poll()
             except StoreError:
-                # Whoever listens sees by the silence that nobody knows.
-                await asyncio.sleep(LOOK_EVERY)
+                # The page shows that it is not live, because heartbeats are missing.
+                await asyncio.sleep(POLL_INTERVAL)
                 continue
-            for topic in seen.changed_since(known) if known is not None else ():
-                yield f"id: {seen.id}\nevent: {topic}.changed\ndata: {{}}\n\n"
-            if clock.monotonic() - beaten >= HEARTBEAT or known is None:
-                if not await welcome():
+            for topic in snapshot.changed_since(known) if known is not None else ():
+                yield f"id: {snapshot.id}\nevent: {topic}.changed\ndata: {{}}\n\n"
+            if clock.monotonic() - last_heartbeat >= HEARTBEAT_INTERVAL or known is None:
+                if not await is_active():
                     return
-                beaten = clock.monotonic()
-                # An event and not a comment: the page shows by it that all is well.
-                yield f"id: {seen.id}\nevent: beat\ndata: {{}}\n\n"
-            known = seen
-            await asyncio.sleep(LOOK_AT_MOST)
+                last_heartbeat = clock.monotonic()
+                # An event and not a comment, because scripts cannot see comments.
+                yield f"id: {snapshot.id}\nevent: beat\ndata: {{}}\n\n"
+            known = snapshot
+            await asyncio.sleep(MIN_POLL_INTERVAL)
 
 
-def events_route(reception: Reception, live: Live) -> Callable[[Request], Awaitable[Response]]:
-    async def events(request: Request) -> Response:
-        visit = await arrive(reception, request)
-        live.check_room()
-        given = request.headers.get("last-event-id") or request.query_params.get("after", "")
-        stream = live.signals(
-            visit.actor, seen_from(given), lambda: still_welcome(reception, request)
+def events_route(
+    services: DashboardServices, live: LiveUpdates
+) -> Callable[[Request], Awaitable[Response]]:
+    async def events(http: Request) -> Response:
+        request = await authenticate_page(services, http)
+        live.check_capacity()
+        given = http.headers.get("last-event-id") or http.query_params.get("after", "")
+        stream = live.stream(
+            request.actor,
+            parse_event_id(given),
+            lambda: session_is_active(request.context, request.sessions, http),
         )
-        if request.scope["state"].get("head"):
+        if http.scope["state"].get("head"):
             return Response(media_type="text/event-stream", headers=_HEADERS)
         return StreamingResponse(stream, media_type="text/event-stream", headers=_HEADERS)
 
@@ -250,9 +215,5 @@ def events_route(reception: Reception, live: Live) -> Callable[[Request], Awaita
 
 
 def _owner_of(actor: Actor) -> Owner | None:
-    """None: whoever sees everything."""
+    """None for an actor who sees the objects of all owners."""
     return None if actor.sees_everything else actor.owner
-
-
-def _mark(value: object) -> str:
-    return hashlib.blake2b(repr(value).encode(), digest_size=4).hexdigest()

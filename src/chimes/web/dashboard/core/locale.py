@@ -1,5 +1,8 @@
-"""For whom a page is being made: set while a template is rendered, so that every macro and filter
-speaks the reader's language without being told each time. Rendering never waits."""
+"""The viewer of the page that is being rendered, and translations into the viewer's language.
+
+A context variable, so that every macro and filter finds language and time zone without a
+parameter. Rendering is synchronous.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,25 @@ from chimes.web.dashboard.core.preferences import DisplayPreferences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reader:
-    look: DisplayPreferences
+class Viewer:
+    display: DisplayPreferences
     now: datetime
 
 
-_reader: ContextVar[Reader] = ContextVar("chimes_reader")
+_viewer: ContextVar[Viewer] = ContextVar("chimes_viewer")
 
 
 @contextmanager
-def speaking_to(look: DisplayPreferences, now: datetime) -> Iterator[None]:
-    token = _reader.set(Reader(look=look, now=now))
+def viewer_context(display: DisplayPreferences, now: datetime) -> Iterator[None]:
+    token = _viewer.set(Viewer(display=display, now=now))
     try:
         yield
     finally:
-        _reader.reset(token)
+        _viewer.reset(token)
 
 
-def reader() -> Reader:
-    return _reader.get()
+def current_viewer() -> Viewer:
+    return _viewer.get()
 
 
 @cache
@@ -44,13 +47,13 @@ def translations(language: str) -> NullTranslations:
     try:
         return catalogue(language)
     except FileNotFoundError:
-        # A checkout whose catalogues were not compiled still has pages.
+        # The catalogues of this checkout were not compiled.
         return NullTranslations()
 
 
 def gettext(text: str) -> str:
-    return translations(reader().look.language).gettext(text)
+    return translations(current_viewer().display.language).gettext(text)
 
 
 def ngettext(one: str, many: str, count: int) -> str:
-    return translations(reader().look.language).ngettext(one, many, count)
+    return translations(current_viewer().display.language).ngettext(one, many, count)

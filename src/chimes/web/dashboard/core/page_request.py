@@ -1,4 +1,4 @@
-"""One request for a page: who asks, how they like it, and the ways to answer."""
+"""A request for a dashboard page: the user, display preferences, and ways to respond."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from chimes.errors import ChimesError, NotAllowed, QuotaExceeded
 from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
-from chimes.services.users import Guest, SignInService, UserService
+from chimes.services.users import Session, SignInService, UserService
 from chimes.web.auth import Authenticator
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core.assets import accepts_gzip
-from chimes.web.dashboard.core.flash import Toast, Undo, toast_from
-from chimes.web.dashboard.core.forms import Form, Question, Refused, refused_by
-from chimes.web.dashboard.core.locale import speaking_to
+from chimes.web.dashboard.core.flash import Toast, Undo, unpack_toast
+from chimes.web.dashboard.core.forms import ConfirmDialog, Form, FormError, form_error_from
+from chimes.web.dashboard.core.locale import viewer_context
 from chimes.web.dashboard.core.preferences import (
     FLASH,
     DisplayPreferences,
@@ -31,15 +31,13 @@ from chimes.web.dashboard.core.preferences import (
     form_token,
     set_cookie,
 )
-from chimes.web.dashboard.core.templates import block_rendered, rendered
-
-# @@ The few words that scripts say by themselves.
+from chimes.web.dashboard.core.templates import render_template, render_template_block
 
 
 @cache
-def script_words(language: str) -> dict[str, str]:
-    """By name; what is in braces the script fills in."""
-    found = {
+def script_texts(language: str) -> dict[str, str]:
+    """Texts that scripts show; the scripts fill in the placeholders."""
+    texts = {
         # The same templates as in `times`, unfilled.
         "s": _("{count} s"),
         "min": _("{count} min"),
@@ -54,230 +52,239 @@ def script_words(language: str) -> dict[str, str]:
         "sign_in": _("Sign in"),
         "paused": _("Paused while this tab is in the background"),
         "copied": _("Copied"),
-        "not_copied": _("This browser does not let us copy; select the text instead"),
-        "failed": _("That did not work. Is the server still running?"),
-        "too_slow": _("The server takes long to answer …"),
-        "no_matches": _("Nothing matches"),
+        "not_copied": _("This browser does not allow copying. Select the text instead."),
+        "failed": _("The request failed. Is the server running?"),
+        "too_slow": _("The server is slow to respond …"),
+        "no_matches": _("No matches"),
     }
-    return {name: in_language(text, language) for name, text in found.items()}
-
-
-# @@ What every page has around it: the rail, who is here, what can be chosen.
+    return {name: in_language(text, language) for name, text in texts.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """One of the five of the rail, or a page that only the palette names."""
+class NavigationEntry:
+    """A page in the sidebar or in the command palette."""
 
     name: str
     title: Message
-    address: str
-    #: Behind `g`; empty: there is none.
+    url: str
+    #: Second key of the shortcut `g` + key; empty: no shortcut.
     key: str = ""
-    #: About everybody: for those who see everything.
-    wide: bool = False
-    #: For those who may make schedules, or hand out access.
-    makes: bool = False
-    admin: bool = False
+    #: Whether the page is only for users who see the objects of all owners.
+    needs_all_owners: bool = False
+    #: Whether the page is only for users who may create schedules.
+    needs_create: bool = False
+    #: Whether the page is only for admins.
+    needs_admin: bool = False
 
     def is_for(self, actor: Actor) -> bool:
         return (
-            (actor.sees_everything or not self.wide)
-            and (actor.may_create(actor.owner) or not self.makes)
-            and (actor.administers or not self.admin)
+            (actor.sees_everything or not self.needs_all_owners)
+            and (actor.may_create(actor.owner) or not self.needs_create)
+            and (actor.administers or not self.needs_admin)
         )
 
 
-RAIL = (
-    Entry(name="today", title=_("Today"), address="/ui/", key="t"),
-    Entry(name="schedules", title=_("Schedules"), address="/ui/schedules", key="s"),
-    Entry(name="runs", title=_("Runs"), address="/ui/runs", key="r"),
-    Entry(name="inbox", title=_("Inbox"), address="/ui/inbox", key="i"),
-    Entry(name="system", title=_("System"), address="/ui/system", key="y", wide=True),
+SIDEBAR = (
+    NavigationEntry(name="today", title=_("Today"), url="/ui/", key="t"),
+    NavigationEntry(name="schedules", title=_("Schedules"), url="/ui/schedules", key="s"),
+    NavigationEntry(name="runs", title=_("Runs"), url="/ui/runs", key="r"),
+    NavigationEntry(name="inbox", title=_("Inbox"), url="/ui/inbox", key="i"),
+    NavigationEntry(
+        name="system", title=_("System"), url="/ui/system", key="y", needs_all_owners=True
+    ),
 )
-FURTHER = (
-    Entry(name="import", title=_("Import schedules"), address="/ui/schedules/import", makes=True),
-    Entry(name="month", title=_("Month"), address="/ui/schedules?view=month"),
-    Entry(name="failed", title=_("Failed runs"), address="/ui/runs?q=status:failed"),
-    Entry(name="telegram", title=_("Telegram"), address="/ui/telegram"),
-    Entry(name="audit", title=_("Audit"), address="/ui/system/audit", wide=True),
-    Entry(name="access", title=_("Access"), address="/ui/system/access", admin=True),
-    Entry(name="channels", title=_("Channels"), address="/ui/system/channels", wide=True),
-    Entry(name="settings", title=_("Settings"), address="/ui/system/settings", wide=True),
-    Entry(name="about", title=_("About"), address="/ui/system/about", wide=True),
+#: Pages that only the command palette lists.
+PALETTE = (
+    NavigationEntry(
+        name="import", title=_("Import schedules"), url="/ui/schedules/import", needs_create=True
+    ),
+    NavigationEntry(name="month", title=_("Month"), url="/ui/schedules?view=month"),
+    NavigationEntry(name="failed", title=_("Failed runs"), url="/ui/runs?q=status:failed"),
+    NavigationEntry(name="telegram", title=_("Telegram"), url="/ui/telegram"),
+    NavigationEntry(name="audit", title=_("Audit"), url="/ui/system/audit", needs_all_owners=True),
+    NavigationEntry(name="access", title=_("Access"), url="/ui/system/access", needs_admin=True),
+    NavigationEntry(
+        name="channels", title=_("Channels"), url="/ui/system/channels", needs_all_owners=True
+    ),
+    NavigationEntry(
+        name="settings", title=_("Settings"), url="/ui/system/settings", needs_all_owners=True
+    ),
+    NavigationEntry(name="about", title=_("About"), url="/ui/system/about", needs_all_owners=True),
 )
-#: Each in its own words.
+#: Each in its own language.
 LANGUAGE_NAMES = {"en": "English", "th": "ไทย", "zh": "中文"}
 
 
-def here(path: str) -> str:
-    """Which entry of the rail a page belongs to."""
-    for entry in RAIL[1:]:
-        if path == entry.address or path.startswith(f"{entry.address}/"):
+def active_entry(path: str) -> str:
+    """Name of the sidebar entry that a page belongs to."""
+    for entry in SIDEBAR[1:]:
+        if path == entry.url or path.startswith(f"{entry.url}/"):
             return entry.name
-    return RAIL[0].name if path in ("/ui", "/ui/", "/ui/attention") else ""
+    return SIDEBAR[0].name if path in ("/ui", "/ui/", "/ui/attention") else ""
 
 
-def frame_values(visit: PageRequest) -> dict[str, object]:
-    url = visit.request.url
+def frame_values(request: PageRequest) -> dict[str, object]:
+    """Template values that `base.html` and the frame macros use."""
+    url = request.http.url
     address = url.path + (f"?{url.query}" if url.query else "")
-    if "back" in visit.form:
-        # The answer to a form: its own address may have no page.
-        address = visit.back()
+    if "back" in request.form:
+        # In the response to a form: the URL of the form may have no page.
+        address = request.back_url()
     return {
-        "visit": visit,
-        "rail": [entry for entry in RAIL if entry.is_for(visit.actor)],
-        "further": [entry for entry in FURTHER if entry.is_for(visit.actor)],
-        "may_create": visit.actor.may_create(visit.actor.owner),
-        "here": here(url.path),
+        "request": request,
+        "sidebar": [entry for entry in SIDEBAR if entry.is_for(request.actor)],
+        "palette": [entry for entry in PALETTE if entry.is_for(request.actor)],
+        "may_create": request.actor.may_create(request.actor.owner),
+        "active_entry": active_entry(url.path),
         "address": address,
-        "csrf": visit.token,
+        "csrf": request.csrf_token,
         "languages": LANGUAGE_NAMES,
-        "actor": visit.actor,
-        "guest": visit.guest,
-        "version": visit.door.version,
-        "script_words": script_words(visit.look.language),
+        "actor": request.actor,
+        "session": request.session,
+        "version": request.context.version,
+        "script_texts": script_texts(request.display.language),
     }
 
 
 HOME = "/ui/"
-#: Without a word of where they come from, browsers would send forms as from nowhere; nobody else
-#: hears of it.
+#: With `no-referrer` browsers would send forms with the origin `null`; `same-origin` keeps the
+#: header away from other sites.
 HTML_HEADERS = {"Vary": "Accept-Encoding", "Referrer-Policy": "same-origin"}
-#: Below this a packet is a packet.
-_WORTH_PACKING = 1400
+#: Smaller responses fit into one packet anyway.
+_MIN_GZIP_BYTES = 1400
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PageRequest:
-    request: Request
-    door: WebContext
+    http: Request
+    context: WebContext
     users: UserService
-    sign_ins: SignInService
-    #: Changes of the clocks that are near.
+    sessions: SignInService
+    #: Upcoming clock changes (daylight saving time).
     clock_watch: ClockWatch
     actor: Actor
     #: None in open mode.
-    guest: Guest | None
-    look: DisplayPreferences
-    #: The store's, and the only one: every countdown of a page is from here.
+    session: Session | None
+    display: DisplayPreferences
+    #: The store's time; all relative times of a page are relative to it.
     now: datetime
-    #: The secret behind the tokens of this visitor's forms.
-    guard: str
-    #: What had been seen before this page was made; its stream goes on from there (`live.py`).
-    seen: str = ""
-    #: Has a value in a POST only.
+    #: The secret from which the CSRF tokens of this session's forms are derived.
+    csrf_secret: str
+    #: Position in the event stream before the page was rendered; the page's stream resumes there.
+    last_event_id: str = ""
+    #: Empty except in a POST.
     form: Form = field(default_factory=Form)
 
-    # --- reading ------------------------------------------------------------------------------
     @property
-    def path(self) -> Mapping[str, str]:
-        """What the address of the route has in braces."""
-        return self.request.path_params
+    def path_params(self) -> Mapping[str, str]:
+        return self.http.path_params
 
     @property
     def query(self) -> Mapping[str, str]:
-        return self.request.query_params
+        return self.http.query_params
 
     @property
-    def partial(self) -> bool:
-        """Asked by htmx: a part is wanted, not a page."""
-        return self.request.headers.get("hx-request", "").lower() == "true"
+    def is_htmx(self) -> bool:
+        """Whether htmx requests a fragment instead of a page."""
+        return self.http.headers.get("hx-request", "").lower() == "true"
 
-    # --- answering ----------------------------------------------------------------------------
-    def page(self, template: str, /, *, status: int = 200, **values: object) -> Response:
-        """The whole page. What the frame needs is there already (`frame.py`)."""
-        toast = toast_from(cookie(self.request, FLASH))
-        with speaking_to(self.look, self.now):
-            text = rendered(template, {**frame_values(self), "toast": toast, **values})
-        answer = self._html(text, status)
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the user accepted the confirm dialog of this action."""
+        return self.form.is_checked("sure")
+
+    @property
+    def csrf_token(self) -> str:
+        """For the field `csrf` of every form."""
+        return form_token(self.csrf_secret)
+
+    def render(self, template: str, /, *, status: int = 200, **values: object) -> Response:
+        """The whole page, with the flash message of the previous action."""
+        toast = unpack_toast(cookie(self.http, FLASH))
+        with viewer_context(self.display, self.now):
+            text = render_template(template, {**frame_values(self), "toast": toast, **values})
+        response = self._html(text, status)
         if toast is not None:
-            drop_cookie(self.request, answer, FLASH)
-        return answer
+            drop_cookie(self.http, response, FLASH)
+        return response
 
-    def part(
+    def render_block(
         self, template: str, block: str, /, *, status: int = 200, **values: object
     ) -> Response:
         """One block of a page, for htmx."""
-        with speaking_to(self.look, self.now):
-            text = block_rendered(template, block, {**frame_values(self), "toast": None, **values})
+        with viewer_context(self.display, self.now):
+            text = render_template_block(
+                template, block, {**frame_values(self), "toast": None, **values}
+            )
         return self._html(text, status)
 
-    def page_or_part(
+    def render_page_or_block(
         self, template: str, block: str, /, *, status: int = 200, **values: object
     ) -> Response:
-        """The block if htmx asks, otherwise the page with it: one address for both."""
-        if self.partial:
-            answer = self.part(template, block, status=status, **values)
+        """The block for htmx, otherwise the page that contains it."""
+        if self.is_htmx:
+            response = self.render_block(template, block, status=status, **values)
         else:
-            answer = self.page(template, status=status, **values)
-        answer.headers.add_vary_header("HX-Request")
-        return answer
-
-    def done(
-        self, text: str, /, *, to: str, undo: Undo | None = None, kind: str = "done"
-    ) -> Response:
-        """After an action: on to a page, which says what happened (303, so that going back or
-        loading again repeats nothing). `text` is said (`say`, `counted`)."""
-        answer = self.redirect(to)
-        packed = Toast(text=text, kind=kind, undo=undo).packed(self.look.language)
-        set_cookie(self.request, answer, FLASH, packed)
-        return answer
-
-    def ask(self, question: Question, /, refused: Refused | None = None) -> Response:
-        """Before something wide or final: a dialog, or a page where there are no scripts. The
-        answer comes to the same handler, with the same fields and `sure` (`visit.sure`). If that
-        was `refused`, it is asked again with the reason that was typed."""
-        ask = question.completed(self.request.url.path, self.form, self.back())
-        if refused is not None:
-            ask = replace(ask, error=refused.message)
-        status = 200 if refused is None else refused.status
-        return self.page_or_part("ask.html", "part", status=status, ask=ask)
-
-    async def refused(self, error: ChimesError) -> Refused:
-        """What the form says that comes again. What somebody may not is on record, as it is where
-        such an error goes further (S08)."""
-        if isinstance(error, NotAllowed | QuotaExceeded):
-            gatekeeper: Authenticator = self.request.app.state.gatekeeper
-            await gatekeeper.refused(self.request, self.actor, error)
-        return refused_by(error)
-
-    @property
-    def sure(self) -> bool:
-        return self.form.ticked("sure")
+            response = self.render(template, status=status, **values)
+        response.headers.add_vary_header("HX-Request")
+        return response
 
     def redirect(self, to: str) -> Response:
-        """Only ever to a page of ours (S52)."""
-        target = local_address(to)
-        if self.partial:
+        """Redirects to a dashboard page, never to another site."""
+        target = local_url(to)
+        if self.is_htmx:
             return Response(status_code=204, headers={"HX-Redirect": target})
         return RedirectResponse(target, status_code=303)
 
-    def back(self, default: str = HOME) -> str:
-        """The page that the form was on: its `back` field, or where the browser says it was."""
+    def redirect_with_toast(
+        self, text: str, /, *, to: str, undo: Undo | None = None, kind: str = "done"
+    ) -> Response:
+        """Redirects after an action; the next page shows `text`. The status is 303, so that going
+        back or reloading does not repeat the action."""
+        response = self.redirect(to)
+        packed = Toast(text=text, kind=kind, undo=undo).packed(self.display.language)
+        set_cookie(self.http, response, FLASH, packed)
+        return response
+
+    def confirm(self, dialog: ConfirmDialog, /, error: FormError | None = None) -> Response:
+        """Shows a confirm dialog, or a page without scripts. On confirmation the browser posts the
+        same fields to the same handler again, with `is_confirmed` set. With an `error` the dialog
+        is shown again, with the reason that was typed."""
+        dialog = dialog.completed(self.http.url.path, self.form, self.back_url())
+        if error is not None:
+            dialog = replace(dialog, error=error.message)
+        status = 200 if error is None else error.status
+        return self.render_page_or_block("confirm.html", "part", status=status, dialog=dialog)
+
+    async def form_error(self, error: ChimesError) -> FormError:
+        """The error to show in the form. Denied actions are written to the audit log, as they are
+        when such an error becomes an error page."""
+        if isinstance(error, NotAllowed | QuotaExceeded):
+            authenticator: Authenticator = self.http.app.state.gatekeeper
+            await authenticator.refused(self.http, self.actor, error)
+        return form_error_from(error)
+
+    def back_url(self, default: str = HOME) -> str:
+        """The page that contained the form, from the `back` parameter."""
         given = self.form.text("back") or self.query.get("back", "")
-        return local_address(given, default)
+        return local_url(given, default)
 
     def _html(self, text: str, status: int) -> Response:
         content = text.encode()
-        headers = {**HTML_HEADERS, "Content-Language": self.look.language}
-        if len(content) > _WORTH_PACKING and accepts_gzip(self.request):
+        headers = {**HTML_HEADERS, "Content-Language": self.display.language}
+        if len(content) > _MIN_GZIP_BYTES and accepts_gzip(self.http):
             headers["Content-Encoding"] = "gzip"
             content = gzip.compress(content, 5, mtime=0)
         return HTMLResponse(content, status_code=status, headers=headers)
 
-    @property
-    def token(self) -> str:
-        """For the field `csrf` of every form."""
-        return form_token(self.guard)
 
-
-def local_address(given: str, default: str = HOME) -> str:
-    """An address within the dashboard, or the default: nobody is sent elsewhere (S52)."""
+def local_url(given: str, default: str = HOME) -> str:
+    """`given` if it is a URL within the dashboard, otherwise the default: prevents open
+    redirects."""
     text = given.strip()
     if not text.startswith("/ui") or text[3:4] not in ("", "/", "?", "#"):
         return default
-    if any(sign in text for sign in "\\\r\n\t\0") or not text.isprintable():
+    if any(char in text for char in "\\\r\n\t\0") or not text.isprintable():
         return default
     parts = urlsplit(text)
     if parts.scheme or parts.netloc or ".." in parts.path:
@@ -285,29 +292,26 @@ def local_address(given: str, default: str = HOME) -> str:
     return text
 
 
-# @@ The one field of a small form, as it was typed, where the form stands on many pages.
-
-
-def asked_again(
-    visit: PageRequest,
-    why: Refused,
+def render_field_retry(
+    request: PageRequest,
+    error: FormError,
     *,
     title: str,
     label: str,
     field: str,
     back: str,
-    others: Sequence[tuple[str, str]] = (),
+    hidden_fields: Sequence[tuple[str, str]] = (),
 ) -> Response:
-    """`others`: what the form says besides. Its texts are said (`say`)."""
-    return visit.page(
-        "one_field.html",
-        status=why.status,
+    """A page with one field to correct, for small forms that are embedded in several pages."""
+    return request.render(
+        "field_retry.html",
+        status=error.status,
         title=title,
         label=label,
-        action=visit.request.url.path,
+        action=request.http.url.path,
         field=field,
-        typed=visit.form.raw(field),
-        others=others,
-        error=why,
+        typed=request.form.raw(field),
+        hidden_fields=hidden_fields,
+        error=error,
         back=back,
     )

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from urllib.parse import parse_qsl, urlencode
 
@@ -36,7 +36,7 @@ class DisplayPreferences:
     shortcuts: str = "on"
 
 
-def chosen_in(cookie: str) -> dict[str, str]:
+def parse_display_cookie(cookie: str) -> dict[str, str]:
     """What a cookie says that we can use; the rest of it is left out."""
     try:
         pairs = parse_qsl(cookie, max_num_fields=20) if len(cookie) < 500 else []
@@ -49,13 +49,13 @@ def chosen_in(cookie: str) -> dict[str, str]:
     }
 
 
-def look_of(
+def resolve_display(
     cookie: str, *, accept_language: str, default_zone: str, preferred: Preferences | None = None
 ) -> DisplayPreferences:
     """From what was chosen here, what the owner has chosen anywhere, and what the browser says.
 
     `seen_zone` is the browser's own, which a script has noticed; it is only a guess."""
-    chosen = chosen_in(cookie)
+    chosen = parse_display_cookie(cookie)
     owner = preferred or Preferences()
     language = chosen.get("language") or owner.language or accepted(accept_language)
     zone = chosen.get("zone") or owner.timezone
@@ -73,7 +73,7 @@ def look_of(
 def with_choices(cookie: str, wanted: Mapping[str, str]) -> str:
     """The cookie after somebody chose; InvalidInput for what there is not. An empty zone forgets
     the choice."""
-    chosen = chosen_in(cookie)
+    chosen = parse_display_cookie(cookie)
     for name, value in wanted.items():
         if name == "zone":
             if value:
@@ -87,26 +87,22 @@ def with_choices(cookie: str, wanted: Mapping[str, str]) -> str:
     return urlencode(chosen)
 
 
-def by_clock(look: DisplayPreferences, zone: str | None) -> str:
+def primary_zone(display: DisplayPreferences, zone: str | None) -> str:
     """The zone by which a time of something in `zone` is shown first."""
-    if look.clock == "utc":
+    if display.clock == "utc":
         return "UTC"
-    if look.clock == "schedule" and zone is not None:
+    if display.clock == "schedule" and zone is not None:
         return zone
-    return look.zone
+    return display.zone
 
 
-def second_zone(look: DisplayPreferences, zone: str | None) -> str | None:
+def secondary_zone(display: DisplayPreferences, zone: str | None) -> str | None:
     """The zone for the second line, where there is one to show."""
-    if look.clock == "mine" and zone is not None and zone != look.zone:
+    if display.clock == "mine" and zone is not None and zone != display.zone:
         return zone
-    if look.clock == "schedule" and zone is not None and zone != look.zone:
-        return look.zone
+    if display.clock == "schedule" and zone is not None and zone != display.zone:
+        return display.zone
     return None
-
-
-def in_zone(look: DisplayPreferences, zone: str) -> DisplayPreferences:
-    return replace(look, zone=zone, zone_chosen=True)
 
 
 def _is_zone(name: str) -> bool:
@@ -230,7 +226,7 @@ class ListChoices:
         return urlencode({name: value for name, value in found.items() if value})
 
 
-def choices_from(text: str) -> ListChoices:
+def parse_list_choices(text: str) -> ListChoices:
     """What a cookie says that we can use; the rest of it is left out."""
     try:
         given = dict(parse_qsl(text, max_num_fields=10)) if len(text) < 1000 else {}
@@ -263,18 +259,18 @@ def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> 
     return ListChoices(view=before.view, hidden={**before.hidden, list_: hidden})
 
 
-def list_named(text: str) -> ListName:
+def parse_list_name(text: str) -> ListName:
     if text not in set(ListName):
         raise InvalidInput(_("one of {known}", known=", ".join(ListName)), field="list")
     return ListName(text)
 
 
-def chosen_in_list_choices(request: Request) -> ListChoices:
-    return choices_from(cookie(request, _COOKIE))
+def list_choices_of(request: Request) -> ListChoices:
+    return parse_list_choices(cookie(request, _COOKIE))
 
 
-def remembered(request: Request, response: Response, choices: ListChoices) -> Response:
+def remember_list_choices(request: Request, response: Response, choices: ListChoices) -> Response:
     """Only where it is new: most answers set no cookie."""
-    if choices != chosen_in_list_choices(request):
+    if choices != list_choices_of(request):
         set_cookie(request, response, _COOKIE, choices.text, lasts=_A_YEAR)
     return response

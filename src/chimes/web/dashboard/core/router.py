@@ -1,4 +1,4 @@
-"""How a page is added: a `Pages` in its module, and a line in `site.py`."""
+"""Router of dashboard pages: each page module declares one, and `site.py` mounts it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ Handler = Callable[[PageRequest], Awaitable[Response]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
-    #: Below /ui; `{id}` as everywhere.
+class PageRoute:
+    #: Path below /ui, with `{parameters}`.
     path: str
     method: str
     handler: Handler
-    #: Also for those who have not signed in.
+    #: Whether the page needs no session.
     public: bool = False
 
 
-class Pages:
-    """The routes of one module. `get` changes nothing; `post` has a form with a token (S49)."""
+class PageRouter:
+    """The routes of one module. GET handlers change nothing; POST handlers get a form whose CSRF
+    token was checked."""
 
     def __init__(self) -> None:
-        self.listed: list[Page] = []
+        self.routes: list[PageRoute] = []
 
     def get(self, path: str, *, public: bool = False) -> Callable[[Handler], Handler]:
-        return self._added(path, "GET", public)
+        return self._register(path, "GET", public)
 
     def post(self, path: str, *, public: bool = False) -> Callable[[Handler], Handler]:
-        return self._added(path, "POST", public)
+        return self._register(path, "POST", public)
 
-    def _added(self, path: str, method: str, public: bool) -> Callable[[Handler], Handler]:
-        def add(handler: Handler) -> Handler:
-            self.listed.append(Page(path=path, method=method, handler=handler, public=public))
+    def _register(self, path: str, method: str, public: bool) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
+            self.routes.append(PageRoute(path=path, method=method, handler=handler, public=public))
             return handler
 
-        return add
+        return register

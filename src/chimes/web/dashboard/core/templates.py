@@ -1,4 +1,4 @@
-"""Jinja for the pages: everything escaped, undefined names refused, words from the catalogues."""
+"""Jinja environment of the pages: autoescaping, strict undefined names, translations."""
 
 from __future__ import annotations
 
@@ -17,69 +17,66 @@ from chimes.language.description import describe
 from chimes.redaction import masked_result
 from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
-from chimes.web.dashboard.core import locale as speaking
-from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core import locale, times
 from chimes.web.dashboard.core.assets import asset_address
-from chimes.web.dashboard.core.locale import reader
-from chimes.web.dashboard.core.preferences import by_clock
+from chimes.web.dashboard.core.locale import current_viewer
+from chimes.web.dashboard.core.preferences import primary_zone
 
-# @@ What the audit notes, in words; the word itself stays for those who search by it.
-
-#: Every verb that is written, as what was done (or was tried and refused).
-VERBS: Mapping[str, Message] = {
-    "auth_failed": _("came without a key that is known"),
-    "backfill": _("made up for times that had passed"),
-    "cancel": _("asked a run to stop"),
-    "change_password": _("set another password"),
-    "change_role": _("gave another role"),
-    "create": _("made a schedule"),
-    "create_key": _("made a key"),
-    "create_user": _("made a user"),
+#: Labels of the audit verbs, whether the action succeeded or was denied.
+VERB_LABELS: Mapping[str, Message] = {
+    "auth_failed": _("failed to authenticate"),
+    "backfill": _("backfilled a schedule"),
+    "cancel": _("canceled a run"),
+    "change_password": _("changed a password"),
+    "change_role": _("changed a role"),
+    "create": _("created a schedule"),
+    "create_key": _("created a key"),
+    "create_user": _("created a user"),
     "delete": _("deleted a schedule"),
     "done": _("pressed Done"),
-    "drain": _("asked a node to take nothing new"),
-    "end_session": _("ended a sign-in"),
-    "forget": _("forgot a node"),
-    "load_demo": _("loaded the examples"),
+    "drain": _("drained a node"),
+    "end_session": _("ended a session"),
+    "forget": _("removed a node"),
+    "load_demo": _("loaded the demo"),
     "mark_known": _("marked a failure as known"),
     "move": _("moved the next run"),
     "pause": _("paused a schedule"),
-    "refused": _("tried what is not allowed"),
-    "regress": _("found that the store had lost changes"),
-    "reload_sources": _("read the file of sources again"),
-    "remove_demo": _("removed the examples"),
+    "refused": _("tried an action that is not allowed"),
+    "regress": _("detected that the store had lost changes"),
+    "reload_sources": _("reloaded the sources file"),
+    "remove_demo": _("removed the demo"),
     "remove_filter": _("removed a saved filter"),
     "remove_user": _("removed a user"),
     "rename_filter": _("renamed a saved filter"),
-    "reschedule": _("set another next time"),
-    "restore": _("brought a schedule back"),
-    "resume": _("had it go on"),
-    "retry": _("had it done once more"),
+    "reschedule": _("rescheduled the next run"),
+    "restore": _("restored a schedule"),
+    "resume": _("resumed a schedule"),
+    "retry": _("retried a run"),
     "revoke_key": _("revoked a key"),
-    "run": _("asked for a run"),
+    "run": _("requested a run"),
     "save_filter": _("saved a filter"),
     "sign_in": _("signed in"),
     "sign_out": _("signed out"),
-    "skip": _("left out the next run"),
-    "snooze": _("put a sign under Needs attention off"),
-    "start": _("asked for a run without a schedule"),
-    "telegram_code": _("asked for a code to connect Telegram"),
+    "skip": _("skipped the next run"),
+    "snooze": _("snoozed a warning"),
+    "start": _("requested a run without a schedule"),
+    "telegram_code": _("requested a code to link Telegram"),
     "telegram_command": _("sent a command by Telegram"),
-    "telegram_link": _("connected a chat"),
-    "telegram_test": _("sent a test to a chat"),
-    "telegram_unlink": _("disconnected a chat"),
+    "telegram_link": _("linked a chat"),
+    "telegram_test": _("sent a test message to a chat"),
+    "telegram_unlink": _("unlinked a chat"),
     "test": _("sent a test message"),
-    "unmark_known": _("took back that a failure is known"),
+    "unmark_known": _("unmarked a known failure"),
     "update": _("changed a schedule"),
     "update_preferences": _("changed preferences"),
-    "wake": _("wanted to see a sign under Needs attention again"),
+    "wake": _("unsnoozed a warning"),
 }
-#: What it was done to.
-KINDS: Mapping[str, Message] = {
+#: Labels of the kinds of audited objects.
+KIND_LABELS: Mapping[str, Message] = {
     "access": _("access"),
     "chat": _("chat"),
     "delivery": _("message"),
-    "demo": _("examples"),
+    "demo": _("demo"),
     "file": _("file"),
     "key": _("key"),
     "node": _("node"),
@@ -87,19 +84,19 @@ KINDS: Mapping[str, Message] = {
     "request": _("request"),
     "run": _("run"),
     "schedule": _("schedule"),
-    "session": _("sign-in"),
+    "session": _("session"),
     "store": _("store"),
     "user": _("user"),
 }
 
 
-def verb_in_words(verb: str) -> str:
-    """Of a verb that an older or newer release wrote, the verb."""
-    return VERBS.get(verb, verb)
+def verb_label(verb: str) -> str:
+    """The verb itself if another release wrote it and it has no label."""
+    return VERB_LABELS.get(verb, verb)
 
 
-def kind_in_words(kind: str) -> str:
-    return KINDS.get(kind, kind)
+def kind_label(kind: str) -> str:
+    return KIND_LABELS.get(kind, kind)
 
 
 _FOLDER = Path(__file__).parents[1] / "templates"
@@ -116,18 +113,18 @@ def environment() -> Environment:
         extensions=["jinja2.ext.i18n", "jinja2.ext.do"],
         auto_reload=False,
     )
-    # Newstyle: `_("…%(name)s…", name=value)` fills in and escapes. By functions of our own: those
-    # of the extension copy the context for every word in a loop, to ask whether to escape.
-    install = env.extensions[InternationalizationExtension.identifier]
-    assert isinstance(install, InternationalizationExtension)
-    install._install_callables(speaking.gettext, speaking.ngettext, newstyle=True)
+    # Newstyle: `_("…%(name)s…", name=value)` fills in and escapes. Own functions, because those of
+    # the extension copy the context with every call to find out whether to escape.
+    i18n = env.extensions[InternationalizationExtension.identifier]
+    assert isinstance(i18n, InternationalizationExtension)
+    i18n._install_callables(locale.gettext, locale.ngettext, newstyle=True)
     env.globals.update({"_": _gettext, "gettext": _gettext, "ngettext": _ngettext})
     env.policies["ext.i18n.trimmed"] = True
     env.globals.update(
         moment=_moment,
         asset=asset_address,
-        look=lambda: reader().look,
-        now=lambda: reader().now,
+        display=lambda: current_viewer().display,
+        now=lambda: current_viewer().now,
         json_data=json_data,
     )
     env.filters.update(
@@ -136,60 +133,60 @@ def environment() -> Environment:
         number=_number,
         percent=_percent,
         size=_size,
-        said=_said,
-        verb_words=lambda verb: _said(verb_in_words(verb)),
-        kind_words=lambda kind: _said(kind_in_words(kind)),
-        retold=_retold,
-        retold_line=_retold_line,
-        words=_words,
+        translate=_translate,
+        verb_label=lambda verb: _translate(verb_label(verb)),
+        kind_label=lambda kind: _translate(kind_label(kind)),
+        translate_stored=_translate_stored,
+        translate_stored_line=_translate_stored_line,
+        describe=_describe,
         absolute=_absolute,
         relative=_relative,
-        named=accessible_name,
+        accessible_name=accessible_name,
         masked=masked_result,
     )
     return env
 
 
-def rendered(template: str, values: Mapping[str, object]) -> str:
-    """Within `speaking_to`."""
+def render_template(template: str, values: Mapping[str, object]) -> str:
+    """Needs an active `viewer_context`."""
     return environment().get_template(template).render(values)
 
 
-def block_rendered(template: str, block: str, values: Mapping[str, object]) -> str:
-    """One `{% block %}` of a page by itself: what htmx asks for again."""
-    found = environment().get_template(template)
-    return "".join(found.blocks[block](found.new_context(dict(values))))
+def render_template_block(template: str, block: str, values: Mapping[str, object]) -> str:
+    """One `{% block %}` of a page, for htmx."""
+    page = environment().get_template(template)
+    return "".join(page.blocks[block](page.new_context(dict(values))))
 
 
 def json_data(value: object) -> Markup:
-    """For `<script type="application/json">`: nothing in it can end the element (S47)."""
+    """For `<script type="application/json">`: nothing in it can close the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    for sign in "<>&\u2028\u2029":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Markup(text)  # noqa: S704 - every sign that could end the element is gone
+    for char in "<>&\u2028\u2029":
+        text = text.replace(char, f"\\u{ord(char):04x}")
+    return Markup(text)  # noqa: S704 - characters that could close the element are escaped
 
 
 def accessible_name(shown: str, title: str) -> str:
-    """What a button is called where its title says more: what is shown on it is part of that, in
-    whatever order a language puts its words (WCAG 2.5.3). A sign says nothing by itself."""
-    if shown.casefold() in title.casefold() or not any(sign.isalnum() for sign in shown):
+    """The aria-label of a button whose title says more than its visible text. It contains the
+    visible text (WCAG 2.5.3), unless that is only a symbol."""
+    if shown.casefold() in title.casefold() or not any(char.isalnum() for char in shown):
         return title
     return f"{shown}: {title}"
 
 
 def _gettext(text: str, /, **values: object) -> Markup:
-    return _escaped(speaking.gettext(text), values)
+    return _escaped(locale.gettext(text), values)
 
 
 def _ngettext(one: str, many: str, number: int, /, **values: object) -> Markup:
-    return _escaped(speaking.ngettext(one, many, number), {"num": number} | values)
+    return _escaped(locale.ngettext(one, many, number), {"num": number} | values)
 
 
 def _escaped(text: str, values: Mapping[str, object]) -> Markup:
-    """Our own words are safe, what is filled in is not."""
+    """Escapes the values; the catalogue texts are trusted."""
     if values:
-        return Markup(text) % values  # noqa: S704 - the text is ours
-    return Markup(text % values)  # noqa: S704 - the text is ours
+        return Markup(text) % values  # noqa: S704 - from the catalogue
+    return Markup(text % values)  # noqa: S704 - from the catalogue
 
 
 def _moment(
@@ -199,56 +196,58 @@ def _moment(
     seconds: bool = False,
     distance: bool = True,
 ) -> Markup:
-    who = reader()
+    viewer = current_viewer()
     return times.moment_html(
-        moment, who.look, now=who.now, zone=zone, seconds=seconds, distance=distance
+        moment, viewer.display, now=viewer.now, zone=zone, seconds=seconds, distance=distance
     )
 
 
 def _span(length: timedelta | float | None) -> str:
-    return times.span(length, reader().look.language)
+    return times.span(length, current_viewer().display.language)
 
 
 def _window_name(name: str) -> str:
-    return times.window_name(name, reader().look.language)
+    return times.window_name(name, current_viewer().display.language)
 
 
 def _number(value: float) -> str:
-    return times.number(value, reader().look.language)
+    return times.number(value, current_viewer().display.language)
 
 
 def _percent(share: float) -> str:
-    return times.percent(share, reader().look.language)
+    return times.percent(share, current_viewer().display.language)
 
 
 def _size(count: float) -> str:
-    return times.size(count, reader().look.language)
+    return times.size(count, current_viewer().display.language)
 
 
-def _said(text: str) -> str:
-    """A sentence made by `say`, in the reader's language; what people wrote stays as it is."""
-    return in_language(text, reader().look.language)
+def _translate(text: str) -> str:
+    """A Message in the viewer's language; plain strings are returned unchanged."""
+    return in_language(text, current_viewer().display.language)
 
 
-def _retold(text: str) -> str:
-    """A stored sentence of ours, in the reader's language."""
-    return retold(text, reader().look.language)
+def _translate_stored(text: str) -> str:
+    """A stored English system text in the viewer's language."""
+    return retold(text, current_viewer().display.language)
 
 
-def _retold_line(text: str) -> str:
-    return retold_line(text, reader().look.language)
+def _translate_stored_line(text: str) -> str:
+    return retold_line(text, current_viewer().display.language)
 
 
-def _words(trigger: Trigger) -> str:
-    """When, in words."""
-    return describe(trigger, reader().look.language)
+def _describe(trigger: Trigger) -> str:
+    """The trigger in words."""
+    return describe(trigger, current_viewer().display.language)
 
 
 def _absolute(moment: datetime, zone: str | None = None, *, seconds: bool = False) -> str:
-    who = reader()
-    return times.absolute(moment, by_clock(who.look, zone), who.look, now=who.now, seconds=seconds)
+    viewer = current_viewer()
+    return times.absolute(
+        moment, primary_zone(viewer.display, zone), viewer.display, now=viewer.now, seconds=seconds
+    )
 
 
 def _relative(moment: datetime) -> str:
-    who = reader()
-    return times.relative(moment, who.now, who.look.language)
+    viewer = current_viewer()
+    return times.relative(moment, viewer.now, viewer.display.language)

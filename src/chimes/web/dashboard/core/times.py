@@ -15,7 +15,7 @@ from markupsafe import Markup
 from chimes.i18n import Message, _, in_language
 from chimes.triggers.clock_changes import Effect, Touched
 from chimes.triggers.moment import format_moment
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock, second_zone
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
 
 #: Up to here a distance has two units.
 _NEAR = timedelta(hours=48)
@@ -42,18 +42,23 @@ def zone_info(name: str) -> ZoneInfo:
 
 
 def absolute(
-    moment: datetime, zone: str, look: DisplayPreferences, *, now: datetime, seconds: bool = False
+    moment: datetime,
+    zone: str,
+    display: DisplayPreferences,
+    *,
+    now: datetime,
+    seconds: bool = False,
 ) -> str:
     """`Mon 16 Nov 09:00 +07`; with the year where it is another than now."""
     local = moment.astimezone(zone_info(zone))
-    return f"{_date(local, look, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
+    return f"{_date(local, display, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
 
 
-def dated(moment: datetime, zone: str, look: DisplayPreferences) -> str:
+def dated(moment: datetime, zone: str, display: DisplayPreferences) -> str:
     """`Mon 16 Nov 2026 09:00 +07`: with its year, whenever it is read. Quick, for pictures: there
     are hundreds of them on a page."""
     local = moment.astimezone(zone_info(zone))
-    day = _written_day(local, look, _DAY[look.language][1])
+    day = _written_day(local, display, _DAY[display.language][1])
     return f"{day} {local.hour:02}:{local.minute:02} {zone_mark(local)}"
 
 
@@ -67,21 +72,21 @@ def zone_title(zone: str, language: str) -> str:
     return str(get_timezone_name(zone_info(zone), locale=locale_of(language)))
 
 
-def day(moment: datetime, zone: str, look: DisplayPreferences, *, now: datetime) -> str:
+def day(moment: datetime, zone: str, display: DisplayPreferences, *, now: datetime) -> str:
     """The date only, for captions and axes that name the zone themselves."""
-    return _date(moment.astimezone(zone_info(zone)), look, now)
+    return _date(moment.astimezone(zone_info(zone)), display, now)
 
 
-def _date(local: datetime, look: DisplayPreferences, now: datetime) -> str:
-    short, long = _DAY[look.language]
+def _date(local: datetime, display: DisplayPreferences, now: datetime) -> str:
+    short, long = _DAY[display.language]
     this_year = local.year == now.astimezone(local.tzinfo).year
-    return _written_day(local, look, short if this_year else long)
+    return _written_day(local, display, short if this_year else long)
 
 
-def _written_day(local: datetime, look: DisplayPreferences, pattern: str) -> str:
-    if look.era == "be":
+def _written_day(local: datetime, display: DisplayPreferences, pattern: str) -> str:
+    if display.era == "be":
         pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
-    return _dated(local.date(), pattern, look.language)
+    return _dated(local.date(), pattern, display.language)
 
 
 @lru_cache(maxsize=1024)
@@ -166,7 +171,7 @@ def relative(moment: datetime, now: datetime, language: str) -> str:
 
 def moment_html(
     moment: datetime | None,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     *,
     now: datetime,
     zone: str | None = None,
@@ -176,20 +181,20 @@ def moment_html(
     """The one way in which a page shows a time. `zone` is the schedule's own."""
     if moment is None:
         return Markup('<span class="none">–</span>')
-    first, other = by_clock(look, zone), second_zone(look, zone)
+    first, other = primary_zone(display, zone), secondary_zone(display, zone)
 
     def shown(in_zone: str) -> str:
-        return absolute(moment, in_zone, look, now=now, seconds=seconds)
+        return absolute(moment, in_zone, display, now=now, seconds=seconds)
 
     parts = [
         Markup('<time datetime="{}" title="{}"><span class="when">{}</span>').format(
-            format_moment(moment), _card(moment, look, zone, now), shown(first)
+            format_moment(moment), _card(moment, display, zone, now), shown(first)
         )
     ]
     if distance:
         parts.append(
             Markup(' <span class="away" data-away>{}</span>').format(
-                relative(moment, now, look.language)
+                relative(moment, now, display.language)
             )
         )
     if other is not None:
@@ -198,10 +203,10 @@ def moment_html(
     return Markup("").join(parts)
 
 
-def _card(moment: datetime, look: DisplayPreferences, zone: str | None, now: datetime) -> str:
+def _card(moment: datetime, display: DisplayPreferences, zone: str | None, now: datetime) -> str:
     """All zones and the Unix time, for the tooltip and the tap card."""
-    zones = dict.fromkeys([*([zone] if zone else []), look.zone, "UTC"])
-    lines = [f"{absolute(moment, each, look, now=now, seconds=True)} · {each}" for each in zones]
+    zones = dict.fromkeys([*([zone] if zone else []), display.zone, "UTC"])
+    lines = [f"{absolute(moment, each, display, now=now, seconds=True)} · {each}" for each in zones]
     return "\n".join([*lines, f"Unix {int(moment.timestamp())}"])
 
 
@@ -237,9 +242,9 @@ def size(count: float, language: str) -> str:
 # @@ What a change of the clocks does to a schedule, in words.
 
 
-def touched_in_words(touched: Touched, look: DisplayPreferences, now: datetime) -> Message:
+def touched_in_words(touched: Touched, display: DisplayPreferences, now: datetime) -> Message:
     zone = touched.change.zone
-    on = day(touched.change.at, zone, look, now=now)
+    on = day(touched.change.at, zone, display, now=now)
     clock = f"{touched.meant:%H:%M}"
     match touched.effect:
         case Effect.MOVED:

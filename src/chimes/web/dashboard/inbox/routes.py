@@ -18,20 +18,27 @@ from chimes.i18n import Message, _, counted
 from chimes.model.access import Owner
 from chimes.model.ids import InboxId, RunId
 from chimes.model.listing import AuditQuery, DeliveryQuery
-from chimes.model.notification import READ, Delivery, DeliveryState, InboxChange, InboxItem, Wake
+from chimes.model.notification import (
+    READ,
+    Delivery,
+    DeliveryState,
+    InboxChange,
+    InboxItem,
+    Unsnooze,
+)
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
-from chimes.model.validation import MOST_RECIPIENTS
+from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS
 from chimes.notifications.text import DEEPEST, readable_markdown
 from chimes.notifications.text import shown as shown_markdown
-from chimes.services.runs import may_reply, reply, reply_id
+from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.moment import parse_moment
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import REFUSALS, Refused
+from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.inbox.views import (
     FOLDERS,
     HERE,
@@ -110,7 +117,7 @@ def _tame(tokens: Sequence[Token]) -> None:
             _tame(token.children)
 
 
-pages = Pages()
+router = PageRouter()
 _TOLD = 20
 #: The door by which presses come.
 TELEGRAM = "telegram"
@@ -118,80 +125,81 @@ TELEGRAM = "telegram"
 LONGEST_KEY = 64
 
 
-@pages.get("/inbox")
-async def inbox(visit: PageRequest) -> Response:
-    return await shown(visit, None)
+@router.get("/inbox")
+async def inbox(request: PageRequest) -> Response:
+    return await shown(request, None)
 
 
-@pages.get("/inbox/newer")
-async def newer(visit: PageRequest) -> Response:
+@router.get("/inbox/newer")
+async def newer(request: PageRequest) -> Response:
     """How many unread ones there are more than the page knows of."""
-    known = visit.query.get("known", "")
+    known = request.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
-    query = asked_in(visit.query).query(visit.now)
-    _unused, unread = await visit.door.messages.inbox(visit.actor, replace(query, limit=1))
+    query = asked_in(request.query).query(request.now)
+    _unused, unread = await request.context.messages.inbox(request.actor, replace(query, limit=1))
     more = max(0, unread - int(known))
     text = counted("{count} new message – show", "{count} new messages – show", more)
-    return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
+    return JSONResponse({"count": more, "text": text.in_language(request.display.language)})
 
 
-@pages.get("/inbox/{id}")
-async def message(visit: PageRequest) -> Response:
+@router.get("/inbox/{id}")
+async def message(request: PageRequest) -> Response:
     """The list with one message open. Looking changes nothing: that it was read is said by a form
     of the page, by itself where there are scripts."""
     return await shown(
-        visit, await visit.door.messages.item(visit.actor, InboxId(visit.path["id"]))
+        request,
+        await request.context.messages.item(request.actor, InboxId(request.path_params["id"])),
     )
 
 
 async def shown(
-    visit: PageRequest, item: InboxItem | None, refused: Refused | None = None, failed: str = ""
+    request: PageRequest, item: InboxItem | None, refused: FormError | None = None, failed: str = ""
 ) -> Response:
     """`failed`: the form of the message that was `refused`; it has what was typed. The answer to
     a form has the list of the page that the form was on, from its beginning, and the message in
     it even if it is not one of that list any more."""
-    asked_by_form = visit.request.method == "POST"
-    asked = asked_in(_query_of(visit.back()) if asked_by_form else visit.query)
-    question = question_of(visit.request)
-    after = position_from(visit.query.get("cursor"), question, numbers=True)
-    found, unread = await visit.door.messages.inbox(
-        visit.actor, replace(asked.query(visit.now), after=after)
+    asked_by_form = request.http.method == "POST"
+    asked = asked_in(_query_of(request.back_url()) if asked_by_form else request.query)
+    question = question_of(request.http)
+    after = position_from(request.query.get("cursor"), question, numbers=True)
+    found, unread = await request.context.messages.inbox(
+        request.actor, replace(asked.query(request.now), after=after)
     )
     more = ""
     if found.next is not None and not asked_by_form:
-        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        url = request.http.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
     items = found.items
     if asked_by_form and item is not None and all(each.id != item.id for each in items):
         items = (item, *items)
-    schedule = None if item is None else await _schedule(visit, item)
-    told = await _told(visit, item)
-    return visit.page(
+    schedule = None if item is None else await _schedule(request, item)
+    told = await _told(request, item)
+    return request.render(
         "inbox/page.html",
         status=200 if refused is None else refused.status,
         error=refused,
         failed=failed,
-        given=visit.form,
+        given=request.form,
         asked=asked,
         folders=FOLDERS,
         kinds=KINDS,
         items=items,
-        in_chats=await _in_chats(visit, items),
+        in_chats=await _in_chats(request, items),
         unread=unread,
         more=more,
         newer=asked.address("newer", known=str(unread)),
         item=item,
         body=safe_html(item.text) if item is not None else "",
         schedule=schedule,
-        may_edit=schedule is not None and visit.actor.may_write(schedule.owner),
-        may_mark=may_mark(visit.actor, _owner_shown(visit, asked, item)),
+        may_edit=schedule is not None and request.actor.may_write(schedule.owner),
+        may_mark=may_mark(request.actor, _owner_shown(request, asked, item)),
         told=told,
         words_of=CHANNELS.__getitem__,
-        presses=await _presses(visit, item) if told else (),
-        may_reply=await _may_reply(visit, item),
-        reply_key=visit.form.text("request")[:LONGEST_KEY] or secrets.token_hex(8),
-        laters=laters(visit.look, visit.now),
+        presses=await _presses(request, item) if told else (),
+        may_reply=await _may_reply(request, item),
+        reply_key=request.form.text("request")[:LONGEST_KEY] or secrets.token_hex(8),
+        laters=laters(request.display, request.now),
         name_of=_name_of(asked, found.items),
     )
 
@@ -200,8 +208,8 @@ def _query_of(address: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(address).query))
 
 
-def _owner_shown(visit: PageRequest, asked: Asked, item: InboxItem | None) -> Owner:
-    return item.owner if item is not None else asked.owner or visit.actor.owner
+def _owner_shown(request: PageRequest, asked: Asked, item: InboxItem | None) -> Owner:
+    return item.owner if item is not None else asked.owner or request.actor.owner
 
 
 def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
@@ -210,172 +218,175 @@ def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
     return names[0] if names else asked.schedule_id or ""
 
 
-async def _schedule(visit: PageRequest, item: InboxItem) -> Schedule | None:
+async def _schedule(request: PageRequest, item: InboxItem) -> Schedule | None:
     """None: it is gone, or was never one."""
     if item.schedule_id is None:
         return None
     try:
-        return await visit.door.schedules.get(visit.actor, item.schedule_id)
+        return await request.context.schedules.get(request.actor, item.schedule_id)
     except NotFound:
         return None
 
 
-async def _in_chats(visit: PageRequest, items: tuple[InboxItem, ...]) -> dict[RunId, DeliveryState]:
+async def _in_chats(
+    request: PageRequest, items: tuple[InboxItem, ...]
+) -> dict[RunId, DeliveryState]:
     """One question for all of a page."""
     ids = tuple({each.run_id for each in items if each.run_id is not None})
     if not ids:
         return {}
-    query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MOST_RECIPIENTS)
-    return in_chats((await visit.door.messages.deliveries(visit.actor, query)).items)
+    query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MAX_RECIPIENTS)
+    return in_chats((await request.context.messages.deliveries(request.actor, query)).items)
 
 
-async def _presses(visit: PageRequest, item: InboxItem | None) -> tuple[Press, ...]:
+async def _presses(request: PageRequest, item: InboxItem | None) -> tuple[Press, ...]:
     if item is None or item.run_id is None:
         return ()
     about = (item.run_id, *((item.schedule_id,) if item.schedule_id else ()))
-    query = AuditQuery(object_ids=about, door=TELEGRAM, since=item.created_at, limit=_TOLD)
-    return presses(await visit.door.store.list_audit(query))
+    query = AuditQuery(object_ids=about, interface=TELEGRAM, since=item.created_at, limit=_TOLD)
+    return presses(await request.context.store.list_audit(query))
 
 
-async def _may_reply(visit: PageRequest, item: InboxItem | None) -> bool:
+async def _may_reply(request: PageRequest, item: InboxItem | None) -> bool:
     if item is None or item.run_id is None:
         return False
     try:
-        run = await visit.door.runs.get(visit.actor, item.run_id)
+        run = await request.context.runs.get(request.actor, item.run_id)
     except NotFound:
         return False
-    return may_reply(visit.actor, run)
+    return may_reply(request.actor, run)
 
 
-async def _told(visit: PageRequest, item: InboxItem | None) -> tuple[Delivery, ...]:
+async def _told(request: PageRequest, item: InboxItem | None) -> tuple[Delivery, ...]:
     if item is None or item.run_id is None:
         return ()
     query = DeliveryQuery(run_id=item.run_id, limit=_TOLD)
-    return elsewhere((await visit.door.messages.deliveries(visit.actor, query)).items)
+    return elsewhere((await request.context.messages.deliveries(request.actor, query)).items)
 
 
 # @@ What can be done with messages: read, starred, put away, later.
 
 
-@pages.post("/inbox/{id}/seen")
-async def seen(visit: PageRequest) -> Response:
+@router.post("/inbox/{id}/seen")
+async def seen(request: PageRequest) -> Response:
     """Sent by the page itself when a message is open: nothing is said about it. The page takes
     from the answer what is different now: the row and the counts."""
-    item = await visit.door.messages.change(visit.actor, _id(visit), READ)
-    if visit.partial:
-        return await shown(visit, item)
-    return visit.redirect(visit.back(f"{HERE}/{item.id}"))
+    item = await request.context.messages.change(request.actor, _id(request), READ)
+    if request.is_htmx:
+        return await shown(request, item)
+    return request.redirect(request.back_url(f"{HERE}/{item.id}"))
 
 
-@pages.post("/inbox/{id}/read")
-async def read(visit: PageRequest) -> Response:
-    return await _marked(visit, READ, _("Marked as read."), "unread")
+@router.post("/inbox/{id}/read")
+async def read(request: PageRequest) -> Response:
+    return await _marked(request, READ, _("Marked as read."), "unread")
 
 
-@pages.post("/inbox/{id}/unread")
-async def unread(visit: PageRequest) -> Response:
-    return await _marked(visit, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
+@router.post("/inbox/{id}/unread")
+async def unread(request: PageRequest) -> Response:
+    return await _marked(request, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
 
 
-@pages.post("/inbox/{id}/star")
-async def star(visit: PageRequest) -> Response:
+@router.post("/inbox/{id}/star")
+async def star(request: PageRequest) -> Response:
     change = InboxChange(starred=True)
-    return await _marked(visit, change, _("Starred: it stays for good."), "unstar")
+    return await _marked(request, change, _("Starred. Starred messages are not deleted."), "unstar")
 
 
-@pages.post("/inbox/{id}/unstar")
-async def unstar(visit: PageRequest) -> Response:
-    return await _marked(visit, InboxChange(starred=False), _("No longer starred."), "star")
+@router.post("/inbox/{id}/unstar")
+async def unstar(request: PageRequest) -> Response:
+    return await _marked(request, InboxChange(starred=False), _("Star removed."), "star")
 
 
-@pages.post("/inbox/{id}/archive")
-async def archive(visit: PageRequest) -> Response:
+@router.post("/inbox/{id}/archive")
+async def archive(request: PageRequest) -> Response:
     change = InboxChange(archived=True, read=True)
-    return await _marked(visit, change, _("Put away."), "unarchive", to=HERE)
+    return await _marked(request, change, _("Archived."), "unarchive", to=HERE)
 
 
-@pages.post("/inbox/{id}/unarchive")
-async def unarchive(visit: PageRequest) -> Response:
-    return await _marked(visit, InboxChange(archived=False), _("Back in the inbox."), "archive")
+@router.post("/inbox/{id}/unarchive")
+async def unarchive(request: PageRequest) -> Response:
+    return await _marked(request, InboxChange(archived=False), _("Moved to inbox."), "archive")
 
 
-@pages.post("/inbox/{id}/snooze")
-async def snooze(visit: PageRequest) -> Response:
-    item = await visit.door.messages.item(visit.actor, _id(visit))
+@router.post("/inbox/{id}/snooze")
+async def snooze(request: PageRequest) -> Response:
+    item = await request.context.messages.item(request.actor, _id(request))
     try:
-        change = InboxChange(snoozed_until=_until(visit))
-        return await _marked(visit, change, _("It comes back later."), "wake", to=HERE)
-    except REFUSALS as error:
-        return await shown(visit, item, await visit.refused(error), "snooze")
+        change = InboxChange(snoozed_until=_until(request))
+        return await _marked(request, change, _("Snoozed."), "wake", to=HERE)
+    except FORM_ERRORS as error:
+        return await shown(request, item, await request.form_error(error), "snooze")
 
 
-@pages.post("/inbox/{id}/wake")
-async def wake(visit: PageRequest) -> Response:
-    change = InboxChange(snoozed_until=Wake())
-    return await _marked(visit, change, _("Back in the inbox."), "")
+@router.post("/inbox/{id}/wake")
+async def wake(request: PageRequest) -> Response:
+    change = InboxChange(snoozed_until=Unsnooze())
+    return await _marked(request, change, _("Moved to inbox."), "")
 
 
-@pages.post("/inbox/test")
-async def test_message(visit: PageRequest) -> Response:
-    outcome = await visit.door.messages.send_test(visit.actor, Recipient(channel=Channel.INBOX))
-    return visit.done(outcome.words, to=visit.back(HERE), kind=outcome.kind)
+@router.post("/inbox/test")
+async def test_message(request: PageRequest) -> Response:
+    outcome = await request.context.messages.send_test(
+        request.actor, Recipient(channel=Channel.INBOX)
+    )
+    return request.redirect_with_toast(outcome.words, to=request.back_url(HERE), kind=outcome.kind)
 
 
-@pages.post("/inbox/{id}/reply")
-async def reply_to_agent(visit: PageRequest) -> Response:
-    """Refused, the message comes again with the reply as it was typed: the run may have been
+@router.post("/inbox/{id}/reply")
+async def reply_to_agent(request: PageRequest) -> Response:
+    """FormError, the message comes again with the reply as it was typed: the run may have been
     forgotten meanwhile, a quota be used up."""
-    item = await visit.door.messages.item(visit.actor, _id(visit))
+    item = await request.context.messages.item(request.actor, _id(request))
     if item.run_id is None:
         raise NotFound(_("message {id} not found", id=item.id))
     try:
-        run = await visit.door.runs.get(visit.actor, item.run_id)
-        new = await reply(
-            visit.door.schedules,
-            visit.actor,
+        run = await request.context.runs.get(request.actor, item.run_id)
+        new = await request.context.manual_runs.reply(
+            request.actor,
             run,
-            visit.form.raw("text"),
-            run_id=reply_id(item.id, visit.form.text("request")[:LONGEST_KEY]),
-            language=visit.look.language,
+            request.form.raw("text"),
+            run_id=reply_id(item.id, request.form.text("request")[:LONGEST_KEY]),
+            language=request.display.language,
         )
-    except (*REFUSALS, NotFound) as error:
-        return await shown(visit, item, await visit.refused(error), "reply")
-    return visit.done(
-        _("The agent was told. Its answer comes to the inbox."), to=f"/ui/runs/{new.id}"
+    except (*FORM_ERRORS, NotFound) as error:
+        return await shown(request, item, await request.form_error(error), "reply")
+    return request.redirect_with_toast(
+        _("Reply sent. The answer will arrive in your inbox."), to=f"/ui/runs/{new.id}"
     )
 
 
-@pages.post("/inbox/read-all")
-async def read_all(visit: PageRequest) -> Response:
-    asked = asked_in(dict(visit.form.items()))
-    marked = await visit.door.messages.read_all(visit.actor, asked.query(visit.now))
+@router.post("/inbox/read-all")
+async def read_all(request: PageRequest) -> Response:
+    asked = asked_in(dict(request.form.items()))
+    marked = await request.context.messages.read_all(request.actor, asked.query(request.now))
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
-    return visit.done(text, to=visit.back(HERE))
+    return request.redirect_with_toast(text, to=request.back_url(HERE))
 
 
 async def _marked(
-    visit: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
+    request: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """On to where the form was; `to` where that was the message itself, which is done with."""
-    item = await visit.door.messages.change(visit.actor, _id(visit), change)
-    back = visit.back(f"{HERE}/{item.id}")
+    item = await request.context.messages.change(request.actor, _id(request), change)
+    back = request.back_url(f"{HERE}/{item.id}")
     if to and back.startswith(f"{HERE}/{item.id}"):
         back = to
     undo = Undo(action=f"{HERE}/{item.id}/{undone_by}") if undone_by else None
-    return visit.done(text, to=back, undo=undo)
+    return request.redirect_with_toast(text, to=back, undo=undo)
 
 
-def _until(visit: PageRequest) -> datetime:
+def _until(request: PageRequest) -> datetime:
     """One of those offered, or a moment by the reader's clock."""
-    chosen = visit.form.text("later")
-    for each in laters(visit.look, visit.now):
+    chosen = request.form.text("later")
+    for each in laters(request.display, request.now):
         if each.name == chosen:
             return each.until
-    text = visit.form.text("until")
+    text = request.form.text("until")
     if not text:
-        raise InvalidInput(_("say when"), field="until", code="missing")
-    return parse_moment(text, visit.look.zone, field="until")
+        raise InvalidInput(_("choose a time"), field="until", code="missing")
+    return parse_moment(text, request.display.zone, field="until")
 
 
-def _id(visit: PageRequest) -> InboxId:
-    return InboxId(visit.path["id"])
+def _id(request: PageRequest) -> InboxId:
+    return InboxId(request.path_params["id"])

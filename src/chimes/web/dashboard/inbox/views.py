@@ -14,7 +14,7 @@ from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import InboxQuery
-from chimes.model.notification import Delivery, DeliveryState, occasion_of
+from chimes.model.notification import Delivery, DeliveryState, notify_on_for
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import RunStatus
 from chimes.web.dashboard.core import times
@@ -50,14 +50,14 @@ class Kind:
 
 
 KINDS = (
-    Kind(name="", title=_("Everything")),
+    Kind(name="", title=_("All")),
     Kind(
         name="alerts",
         title=_("Alerts"),
         statuses=tuple(
             each.value
             for each in RunStatus
-            if each.terminal and occasion_of(each, None) is NotifyOn.FAILURE
+            if each.terminal and notify_on_for(each, None) is NotifyOn.FAILURE
         ),
     ),
     Kind(name="results", title=_("Results"), statuses=(RunStatus.SUCCEEDED.value,)),
@@ -136,7 +136,7 @@ def asked_in(query: Mapping[str, str]) -> Asked:
 def _owner(text: str) -> Owner:
     kind, _unused, name = text.partition(":")
     if not name or kind not in tuple(OwnerType):
-        raise InvalidInput(_("one such as user:anna"), field="owner", source="query")
+        raise InvalidInput(_("expected an owner such as user:anna"), field="owner", source="query")
     return Owner(type=OwnerType(kind), id=name)
 
 
@@ -197,9 +197,9 @@ class Later:
     until: datetime
 
 
-def laters(look: DisplayPreferences, now: datetime) -> tuple[Later, ...]:
+def laters(display: DisplayPreferences, now: datetime) -> tuple[Later, ...]:
     """What can be chosen for a snooze, by the reader's clock."""
-    local = now.astimezone(times.zone_info(look.zone))
+    local = now.astimezone(times.zone_info(display.zone))
     morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)
     monday = morning + timedelta(days=7 - morning.weekday())
     return (

@@ -15,7 +15,7 @@ from chimes.i18n import Message, _, counted, in_language
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, DeliveryState
-from chimes.model.planning import IN_THE_WAY
+from chimes.model.planning import BLOCKING_RUN
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.notifications.message import CHANNELS
@@ -24,8 +24,8 @@ from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
-from chimes.web.dashboard.core.templates import verb_in_words
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
+from chimes.web.dashboard.core.templates import verb_label
 from chimes.web.dashboard.runs.views import UNSEEN, visible
 
 HERE = "/ui/runs"
@@ -62,7 +62,7 @@ def stretches_of(
     before: datetime | None = None
     for attempt in run.attempts:
         if before is not None:
-            found.append(_pause(before, attempt.started_at, told(_("back-off"))))
+            found.append(_pause(before, attempt.started_at, told(_("backoff"))))
         found.append(
             Stretch(
                 name=told(_("attempt {number}", number=attempt.number)),
@@ -73,7 +73,7 @@ def stretches_of(
         )
         before = attempt.finished_at
     if not run.status.terminal and before is not None:
-        found.append(_pause(before, held_since or now, told(_("back-off"))))
+        found.append(_pause(before, held_since or now, told(_("backoff"))))
     if held_since is not None:
         found.append(
             Stretch(
@@ -85,7 +85,7 @@ def stretches_of(
         )
     found.extend(_step(child, now) for child in children)
     for each in deliveries:
-        name = told(_("told: {channel}", channel=CHANNELS[each.recipient.channel]))
+        name = told(_("notified: {channel}", channel=CHANNELS[each.recipient.channel]))
         end = max(each.finished_at or now, each.created_at)
         status = _DELIVERED[each.state]
         found.append(Stretch(name=name, start=each.created_at, end=end, status=status))
@@ -117,18 +117,20 @@ def _step(child: Run, now: datetime) -> Stretch:
 
 
 def waterfall_of(
-    stretches: Sequence[Stretch], look: DisplayPreferences, zone: str | None, now: datetime
+    stretches: Sequence[Stretch], display: DisplayPreferences, zone: str | None, now: datetime
 ) -> Chart:
-    language = look.language
+    language = display.language
     words = WaterfallWords(
-        title=in_language(_("What happened when"), language),
+        title=in_language(_("Timeline"), language),
         description=in_language(
-            _("Waiting, attempts and the pauses between them, steps, deliveries"), language
+            _("Queue time, attempts and the backoff between them, steps, deliveries"), language
         ),
         what=in_language(_("What"), language),
         start=in_language(_("From"), language),
-        length=in_language(_("How long"), language),
-        moment=lambda at: times.absolute(at, by_clock(look, zone), look, now=now, seconds=True),
+        length=in_language(_("Duration"), language),
+        moment=lambda at: times.absolute(
+            at, primary_zone(display, zone), display, now=now, seconds=True
+        ),
         span=lambda length: times.span(length, language),
     )
     return waterfall(stretches, words)
@@ -214,7 +216,7 @@ def in_the_way(run: Run) -> RunId | None:
     """The run because of which this one was skipped, where that is on record."""
     if run.status is not RunStatus.SKIPPED:
         return None
-    found = (run.result or {}).get(IN_THE_WAY)
+    found = (run.result or {}).get(BLOCKING_RUN)
     return RunId(str(found)) if found else None
 
 
@@ -356,19 +358,19 @@ class Event:
 
 
 _MADE: Mapping[Origin, Message] = {
-    Origin.SCHEDULE: _("The schedule made it."),
-    Origin.MANUAL: _("Somebody asked for it."),
-    Origin.BACKFILL: _("A backfill made it."),
-    Origin.CHILD: _("Its flow made it."),
+    Origin.SCHEDULE: _("Created by the schedule."),
+    Origin.MANUAL: _("Requested manually."),
+    Origin.BACKFILL: _("Created by a backfill."),
+    Origin.CHILD: _("Created by the flow."),
 }
 _ENDED: Mapping[RunStatus, Message] = {
-    RunStatus.SUCCEEDED: _("It succeeded."),
-    RunStatus.FAILED: _("It failed."),
-    RunStatus.TIMEOUT: _("It timed out."),
-    RunStatus.CANCELED: _("It was canceled."),
-    RunStatus.SKIPPED: _("It was skipped."),
-    RunStatus.MISSED: _("It was missed."),
-    RunStatus.UNKNOWN: _("Nobody knows how it ended."),
+    RunStatus.SUCCEEDED: _("Succeeded."),
+    RunStatus.FAILED: _("Failed."),
+    RunStatus.TIMEOUT: _("Timed out."),
+    RunStatus.CANCELED: _("Canceled."),
+    RunStatus.SKIPPED: _("Skipped."),
+    RunStatus.MISSED: _("Missed."),
+    RunStatus.UNKNOWN: _("Ended with unknown status."),
 }
 _GOOD = frozenset({RunStatus.SUCCEEDED, RunStatus.CANCELED, RunStatus.SKIPPED})
 
@@ -398,7 +400,7 @@ def events_of(
 
 
 def _begun(at: datetime, number: int, node: str) -> Event:
-    return Event(at=at, what=_("Attempt {number} began on {node}.", number=number, node=node))
+    return Event(at=at, what=_("Attempt {number} started on {node}.", number=number, node=node))
 
 
 def _tried(attempt: Attempt) -> Iterator[Event]:
@@ -407,22 +409,20 @@ def _tried(attempt: Attempt) -> Iterator[Event]:
     what = (
         _("Attempt {number} succeeded.", number=number)
         if good
-        else _("Attempt {number} ended without success.", number=number)
+        else _("Attempt {number} did not succeed.", number=number)
     )
     yield Event(at=attempt.finished_at, what=what, remark=attempt.error, bad=not good)
 
 
 def _told(delivery: Delivery) -> Iterator[Event]:
     channel = delivery.recipient.channel.value
-    yield Event(
-        at=delivery.created_at, what=_("A message was written for {channel}.", channel=channel)
-    )
+    yield Event(at=delivery.created_at, what=_("Notification created: {channel}.", channel=channel))
     if delivery.finished_at is None:
         return
     if delivery.state is DeliveryState.DELIVERED:
-        what = _("The message was delivered: {channel}.", channel=channel)
+        what = _("Notification delivered: {channel}.", channel=channel)
     else:
-        what = _("The message was given up: {channel}.", channel=channel)
+        what = _("Notification failed: {channel}.", channel=channel)
     bad = delivery.state is DeliveryState.DEAD
     yield Event(at=delivery.finished_at, what=what, remark=delivery.error, bad=bad)
 
@@ -431,17 +431,17 @@ def _done(entry: AuditEntry) -> Iterator[Event]:
     who = entry.actor
     match entry.verb:
         case "cancel":
-            what = _("{who} asked it to stop.", who=who)
+            what = _("Cancellation requested by {user}.", user=who)
         case "retry":
-            what = _("{who} had it run once more.", who=who)
+            what = _("Retried by {user}.", user=who)
         case "start":
-            what = _("{who} asked for it.", who=who)
+            what = _("Requested by {user}.", user=who)
         case "mark_known":
-            what = _("{who} marked the failure as known.", who=who)
+            what = _("Marked as known by {user}.", user=who)
         case "unmark_known":
-            what = _("{who} took back that the failure is known.", who=who)
+            what = _("Unmarked as known by {user}.", user=who)
         case _:
-            what = _("{who}: {verb}", who=who, verb=verb_in_words(entry.verb))
+            what = _("{user}: {verb}", user=who, verb=verb_label(entry.verb))
     yield Event(at=entry.at, what=what, remark=entry.reason)
 
 
@@ -458,14 +458,14 @@ def log_words(language: str) -> dict[str, str]:
     found = {
         "matches": _("{at} of {count}"),
         "none": _("Nothing matches"),
-        "cut": _("… {count} characters in all: download the log to read them"),
+        "cut": _("… {count} characters in total; download the log to read the rest"),
         "line": _("Line {number}"),
         "since_start": _("+{count} s"),
-        "loading": _("The log is loading …"),
-        "empty": _("Nothing has been logged yet."),
-        "nothing": _("Nothing was logged."),
-        "hidden": _("No line has this level."),
-        "failed": _("The log could not be loaded. Load the page again."),
+        "loading": _("Loading the log …"),
+        "empty": _("No log lines yet."),
+        "nothing": _("No log lines."),
+        "hidden": _("No lines at this level."),
+        "failed": _("The log could not be loaded. Reload the page."),
     }
     texts = {name: in_language(text, language) for name, text in found.items()}
     return texts | {"new_one": one, "new_many": many.replace(str(_ANY), "{count}")}

@@ -16,17 +16,16 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import ErrorGroup
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery
 from chimes.model.run import Run, RunStatus
-from chimes.services.insights import InsightService
 from chimes.services.preferences import ListName
-from chimes.services.run_requests import Asker, askers_of
+from chimes.services.run_requests import RunOrigin, get_run_origins
 from chimes.triggers.moment import format_moment, parse_moment
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter
-from chimes.web.dashboard.core.forms import Question, refused_by
-from chimes.web.dashboard.core.lists import saved_in
+from chimes.web.dashboard.core.forms import ConfirmDialog, form_error_from
+from chimes.web.dashboard.core.lists import saved_filters_of
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.preferences import COLUMNS, chosen_in_list_choices
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.preferences import COLUMNS, list_choices_of
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import (
     ACTIVE,
     HERE,
@@ -45,7 +44,7 @@ from chimes.web.dashboard.runs.views import (
     window_links,
 )
 
-pages = Pages()
+router = PageRouter()
 LIST = ListName.RUNS
 PAGE = 25
 #: The part of the page, and its block.
@@ -54,7 +53,7 @@ PICTURE = "picture"
 MOST_AGAIN = 100
 #: Runs that one answer looks at where the page sifts them itself.
 MOST_SIFTED, _SIFTED_AT_ONCE = 2000, 200
-Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, Asker], dict[ScheduleId, str]]
+Beside = tuple[dict[ScheduleId, timedelta], dict[RunId, RunOrigin], dict[ScheduleId, str]]
 #: Above this, "more than".
 _MOST_NEW = 99
 
@@ -67,48 +66,48 @@ class Group:
     address: str
 
 
-@pages.get("/runs")
-async def runs(visit: PageRequest) -> Response:
-    if "from" in visit.query or "to" in visit.query:
-        return _window_chosen(visit)
-    asked = await asked_in(visit, visit.query.get("q", ""))
-    if visit.partial and visit.query.get("part") == PICTURE:
-        values = await _picture(visit, asked)
-        answer = visit.part("runs/page.html", PICTURE, status=200, asked=asked, **values)
+@router.get("/runs")
+async def runs(request: PageRequest) -> Response:
+    if "from" in request.query or "to" in request.query:
+        return _window_chosen(request)
+    asked = await asked_in(request, request.query.get("q", ""))
+    if request.is_htmx and request.query.get("part") == PICTURE:
+        values = await _picture(request, asked)
+        answer = request.render_block("runs/page.html", PICTURE, status=200, asked=asked, **values)
         answer.headers.add_vary_header("HX-Request")
         return answer
-    question = question_of(visit.request)
-    after = position_from(visit.query.get("cursor"), question, numbers=True)
-    found = await matching(visit, asked, after=after, limit=PAGE)
+    question = question_of(request.http)
+    after = position_from(request.query.get("cursor"), question, numbers=True)
+    found = await matching(request, asked, after=after, limit=PAGE)
     more = ""
     if found.next is not None:
-        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        url = request.http.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
-    rows = rows_of(found.items, *await _beside(visit, found.items), visit.now)
-    cols = chosen_in_list_choices(visit.request).shows(LIST)
-    if visit.partial:
-        answer = visit.part(
+    rows = rows_of(found.items, *await _beside(request, found.items), request.now)
+    cols = list_choices_of(request.http).shows(LIST)
+    if request.is_htmx:
+        answer = request.render_block(
             "runs/page.html", "rows", rows=rows, more=more, visible=visible, cols=cols
         )
         answer.headers.add_vary_header("HX-Request")
         return answer
-    known = {"q": asked.filter.text, "after": format_moment(visit.now)}
+    known = {"q": asked.filter.text, "after": format_moment(request.now)}
     hiding = None
     if not rows and not more and asked.filter.chips:
-        hiding = await _hiding(visit, asked.filter)
-    answer = visit.page(
+        hiding = await _hiding(request, asked.filter)
+    answer = request.render(
         "runs/page.html",
         status=200,
-        **await _picture(visit, asked),
+        **await _picture(request, asked),
         asked=asked,
         rows=rows,
         more=more,
         hiding=hiding,
-        saved=await saved_in(visit, LIST),
+        saved=await saved_filters_of(request, LIST),
         columns=COLUMNS[LIST],
         cols=cols,
         again=f"{HERE}?{urlencode({'q': asked.filter.text, 'part': PICTURE})}",
-        groups=await _groups(visit, asked),
+        groups=await _groups(request, asked),
         windows=window_links(asked),
         wider=wider(asked),
         hints=HINTS,
@@ -120,90 +119,90 @@ async def runs(visit: PageRequest) -> Response:
     return answer
 
 
-async def _picture(visit: PageRequest, asked: Asked) -> dict[str, object]:
+async def _picture(request: PageRequest, asked: Asked) -> dict[str, object]:
     """What the window holds; the page asks for it again while it changes."""
     step = step_of(asked.window)
-    tallies = await InsightService(visit.door.store).run_buckets(
-        visit.actor, asked.window, step, asked.totals
+    tallies = await request.context.insights.run_buckets(
+        request.actor, asked.window, step, asked.totals
     )
     bars = bars_of(tallies, step, asked)
     return {
-        "chart": histogram_of(bars, visit.look, visit.now),
+        "chart": histogram_of(bars, request.display, request.now),
         "total": sum(bar.total for bar in bars),
     }
 
 
-async def _hiding(visit: PageRequest, found: Filter) -> Chip | None:
+async def _hiding(request: PageRequest, found: Filter) -> Chip | None:
     """The one condition without which there would be something to see; None: it takes more. When
     it was is asked for elsewhere: the window can be widened."""
     for chip in found.chips:
         if chip.name in ("since", "until"):
             continue
-        without = await asked_in(visit, found.without(chip).text)
-        if (await matching(visit, without, after=None, limit=1)).items:
+        without = await asked_in(request, found.without(chip).text)
+        if (await matching(request, without, after=None, limit=1)).items:
             return chip
     return None
 
 
-@pages.get("/runs/rows")
-async def rows_again(visit: PageRequest) -> Response:
+@router.get("/runs/rows")
+async def rows_again(request: PageRequest) -> Response:
     """Rows that somebody is looking at, as they are now."""
-    ids = visit.request.query_params.getlist("id")
+    ids = request.http.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
         raise InvalidInput(
-            _("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+            _("at most {limit} rows at a time", limit=MOST_AGAIN), field="id", source="query"
         )
     query = RunQuery(ids=tuple(RunId(each) for each in ids), limit=MOST_AGAIN)
-    found = await visit.door.runs.find(visit.actor, query)
-    return visit.part(
+    found = await request.context.runs.find(request.actor, query)
+    return request.render_block(
         "runs/page.html",
         "rows",
-        rows=rows_of(found.items, *await _beside(visit, found.items), visit.now),
+        rows=rows_of(found.items, *await _beside(request, found.items), request.now),
         more="",
         visible=visible,
-        cols=chosen_in_list_choices(visit.request).shows(LIST),
+        cols=list_choices_of(request.http).shows(LIST),
     )
 
 
-@pages.get("/runs/newer")
-async def newer(visit: PageRequest) -> Response:
+@router.get("/runs/newer")
+async def newer(request: PageRequest) -> Response:
     """How many have come since the page was made: they wait until somebody wants them."""
-    after = parse_moment(visit.query.get("after", ""), field="after")
-    asked = await asked_in(visit, visit.query.get("q", ""))
+    after = parse_moment(request.query.get("after", ""), field="after")
+    asked = await asked_in(request, request.query.get("q", ""))
     since = after + timedelta(milliseconds=1)
     query = replace(asked.query, sort=RunSort.CREATED_AT, created_since=since)
-    found = await matching(visit, replace(asked, query=query), after=None, limit=_MOST_NEW + 1)
+    found = await matching(request, replace(asked, query=query), after=None, limit=_MOST_NEW + 1)
     count = len(found.items)
     text = counted("{count} new run – show", "{count} new runs – show", min(count, _MOST_NEW))
     if count > _MOST_NEW:
         text = _("More than {count} new runs – show", count=_MOST_NEW)
-    return JSONResponse({"count": count, "text": text.in_language(visit.look.language)})
+    return JSONResponse({"count": count, "text": text.in_language(request.display.language)})
 
 
-async def asked_in(visit: PageRequest, text: str) -> Asked:
-    asked = asked_for(text, visit.actor, visit.now)
+async def asked_in(request: PageRequest, text: str) -> Asked:
+    asked = asked_for(text, request.actor, request.now)
     if asked.same is None:
         return asked
     try:
-        like = await visit.door.runs.get(visit.actor, asked.same)
+        like = await request.context.runs.get(request.actor, asked.same)
     except NotFound as error:
         return asked.with_wrong(_("{chip}: {why}", chip="same", why=error.message))
     return asked.with_error(like.error)
 
 
 async def matching(
-    visit: PageRequest, asked: Asked, *, after: Position | None, limit: int
+    request: PageRequest, asked: Asked, *, after: Position | None, limit: int
 ) -> Page[Run]:
     """A page of them. Where the page sifts by itself it may have more or less than `limit`."""
     if not asked.sifted:
-        return await visit.door.runs.find(
-            visit.actor, replace(asked.query, after=after, limit=limit)
+        return await request.context.runs.find(
+            request.actor, replace(asked.query, after=after, limit=limit)
         )
     kept: list[Run] = []
     looked_at = 0
     while True:
         query: RunQuery = replace(asked.query, after=after, limit=_SIFTED_AT_ONCE)
-        found = await visit.door.runs.find(visit.actor, query)
+        found = await request.context.runs.find(request.actor, query)
         kept.extend(run for run in found.items if asked.matches(run))
         looked_at += len(found.items)
         after = found.next
@@ -211,24 +210,24 @@ async def matching(
             return Page(items=tuple(kept), next=after)
 
 
-async def _beside(visit: PageRequest, found: tuple[Run, ...]) -> Beside:
+async def _beside(request: PageRequest, found: tuple[Run, ...]) -> Beside:
     """The usual durations, who asked for what was not planned, and by which clocks it was: one
     question each."""
     ids = {run.schedule_id for run in found if run.schedule_id is not None}
-    askers = await askers_of(visit.door.store, found)
+    askers = await get_run_origins(request.context.store, found)
     if not ids:
         return {}, askers, {}
-    medians = await InsightService(visit.door.store).expected_durations(visit.actor, ids)
+    medians = await request.context.insights.expected_durations(request.actor, ids)
     query = ScheduleQuery(ids=tuple(ids), limit=len(ids))
-    schedules = (await visit.door.schedules.find(visit.actor, query)).items
+    schedules = (await request.context.schedules.find(request.actor, query)).items
     return medians, askers, {each.id: each.trigger.zone for each in schedules}
 
 
-async def _groups(visit: PageRequest, asked: Asked) -> list[Group]:
+async def _groups(request: PageRequest, asked: Asked) -> list[Group]:
     if asked.error is not None:
         return []
-    insights = InsightService(visit.door.store)
-    found = await insights.error_groups(visit.actor, asked.window, asked.totals, limit=5)
+    insights = request.context.insights
+    found = await insights.error_groups(request.actor, asked.window, asked.totals, limit=5)
     return [
         Group(
             group=each,
@@ -239,15 +238,15 @@ async def _groups(visit: PageRequest, asked: Asked) -> list[Group]:
     ]
 
 
-def _window_chosen(visit: PageRequest) -> Response:
+def _window_chosen(request: PageRequest) -> Response:
     """From the two fields of the form, by the reader's clock, to the filter that says the same."""
-    filter_ = read_filter(visit.query.get("q", ""), RUN_NAMES)
+    filter_ = read_filter(request.query.get("q", ""), RUN_NAMES)
     for field, name in (("from", "since"), ("to", "until")):
-        text = visit.query.get(field, "").strip()
+        text = request.query.get(field, "").strip()
         if text:
-            moment = _moment(text, visit.look.zone, field)
+            moment = _moment(text, request.display.zone, field)
             filter_ = filter_.with_chip(Chip(name, format_moment(moment)))
-    return visit.redirect(filter_.address(HERE))
+    return request.redirect(filter_.address(HERE))
 
 
 def _moment(text: str, zone: str, field: str) -> datetime:
@@ -261,7 +260,7 @@ def _moment(text: str, zone: str, field: str) -> datetime:
 
 #: With one request.
 MOST = 500
-#: Pages that are looked at for them.
+#: PageRouter that are looked at for them.
 _MOST_LOOKS = 20
 _ENDED = tuple(each for each in RunStatus if each.terminal)
 
@@ -287,16 +286,16 @@ class Verb:
     dangerous: bool
 
 
-async def _retried(visit: PageRequest, run: Run) -> Outcome:
-    again, created = await visit.door.runs.retry(visit.actor, run.id)
-    text = _("A new run does it again.") if created else _("It is under way already.")
+async def _retried(request: PageRequest, run: Run) -> Outcome:
+    again, created = await request.context.runs.retry(request.actor, run.id)
+    text = _("Retry queued.") if created else _("Retry already queued.")
     return Outcome(run=run, done=True, text=text, address=f"{HERE}/{again.id}")
 
 
-async def _canceled(visit: PageRequest, run: Run) -> Outcome:
-    after = await visit.door.runs.cancel(visit.actor, run.id)
+async def _canceled(request: PageRequest, run: Run) -> Outcome:
+    after = await request.context.runs.cancel(request.actor, run.id)
     ended = after.status.terminal
-    text = _("It was canceled.") if ended else _("It was asked to stop.")
+    text = _("Canceled.") if ended else _("Cancellation requested.")
     return Outcome(run=run, done=True, text=text, address=f"{HERE}/{run.id}")
 
 
@@ -318,37 +317,39 @@ VERBS: Mapping[str, Verb] = {
 }
 
 
-@pages.post("/runs/bulk")
-async def bulk(visit: PageRequest) -> Response:
-    verb = VERBS.get(visit.form.text("verb"))
+@router.post("/runs/bulk")
+async def bulk(request: PageRequest) -> Response:
+    verb = VERBS.get(request.form.text("verb"))
     if verb is None:
         raise InvalidInput(_("retry or cancel"), field="verb", code="unknown_choice")
-    chosen, following = await _chosen(visit, verb)
+    chosen, following = await _chosen(request, verb)
     more = following is not None
     if not chosen and not more:
-        text = _("There is nothing to do: none of these runs is in a state for it.")
-        return visit.done(text, to=visit.back(HERE), kind="warning")
-    if not visit.sure:
-        return visit.ask(_question(verb, chosen, more=more))
-    outcomes = [await _outcome(visit, verb, run) for run in chosen]
-    return visit.page_or_part(
+        text = _("Nothing to do: no selected run is in a suitable status.")
+        return request.redirect_with_toast(text, to=request.back_url(HERE), kind="warning")
+    if not request.is_confirmed:
+        return request.confirm(_question(verb, chosen, more=more))
+    outcomes = [await _outcome(request, verb, run) for run in chosen]
+    return request.render_page_or_block(
         "runs/bulk.html",
         "result",
         outcomes=outcomes,
         done=sum(each.done for each in outcomes),
-        verb=visit.form.text("verb"),
-        q=visit.form.text("q"),
+        verb=request.form.text("verb"),
+        q=request.form.text("q"),
         # They are newest first: what is made meanwhile is not among the next ones.
-        cursor=cursor_to(following, _question_of(visit)) if following is not None else "",
-        back=visit.back(HERE),
+        cursor=cursor_to(following, _question_of(request)) if following is not None else "",
+        back=request.back_url(HERE),
         visible=visible,
     )
 
 
-def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
-    return Question(
+def _question(verb: Verb, chosen: list[Run], *, more: bool) -> ConfirmDialog:
+    return ConfirmDialog(
         title=verb.question(len(chosen)),
-        text=_("There are more: {most} at a time.", most=MOST) if more else "",
+        text=_("More runs match; they are processed {limit} at a time.", limit=MOST)
+        if more
+        else "",
         button=verb.button,
         names=[f"{visible(run.schedule_name or run.target.kind)} · {run.id}" for run in chosen[:5]],
         total=len(chosen),
@@ -356,28 +357,28 @@ def _question(verb: Verb, chosen: list[Run], *, more: bool) -> Question:
     )
 
 
-def _question_of(visit: PageRequest) -> str:
-    return json.dumps([visit.form.text("verb"), visit.form.text("q")])
+def _question_of(request: PageRequest) -> str:
+    return json.dumps([request.form.text("verb"), request.form.text("q")])
 
 
-async def _chosen(visit: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
+async def _chosen(request: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
     """Those that were ticked, or all that match, as far as there is something to do with them;
     and where to go on if there are more than can be done at once."""
-    if visit.form.ticked("everything"):
-        return await _all_matching(visit, verb)
-    ids = tuple(dict.fromkeys(RunId(each) for each in visit.form.all("id")))
+    if request.form.is_checked("everything"):
+        return await _all_matching(request, verb)
+    ids = tuple(dict.fromkeys(RunId(each) for each in request.form.all("id")))
     if len(ids) > MOST:
         raise InvalidInput(
-            _("at most {most} runs at a time", most=MOST), field="id", code="too_many"
+            _("at most {limit} runs at a time", limit=MOST), field="id", code="too_many"
         )
     if not ids:
         return [], None
-    found = await visit.door.runs.find(visit.actor, RunQuery(ids=ids, limit=MOST))
+    found = await request.context.runs.find(request.actor, RunQuery(ids=ids, limit=MOST))
     return [run for run in found.items if run.status in verb.states], None
 
 
-async def _all_matching(visit: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
-    asked = await asked_in(visit, visit.form.text("q"))
+async def _all_matching(request: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
+    asked = await asked_in(request, request.form.text("q"))
     if asked.filter.wrong:
         # What was not understood would make it wider than was meant.
         raise InvalidInput(asked.filter.wrong[0], field="q", code="bad_filter")
@@ -387,9 +388,9 @@ async def _all_matching(visit: PageRequest, verb: Verb) -> tuple[list[Run], Posi
         return [], None
     asked = replace(asked, query=replace(asked.query, statuses=states))
     chosen: list[Run] = []
-    after = position_from(visit.form.text("cursor") or None, _question_of(visit), numbers=True)
+    after = position_from(request.form.text("cursor") or None, _question_of(request), numbers=True)
     for _unused in range(_MOST_LOOKS):
-        page = await matching(visit, asked, after=after, limit=min(200, MOST - len(chosen)))
+        page = await matching(request, asked, after=after, limit=min(200, MOST - len(chosen)))
         chosen.extend(page.items)
         after = page.next
         if after is None or len(chosen) >= MOST:
@@ -397,12 +398,12 @@ async def _all_matching(visit: PageRequest, verb: Verb) -> tuple[list[Run], Posi
     return chosen, after
 
 
-async def _outcome(visit: PageRequest, verb: Verb, run: Run) -> Outcome:
+async def _outcome(request: PageRequest, verb: Verb, run: Run) -> Outcome:
     """One that cannot be does not keep the others from it."""
     try:
-        return await verb.do(visit, run)
+        return await verb.do(request, run)
     except ChimesError as error:
-        text = refused_by(error).message
+        text = form_error_from(error).message
         return Outcome(run=run, done=False, text=text, address=f"{HERE}/{run.id}")
 
 
@@ -413,39 +414,41 @@ _AT_ONCE = 500
 Lines = Callable[[Sequence[Run], str], str]
 
 
-@pages.get("/runs/export.csv")
-async def as_csv(visit: PageRequest) -> Response:
-    return await _file(visit, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
+@router.get("/runs/export.csv")
+async def as_csv(request: PageRequest) -> Response:
+    return await _file(request, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
 
 
-@pages.get("/runs/export.ndjson")
-async def as_ndjson(visit: PageRequest) -> Response:
-    return await _file(visit, "ndjson", "application/x-ndjson", json_lines, "")
+@router.get("/runs/export.ndjson")
+async def as_ndjson(request: PageRequest) -> Response:
+    return await _file(request, "ndjson", "application/x-ndjson", json_lines, "")
 
 
-async def _file(visit: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
-    asked = await asked_in(visit, visit.query.get("q", ""))
+async def _file(request: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
+    asked = await asked_in(request, request.query.get("q", ""))
     if asked.filter.wrong:
         raise InvalidInput(asked.filter.wrong[0], field="q", code="bad_filter", source="query")
-    name = f"runs-{visit.now:%Y%m%dT%H%M%SZ}.{ending}"
+    name = f"runs-{request.now:%Y%m%dT%H%M%SZ}.{ending}"
     return StreamingResponse(
-        _written(visit, asked, lines, head),
+        _written(request, asked, lines, head),
         media_type=kind,
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-async def _written(visit: PageRequest, asked: Asked, lines: Lines, head: str) -> AsyncIterator[str]:
+async def _written(
+    request: PageRequest, asked: Asked, lines: Lines, head: str
+) -> AsyncIterator[str]:
     if head:
         yield head
     after: Position | None = None
     written = 0
     while written < MOST_EXPORTED:
-        found = await matching(visit, asked, after=after, limit=_AT_ONCE)
+        found = await matching(request, asked, after=after, limit=_AT_ONCE)
         batch = found.items[: MOST_EXPORTED - written]
         written += len(batch)
         if batch:
-            yield lines(batch, visit.look.language)
+            yield lines(batch, request.display.language)
         after = found.next
         if after is None:
             return

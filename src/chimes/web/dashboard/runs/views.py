@@ -16,21 +16,21 @@ from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
-    BAD,
-    ERROR_ROOM,
-    MADE_BEFORE,
+    ERROR_KEY_LENGTH,
+    FAILED_STATUSES,
+    MAX_PLANNING_LEAD,
     QUARTER,
     RunFilter,
-    Tally,
+    StatusCounts,
     Window,
     lag_of,
-    quarter_of,
+    quarter_start,
 )
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.run import Run, RunStatus
 from chimes.notifications.message import reason as reason_words
 from chimes.redaction import masked_result
-from chimes.services.run_requests import Asker
+from chimes.services.run_requests import RunOrigin
 from chimes.triggers.moment import format_moment
 from chimes.web.api.translate import run_out
 from chimes.web.dashboard.charts.histogram import Bar, HistogramWords, histogram
@@ -81,7 +81,7 @@ class Asked:
     #: To be found in the schedule's name or the error, in small letters.
     text: str = ""
     same: RunId | None = None
-    #: The error that all of them have, up to `ERROR_ROOM`.
+    #: The error that all of them have, up to `ERROR_KEY_LENGTH`.
     error: str | None = None
 
     @property
@@ -105,7 +105,7 @@ class Asked:
         )
 
     def matches(self, run: Run) -> bool:
-        if self.error is not None and run.error[:ERROR_ROOM] != self.error:
+        if self.error is not None and run.error[:ERROR_KEY_LENGTH] != self.error:
             return False
         return self.text in run.schedule_name.lower() or self.text in run.error.lower()
 
@@ -113,8 +113,8 @@ class Asked:
         """Of runs that ended badly in the same words."""
         query = self.query
         if not query.statuses:
-            query = replace(query, statuses=tuple(sorted(BAD)))
-        return replace(self, error=error[:ERROR_ROOM], query=query)
+            query = replace(query, statuses=tuple(sorted(FAILED_STATUSES)))
+        return replace(self, error=error[:ERROR_KEY_LENGTH], query=query)
 
     def with_wrong(self, wrong: Message) -> Asked:
         return replace(self, filter=replace(self.filter, wrong=(*self.filter.wrong, wrong)))
@@ -130,18 +130,18 @@ def asked_for(text: str, actor: Actor, now: datetime) -> Asked:
     said = filter_.get("since")
     since, until = query.since, query.until
     if since is not None and since >= (until or now):
-        wrong = _("the window ends before it begins")
+        wrong = _("the time range ends before it starts")
         filter_ = replace(filter_, wrong=(*filter_.wrong, wrong))
         since = None
     begins = since or (until or now) - WINDOWS[span]
     if since is None and not under_way:
         since = begins
     # What was planned for just now is in it.
-    latest = until or quarter_of(now) + QUARTER
+    latest = until or quarter_start(now) + QUARTER
     window = Window.around(max(begins, latest - _LONGEST), latest)
     if until is None:
         # A range of the index by which the list is sorted.
-        query = replace(query, since=since, created_since=since and since - MADE_BEFORE)
+        query = replace(query, since=since, created_since=since and since - MAX_PLANNING_LEAD)
     else:
         query = replace(query, since=since, sort=RunSort.PLANNED_AT)
     shown = said if said in WINDOWS and until is None else "" if said or until else span
@@ -185,7 +185,7 @@ def step_of(window: Window) -> timedelta:
     return next((each for each in _STEPS if length / each <= _MOST_BARS), _STEPS[-1])
 
 
-def bars_of(tallies: Sequence[Tally], step: timedelta, asked: Asked) -> list[Bar]:
+def bars_of(tallies: Sequence[StatusCounts], step: timedelta, asked: Asked) -> list[Bar]:
     wanted = asked.query.statuses
     return [
         Bar(
@@ -202,17 +202,17 @@ def bars_of(tallies: Sequence[Tally], step: timedelta, asked: Asked) -> list[Bar
     ]
 
 
-def histogram_of(bars: Sequence[Bar], look: DisplayPreferences, now: datetime) -> Chart:
-    language = look.language
+def histogram_of(bars: Sequence[Bar], display: DisplayPreferences, now: datetime) -> Chart:
+    language = display.language
     day_apart = bool(bars) and bars[-1].end - bars[0].start > timedelta(days=2)
 
     def moment(at: datetime) -> str:
-        return times.absolute(at, look.zone, look, now=now)
+        return times.absolute(at, display.zone, display, now=now)
 
     def clock(at: datetime) -> str:
         if day_apart:
-            return times.day(at, look.zone, look, now=now)
-        return f"{at.astimezone(times.zone_info(look.zone)):%H:%M}"
+            return times.day(at, display.zone, display, now=now)
+        return f"{at.astimezone(times.zone_info(display.zone)):%H:%M}"
 
     def bar(each: Bar) -> str:
         parts = ", ".join(
@@ -225,7 +225,7 @@ def histogram_of(bars: Sequence[Bar], look: DisplayPreferences, now: datetime) -
     words = HistogramWords(
         title=in_language(_("Runs over time"), language),
         description=in_language(
-            _("By how they ended; a bar leads to its runs. Times are {zone}.", zone=look.zone),
+            _("Grouped by result; a bar links to its runs. Times are {zone}.", zone=display.zone),
             language,
         ),
         when=in_language(_("From"), language),
@@ -257,7 +257,7 @@ class Row:
     #: How long runs of its schedule usually take.
     median: timedelta | None
     #: Who asked for it, where somebody did and it is known.
-    asked_by: Asker | None
+    asked_by: RunOrigin | None
     node: str
     #: Of its schedule, while there is one.
     zone: str | None = None
@@ -288,7 +288,7 @@ class Row:
 def rows_of(
     runs: Iterable[Run],
     medians: Mapping[ScheduleId, timedelta],
-    askers: Mapping[RunId, Asker],
+    askers: Mapping[RunId, RunOrigin],
     zones: Mapping[ScheduleId, str],
     now: datetime,
 ) -> tuple[Row, ...]:

@@ -9,16 +9,16 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from chimes.i18n import Message, _, in_language
-from chimes.model.insights import Result, Tally
+from chimes.model.insights import Result, StatusCounts
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.slots import upcoming_fires
+from chimes.services.schedules import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart
 from chimes.web.dashboard.charts.svg import Chart, worst
 from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
 from chimes.web.dashboard.core import times
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.schedules.views import state_word
 
 #: The timeline: so much of what was, and of what comes.
@@ -36,7 +36,7 @@ _JUST_NOW = timedelta(minutes=1)
 def marks_of(
     schedule: Schedule,
     results: Sequence[Result],
-    hours: Iterable[Tally],
+    hours: Iterable[StatusCounts],
     expected: timedelta | None,
     now: datetime,
 ) -> list[Fire]:
@@ -71,7 +71,7 @@ def marks_of(
 def expected_marks(
     schedule: Schedule,
     results: Sequence[Result],
-    hours: Sequence[Tally],
+    hours: Sequence[StatusCounts],
     now: datetime,
     *,
     whole: bool,
@@ -107,7 +107,7 @@ def _any_between(moments: Sequence[datetime], start: datetime, end: datetime) ->
 
 
 def _expected_hours(
-    schedule: Schedule, hours: Sequence[Tally], since: datetime, now: datetime
+    schedule: Schedule, hours: Sequence[StatusCounts], since: datetime, now: datetime
 ) -> list[Fire]:
     found: list[Fire] = []
     for each in hours:
@@ -123,26 +123,26 @@ def week(
     schedule: Schedule,
     marks: Sequence[Fire],
     expected: Sequence[Fire],
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
 ) -> Chart:
     """What was expected above what was: where nothing stands below, nothing ran."""
     more = sum(each.status is None for each in marks) > MOST_COMING
-    zone = by_clock(look, schedule.trigger.zone)
+    zone = primary_zone(display, schedule.trigger.zone)
     start, end = now - BEHIND, now + AHEAD
-    said = partial(in_language, language=look.language)
+    said = partial(in_language, language=display.language)
     info = times.zone_info(zone)
     first = start.astimezone(info).replace(hour=0, minute=0, second=0, microsecond=0)
     midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = times.dated(fires[0].at, zone, look)
+        when = times.dated(fires[0].at, zone, display)
         if len(fires) > 1:
             return said(_("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
 
     def state(status: RunStatus | None) -> str:
-        return said(_("planned")) if status is None else state_word(status, look.language)
+        return said(_("planned")) if status is None else state_word(status, display.language)
 
     return timeline(
         [
@@ -165,23 +165,23 @@ def week(
             now=said(_("now")),
             change=said(_("the clocks change")),
             mark=mark,
-            clock=lambda at: times.day(at, zone, look, now=now),
-            moment=lambda at: times.dated(at, zone, look),
+            clock=lambda at: times.day(at, zone, display, now=now),
+            moment=lambda at: times.dated(at, zone, display),
             state=state,
         ),
     )
 
 
-def durations(results: Sequence[Result], schedule: Schedule, look: DisplayPreferences) -> Chart:
+def durations(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
     points = [_point(each, each.duration) for each in results if each.duration is not None]
     title = _("How long runs took")
-    return points_chart(points, _words(title, _("Duration"), schedule, look))
+    return points_chart(points, _words(title, _("Duration"), schedule, display))
 
 
-def lags(results: Sequence[Result], schedule: Schedule, look: DisplayPreferences) -> Chart:
+def lags(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
     title = _("How late runs began")
-    return points_chart(points, _words(title, _("Lag"), schedule, look))
+    return points_chart(points, _words(title, _("Lag"), schedule, display))
 
 
 def _point(result: Result, length: timedelta) -> Point:
@@ -194,10 +194,10 @@ def _point(result: Result, length: timedelta) -> Point:
 
 
 def _words(
-    title: Message, value: Message, schedule: Schedule, look: DisplayPreferences
+    title: Message, value: Message, schedule: Schedule, display: DisplayPreferences
 ) -> PointWords:
-    zone = by_clock(look, schedule.trigger.zone)
-    said = partial(in_language, language=look.language)
+    zone = primary_zone(display, schedule.trigger.zone)
+    said = partial(in_language, language=display.language)
     return PointWords(
         title=said(title),
         description=said(_("A point for each run, by the clock of {zone}", zone=zone)),
@@ -206,7 +206,7 @@ def _words(
         status=said(_("Result")),
         median=said(_("median")),
         p95=said(_("p95")),
-        span=lambda seconds: times.span(seconds, look.language),
-        state=lambda status: state_word(status, look.language),
-        moment=lambda at: times.dated(at, zone, look),
+        span=lambda seconds: times.span(seconds, display.language),
+        state=lambda status: state_word(status, display.language),
+        moment=lambda at: times.dated(at, zone, display),
     )

@@ -17,8 +17,8 @@ from yaml.tokens import KeyToken, ScalarToken, Token
 from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model.policy import Policy
-from chimes.model.recipient import recipient_text
-from chimes.model.schedule import Schedule, attached, code_mark, is_detached
+from chimes.model.recipient import format_recipient
+from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -29,15 +29,15 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.redaction import masked_arguments, masked_headers
-from chimes.services.slots import as_it_was, history_of, versions_of
+from chimes.services.schedule_history import list_schedule_audit, versions_in, with_version
 from chimes.triggers import format_duration_iso
 from chimes.triggers.duration import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import Json, recipients_out, schedule_out
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import Question
+from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import UNSEEN
 from chimes.web.dashboard.schedule.actions import page_of, schedule_in
 from chimes.web.dashboard.schedule.routes import show
@@ -139,7 +139,7 @@ def as_command(schedule: Schedule) -> str:
     if schedule.priority:
         parts += ["--priority", str(schedule.priority)]
     for recipient in recipients_out(policy.delivery):
-        parts += ["--notify", recipient_text(recipient)]
+        parts += ["--notify", format_recipient(recipient)]
     if not schedule.enabled:
         parts.append("--paused")
     return shlex.join(parts)
@@ -267,37 +267,39 @@ def _kind(token: ScalarToken) -> str:
     return "number" if _NUMBER.fullmatch(token.value) else "text"
 
 
-pages = Pages()
+router = PageRouter()
 
 
 def _tab_of(schedule: Schedule) -> str:
     return f"{page_of(schedule.id)}/definition"
 
 
-@pages.get("/schedules/{id}/definition")
-async def definition(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
-    form = "json" if visit.query.get("format") == "json" else "yaml"
+@router.get("/schedules/{id}/definition")
+async def definition(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
+    form = "json" if request.query.get("format") == "json" else "yaml"
     shown = definition_of(schedule)
-    versions = versions_of(await history_of(visit.door.store, visit.actor, schedule))
+    versions = versions_in(
+        await list_schedule_audit(request.context.store, request.actor, schedule)
+    )
     return show(
-        visit,
+        request,
         schedule,
         "definition",
         form=form,
         pieces=pieces_of(as_json(shown) if form == "json" else as_yaml(shown)),
         versions=[(each, differences(each.changes)) for each in versions],
-        code=code_mark(schedule),
+        code=source_marker(schedule),
         detached=is_detached(schedule),
     )
 
 
-@pages.post("/schedules/{id}/attach")
-async def attach(visit: PageRequest) -> Response:
+@router.post("/schedules/{id}/attach")
+async def attach(request: PageRequest) -> Response:
     """The code that declares it may write it again (ADR 33)."""
-    schedule = await schedule_in(visit)
-    if not visit.sure:
-        question = Question(
+    schedule = await schedule_in(request)
+    if not request.is_confirmed:
+        question = ConfirmDialog(
             title=_("Follow the code again?"),
             text=_(
                 "When the application starts the next time, what its code says "
@@ -307,37 +309,39 @@ async def attach(visit: PageRequest) -> Response:
             names=[schedule.name],
             dangerous=False,
         )
-        return visit.ask(question)
-    await visit.door.schedules.change(visit.actor, schedule.id, attached)
+        return request.confirm(question)
+    await request.context.schedules.change(request.actor, schedule.id, reattach)
     text = _("{name} follows its code from the next start on.", name=schedule.name)
-    return visit.done(text, to=_tab_of(schedule))
+    return request.redirect_with_toast(text, to=_tab_of(schedule))
 
 
-@pages.post("/schedules/{id}/versions/{number}/restore")
-async def restore_version(visit: PageRequest) -> Response:
+@router.post("/schedules/{id}/versions/{number}/restore")
+async def restore_version(request: PageRequest) -> Response:
     """The definition as it was after that change; whether it is paused stays as it is."""
-    schedule = await schedule_in(visit)
-    number = visit.path["number"]
+    schedule = await schedule_in(request)
+    number = request.path_params["number"]
     if not number.isdigit() or len(number) > 15:
         raise NotFound(_("version {number} not found", number=number))
-    versions = versions_of(await history_of(visit.door.store, visit.actor, schedule))
-    wanted = as_it_was(schedule, versions, int(number))
-    if not visit.sure:
-        question = Question(
+    versions = versions_in(
+        await list_schedule_audit(request.context.store, request.actor, schedule)
+    )
+    wanted = with_version(schedule, versions, int(number))
+    if not request.is_confirmed:
+        question = ConfirmDialog(
             title=_("Take up this version again?"),
             text=_("It becomes the newest version; nothing of what was between is lost."),
             button=_("Restore"),
             names=_differing(schedule, wanted),
             dangerous=False,
         )
-        return visit.ask(question)
-    after = await visit.door.schedules.change(
-        visit.actor, schedule.id, lambda before: wanted, expected_version=schedule.version
+        return request.confirm(question)
+    after = await request.context.schedules.change(
+        request.actor, schedule.id, lambda before: wanted, expected_version=schedule.version
     )
     if after == schedule:
-        return visit.done(_("It is like that already."), to=_tab_of(schedule))
+        return request.redirect_with_toast(_("It is like that already."), to=_tab_of(schedule))
     current = versions[0].number
-    return visit.done(
+    return request.redirect_with_toast(
         _("{name} is as it was then.", name=after.name),
         to=_tab_of(schedule),
         undo=Undo(
@@ -358,11 +362,11 @@ def _differing(schedule: Schedule, wanted: Schedule) -> list[str]:
     ]
 
 
-@pages.get("/schedules/{id}/copy")
-async def copy_as(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
-    server = str(visit.request.base_url).rstrip("/")
-    return visit.page_or_part(
+@router.get("/schedules/{id}/copy")
+async def copy_as(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
+    server = str(request.http.base_url).rstrip("/")
+    return request.render_page_or_block(
         "schedules/copy.html",
         "part",
         schedule=schedule,

@@ -17,7 +17,7 @@ from chimes.model.ids import RunId
 from chimes.model.policy import Misfire
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.notifications.message import reason as reason_words
-from chimes.services.slots import Decision, FireLogEntry, FireLogPosition, FireLogWish
+from chimes.services.schedule_history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
 from chimes.web.dashboard.run.views import in_the_way
 from chimes.web.dashboard.schedules.month import midnight
 from chimes.web.dashboard.system.views import Change, changes_of
@@ -68,11 +68,11 @@ class LogAsked:
         return cls(not_run=query.get("only") == "not", day=day, zone=zone)
 
     @property
-    def wish(self) -> FireLogWish:
+    def wish(self) -> FireLogFilter:
         if self.day is None:
-            return FireLogWish(not_run=self.not_run)
+            return FireLogFilter(not_run=self.not_run)
         since, until = midnight(self.day, self.zone), midnight(self.day + _DAY, self.zone)
-        return FireLogWish(not_run=self.not_run, since=since, until=until)
+        return FireLogFilter(not_run=self.not_run, since=since, until=until)
 
     def on(self, days: int) -> LogAsked:
         """So many days later."""

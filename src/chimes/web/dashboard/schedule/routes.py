@@ -14,24 +14,23 @@ from chimes.errors import NotFound
 from chimes.i18n import Message, _
 from chimes.language import note_in_words, warnings_in_words
 from chimes.model.ids import DeliveryId
-from chimes.model.insights import RunFilter, Tally, Window, glance_at
+from chimes.model.insights import RunFilter, StatusCounts, Window, assess_health
 from chimes.model.listing import DeliveryQuery, RunQuery, RunSort
 from chimes.model.notification import Delivery
 from chimes.model.recipient import Recipient
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule, runs_left
+from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import masked_url
-from chimes.services.insights import InsightService
-from chimes.services.run_requests import askers_of
-from chimes.services.slots import FireLogPage
+from chimes.services.run_requests import get_run_origins
+from chimes.services.schedule_history import FireLogPage
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import rows_of, visible
 from chimes.web.dashboard.schedule.actions import page_of, schedule_in
 from chimes.web.dashboard.schedule.charts import (
@@ -74,7 +73,7 @@ def next_slots(schedule: Schedule, now: datetime, count: int = SHOWN_FIRES) -> l
     if trigger.max_runs is not None:
         count = min(count, max(0, trigger.max_runs - schedule.fired_count))
     if schedule.next_slot is None:
-        return trigger.fires(now, count) if not schedule.enabled and runs_left(schedule) else []
+        return trigger.fires(now, count) if not schedule.enabled and has_runs_left(schedule) else []
     first = schedule.next_slot
     on_grid = trigger.next_after(first - _MICROSECOND) == first
     if on_grid:
@@ -82,40 +81,42 @@ def next_slots(schedule: Schedule, now: datetime, count: int = SHOWN_FIRES) -> l
     return [Slot(first, trigger.local(first), None), *trigger.fires(first, count - 1)]
 
 
-def second_clock(zone: str, look: DisplayPreferences) -> str:
+def second_clock(zone: str, display: DisplayPreferences) -> str:
     """Beside the schedule's own: the reader's, or UTC where that is the same one."""
-    return look.zone if look.zone != zone else "UTC"
+    return display.zone if display.zone != zone else "UTC"
 
 
-def next_fires(schedule: Schedule, look: DisplayPreferences, now: datetime) -> tuple[NextFire, ...]:
+def next_fires(
+    schedule: Schedule, display: DisplayPreferences, now: datetime
+) -> tuple[NextFire, ...]:
     zone = schedule.trigger.zone
-    other = second_clock(zone, look)
+    other = second_clock(zone, display)
     return tuple(
         NextFire(
             at=slot.at,
-            there=times.absolute(slot.at, zone, look, now=now),
-            here=times.absolute(slot.at, other, look, now=now),
+            there=times.absolute(slot.at, zone, display, now=now),
+            here=times.absolute(slot.at, other, display, now=now),
             note=slot.note,
         )
         for slot in next_slots(schedule, now)
     )
 
 
-def in_your_zone(schedule: Schedule, look: DisplayPreferences, now: datetime) -> Message | None:
+def in_your_zone(schedule: Schedule, display: DisplayPreferences, now: datetime) -> Message | None:
     """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
-    if not slots or look.zone == zone or not schedule.enabled:
+    if not slots or display.zone == zone or not schedule.enabled:
         return None
     at = slots[0].at
-    info, own = times.zone_info(zone), times.zone_info(look.zone)
+    info, own = times.zone_info(zone), times.zone_info(display.zone)
     if at.astimezone(info).utcoffset() == at.astimezone(own).utcoffset():
         return None
-    here = times.absolute(at, look.zone, look, now=now)
-    return _("In your zone ({zone}) the next one is {here}.", zone=look.zone, here=here)
+    here = times.absolute(at, display.zone, display, now=now)
+    return _("In your zone ({zone}) the next one is {here}.", zone=display.zone, here=here)
 
 
-pages = Pages()
+router = PageRouter()
 POINTS = 100
 _RATES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
 LOG_PAGE = 50
@@ -123,10 +124,10 @@ _NEVER_BEGAN = frozenset({RunStatus.SKIPPED, RunStatus.MISSED})
 
 
 def show(
-    visit: PageRequest, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
+    request: PageRequest, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
 ) -> Response:
     """A tab of the page, with the head that all of them have."""
-    return visit.page_or_part(
+    return request.render_page_or_block(
         f"schedule/{tab}.html",
         "body",
         status=status,
@@ -135,135 +136,137 @@ def show(
         when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
-        in_your_zone=in_your_zone(schedule, visit.look, visit.now),
-        may_operate=visit.actor.may_operate(schedule.owner),
-        may_write=visit.actor.may_write(schedule.owner),
+        in_your_zone=in_your_zone(schedule, request.display, request.now),
+        may_operate=request.actor.may_operate(schedule.owner),
+        may_write=request.actor.may_write(schedule.owner),
         **values,
     )
 
 
-@pages.get("/schedules/{id}")
-async def overview(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
-    insights = InsightService(visit.door.store)
-    results = await insights.points(visit.actor, schedule.id, limit=POINTS * 2)
-    glance = glance_at(results[:30])
-    rates, hours = await _sums(visit, schedule) if results else ((), ())
-    marks = marks_of(schedule, results, hours, glance.median, visit.now)
-    expected = expected_marks(schedule, results, hours, visit.now, whole=len(results) < POINTS * 2)
-    language = visit.look.language
+@router.get("/schedules/{id}")
+async def overview(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
+    insights = request.context.insights
+    results = await insights.points(request.actor, schedule.id, limit=POINTS * 2)
+    glance = assess_health(results[:30])
+    rates, hours = await _sums(request, schedule) if results else ((), ())
+    marks = marks_of(schedule, results, hours, glance.median, request.now)
+    expected = expected_marks(
+        schedule, results, hours, request.now, whole=len(results) < POINTS * 2
+    )
+    language = request.display.language
     return show(
-        visit,
+        request,
         schedule,
         "overview",
-        fires=_fires(visit, schedule),
-        other_zone=second_clock(schedule.trigger.zone, visit.look),
+        fires=_fires(request, schedule),
+        other_zone=second_clock(schedule.trigger.zone, request.display),
         warnings=warnings_in_words(schedule.trigger, language),
         rates=rates,
         glance=glance,
-        row=row_of(schedule, glance, visit.actor, visit.look),
-        week=week(schedule, marks, expected, visit.look, visit.now),
-        durations=durations(results[:POINTS], schedule, visit.look),
-        lags=lags(results[:POINTS], schedule, visit.look),
+        row=row_of(schedule, glance, request.actor, request.display),
+        week=week(schedule, marks, expected, request.display, request.now),
+        durations=durations(results[:POINTS], schedule, request.display),
+        lags=lags(results[:POINTS], schedule, request.display),
     )
 
 
 async def _sums(
-    visit: PageRequest, schedule: Schedule
-) -> tuple[tuple[tuple[str, Tally], ...], tuple[Tally, ...]]:
+    request: PageRequest, schedule: Schedule
+) -> tuple[tuple[tuple[str, StatusCounts], ...], tuple[StatusCounts, ...]]:
     """Of each span, and of each hour of the picture; databases answer several at a time."""
-    insights, only = InsightService(visit.door.store), RunFilter(schedule_id=schedule.id)
+    insights, only = request.context.insights, RunFilter(schedule_id=schedule.id)
 
-    async def total(span: timedelta) -> Tally:
-        return await insights.run_totals(visit.actor, Window.last(span, visit.now), only)
+    async def total(span: timedelta) -> StatusCounts:
+        return await insights.run_totals(request.actor, Window.last(span, request.now), only)
 
     totals, hours = await gather(
         gather(*(total(span) for span in _RATES.values())),
-        insights.run_buckets(visit.actor, Window.last(BEHIND, visit.now), _HOUR, only),
+        insights.run_buckets(request.actor, Window.last(BEHIND, request.now), _HOUR, only),
     )
     return tuple(zip(_RATES, totals, strict=True)), hours
 
 
-@pages.get("/schedules/{id}/preview")
-async def preview(visit: PageRequest) -> Response:
+@router.get("/schedules/{id}/preview")
+async def preview(request: PageRequest) -> Response:
     """When it fires next, without leaving the list."""
-    schedule = await schedule_in(visit)
-    return visit.page_or_part(
+    schedule = await schedule_in(request)
+    return request.render_page_or_block(
         "schedules/preview.html",
         "part",
         schedule=schedule,
         when=without_anchor(schedule.trigger),
-        fires=_fires(visit, schedule),
+        fires=_fires(request, schedule),
     )
 
 
-def _fires(visit: PageRequest, schedule: Schedule) -> list[tuple[NextFire, str]]:
+def _fires(request: PageRequest, schedule: Schedule) -> list[tuple[NextFire, str]]:
     """With what is special about each, in words."""
     return [
-        (fire, note_in_words(fire.note, visit.look.language) if fire.note else "")
-        for fire in next_fires(schedule, visit.look, visit.now)
+        (fire, note_in_words(fire.note, request.display.language) if fire.note else "")
+        for fire in next_fires(schedule, request.display, request.now)
     ]
 
 
-@pages.get("/schedules/{id}/facts")
-async def facts(visit: PageRequest) -> Response:
+@router.get("/schedules/{id}/facts")
+async def facts(request: PageRequest) -> Response:
     """The part of the head that changes with every fire."""
-    schedule = await schedule_in(visit)
-    return visit.part(
+    schedule = await schedule_in(request)
+    return request.render_block(
         "schedule/head.html",
         "facts",
         schedule=schedule,
         state=state_of(schedule),
-        in_your_zone=in_your_zone(schedule, visit.look, visit.now),
+        in_your_zone=in_your_zone(schedule, request.display, request.now),
     )
 
 
-@pages.get("/schedules/{id}/runs")
-async def runs(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
-    question = question_of(visit.request)
-    after = position_from(visit.query.get("cursor"), question, numbers=True)
+@router.get("/schedules/{id}/runs")
+async def runs(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
+    question = question_of(request.http)
+    after = position_from(request.query.get("cursor"), question, numbers=True)
     query = RunQuery(schedule_id=schedule.id, after=after, limit=LOG_PAGE)
-    found = await visit.door.runs.find(visit.actor, query)
+    found = await request.context.runs.find(request.actor, query)
     more = ""
     if found.next is not None:
         more = (
             f"{page_of(schedule.id)}/runs?{urlencode({'cursor': cursor_to(found.next, question)})}"
         )
-    insights = InsightService(visit.door.store)
+    insights = request.context.insights
     medians, askers = await gather(
-        insights.expected_durations(visit.actor, [schedule.id]),
-        askers_of(visit.door.store, found.items),
+        insights.expected_durations(request.actor, [schedule.id]),
+        get_run_origins(request.context.store, found.items),
     )
-    rows = rows_of(found.items, medians, askers, {schedule.id: schedule.trigger.zone}, visit.now)
-    return show(visit, schedule, "runs", rows=rows, more=more, visible=visible)
+    rows = rows_of(found.items, medians, askers, {schedule.id: schedule.trigger.zone}, request.now)
+    return show(request, schedule, "runs", rows=rows, more=more, visible=visible)
 
 
-@pages.get("/schedules/{id}/log")
-async def fire_log(visit: PageRequest) -> Response:
+@router.get("/schedules/{id}/log")
+async def fire_log(request: PageRequest) -> Response:
     """Every decision, those not to run included, each with its reason."""
-    schedule = await schedule_in(visit)
-    asked = LogAsked.from_query(visit.query, visit.look.zone)
-    found = await InsightService(visit.door.store).fire_log(
-        visit.actor,
+    schedule = await schedule_in(request)
+    asked = LogAsked.from_query(request.query, request.display.zone)
+    found = await request.context.insights.fire_log(
+        request.actor,
         schedule.id,
-        wish=asked.wish,
-        after=position_in(visit.query.get("cursor", "")),
+        only=asked.wish,
+        after=position_in(request.query.get("cursor", "")),
         limit=LOG_PAGE,
     )
     page = f"{page_of(schedule.id)}/log"
     return show(
-        visit,
+        request,
         schedule,
         "log",
-        lines=log_lines(found.entries, await _earlier(visit, schedule, found)),
+        lines=log_lines(found.entries, await _earlier(request, schedule, found)),
         asked=asked,
         log=page,
         more=asked.address(page, cursor=cursor_of(found.next)) if found.next is not None else "",
     )
 
 
-async def _earlier(visit: PageRequest, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
+async def _earlier(request: PageRequest, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
     """Runs before this page, where one of them may have stood in the way of a slot on it."""
     oldest = unexplained(found.entries)
     if oldest is None:
@@ -275,7 +278,7 @@ async def _earlier(visit: PageRequest, schedule: Schedule, found: FireLogPage) -
         sort=RunSort.CREATED_AT,
         limit=LOG_PAGE,
     )
-    return tuple((await visit.door.runs.find(visit.actor, query)).items)
+    return tuple((await request.context.runs.find(request.actor, query)).items)
 
 
 # @@ Who is told, and what became of the last message to each; pure.
@@ -318,13 +321,13 @@ def _tab_of(schedule: Schedule) -> str:
     return f"{page_of(schedule.id)}/deliveries"
 
 
-@pages.get("/schedules/{id}/deliveries")
-async def deliveries(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
+@router.get("/schedules/{id}/deliveries")
+async def deliveries(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
     query = DeliveryQuery(schedule_id=schedule.id, limit=LOG_PAGE)
-    found = await visit.door.messages.deliveries(visit.actor, query)
+    found = await request.context.messages.deliveries(request.actor, query)
     return show(
-        visit,
+        request,
         schedule,
         "deliveries",
         destinations=destinations_of(schedule.policy.delivery, found.items),
@@ -334,26 +337,28 @@ async def deliveries(visit: PageRequest) -> Response:
     )
 
 
-@pages.post("/schedules/{id}/deliveries/{place}/test")
-async def send_test(visit: PageRequest) -> Response:
+@router.post("/schedules/{id}/deliveries/{place}/test")
+async def send_test(request: PageRequest) -> Response:
     """A real message to one of those who are told, marked as a test."""
-    schedule = await schedule_in(visit)
-    recipient = _recipient_in(visit, schedule)
-    outcome = await visit.door.messages.send_test(visit.actor, recipient, schedule=schedule)
-    return visit.done(outcome.words, to=visit.back(_tab_of(schedule)), kind=outcome.kind)
+    schedule = await schedule_in(request)
+    recipient = _recipient_in(request, schedule)
+    outcome = await request.context.messages.send_test(request.actor, recipient, schedule=schedule)
+    return request.redirect_with_toast(
+        outcome.words, to=request.back_url(_tab_of(schedule)), kind=outcome.kind
+    )
 
 
-def _recipient_in(visit: PageRequest, schedule: Schedule) -> Recipient:
+def _recipient_in(request: PageRequest, schedule: Schedule) -> Recipient:
     """By its place in the list."""
-    place, told = visit.path["place"], schedule.policy.delivery
+    place, told = request.path_params["place"], schedule.policy.delivery
     if not (place.isascii() and place.isdigit() and len(place) < 6 and int(place) < len(told)):
         raise NotFound(_("there is no such recipient any more"))
     return told[int(place)]
 
 
-@pages.post("/schedules/{id}/deliveries/{delivery}/retry")
-async def retry_delivery(visit: PageRequest) -> Response:
-    schedule = await schedule_in(visit)
-    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["delivery"]))
+@router.post("/schedules/{id}/deliveries/{delivery}/retry")
+async def retry_delivery(request: PageRequest) -> Response:
+    schedule = await schedule_in(request)
+    await request.context.messages.retry(request.actor, DeliveryId(request.path_params["delivery"]))
     text = _("It is tried again from now on.")
-    return visit.done(text, to=visit.back(_tab_of(schedule)))
+    return request.redirect_with_toast(text, to=request.back_url(_tab_of(schedule)))

@@ -18,13 +18,18 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import Act, deleting, pausing, resuming
+from chimes.services.schedule_editor import (
+    ScheduleChange,
+    delete_change,
+    pause_change,
+    resume_change,
+)
 from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
 from chimes.web.api.paging import cursor_to, position_from
-from chimes.web.dashboard.core.forms import REFUSALS, Form, Refused
+from chimes.web.dashboard.core.forms import FORM_ERRORS, Form, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedule.actions import moment_in
 from chimes.web.dashboard.schedule.definition import as_json, as_yaml, definition_of
 from chimes.web.dashboard.schedules.routes import HERE, Asked, asked_for
@@ -173,7 +178,7 @@ def labelled(text: str) -> Edit:
     )
 
 
-def in_zone(text: str) -> Edit:
+def with_zone(text: str) -> Edit:
     zone = parse_zone(text.strip(), field="zone").name
 
     def edit(before: Schedule) -> Schedule:
@@ -221,19 +226,19 @@ def progress_in(form: Form, now: datetime) -> Progress:
 
 
 async def on_all_found(
-    visit: PageRequest, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
+    request: PageRequest, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
 ) -> Outcomes:
     """Oldest first: whatever the action changes, nothing comes twice and nothing is left out."""
     # A position belongs to its filter.
-    question = json.dumps([verb, visit.form.text("q")])
+    question = json.dumps([verb, request.form.text("q")])
     after = position_from(before.cursor or None, question, numbers=True)
     asked = replace(query, sort=ScheduleSort.CREATED_AT, descending=False)
     found: list[Outcome] = []
-    ends = visit.door.clock.monotonic() + SECONDS
+    ends = request.context.clock.monotonic() + SECONDS
     while (left := before.left - len(found)) > 0:
         try:
-            page = await visit.door.schedules.find(
-                visit.actor, replace(asked, after=after, limit=min(BATCH, left))
+            page = await request.context.schedules.find(
+                request.actor, replace(asked, after=after, limit=min(BATCH, left))
             )
             found += await work(page.items, before.seen + len(found))
         except StoreError:
@@ -242,7 +247,7 @@ async def on_all_found(
                 raise
             break
         after = page.next
-        if after is None or visit.door.clock.monotonic() >= ends:
+        if after is None or request.context.clock.monotonic() >= ends:
             break
     more = after is not None and before.left > len(found)
     cursor = cursor_to(after, question) if after is not None and more else ""
@@ -250,42 +255,42 @@ async def on_all_found(
 
 
 async def on_all_marked(
-    visit: PageRequest, verb: Verb, before: Progress, work: Work, restore: Restore
+    request: PageRequest, verb: Verb, before: Progress, work: Work, restore: Restore
 ) -> Outcomes:
     """Takes back what this actor did between two moments, as the audit has it."""
     undone = next((each for each, by in UNDOES.items() if by is verb), None)
-    since, until = _moment(visit.form, "since"), _moment(visit.form, "to")
+    since, until = _moment(request.form, "since"), _moment(request.form, "to")
     if undone is None or since is None or until is None:
         raise InvalidInput(_("the form cannot be read"), code="bad_form")
-    number = _count(visit.form, "cursor") or None
+    number = _count(request.form, "cursor") or None
     found: list[Outcome] = []
-    ends = visit.door.clock.monotonic() + SECONDS
+    ends = request.context.clock.monotonic() + SECONDS
     while (left := before.left - len(found)) > 0:
         try:
-            ids, following = await visit.door.schedules.done_between(
-                visit.actor, undone.value, since, until, before=number, limit=min(BATCH, left)
+            ids, following = await request.context.schedules.list_changed(
+                request.actor, undone.value, since, until, before=number, limit=min(BATCH, left)
             )
             if verb is Verb.RESTORE:
                 found += await restore(ids)
             else:
-                found += await work(await schedules_with(visit, ids), before.seen + len(found))
+                found += await work(await schedules_with(request, ids), before.seen + len(found))
         except StoreError:
             if not found:
                 raise
             break
         number = following
-        if number is None or visit.door.clock.monotonic() >= ends:
+        if number is None or request.context.clock.monotonic() >= ends:
             break
     cursor = str(number) if number is not None and before.left > len(found) else ""
     return Outcomes(verb=verb, items=found, before=replace(before, cursor=cursor))
 
 
-async def schedules_with(visit: PageRequest, ids: Sequence[ScheduleId]) -> list[Schedule]:
+async def schedules_with(request: PageRequest, ids: Sequence[ScheduleId]) -> list[Schedule]:
     """In this order; where somebody else was faster, without those."""
     found: dict[ScheduleId, Schedule] = {}
     for place in range(0, len(ids), _IDS_AT_ONCE):
         query = ScheduleQuery(ids=tuple(ids[place : place + _IDS_AT_ONCE]), limit=None)
-        page = await visit.door.schedules.find(visit.actor, query)
+        page = await request.context.schedules.find(request.actor, query)
         found |= {each.id: each for each in page.items}
     return [found[each] for each in ids if each in found]
 
@@ -311,7 +316,7 @@ def _moment(form: Form, name: str) -> datetime | None:
     return found if found is not None and found.tzinfo is not None else None
 
 
-pages = Pages()
+router = PageRouter()
 #: In one file.
 MOST_EXPORTED = 20_000
 #: Ids that a form can carry.
@@ -327,98 +332,106 @@ CARRIED = frozenset(
 )
 
 
-@pages.get("/schedules/export")
-async def export(visit: PageRequest) -> Response:
+@router.get("/schedules/export")
+async def export(request: PageRequest) -> Response:
     """All that the filter finds, as a file."""
-    verb = Verb.EXPORT_JSON if visit.query.get("format") == "json" else Verb.EXPORT_YAML
-    return await _file(await _exported(visit, visit.query.get("q", "")), verb)
+    verb = Verb.EXPORT_JSON if request.query.get("format") == "json" else Verb.EXPORT_YAML
+    return await _file(await _exported(request, request.query.get("q", "")), verb)
 
 
-@pages.post("/schedules/bulk")
-async def bulk(visit: PageRequest) -> Response:
-    verb = verb_from(visit.form.text("verb"))
-    which = visit.form.text("which")
+@router.post("/schedules/bulk")
+async def bulk(request: PageRequest) -> Response:
+    verb = verb_from(request.form.text("verb"))
+    which = request.form.text("which")
     if which == "marked":
-        before = progress_in(visit.form, visit.now)
-        restore = _restoring(visit)
+        before = progress_in(request.form, request.now)
+        restore = _restoring(request)
         return await _answer(
-            visit, await on_all_marked(visit, verb, before, _work(visit, verb), restore)
+            request, await on_all_marked(request, verb, before, _work(request, verb), restore)
         )
     if verb is Verb.RESTORE:
-        return await _answer(visit, Outcomes(verb=verb, items=await _restoring(visit)(_ids(visit))))
-    return await (_all if which == "all" else _selected)(visit, verb)
+        return await _answer(
+            request, Outcomes(verb=verb, items=await _restoring(request)(_ids(request)))
+        )
+    return await (_all if which == "all" else _selected)(request, verb)
 
 
-async def _selected(visit: PageRequest, verb: Verb) -> Response:
+async def _selected(request: PageRequest, verb: Verb) -> Response:
     # As they were ticked.
-    found = await schedules_with(visit, _ids(visit))
+    found = await schedules_with(request, _ids(request))
     if not found:
-        return _nothing(visit)
+        return _nothing(request)
     if verb in EXPORTS:
         return await _file(found, verb)
     names = [each.name for each in found[:5]]
     ids = [each.id for each in found]
     # Somebody else may have been faster.
-    same = visit.form.text("count") in ("", str(len(found)))
-    if not visit.sure or not same:
-        return _ask(visit, verb, names, len(found), ids, changed=visit.sure)
+    same = request.form.text("count") in ("", str(len(found)))
+    if not request.is_confirmed or not same:
+        return _ask(request, verb, names, len(found), ids, changed=request.is_confirmed)
     try:
-        work = _work(visit, verb)
-    except REFUSALS as error:
-        refused = await visit.refused(error)
-        return _ask(visit, verb, names, len(found), ids, error=refused)
-    return await _answer(visit, Outcomes(verb=verb, items=await in_batches(found, work)))
+        work = _work(request, verb)
+    except FORM_ERRORS as error:
+        refused = await request.form_error(error)
+        return _ask(request, verb, names, len(found), ids, error=refused)
+    return await _answer(request, Outcomes(verb=verb, items=await in_batches(found, work)))
 
 
-async def _all(visit: PageRequest, verb: Verb) -> Response:
-    text = visit.form.text("q")
+async def _all(request: PageRequest, verb: Verb) -> Response:
+    text = request.form.text("q")
     if verb in EXPORTS:
-        return await _file(await _exported(visit, text), verb)
-    asked = _meant(visit, text)
-    before = progress_in(visit.form, visit.now)
+        return await _file(await _exported(request, text), verb)
+    asked = _meant(request, text)
+    before = progress_in(request.form, request.now)
     if before.cursor:
         return await _answer(
-            visit, await on_all_found(visit, verb, asked.query, before, _work(visit, verb))
+            request, await on_all_found(request, verb, asked.query, before, _work(request, verb))
         )
-    total = await visit.door.schedules.count(visit.actor, asked.query)
+    total = await request.context.schedules.count(request.actor, asked.query)
     if not total:
-        return _nothing(visit)
+        return _nothing(request)
     # Between the question and the answer the filter may have found others.
-    same = visit.form.text("count") in ("", str(total))
-    error: Refused | None = None
-    if visit.sure and same:
+    same = request.form.text("count") in ("", str(total))
+    error: FormError | None = None
+    if request.is_confirmed and same:
         try:
-            work = _work(visit, verb)
-        except REFUSALS as problem:
-            error = await visit.refused(problem)
+            work = _work(request, verb)
+        except FORM_ERRORS as problem:
+            error = await request.form_error(problem)
         else:
             begin = replace(before, total=total)
-            return await _answer(visit, await on_all_found(visit, verb, asked.query, begin, work))
-    page = await visit.door.schedules.find(visit.actor, replace(asked.query, limit=5))
+            return await _answer(
+                request, await on_all_found(request, verb, asked.query, begin, work)
+            )
+    page = await request.context.schedules.find(request.actor, replace(asked.query, limit=5))
     names = [each.name for each in page.items]
-    return _ask(visit, verb, names, total, (), changed=visit.sure and not same, error=error)
+    return _ask(
+        request, verb, names, total, (), changed=request.is_confirmed and not same, error=error
+    )
 
 
-def _nothing(visit: PageRequest) -> Response:
-    return visit.done(_("Nothing is selected."), to=visit.back(HERE), kind="warning")
+def _nothing(request: PageRequest) -> Response:
+    return request.redirect_with_toast(
+        _("Nothing is selected."), to=request.back_url(HERE), kind="warning"
+    )
 
 
-def _ids(visit: PageRequest) -> list[ScheduleId]:
-    return [ScheduleId(each) for each in dict.fromkeys(visit.form.all("id"))]
+def _ids(request: PageRequest) -> list[ScheduleId]:
+    return [ScheduleId(each) for each in dict.fromkeys(request.form.all("id"))]
 
 
-def _meant(visit: PageRequest, text: str) -> Asked:
-    asked = asked_for(visit, text)
+def _meant(request: PageRequest, text: str) -> Asked:
+    asked = asked_for(request, text)
     if asked.filter.wrong:
         # Otherwise it would be done to more than was meant.
         raise InvalidInput(asked.filter.wrong[0], field="q", source="query")
     return asked
 
 
-async def _exported(visit: PageRequest, text: str) -> Sequence[Schedule]:
-    asked = _meant(visit, text)
+async def _exported(request: PageRequest, text: str) -> Sequence[Schedule]:
+    asked = _meant(request, text)
     query = replace(asked.query, limit=MOST_EXPORTED + 1)
-    found = await visit.door.schedules.find(visit.actor, query)
+    found = await request.context.schedules.find(request.actor, query)
     if len(found.items) > MOST_EXPORTED:
         raise InvalidInput(
             _("more than {most} schedules match; narrow the filter", most=MOST_EXPORTED),
@@ -428,16 +441,16 @@ async def _exported(visit: PageRequest, text: str) -> Sequence[Schedule]:
 
 
 def _ask(
-    visit: PageRequest,
+    request: PageRequest,
     verb: Verb,
     names: Sequence[str],
     count: int,
     ids: Sequence[ScheduleId],
     *,
     changed: bool = False,
-    error: Refused | None = None,
+    error: FormError | None = None,
 ) -> Response:
-    return visit.page_or_part(
+    return request.render_page_or_block(
         "schedules/bulk.html",
         "part",
         status=200 if error is None else error.status,
@@ -447,68 +460,70 @@ def _ask(
         count=count,
         which="selected" if ids else "all",
         ids=ids,
-        q=visit.form.text("q"),
+        q=request.form.text("q"),
         changed=changed,
         error=error,
-        given=visit.form,
+        given=request.form,
         overlaps=[each.value for each in Overlap],
         most_runs=MOST_RUNS,
-        back=visit.back(HERE),
+        back=request.back_url(HERE),
     )
 
 
-async def _answer(visit: PageRequest, outcomes: Outcomes) -> Response:
+async def _answer(request: PageRequest, outcomes: Outcomes) -> Response:
     """What became of each; how to go on, if that is not all; and how to take it back."""
     progress = outcomes.progress
     named = progress.done == len(outcomes.done) <= MOST_IDS
-    return visit.page_or_part(
+    return request.render_page_or_block(
         "schedules/bulk_done.html",
         "result",
         outcomes=outcomes,
         progress=progress,
         shown=outcomes.worst_first[:MOST_SHOWN],
-        kept=[pair for pair in visit.form.items() if pair[0] in CARRIED],
+        kept=[pair for pair in request.form.items() if pair[0] in CARRIED],
         undo=outcomes.undo if named or progress.started is not None else None,
         named=named,
         since=None if progress.started is None else progress.started.isoformat(),
-        to=(await visit.door.store.now()).isoformat(),
-        back=visit.back(HERE),
+        to=(await request.context.store.now()).isoformat(),
+        back=request.back_url(HERE),
     )
 
 
-def _work(visit: PageRequest, verb: Verb) -> Work:
+def _work(request: PageRequest, verb: Verb) -> Work:
     """What is done to each; InvalidInput, before anything is, if the form does not say what."""
     match verb:
         case Verb.PAUSE:
-            return _acting(visit, _pause(visit))
+            return _acting(request, _pause(request))
         case Verb.RUN:
-            return _running(visit)
+            return _running(request)
         case Verb.LABEL:
-            return _editing(visit, labelled(visit.form.text("label")))
+            return _editing(request, labelled(request.form.text("label")))
         case Verb.ZONE:
-            return _editing(visit, in_zone(visit.form.text("zone")))
+            return _editing(request, with_zone(request.form.text("zone")))
         case Verb.OVERLAP:
-            return _editing(visit, overlapping(visit.form.text("overlap")))
+            return _editing(request, overlapping(request.form.text("overlap")))
         case Verb.RESUME:
-            return _acting(visit, resuming(visit.actor))
+            return _acting(request, resume_change(request.actor))
         case _:
-            return _acting(visit, deleting(visit.actor))
+            return _acting(request, delete_change(request.actor))
 
 
-def _acting(visit: PageRequest, act: Act) -> Work:
-    async def same(each: Schedule) -> Act:
+def _acting(request: PageRequest, act: ScheduleChange) -> Work:
+    async def same(each: Schedule) -> ScheduleChange:
         return act
 
-    return _each(visit, same)
+    return _each(request, same)
 
 
-def _editing(visit: PageRequest, edit: Edit) -> Work:
-    return _each(visit, lambda each: visit.door.schedules.editing(visit.actor, each, edit))
+def _editing(request: PageRequest, edit: Edit) -> Work:
+    return _each(
+        request, lambda each: request.context.schedules.prepare_change(request.actor, each, edit)
+    )
 
 
-def _each(visit: PageRequest, act: Callable[[Schedule], Awaitable[Act]]) -> Work:
+def _each(request: PageRequest, act: Callable[[Schedule], Awaitable[ScheduleChange]]) -> Work:
     async def work(batch: Sequence[Schedule], place: int) -> list[Outcome]:
-        answers = await visit.door.schedules.act_on_each(visit.actor, batch, act)
+        answers = await request.context.schedules.change_each(request.actor, batch, act)
         return [
             Outcome(
                 id=each.id,
@@ -521,20 +536,20 @@ def _each(visit: PageRequest, act: Callable[[Schedule], Awaitable[Act]]) -> Work
     return work
 
 
-def _pause(visit: PageRequest) -> Act:
-    until, note = moment_in(visit, "until"), visit.form.text("reason")
-    if until is not None and until <= visit.now:
+def _pause(request: PageRequest) -> ScheduleChange:
+    until, note = moment_in(request, "until"), request.form.text("reason")
+    if until is not None and until <= request.now:
         raise InvalidInput(_("until lies in the past"), field="until", code="in_the_past")
-    return pausing(visit.actor, note=note, until=until)
+    return pause_change(request.actor, note=note, until=until)
 
 
-def _restoring(visit: PageRequest) -> Restore:
+def _restoring(request: PageRequest) -> Restore:
     free = asyncio.Semaphore(_AT_ONCE)
 
     async def one(each: ScheduleId) -> Outcome:
         async with free:
             try:
-                after = await visit.door.schedules.restore(visit.actor, each)
+                after = await request.context.schedules.restore(request.actor, each)
             except ChimesError as error:
                 return Outcome(id=each, name=each, error=error.message)
         return Outcome(id=after.id, name=after.name)
@@ -545,17 +560,17 @@ def _restoring(visit: PageRequest) -> Restore:
     return all_of
 
 
-def _running(visit: PageRequest) -> Work:
+def _running(request: PageRequest) -> Work:
     """At most so many, so far apart: the others are left out."""
-    limit = _between(visit, "limit", 1, MOST_RUNS, 10)
-    spacing = _between(visit, "spacing", 0, MOST_SPACING, 0)
+    limit = _between(request, "limit", 1, MOST_RUNS, 10)
+    spacing = _between(request, "spacing", 0, MOST_SPACING, 0)
 
     async def one(place: int, each: Schedule) -> Outcome:
         if place >= limit:
             return Outcome(id=each.id, name=each.name, left_out=True)
         try:
-            run, _unused = await visit.door.schedules.run_asked_for(
-                visit.actor, each.id, delay=timedelta(seconds=spacing * place)
+            run, _unused = await request.context.manual_runs.run_now_or_get(
+                request.actor, each.id, delay=timedelta(seconds=spacing * place)
             )
         except ChimesError as error:
             return Outcome(id=each.id, name=each.name, error=error.message)
@@ -567,8 +582,8 @@ def _running(visit: PageRequest) -> Work:
     return work
 
 
-def _between(visit: PageRequest, field: str, least: int, most: int, usual: int) -> int:
-    value = visit.form.number(field, usual)
+def _between(request: PageRequest, field: str, least: int, most: int, usual: int) -> int:
+    value = request.form.number(field, usual)
     if value is None or not least <= value <= most:
         raise InvalidInput(_("between {least} and {most}", least=least, most=most), field=field)
     return value

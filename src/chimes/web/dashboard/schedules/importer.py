@@ -21,7 +21,7 @@ from chimes.services.crontab import crontab_lines, is_crontab
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import draft_from, said_in
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.bulk import Outcome
 from chimes.web.problems import problem_of
 
@@ -154,87 +154,89 @@ def _hidden_in(value: object, place: str) -> str:
     return next((found for name, each in pairs if (found := _hidden_in(each, name))), "")
 
 
-pages = Pages()
+router = PageRouter()
 HERE = "/ui/schedules/import"
 
 
-@pages.get("/schedules/import")
-async def import_page(visit: PageRequest) -> Response:
-    return _page(visit)
+@router.get("/schedules/import")
+async def import_page(request: PageRequest) -> Response:
+    return _page(request)
 
 
-@pages.post("/schedules/import")
-async def import_them(visit: PageRequest) -> Response:
+@router.post("/schedules/import")
+async def import_them(request: PageRequest) -> Response:
     """Without `create` it only shows what would become of the text."""
-    form = visit.form
+    form = request.form
     wanted = form.text("form")
     try:
         items = items_in(
             form.raw("text"),
             form=wanted if wanted in FORMS else "auto",
-            zone=form.text("zone") or visit.look.zone,
+            zone=form.text("zone") or request.display.zone,
             task=form.text("task"),
-            users=form.ticked("users"),
+            users=form.is_checked("users"),
         )
     except InvalidInput as error:
-        return _page(visit, error=error)
-    planned = [await _planned(visit, each) for each in items]
-    if not form.ticked("create"):
-        return _page(visit, planned=planned)
+        return _page(request, error=error)
+    planned = [await _planned(request, each) for each in items]
+    if not form.is_checked("create"):
+        return _page(request, planned=planned)
     chosen = set(form.all("line"))
-    outcomes = [await _made(visit, each) for each in planned if str(each.item.place) in chosen]
+    outcomes = [await _made(request, each) for each in planned if str(each.item.place) in chosen]
     if not outcomes:
         nothing = InvalidInput(_("nothing is selected"), field="text", code="missing")
-        return _page(visit, planned=planned, error=nothing)
+        return _page(request, planned=planned, error=nothing)
     if all(not each.error for each in outcomes):
         text = counted("{count} schedule was made.", "{count} schedules were made.", len(outcomes))
-        return visit.done(text, to="/ui/schedules?sort=-created")
-    return _page(visit, outcomes=outcomes)
+        return request.redirect_with_toast(text, to="/ui/schedules?sort=-created")
+    return _page(request, outcomes=outcomes)
 
 
-async def _planned(visit: PageRequest, item: Item) -> Planned:
+async def _planned(request: PageRequest, item: Item) -> Planned:
     """As it would be saved, by the same checks; nothing is."""
     if item.body is None:
         return Planned(item=item)
-    service = visit.door.schedules
+    service = request.context.schedules
     try:
-        draft = draft_from(item.body, visit.actor, visit.door.settings, visit.now)
-        await service.defaults_of(draft.target)
-        zone = await service.zone_for(draft.owner, draft.trigger)
+        draft = draft_from(item.body, request.actor, request.context.settings, request.now)
+        await service.rules.get_run_defaults(draft.target)
+        zone = await service.rules.zone_for(draft.owner, draft.trigger)
         return Planned(
-            item=item, schedule=service.prepared(visit.actor, draft, visit.now, zone=zone)
+            item=item, schedule=service.prepare(request.actor, draft, request.now, zone=zone)
         )
     except ChimesError as error:
         return Planned(item=item, error=error.message)
 
 
-async def _made(visit: PageRequest, planned: Planned) -> Outcome:
+async def _made(request: PageRequest, planned: Planned) -> Outcome:
     body, name = planned.item.body, planned.item.text
     if planned.wrong or body is None or planned.schedule is None:
         return Outcome(id=ScheduleId(""), name=name, error=planned.wrong)
     try:
-        draft = draft_from(body, visit.actor, visit.door.settings, visit.now)
-        made = await visit.door.schedules.create(visit.actor, draft, said=said_in(body))
+        draft = draft_from(body, request.actor, request.context.settings, request.now)
+        made = await request.context.schedules.create(
+            request.actor, draft, explicit_fields=said_in(body)
+        )
     except ChimesError as error:
         return Outcome(id=planned.schedule.id, name=body.name, error=error.message)
     return Outcome(id=made.id, name=made.name, address=f"/ui/schedules/{made.id}")
 
 
 def _page(
-    visit: PageRequest,
+    request: PageRequest,
     *,
     planned: Sequence[Planned] | None = None,
     outcomes: Sequence[Outcome] = (),
     error: InvalidInput | None = None,
 ) -> Response:
-    if not visit.actor.may_create(visit.actor.owner):
+    if not request.actor.may_create(request.actor.owner):
         raise NotAllowed()
-    return visit.page(
+    return request.render(
         "schedules/import.html",
         status=200 if error is None else 422,
         planned=planned,
         good=sum(each.schedule is not None for each in planned or ()),
         outcomes=outcomes,
         error=error,
-        given=visit.form,
+        given=request.form,
     )

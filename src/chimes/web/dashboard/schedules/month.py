@@ -11,14 +11,13 @@ from typing import NamedTuple
 from babel.dates import format_date, get_day_names
 from starlette.responses import Response
 
-from chimes.model.insights import QUARTER, RunFilter, Tally, Window, summed
+from chimes.model.insights import QUARTER, RunFilter, StatusCounts, Window, sum_counts
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.schedule import Schedule, due_time, runs_left
-from chimes.services.insights import InsightService
+from chimes.model.schedule import Schedule, due_time, has_runs_left
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.runs.views import between
 
 # @@ A month of what is planned, day by day (UX A.2); pure. Fires are the scheduler's own.
@@ -69,7 +68,7 @@ class Day:
     end: datetime
     fires: tuple[Fires, ...] = ()
     #: What ran on it, where that can be counted.
-    ran: Tally | None = None
+    ran: StatusCounts | None = None
     today: bool = False
     over: bool = False
 
@@ -196,7 +195,7 @@ class _Walk:
     def _go(self, slot: datetime | None) -> None:
         self.steps += 1
         self._slot = slot
-        left = slot is not None and runs_left(self.schedule, self._fired)
+        left = slot is not None and has_runs_left(self.schedule, self._fired)
         self.at = due_time(self.schedule, slot) if left else None
 
 
@@ -204,14 +203,14 @@ class _Walk:
 def weeks_of(
     span: Span,
     planned: Planned,
-    ran: Mapping[date, Tally],
-    look: DisplayPreferences,
+    ran: Mapping[date, StatusCounts],
+    display: DisplayPreferences,
     zone: str,
     now: datetime,
 ) -> tuple[Week, ...]:
     """Weeks begin as they do where the language is spoken."""
     today = now.astimezone(times.zone_info(zone)).date()
-    first_weekday = times.locale_of(look.language).first_week_day
+    first_weekday = times.locale_of(display.language).first_week_day
     days: list[Day | None] = [None] * ((span.first.weekday() - first_weekday) % 7)
     day = span.first
     while day < following(span.first):
@@ -219,7 +218,7 @@ def weeks_of(
         days.append(
             Day(
                 date=day,
-                name=day_name(day, look),
+                name=day_name(day, display),
                 start=midnight(day, zone),
                 end=end,
                 fires=planned.days.get(day, ()),
@@ -233,26 +232,26 @@ def weeks_of(
     return tuple(tuple(days[place : place + 7]) for place in range(0, len(days), 7))
 
 
-def weekdays(look: DisplayPreferences) -> tuple[tuple[str, str], ...]:
+def weekdays(display: DisplayPreferences) -> tuple[tuple[str, str], ...]:
     """Short and whole, in the order of the columns."""
-    locale = times.locale_of(look.language)
+    locale = times.locale_of(display.language)
     short, whole = get_day_names("abbreviated", locale=locale), get_day_names(locale=locale)
     order = [(locale.first_week_day + place) % 7 for place in range(7)]
     return tuple((str(short[each]), str(whole[each])) for each in order)
 
 
-def month_name(first: date, look: DisplayPreferences) -> str:
-    return _dated(first, {"zh": "y年M月"}.get(look.language, "MMMM y"), look)
+def month_name(first: date, display: DisplayPreferences) -> str:
+    return _dated(first, {"zh": "y年M月"}.get(display.language, "MMMM y"), display)
 
 
-def day_name(day: date, look: DisplayPreferences) -> str:
-    return _dated(day, {"zh": "y年M月d日EEEE"}.get(look.language, "EEEE d MMMM y"), look)
+def day_name(day: date, display: DisplayPreferences) -> str:
+    return _dated(day, {"zh": "y年M月d日EEEE"}.get(display.language, "EEEE d MMMM y"), display)
 
 
-def _dated(day: date, pattern: str, look: DisplayPreferences) -> str:
-    if look.era == "be":
+def _dated(day: date, pattern: str, display: DisplayPreferences) -> str:
+    if display.era == "be":
         pattern = pattern.replace("y", f"'{day.year + _BUDDHIST}'")
-    return str(format_date(day, pattern, locale=times.locale_of(look.language)))
+    return str(format_date(day, pattern, locale=times.locale_of(display.language)))
 
 
 HERE = "/ui/schedules"
@@ -262,28 +261,28 @@ _HOUR = timedelta(hours=1)
 
 
 async def month_page(
-    visit: PageRequest, found: Filter, query: ScheduleQuery, /, **values: object
+    request: PageRequest, found: Filter, query: ScheduleQuery, /, **values: object
 ) -> Response:
-    zone = by_clock(visit.look, None)
-    span = month_from(visit.query.get("month", ""), visit.now, zone)
+    zone = primary_zone(request.display, None)
+    span = month_from(request.query.get("month", ""), request.now, zone)
     due = _until(query, span.end)
-    page = await visit.door.schedules.find(visit.actor, replace(due, limit=MOST_SCHEDULES))
+    page = await request.context.schedules.find(request.actor, replace(due, limit=MOST_SCHEDULES))
     beyond = 0
     if page.next is not None:
-        beyond = await visit.door.schedules.count(visit.actor, due) - len(page.items)
+        beyond = await request.context.schedules.count(request.actor, due) - len(page.items)
     planned = planned_in(page.items, span, zone)
-    ran = await _ran(visit, query, span, zone)
-    day = day_from(visit.query.get("day", ""), span)
+    ran = await _ran(request, query, span, zone)
+    day = day_from(request.query.get("day", ""), span)
 
     def address(first: date, **more: str) -> str:
         return found.address(HERE, view="month", month=f"{first:%Y-%m}", **more)
 
-    return visit.page(
+    return request.render(
         "schedules/month.html",
         status=200,
-        title=month_name(span.first, visit.look),
-        weekdays=weekdays(visit.look),
-        weeks=weeks_of(span, planned, ran, visit.look, zone, visit.now),
+        title=month_name(span.first, request.display),
+        weekdays=weekdays(request.display),
+        weeks=weeks_of(span, planned, ran, request.display, zone, request.now),
         names=NAMES,
         zone=zone,
         earlier=address(before(span.first)),
@@ -293,7 +292,7 @@ async def month_page(
         runs_address=lambda each: between(Filter(), each.start, each.end),
         left_out=planned.left_out + beyond,
         day=day,
-        day_name=day_name(day, visit.look) if day else "",
+        day_name=day_name(day, request.display) if day else "",
         day_fires=planned.days.get(day, ()) if day else (),
         **values,
     )
@@ -306,22 +305,22 @@ def _until(query: ScheduleQuery, end: datetime) -> ScheduleQuery:
 
 
 async def _ran(
-    visit: PageRequest, query: ScheduleQuery, span: Span, zone: str
-) -> Mapping[date, Tally]:
+    request: PageRequest, query: ScheduleQuery, span: Span, zone: str
+) -> Mapping[date, StatusCounts]:
     """What has run on the days that are over, and so far today; nothing where the filter has a
     condition that sums do not know of."""
     filter_ = RunFilter(owner=query.owner, namespace=query.namespace, kind=query.kind)
     asked = ScheduleQuery(owner=query.owner, namespace=query.namespace, kind=query.kind)
-    if span.start >= visit.now or _conditions(query) != asked:
+    if span.start >= request.now or _conditions(query) != asked:
         return {}
-    window = Window.around(span.start, min(span.end, visit.now))
+    window = Window.around(span.start, min(span.end, request.now))
     whole_hours = not (span.start - span.end) % _HOUR and not span.start.minute
     step = _HOUR if whole_hours else QUARTER
-    insights = InsightService(visit.door.store)
-    tallies = await insights.run_buckets(visit.actor, window, step, filter_)
+    insights = request.context.insights
+    tallies = await insights.run_buckets(request.actor, window, step, filter_)
     clock = times.zone_info(zone)
     days = groupby(tallies, key=lambda tally: tally.at.astimezone(clock).date())
-    return {day: summed(found, midnight(day, zone)) for day, found in days}
+    return {day: sum_counts(found, midnight(day, zone)) for day, found in days}
 
 
 def _conditions(query: ScheduleQuery) -> ScheduleQuery:

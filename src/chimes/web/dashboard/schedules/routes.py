@@ -17,7 +17,6 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
 from chimes.redaction import masked_url
-from chimes.services.insights import InsightService
 from chimes.services.preferences import ListName
 from chimes.web.api.paging import cursor_to, position_from, question_of
 from chimes.web.api.schemas import TargetPatch
@@ -29,21 +28,21 @@ from chimes.web.dashboard.core.filters import (
     read_filter,
     schedule_filter,
 )
-from chimes.web.dashboard.core.forms import REFUSALS, Refused
-from chimes.web.dashboard.core.lists import saved_in
+from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
+from chimes.web.dashboard.core.lists import saved_filters_of
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import (
     COLUMNS,
-    chosen_in_list_choices,
-    remembered,
+    list_choices_of,
+    remember_list_choices,
     with_view,
 )
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.month import month_page
 from chimes.web.dashboard.schedules.views import HINTS, Row, Sorting, busy, rows_of, sorting_from
 from chimes.web.requests import sentence
 
-pages = Pages()
+router = PageRouter()
 HERE = "/ui/schedules"
 LIST = ListName.SCHEDULES
 PAGE = 25
@@ -61,25 +60,25 @@ class Asked:
     query: ScheduleQuery
 
 
-def asked_for(visit: PageRequest, text: str, sorting: Sorting | None = None) -> Asked:
+def asked_for(request: PageRequest, text: str, sorting: Sorting | None = None) -> Asked:
     """From the text of the box: `status:paused label:billing next:<1h`."""
-    return asked_by(visit, read_filter(text, SCHEDULE_NAMES), sorting)
+    return asked_by(request, read_filter(text, SCHEDULE_NAMES), sorting)
 
 
-def asked_by(visit: PageRequest, filter_: Filter, sorting: Sorting | None = None) -> Asked:
-    found = schedule_filter(filter_, visit.actor, (sorting or Sorting()).query)
+def asked_by(request: PageRequest, filter_: Filter, sorting: Sorting | None = None) -> Asked:
+    found = schedule_filter(filter_, request.actor, (sorting or Sorting()).query)
     query = found.query
     if found.next_within is not None:
-        query = replace(query, due_by=visit.now + found.next_within)
+        query = replace(query, due_by=request.now + found.next_within)
     return Asked(filter=found.filter, query=query)
 
 
-@pages.get("/schedules")
-async def schedules(visit: PageRequest) -> Response:
+@router.get("/schedules")
+async def schedules(request: PageRequest) -> Response:
     """As a table, as cards or as a month: as the address says, and then as it said last."""
-    sorting = sorting_from(visit.query.get("sort", ""))
-    asked = asked_for(visit, visit.query.get("q", ""), sorting)
-    choices = with_view(chosen_in_list_choices(visit.request), visit.query.get("view", ""))
+    sorting = sorting_from(request.query.get("sort", ""))
+    asked = asked_for(request, request.query.get("q", ""), sorting)
+    choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
     frame: dict[str, object] = {
         "asked": asked,
         "sorting": sorting,
@@ -87,96 +86,96 @@ async def schedules(visit: PageRequest) -> Response:
         "hints": HINTS,
         "columns": COLUMNS[LIST],
         "cols": choices.shows(LIST),
-        "may_create": visit.actor.may_create(visit.actor.owner),
+        "may_create": request.actor.may_create(request.actor.owner),
     }
-    if not visit.partial:
-        frame["saved"] = await saved_in(visit, LIST)
+    if not request.is_htmx:
+        frame["saved"] = await saved_filters_of(request, LIST)
     if choices.view == "month":
-        nothing = not await visit.door.schedules.count(visit.actor, asked.query)
-        hiding = await _hiding(visit, asked.filter) if nothing and asked.filter.chips else None
+        nothing = not await request.context.schedules.count(request.actor, asked.query)
+        hiding = await _hiding(request, asked.filter) if nothing and asked.filter.chips else None
         frame |= {"nothing": nothing, "hiding": hiding}
-        answer = await month_page(visit, asked.filter, asked.query, **frame)
+        answer = await month_page(request, asked.filter, asked.query, **frame)
     else:
-        answer = await _rows_page(visit, asked, sorting, frame)
+        answer = await _rows_page(request, asked, sorting, frame)
     answer.headers.add_vary_header("HX-Request")
-    return remembered(visit.request, answer, choices)
+    return remember_list_choices(request.http, answer, choices)
 
 
 async def _rows_page(
-    visit: PageRequest, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
+    request: PageRequest, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
-    question = question_of(visit.request)
-    after = position_from(visit.query.get("cursor"), question, numbers=sorting.numbers)
-    found = await visit.door.schedules.find(
-        visit.actor, replace(asked.query, after=after, limit=PAGE)
+    question = question_of(request.http)
+    after = position_from(request.query.get("cursor"), question, numbers=sorting.numbers)
+    found = await request.context.schedules.find(
+        request.actor, replace(asked.query, after=after, limit=PAGE)
     )
-    rows = await _rows(visit, found.items)
+    rows = await _rows(request, found.items)
     more = ""
     if found.next is not None:
-        url = visit.request.url.include_query_params(cursor=cursor_to(found.next, question))
+        url = request.http.url.include_query_params(cursor=cursor_to(found.next, question))
         more = f"{url.path}?{url.query}"
     back = sorting.address(asked.filter, HERE)
     values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
     template = f"schedules/{frame['view']}.html"
-    if visit.partial:
-        return visit.part(template, "rows", status=200, **values)
-    total = await visit.door.schedules.count(visit.actor, asked.query)
+    if request.is_htmx:
+        return request.render_block(template, "rows", status=200, **values)
+    total = await request.context.schedules.count(request.actor, asked.query)
     hiding = None
     if not found.items and asked.filter.chips:
-        hiding = await _hiding(visit, asked.filter)
+        hiding = await _hiding(request, asked.filter)
     newer = f"{HERE}/newer?{urlencode({'q': asked.filter.text, 'known': total})}"
     values |= {"total": total, "hiding": hiding, "newer": newer}
-    return visit.page(template, status=200, **values)
+    return request.render(template, status=200, **values)
 
 
-async def _rows(visit: PageRequest, found: Sequence[Schedule]) -> tuple[Row, ...]:
-    insights = InsightService(visit.door.store)
+async def _rows(request: PageRequest, found: Sequence[Schedule]) -> tuple[Row, ...]:
+    insights = request.context.insights
     ids = [each.id for each in found]
-    glances = await insights.glances(visit.actor, ids) if ids else {}
+    glances = await insights.glances(request.actor, ids) if ids else {}
     often = busy(glances)[:_MOST_BUSY]
-    longer = await insights.results(visit.actor, often, each=_OF_BUSY) if often else {}
-    return rows_of(found, glances, visit.actor, visit.look, longer)
+    longer = await insights.results(request.actor, often, each=_OF_BUSY) if often else {}
+    return rows_of(found, glances, request.actor, request.display, longer)
 
 
-@pages.get("/schedules/rows")
-async def rows_again(visit: PageRequest) -> Response:
+@router.get("/schedules/rows")
+async def rows_again(request: PageRequest) -> Response:
     """Rows that somebody is looking at, as they are now. Those that are gone are not among them."""
-    ids = visit.request.query_params.getlist("id")
+    ids = request.http.query_params.getlist("id")
     if len(ids) > MOST_AGAIN:
         raise InvalidInput(
             _("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
         )
     query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MOST_AGAIN)
-    found = await visit.door.schedules.find(visit.actor, query)
-    choices = with_view(chosen_in_list_choices(visit.request), visit.query.get("view", ""))
+    found = await request.context.schedules.find(request.actor, query)
+    choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
     view = "cards" if choices.view == "cards" else "table"
-    return visit.part(
+    return request.render_block(
         f"schedules/{view}.html",
         "rows",
-        rows=await _rows(visit, found.items),
+        rows=await _rows(request, found.items),
         cols=choices.shows(LIST),
         more="",
-        back=visit.back(HERE),
+        back=request.back_url(HERE),
     )
 
 
-@pages.get("/schedules/newer")
-async def newer(visit: PageRequest) -> Response:
+@router.get("/schedules/newer")
+async def newer(request: PageRequest) -> Response:
     """How many more there are than the page knows of: new rows wait until somebody wants them."""
-    known = visit.query.get("known", "")
+    known = request.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
-    asked = asked_for(visit, visit.query.get("q", ""))
-    more = max(0, await visit.door.schedules.count(visit.actor, asked.query) - int(known))
+    asked = asked_for(request, request.query.get("q", ""))
+    more = max(0, await request.context.schedules.count(request.actor, asked.query) - int(known))
     text = counted("{count} new schedule – show", "{count} new schedules – show", more)
-    return JSONResponse({"count": more, "text": text.in_language(visit.look.language)})
+    return JSONResponse({"count": more, "text": text.in_language(request.display.language)})
 
 
-async def _hiding(visit: PageRequest, found: Filter) -> Chip | None:
+async def _hiding(request: PageRequest, found: Filter) -> Chip | None:
     """The one condition without which there would be something to see; None: it takes more."""
     for chip in found.chips:
-        without = asked_by(visit, found.without(chip))
-        if await visit.door.schedules.count(visit.actor, without.query):
+        without = asked_by(request, found.without(chip))
+        if await request.context.schedules.count(request.actor, without.query):
             return chip
     return None
 
@@ -250,43 +249,43 @@ def _object_in(text: str) -> dict[str, object]:
     return found
 
 
-@pages.get("/schedules/{id}/run")
-async def ask(visit: PageRequest) -> Response:
-    return _asked(visit, await _schedule(visit))
+@router.get("/schedules/{id}/run")
+async def ask(request: PageRequest) -> Response:
+    return _asked(request, await _schedule(request))
 
 
-@pages.post("/schedules/{id}/run/with")
-async def run_with(visit: PageRequest) -> Response:
+@router.post("/schedules/{id}/run/with")
+async def run_with(request: PageRequest) -> Response:
     """On to the new run, or to the one of its pair that is under way."""
-    schedule = await _schedule(visit)
+    schedule = await _schedule(request)
     try:
-        target = target_with(schedule.target, visit.form.raw("payload"))
-        run, created = await visit.door.schedules.run_asked_for(
-            visit.actor, schedule.id, target=target
+        target = target_with(schedule.target, request.form.raw("payload"))
+        run, created = await request.context.manual_runs.run_now_or_get(
+            request.actor, schedule.id, target=target
         )
-    except REFUSALS as error:
-        return _asked(visit, schedule, error=await visit.refused(error))
+    except FORM_ERRORS as error:
+        return _asked(request, schedule, error=await request.form_error(error))
     if created:
-        return visit.done(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
+        return request.redirect_with_toast(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
     text = _("It is under way already: this is that run.")
-    return visit.done(text, to=f"/ui/runs/{run.id}", kind="warning")
+    return request.redirect_with_toast(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
-async def _schedule(visit: PageRequest) -> Schedule:
-    return await visit.door.schedules.get(visit.actor, ScheduleId(visit.path["id"]))
+async def _schedule(request: PageRequest) -> Schedule:
+    return await request.context.schedules.get(request.actor, ScheduleId(request.path_params["id"]))
 
 
-def _asked(visit: PageRequest, schedule: Schedule, *, error: Refused | None = None) -> Response:
+def _asked(request: PageRequest, schedule: Schedule, *, error: FormError | None = None) -> Response:
     payload = payload_shown(schedule.target)
-    return visit.page_or_part(
+    return request.render_page_or_block(
         "schedules/run.html",
         "part",
         status=200 if error is None else error.status,
         schedule=schedule,
         facts=facts_of(schedule.target),
         payload=payload,
-        typed=visit.form.raw("payload") if error else payload.text,
+        typed=request.form.raw("payload") if error else payload.text,
         error=error,
-        may_change=visit.actor.may_create(schedule.owner) and bool(payload.name),
-        back=visit.back("/ui/schedules"),
+        may_change=request.actor.may_create(schedule.owner) and bool(payload.name),
+        back=request.back_url("/ui/schedules"),
     )

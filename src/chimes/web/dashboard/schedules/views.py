@@ -11,7 +11,7 @@ from types import MappingProxyType
 from chimes.i18n import Message, _, counted, in_language
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import GLANCE_RESULTS, Glance, Result
+from chimes.model.insights import HEALTH_RESULTS, Result, ScheduleHealth
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
@@ -21,9 +21,9 @@ from chimes.web.dashboard.charts import sparkline as small
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Filter
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 
-NO_RUNS = Glance()
+NO_RUNS = ScheduleHealth()
 _A_DAY = timedelta(days=1)
 #: What can be typed into the box, as hints.
 HINTS = (
@@ -110,35 +110,35 @@ class Row:
     may_write: bool
 
 
-def busy(glances: Mapping[ScheduleId, Glance]) -> list[ScheduleId]:
+def busy(glances: Mapping[ScheduleId, ScheduleHealth]) -> list[ScheduleId]:
     """Those with more runs a day than a strip has marks."""
     return [
         schedule_id
         for schedule_id, glance in glances.items()
-        if len(glance.results) >= GLANCE_RESULTS
+        if len(glance.results) >= HEALTH_RESULTS
         and glance.results[0].created_at - glance.results[-1].created_at < _A_DAY
     ]
 
 
 def rows_of(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, Glance],
+    glances: Mapping[ScheduleId, ScheduleHealth],
     actor: Actor,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     longer: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
     """`longer`: more results than a glance has, of those that are `busy`."""
     return tuple(
-        row_of(each, glances.get(each.id, NO_RUNS), actor, look, longer.get(each.id, ()))
+        row_of(each, glances.get(each.id, NO_RUNS), actor, display, longer.get(each.id, ()))
         for each in schedules
     )
 
 
 def row_of(
     schedule: Schedule,
-    glance: Glance,
+    glance: ScheduleHealth,
     actor: Actor,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     longer: Sequence[Result] = (),
 ) -> Row:
     lengths = lengths_of(glance.results)
@@ -148,8 +148,8 @@ def row_of(
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
         last=glance.results[0] if glance.results else None,
-        strip=strip_of(longer or glance.results, look, schedule.trigger.zone),
-        spark=spark_of(lengths, look),
+        strip=strip_of(longer or glance.results, display, schedule.trigger.zone),
+        spark=spark_of(lengths, display),
         median=glance.median,
         last_length=timedelta(seconds=lengths[-1]) if lengths else None,
         may_operate=actor.may_operate(schedule.owner),
@@ -163,14 +163,14 @@ def lengths_of(results: Iterable[Result]) -> list[float]:
     return [each.total_seconds() for each in reversed(found) if each is not None]
 
 
-def strip_of(results: Iterable[Result], look: DisplayPreferences, zone: str) -> Chart:
+def strip_of(results: Iterable[Result], display: DisplayPreferences, zone: str) -> Chart:
     """How the last runs ended, oldest at the left; of many the worst of each share (UX A.2)."""
-    language, shown_in = look.language, by_clock(look, zone)
+    language, shown_in = display.language, primary_zone(display, zone)
     words = state_words(language)
     oldest_first = tuple(reversed(tuple(results)))
     marks, place = [], 0
     for status, count in small.buckets([each.status for each in oldest_first]):
-        when = times.dated(oldest_first[place].planned_at, shown_in, look)
+        when = times.dated(oldest_first[place].planned_at, shown_in, display)
         ended, label = words[status], f"{words[status]} · {when}"
         if count > 1:
             told = counted(
@@ -190,8 +190,8 @@ def strip_of(results: Iterable[Result], look: DisplayPreferences, zone: str) -> 
     )
 
 
-def spark_of(seconds: list[float], look: DisplayPreferences) -> Chart:
-    language = look.language
+def spark_of(seconds: list[float], display: DisplayPreferences) -> Chart:
+    language = display.language
     return small.sparkline(
         seconds,
         title=in_language(_("Durations"), language),

@@ -19,7 +19,7 @@ from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeState
 from chimes.store.port import StoreStatus
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.system.routes import operators_only
 from chimes.web.dashboard.system.settings import package_version
 from chimes.web.dashboard.system.views import CLOCK_WARNING
@@ -114,7 +114,7 @@ def support_text(facts: Mapping[str, str], checks: Sequence[Check]) -> str:
     return "\n".join(lines)
 
 
-pages = Pages()
+router = PageRouter()
 _LITTLE_DISK = 2**30
 #: A year of rules that is older than this many years is old.
 _OLD_ZONES = 1
@@ -127,16 +127,16 @@ class Looked:
     nodes: tuple[Node, ...]
 
 
-@pages.get("/system/about")
-async def about(visit: PageRequest) -> Response:
-    operators_only(visit)
-    store = visit.door.store
+@router.get("/system/about")
+async def about(request: PageRequest) -> Response:
+    operators_only(request)
+    store = request.context.store
     looked = Looked(
         status=await store.status(), counts=await store.counts(), nodes=await store.nodes()
     )
-    checks = _checks(visit, looked)
+    checks = _checks(request, looked)
     facts = {
-        "Chimes": visit.door.version,
+        "Chimes": request.context.version,
         "Python": platform.python_version(),
         "tzdata": package_version("tzdata"),
         "platform": platform.platform(terse=True),
@@ -144,11 +144,11 @@ async def about(visit: PageRequest) -> Response:
         "schedules": str(looked.counts.schedules),
         "runs": str(sum(looked.counts.runs.values())),
         "nodes": ", ".join(
-            f"{node.version} {node.state(visit.now)} {'+'.join(node.roles)}"
+            f"{node.version} {node.state(request.now)} {'+'.join(node.roles)}"
             for node in looked.nodes
         ),
     }
-    return visit.page(
+    return request.render(
         "system/about.html",
         checks=checks,
         facts=facts,
@@ -157,16 +157,16 @@ async def about(visit: PageRequest) -> Response:
     )
 
 
-def _checks(visit: PageRequest, looked: Looked) -> list[Check]:
+def _checks(request: PageRequest, looked: Looked) -> list[Check]:
     return [
-        *_store_checks(visit, looked),
-        *_node_checks(visit, looked.nodes),
-        _zone_check(visit),
-        *_disk_check(visit),
+        *_store_checks(request, looked),
+        *_node_checks(request, looked.nodes),
+        _zone_check(request),
+        *_disk_check(request),
     ]
 
 
-def _store_checks(visit: PageRequest, looked: Looked) -> list[Check]:
+def _store_checks(request: PageRequest, looked: Looked) -> list[Check]:
     status = looked.status
     found = [
         Check(
@@ -176,14 +176,14 @@ def _store_checks(visit: PageRequest, looked: Looked) -> list[Check]:
             fix=status.degraded or "",
         )
     ]
-    reason = visit.door.not_ready()
+    reason = request.context.not_ready()
     if reason:
         found.append(Check(name=_("This node"), state="warn", detail=reason))
     return found
 
 
-def _node_checks(visit: PageRequest, nodes: tuple[Node, ...]) -> list[Check]:
-    states = {node.id: node.state(visit.now) for node in nodes}
+def _node_checks(request: PageRequest, nodes: tuple[Node, ...]) -> list[Check]:
+    states = {node.id: node.state(request.now) for node in nodes}
     alive = [node for node in nodes if states[node.id] is not NodeState.GONE]
     working = [node for node in alive if not node.drain]
     off = [str(node.id) for node in alive if abs(node.clock_offset) > CLOCK_WARNING]
@@ -192,38 +192,40 @@ def _node_checks(visit: PageRequest, nodes: tuple[Node, ...]) -> list[Check]:
         Check(
             name=_("Nodes"),
             state="ok" if working else "bad",
-            detail=_("{alive} of {all} are alive", alive=len(alive), all=len(nodes)),
-            fix="" if working else _("Start a node, or resume one that is drained."),
+            detail=_("{alive} of {all} active", alive=len(alive), all=len(nodes)),
+            fix="" if working else _("Start a node, or resume a drained one."),
         ),
         Check(
             name=_("Versions"),
             state="warn" if len(versions) > 1 else "ok",
             detail=", ".join(versions) or "–",
-            fix=_("Bring all nodes to the same version.") if len(versions) > 1 else "",
+            fix=_("Upgrade all nodes to the same version.") if len(versions) > 1 else "",
         ),
         Check(
             name=_("Clocks"),
             state="warn" if off else "ok",
-            detail=joined(", ", off) if off else _("within a second of the store's"),
-            fix=_("Let a time service such as chrony set the clock.") if off else "",
+            detail=joined(", ", off) if off else _("within one second of the store clock"),
+            fix=_("Synchronize the clock, for example with chrony.") if off else "",
         ),
     ]
 
 
-def _zone_check(visit: PageRequest) -> Check:
+def _zone_check(request: PageRequest) -> Check:
     number = package_version("tzdata")
     year = number.partition(".")[0]
-    old = year.isdecimal() and visit.now.year - int(year) > _OLD_ZONES
+    old = year.isdecimal() and request.now.year - int(year) > _OLD_ZONES
     return Check(
         name=_("Time zones"),
         state="ok" if number and not old else "warn",
-        detail=_("tzdata {version}", version=number) if number else _("the rules of the machine"),
-        fix=_("Upgrade tzdata: countries change their rules.") if old or not number else "",
+        detail=_("tzdata {version}", version=number)
+        if number
+        else _("operating system time zone data"),
+        fix=_("Upgrade tzdata to get current time zone rules.") if old or not number else "",
     )
 
 
-def _disk_check(visit: PageRequest) -> list[Check]:
-    folder = visit.door.settings.data_dir
+def _disk_check(request: PageRequest) -> list[Check]:
+    folder = request.context.settings.data_dir
     if not folder.is_dir():
         return []
     free = shutil.disk_usage(folder).free
@@ -232,7 +234,7 @@ def _disk_check(visit: PageRequest) -> list[Check]:
         Check(
             name=_("Disk"),
             state="ok" if enough else "warn",
-            detail=_("{megabytes} MiB are free", megabytes=free // 2**20),
-            fix="" if enough else _("Make room where the data is kept."),
+            detail=_("{megabytes} MiB free", megabytes=free // 2**20),
+            fix="" if enough else _("Free disk space in the data directory."),
         )
     ]

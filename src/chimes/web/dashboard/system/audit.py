@@ -20,26 +20,26 @@ from chimes.model.listing import AuditQuery
 from chimes.services.audit import verified_chain
 from chimes.web.api.translate import audit_out, moment_from
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
-from chimes.web.dashboard.core.templates import VERBS
+from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.core.templates import VERB_LABELS
 from chimes.web.dashboard.runs.views import cell
 from chimes.web.dashboard.system.routes import operators_only
 from chimes.web.dashboard.system.views import Change, changes_of, page_of
 
 # @@ The audit as people read it: filters, rows with what changed, files. Nothing asks a store.
 
-_WORDS = ("actor", "verb", "object_id", "door")
+_WORDS = ("actor", "verb", "object_id", "interface")
 _DAYS = ("from", "to")
-#: What each door is to people.
-DOORS = {
+#: Labels of the interfaces.
+INTERFACES = {
     "dashboard": _("web"),
     "native": _("API"),
-    "cli": _("command line"),
+    "cli": _("CLI"),
     "telegram": _("Telegram"),
     "mcp": _("MCP"),
-    "sdk": _("code"),
+    "sdk": _("SDK"),
     "config": _("chimes.yaml"),
-    "engine": _("Chimes itself"),
+    "engine": _("system"),
     "sql": _("SQL views"),
     "ksana": _("Ksana API"),
     "catbird": _("Catbird API"),
@@ -48,7 +48,7 @@ DOORS = {
     "kweaver": _("KWeaver API"),
 }
 _COLUMNS = (
-    "number", "at", "actor", "door", "address", "verb", "object_kind", "object_id", "owner",
+    "number", "at", "actor", "interface", "address", "verb", "object_kind", "object_id", "owner",
     "allowed", "reason", "changes", "hash",
 )  # fmt: skip
 
@@ -100,7 +100,7 @@ def wanted_in(query: Mapping[str, str]) -> dict[str, str]:
 
 def verbs_offered(wanted: str) -> list[str]:
     """All that are written, and the one that is asked for, whatever it is."""
-    return sorted({*VERBS, wanted} - {""})
+    return sorted({*VERB_LABELS, wanted} - {""})
 
 
 def audit_query(wanted: Mapping[str, str], zone: str) -> AuditQuery:
@@ -110,7 +110,7 @@ def audit_query(wanted: Mapping[str, str], zone: str) -> AuditQuery:
         actor=wanted.get("actor"),
         verb=wanted.get("verb"),
         object_id=wanted.get("object_id"),
-        door=wanted.get("door"),
+        interface=wanted.get("interface"),
         since=since,
         until=None if until is None else until + timedelta(days=1, microseconds=-1),
     )
@@ -122,7 +122,7 @@ def _day(text: str, name: str, zone: str) -> datetime | None:
     try:
         return moment_from(f"{date.fromisoformat(text)}T00:00:00", zone, name)
     except (ValueError, InvalidInput):
-        raise InvalidInput(_("a day such as 2030-01-31"), field=name) from None
+        raise InvalidInput(_("expected a date such as 2030-01-31"), field=name) from None
 
 
 def audit_rows(entries: Sequence[AuditEntry], *, whole: bool) -> list[AuditRow]:
@@ -132,7 +132,7 @@ def audit_rows(entries: Sequence[AuditEntry], *, whole: bool) -> list[AuditRow]:
             entry=entry,
             changes=changes_of(entry),
             page=page_of(entry),
-            source=DOORS.get(entry.door, entry.door),
+            source=INTERFACES.get(entry.interface, entry.interface),
             intact=entry_hash(entry) == entry.hash
             and (not whole or before is None or follows(entry, before)),
         )
@@ -167,7 +167,7 @@ def _written_views_system_audit(rows: Sequence[Sequence[str]]) -> str:
     return out.getvalue()
 
 
-pages = Pages()
+router = PageRouter()
 HERE = "/ui/system/audit"
 _PAGE = 50
 _MOST_EXPORTED = 100_000
@@ -177,17 +177,17 @@ VERIFIED = "audit:verified"
 Lines = Callable[[Sequence[AuditEntry]], str]
 
 
-@pages.get("/system/audit")
-async def audit(visit: PageRequest) -> Response:
-    operators_only(visit)
-    wanted = wanted_in(visit.query)
-    store = visit.door.store
+@router.get("/system/audit")
+async def audit(request: PageRequest) -> Response:
+    operators_only(request)
+    wanted = wanted_in(request.query)
+    store = request.context.store
     wrong, query = "", AuditQuery()
     try:
-        query = audit_query(wanted, visit.look.zone)
+        query = audit_query(wanted, request.display.zone)
     except InvalidInput as error:
         wrong = error.message
-    before = visit.query.get("before", "")
+    before = request.query.get("before", "")
     found = await store.list_audit(
         replace(query, before=int(before) if before.isdecimal() else None, limit=_PAGE + 1)
     )
@@ -196,14 +196,14 @@ async def audit(visit: PageRequest) -> Response:
     if len(found) > _PAGE:
         more = f"{HERE}?{urlencode(wanted | {'before': str(shown[-1].number)})}"
     kept = await store.read_state(VERIFIED)
-    return visit.page_or_part(
+    return request.render_page_or_block(
         "system/audit.html",
         "rows",
         # Neighbours can be held against each other only where nothing is left out between them.
         entries=audit_rows(found, whole=not wanted)[:_PAGE],
         wanted=wanted,
         wrong=wrong,
-        doors=DOORS,
+        interfaces=INTERFACES,
         verbs=verbs_offered(wanted.get("verb", "")),
         export=urlencode(wanted),
         more=more,
@@ -211,41 +211,41 @@ async def audit(visit: PageRequest) -> Response:
     )
 
 
-@pages.get("/system/audit.ndjson")
-async def as_ndjson(visit: PageRequest) -> Response:
+@router.get("/system/audit.ndjson")
+async def as_ndjson(request: PageRequest) -> Response:
     """All entries that match, newest first, one JSON object a line."""
-    return await _file(visit, "ndjson", "application/x-ndjson", json_lines, "")
+    return await _file(request, "ndjson", "application/x-ndjson", json_lines, "")
 
 
-@pages.get("/system/audit.csv")
-async def as_csv(visit: PageRequest) -> Response:
-    return await _file(visit, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
+@router.get("/system/audit.csv")
+async def as_csv(request: PageRequest) -> Response:
+    return await _file(request, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
 
 
-@pages.post("/system/audit/verify")
-async def verify(visit: PageRequest) -> Response:
-    operators_only(visit)
-    found = await verified_chain(visit.door.store)
+@router.post("/system/audit/verify")
+async def verify(request: PageRequest) -> Response:
+    operators_only(request)
+    found = await verified_chain(request.context.store)
     verdict = Verified(ok=found.ok, checked=found.checked, first_bad=found.first_bad)
-    await visit.door.store.set_state(VERIFIED, verdict.packed())
+    await request.context.store.set_state(VERIFIED, verdict.packed())
     if found.ok:
         text = counted(
-            "The chain of {count} entry is unbroken.",
-            "The chain of {count} entries is unbroken.",
+            "Hash chain verified: {count} entry.",
+            "Hash chain verified: {count} entries.",
             found.checked,
         )
-        return visit.done(text, to=HERE)
-    text = _("The chain is broken at entry {number}.", number=found.first_bad)
-    return visit.done(text, to=HERE, kind="error")
+        return request.redirect_with_toast(text, to=HERE)
+    text = _("The hash chain is broken at entry {number}.", number=found.first_bad)
+    return request.redirect_with_toast(text, to=HERE, kind="error")
 
 
-async def _file(visit: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
-    operators_only(visit)
-    query = audit_query(wanted_in(visit.query), visit.look.zone)
+async def _file(request: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
+    operators_only(request)
+    query = audit_query(wanted_in(request.query), request.display.zone)
     return StreamingResponse(
-        _written(visit, query, lines, head),
+        _written(request, query, lines, head),
         media_type=kind,
-        headers={"Content-Disposition": f'attachment; filename="{_name(visit.now, ending)}"'},
+        headers={"Content-Disposition": f'attachment; filename="{_name(request.now, ending)}"'},
     )
 
 
@@ -254,13 +254,13 @@ def _name(now: datetime, ending: str) -> str:
 
 
 async def _written(
-    visit: PageRequest, query: AuditQuery, lines: Lines, head: str
+    request: PageRequest, query: AuditQuery, lines: Lines, head: str
 ) -> AsyncIterator[str]:
     if head:
         yield head
     written = 0
     while written < _MOST_EXPORTED:
-        found = await visit.door.store.list_audit(replace(query, limit=_AT_ONCE))
+        found = await request.context.store.list_audit(replace(query, limit=_AT_ONCE))
         if found:
             yield lines(found)
         written += len(found)

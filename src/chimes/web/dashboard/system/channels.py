@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from chimes.clock import Clock
 from chimes.config import Settings
-from chimes.errors import ConfigError, InvalidInput, NotAllowed, NotFound, told
+from chimes.errors import ConfigError, InvalidInput, NotAllowed, NotFound, message_of
 from chimes.i18n import _, in_language
 from chimes.model.ids import DeliveryId
 from chimes.model.listing import DeliveryQuery
@@ -27,9 +27,9 @@ from chimes.model.sync import Source, Sources
 from chimes.model.validation import SECRET_PREFIX
 from chimes.notifications.message import CHANNELS
 from chimes.services.nodes import may_control
-from chimes.web.dashboard.core.forms import REFUSALS, Refused
+from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import visible
 from chimes.web.dashboard.system.routes import operators_only
 
@@ -138,18 +138,18 @@ async def reach_url(name: str, url: str, clock: Clock) -> Reach:
     except ValueError:
         host, port = None, None
     if not host or not port:
-        return Reach(ok=False, text=_("{name}: its address cannot be read.", name=name))
+        return Reach(ok=False, text=_("{name}: invalid address.", name=name))
     secure = ssl.create_default_context() if parts.scheme in ("https", "smtps") else None
     before = clock.monotonic()
     try:
         async with asyncio.timeout(PATIENCE):
             _unused, writer = await asyncio.open_connection(host, port, ssl=secure)
     except TimeoutError:
-        text = _("{name}: no answer from {host}:{port}.", name=name, host=host, port=port)
+        text = _("{name}: no response from {host}:{port}.", name=name, host=host, port=port)
         return Reach(ok=False, text=text)
     except (OSError, ValueError) as error:
-        given = {"name": name, "host": host, "port": port, "why": told(error)}
-        text = _("{name}: {host}:{port} cannot be reached: {why}", **given)
+        given = {"name": name, "host": host, "port": port, "why": message_of(error)}
+        text = _("{name}: cannot reach {host}:{port}: {error}", **given)
         return Reach(ok=False, text=text)
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
@@ -157,7 +157,7 @@ async def reach_url(name: str, url: str, clock: Clock) -> Reach:
             await writer.wait_closed()
     took = round((clock.monotonic() - before) * 1000)
     given = {"name": name, "host": host, "port": port, "took": took}
-    return Reach(ok=True, text=_("{name}: {host}:{port} answers after {took} ms.", **given))
+    return Reach(ok=True, text=_("{name}: {host}:{port} responded in {latency} ms.", **given))
 
 
 async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
@@ -172,7 +172,7 @@ async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
         await check_callables(Sources({source.id: source}, sources.directory))
     except ConfigError as error:
         return Reach(ok=False, text=error.message)
-    return Reach(ok=True, text=_("{name}: its function is there.", name=source.id))
+    return Reach(ok=True, text=_("{name}: function found.", name=source.id))
 
 
 def _reach_command(source: Source, directory: str) -> Reach:
@@ -180,113 +180,113 @@ def _reach_command(source: Source, directory: str) -> Reach:
     program = str(command[0]) if isinstance(command, list | tuple) and command else ""
     beside = Path(directory, str(source.config.get("cwd", "")), program)
     if program and (shutil.which(program) or ("/" in program and shutil.which(beside))):
-        text = _("{name}: the program {program} is there.", name=source.id, program=program)
+        text = _("{name}: program {program} found.", name=source.id, program=program)
         return Reach(ok=True, text=text)
-    text = _("{name}: there is no program {program}.", name=source.id, program=program)
+    text = _("{name}: program {program} not found.", name=source.id, program=program)
     return Reach(ok=False, text=text)
 
 
-pages = Pages()
+router = PageRouter()
 HERE = "/ui/system/channels"
 _SHOWN = 20
 
 
-@pages.get("/system/channels")
-async def channels(visit: PageRequest) -> Response:
-    operators_only(visit)
-    return await page(visit)
+@router.get("/system/channels")
+async def channels(request: PageRequest) -> Response:
+    operators_only(request)
+    return await page(request)
 
 
-@pages.post("/system/channels/check/{id}")
-async def check(visit: PageRequest) -> Response:
+@router.post("/system/channels/check/{id}")
+async def check(request: PageRequest) -> Response:
     """A look from this node at what is configured; nothing is sent."""
-    _controllers_only(visit)
-    wanted = visit.path["id"]
-    row = next((each for each in channel_rows(visit.door.settings) if each.id == wanted), None)
+    _controllers_only(request)
+    wanted = request.path_params["id"]
+    row = next((each for each in channel_rows(request.context.settings) if each.id == wanted), None)
     if row is None or not row.url:
-        raise NotFound(_("There is nothing to check under {name!r}", name=wanted))
-    name = in_language(row.name, visit.look.language)
-    found = await reach_url(name, row.url, visit.door.clock)
-    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+        raise NotFound(_("Unknown check {name!r}", name=wanted))
+    name = in_language(row.name, request.display.language)
+    found = await reach_url(name, row.url, request.context.clock)
+    return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
 
 
-@pages.post("/system/sources/{id}/check")
-async def check_source(visit: PageRequest) -> Response:
-    _controllers_only(visit)
-    sources = visit.door.sources.now
-    source = sources.by_id.get(visit.path["id"])
+@router.post("/system/sources/{id}/check")
+async def check_source(request: PageRequest) -> Response:
+    _controllers_only(request)
+    sources = request.context.sources.now
+    source = sources.by_id.get(request.path_params["id"])
     if source is None:
-        raise NotFound(_("There is no source {id!r}", id=visit.path["id"]))
-    found = await reach_source(source, sources, visit.door.clock)
-    return visit.done(found.text, to=HERE, kind="done" if found.ok else "error")
+        raise NotFound(_("Unknown source {id!r}", id=request.path_params["id"]))
+    found = await reach_source(source, sources, request.context.clock)
+    return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
 
 
-@pages.post("/system/channels/signing-key")
-async def signing_key(visit: PageRequest) -> Response:
+@router.post("/system/channels/signing-key")
+async def signing_key(request: PageRequest) -> Response:
     """Made and shown, not kept: the page that answers is the only one that has it."""
-    _controllers_only(visit)
-    return await page(visit, made=new_signing_key())
+    _controllers_only(request)
+    return await page(request, made=new_signing_key())
 
 
-@pages.post("/system/channels/test")
-async def send_test(visit: PageRequest) -> Response:
+@router.post("/system/channels/test")
+async def send_test(request: PageRequest) -> Response:
     """A real message in the name of the visitor, who waits for what becomes of it."""
-    operators_only(visit)
-    given = visit.form.text("channel")
+    operators_only(request)
+    given = request.form.text("channel")
     if given not in set(Channel):
         raise InvalidInput(_("choose a channel"), field="channel")
-    secret = visit.form.raw("signing_secret").strip()
+    secret = request.form.raw("signing_secret").strip()
     recipient = Recipient(
         channel=Channel(given),
-        to=visit.form.text("to"),
-        language=visit.look.language,
+        to=request.form.text("to"),
+        language=request.display.language,
         signing_secrets=(secret,) if secret else (),
     )
     try:
-        outcome = await visit.door.messages.send_test(visit.actor, recipient)
-    except REFUSALS as error:
-        return await page(visit, error=await visit.refused(error), failed=given)
-    return visit.done(outcome.words, to=HERE, kind=outcome.kind)
+        outcome = await request.context.messages.send_test(request.actor, recipient)
+    except FORM_ERRORS as error:
+        return await page(request, error=await request.form_error(error), failed=given)
+    return request.redirect_with_toast(outcome.words, to=HERE, kind=outcome.kind)
 
 
-@pages.post("/system/deliveries/{id}/retry")
-async def retry(visit: PageRequest) -> Response:
-    await visit.door.messages.retry(visit.actor, DeliveryId(visit.path["id"]))
-    return visit.done(_("The message is sent again."), to=HERE)
+@router.post("/system/deliveries/{id}/retry")
+async def retry(request: PageRequest) -> Response:
+    await request.context.messages.retry(request.actor, DeliveryId(request.path_params["id"]))
+    return request.redirect_with_toast(_("Message queued again."), to=HERE)
 
 
 async def page(
-    visit: PageRequest,
+    request: PageRequest,
     *,
     made: str = "",
-    error: Refused | None = None,
+    error: FormError | None = None,
     failed: str = "",
 ) -> Response:
     """`failed`: the channel of the test that `error` is about."""
-    bot: Bot | None = getattr(visit.request.app.state, "telegram", None)
-    dead = await visit.door.messages.deliveries(
-        visit.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
+    bot: Bot | None = getattr(request.http.app.state, "telegram", None)
+    dead = await request.context.messages.deliveries(
+        request.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
     )
-    return visit.page(
+    return request.render(
         "system/channels.html",
         status=200 if error is None else error.status,
-        rows=channel_rows(visit.door.settings),
+        rows=channel_rows(request.context.settings),
         bot=bot is not None,
-        sources=tuple(visit.door.sources.now.by_id.values()),
+        sources=tuple(request.context.sources.now.by_id.values()),
         channels=CHANNELS,
         visible=visible,
         dead=dead.items,
         more_dead=dead.next is not None,
-        may_control=may_control(visit.actor),
+        may_control=may_control(request.actor),
         made=made,
         error=error,
         failed=failed,
-        given=visit.form,
-        email=bool(visit.door.settings.smtp_url),
-        may_test=visit.actor.may_create(visit.actor.owner),
+        given=request.form,
+        email=bool(request.context.settings.smtp_url),
+        may_test=request.actor.may_create(request.actor.owner),
     )
 
 
-def _controllers_only(visit: PageRequest) -> None:
-    if not may_control(visit.actor):
+def _controllers_only(request: PageRequest) -> None:
+    if not may_control(request.actor):
         raise NotAllowed()

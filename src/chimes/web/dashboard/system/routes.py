@@ -21,9 +21,9 @@ from chimes.services.insights import InsightService
 from chimes.services.nodes import NodeService, may_control
 from chimes.store.port import StoreStatus
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import REFUSALS, Question
+from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.system.views import (
     happenings,
     lag_data,
@@ -34,7 +34,7 @@ from chimes.web.dashboard.system.views import (
     waiting_and_running,
 )
 
-pages = Pages()
+router = PageRouter()
 #: What the chart calls late, in seconds.
 LATE = 1.0
 #: A store that takes longer than this to tell the time, in seconds, is slow.
@@ -55,7 +55,7 @@ class Figures:
     #: Seconds.
     latency: float
     size: int | None
-    #: Pages that are open at this node and follow it.
+    #: PageRouter that are open at this node and follow it.
     listeners: int
 
     @property
@@ -71,31 +71,31 @@ class Figures:
         return self.counts.deliveries.get(DeliveryState.PENDING, 0)
 
 
-@pages.get("/system")
-async def system(visit: PageRequest) -> Response:
-    operators_only(visit)
-    store = visit.door.store
-    span = visit.query.get("span", "24h")
+@router.get("/system")
+async def system(request: PageRequest) -> Response:
+    operators_only(request)
+    store = request.context.store
+    span = request.query.get("span", "24h")
     span = span if span in _SPANS else "24h"
     length, step = _SPANS[span]
-    window = Window.last(length, visit.now)
+    window = Window.last(length, request.now)
     nodes, figures, lags, marks = await asyncio.gather(
         store.nodes(),
-        _figures(visit),
-        InsightService(store).lag_series(visit.actor, window, step, by_node=True),
+        _figures(request),
+        InsightService(store).lag_series(request.actor, window, step, by_node=True),
         store.node_marks(window.since),
     )
-    cards = node_cards(nodes, await _running(visit, nodes), visit.now)
+    cards = node_cards(nodes, await _running(request, nodes), request.now)
     waiting, going = waiting_and_running(figures.counts.runs)
     events, by_node = happenings(marks), lags_by_node(lags)
-    node = visit.query.get("node", "")
+    node = request.query.get("node", "")
     node = node if node in {each.node for each in by_node} else ""
     rows = lag_rows(window.starts(step), lags, node)
-    return visit.page_or_part(
+    return request.render_page_or_block(
         "system/page.html",
         "body",
         cards=cards,
-        may_control=may_control(visit.actor),
+        may_control=may_control(request.actor),
         nobody_works=nobody_works(cards),
         figures=figures,
         waiting=waiting,
@@ -103,17 +103,19 @@ async def system(visit: PageRequest) -> Response:
         events=tuple(reversed(events)),
         span=span,
         spans=tuple(_SPANS),
-        not_ready=visit.door.not_ready(),
+        not_ready=request.context.not_ready(),
         late=LATE,
         rows=[row for row in rows if row.count],
-        lag=lag_data(rows, visit.look.zone, LATE, events, window.until, visit.look.language),
+        lag=lag_data(
+            rows, request.display.zone, LATE, events, window.until, request.display.language
+        ),
         by_node=by_node,
         of_node=node,
     )
 
 
-async def _figures(visit: PageRequest) -> Figures:
-    store, clock = visit.door.store, visit.door.clock
+async def _figures(request: PageRequest) -> Figures:
+    store, clock = request.context.store, request.context.clock
     before = clock.monotonic()
     await store.now()
     latency = clock.monotonic() - before
@@ -123,21 +125,21 @@ async def _figures(visit: PageRequest) -> Figures:
         counts=counts,
         latency=latency,
         size=size,
-        listeners=int(visit.request.scope["state"].get("listeners", 0)),
+        listeners=int(request.http.scope["state"].get("listeners", 0)),
     )
 
 
-async def _running(visit: PageRequest, nodes: Sequence[Node]) -> Counter[NodeId]:
+async def _running(request: PageRequest, nodes: Sequence[Node]) -> Counter[NodeId]:
     """As the store has it, where a node does not tell."""
     if all(node.facts is not None for node in nodes):
         return Counter()
-    held = await InsightService(visit.door.store).held(visit.actor, limit=_MOST_RUNNING)
+    held = await request.context.insights.held(request.actor, limit=_MOST_RUNNING)
     return Counter(run.holder for run in held if run.holder)
 
 
-def operators_only(visit: PageRequest) -> None:
+def operators_only(request: PageRequest) -> None:
     """What is about everybody is for those who see everything (C15)."""
-    if not visit.actor.sees_everything:
+    if not request.actor.sees_everything:
         raise NotAllowed()
 
 
@@ -146,57 +148,59 @@ def operators_only(visit: PageRequest) -> None:
 HERE = "/ui/system"
 
 
-@pages.post("/system/nodes/{id}/drain")
-async def drain(visit: PageRequest) -> Response:
-    nodes, node_id = _service(visit)
-    question = Question(
+@router.post("/system/nodes/{id}/drain")
+async def drain(request: PageRequest) -> Response:
+    nodes, node_id = _service(request)
+    question = ConfirmDialog(
         title=_("Drain this node?"),
         text=_(
             "It takes nothing new from its next heartbeat on and finishes what it has. The "
             "other nodes go on. It stays so until it is resumed or started anew."
         ),
         button=_("Drain"),
-        names=[(await nodes.get(visit.actor, node_id)).id],
+        names=[(await nodes.get(request.actor, node_id)).id],
         reason=True,
     )
-    if not visit.sure:
-        return visit.ask(question)
+    if not request.is_confirmed:
+        return request.confirm(question)
     try:
-        await nodes.drain(visit.actor, node_id, reason=visit.form.text("reason"))
-    except REFUSALS as error:
-        return visit.ask(question, await visit.refused(error))
+        await nodes.drain(request.actor, node_id, reason=request.form.text("reason"))
+    except FORM_ERRORS as error:
+        return request.confirm(question, await request.form_error(error))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/resume")
-    text = _("{node} was asked to drain; it hears of it with its next heartbeat.", node=node_id)
-    return visit.done(text, to=visit.back(HERE), undo=undo)
+    text = _("{node} will drain from its next heartbeat.", node=node_id)
+    return request.redirect_with_toast(text, to=request.back_url(HERE), undo=undo)
 
 
-@pages.post("/system/nodes/{id}/resume")
-async def resume(visit: PageRequest) -> Response:
-    nodes, node_id = _service(visit)
-    await nodes.resume(visit.actor, node_id, reason=visit.form.text("reason"))
+@router.post("/system/nodes/{id}/resume")
+async def resume(request: PageRequest) -> Response:
+    nodes, node_id = _service(request)
+    await nodes.resume(request.actor, node_id, reason=request.form.text("reason"))
     undo = Undo(action=f"/ui/system/nodes/{node_id}/drain", fields={"sure": "yes"})
-    text = _("{node} was asked to go on.", node=node_id)
-    return visit.done(text, to=visit.back(HERE), undo=undo)
+    text = _("{node} will resume with its next heartbeat.", node=node_id)
+    return request.redirect_with_toast(text, to=request.back_url(HERE), undo=undo)
 
 
-@pages.post("/system/nodes/{id}/forget")
-async def forget(visit: PageRequest) -> Response:
-    nodes, node_id = _service(visit)
-    question = Question(
-        title=_("Forget this node?"),
-        text=_("Its lease is over. What it still held is taken over by the others."),
-        button=_("Forget"),
-        names=[(await nodes.get(visit.actor, node_id)).id],
+@router.post("/system/nodes/{id}/forget")
+async def forget(request: PageRequest) -> Response:
+    nodes, node_id = _service(request)
+    question = ConfirmDialog(
+        title=_("Remove this node?"),
+        text=_("Its lease has expired. Other nodes take over its runs."),
+        button=_("Remove"),
+        names=[(await nodes.get(request.actor, node_id)).id],
         reason=True,
     )
-    if not visit.sure:
-        return visit.ask(question)
+    if not request.is_confirmed:
+        return request.confirm(question)
     try:
-        await nodes.forget(visit.actor, node_id, reason=visit.form.text("reason"))
-    except REFUSALS as error:
-        return visit.ask(question, await visit.refused(error))
-    return visit.done(_("{node} was forgotten.", node=node_id), to=visit.back(HERE))
+        await nodes.forget(request.actor, node_id, reason=request.form.text("reason"))
+    except FORM_ERRORS as error:
+        return request.confirm(question, await request.form_error(error))
+    return request.redirect_with_toast(
+        _("{node} removed.", node=node_id), to=request.back_url(HERE)
+    )
 
 
-def _service(visit: PageRequest) -> tuple[NodeService, NodeId]:
-    return NodeService(visit.door.store), NodeId(visit.path["id"])
+def _service(request: PageRequest) -> tuple[NodeService, NodeId]:
+    return request.context.nodes, NodeId(request.path_params["id"])

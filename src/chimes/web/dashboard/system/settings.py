@@ -16,7 +16,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.services.templates import templates_shown
 from chimes.web.dashboard.core.page_request import PageRequest
-from chimes.web.dashboard.core.router import Pages
+from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
 from chimes.web.dashboard.system.routes import operators_only
 
@@ -56,31 +56,31 @@ def flags_of(known: Settings, origins: Mapping[str, str]) -> tuple[Flag, ...]:
     found = (
         (
             "use_db_driven_scheduling",
-            _("Schedules of the application are kept in the store"),
+            _("Store the schedules of the application"),
             known.use_db_driven_scheduling,
         ),
         (
             "softnix_scheduler_enabled",
-            _("Prompts made through the Softnix door fire"),
+            _("Fire prompts created through the Softnix API"),
             known.softnix_scheduler_enabled,
         ),
-        ("agent_pipeline", _("Agents carry out prompts"), bool(known.agent_pipeline)),
-        ("action_url", _("Actions are executed"), bool(known.action_url)),
-        ("telegram_token", _("The Telegram bot answers"), bool(known.telegram_token)),
-        ("smtp_url", _("E-mail is sent"), bool(known.smtp_url)),
+        ("agent_pipeline", _("Agents execute prompts"), bool(known.agent_pipeline)),
+        ("action_url", _("Execute actions"), bool(known.action_url)),
+        ("telegram_token", _("Telegram bot"), bool(known.telegram_token)),
+        ("smtp_url", _("Send e-mail"), bool(known.smtp_url)),
         (
             "allow_private_targets",
-            _("Calls may go to private addresses, also where keys are on"),
+            _("Allow calls to private addresses even with API keys"),
             bool(known.allow_private_targets),
         ),
         (
             "egress_allow_metadata",
-            _("Calls may go to the metadata service of a cloud"),
+            _("Allow calls to cloud metadata services"),
             known.egress_allow_metadata,
         ),
         (
             "allow_volatile",
-            _("A Redis server is used that may lose data"),
+            _("Allow a Redis server that may lose data"),
             known.allow_volatile,
         ),
     )
@@ -108,26 +108,26 @@ def holidays_in(code: str, today: date, language: str) -> tuple[tuple[str, str],
             country, subdiv=part or None, years=years, language=_LANGUAGES[language]
         )
     except NotImplementedError:
-        raise InvalidInput(_("There is no country {code!r}", code=code), field="country") from None
+        raise InvalidInput(_("Unknown country {code!r}", code=code), field="country") from None
     coming = sorted((day, name) for day, name in found.items() if day >= today)
     return tuple((day.isoformat(), str(name)) for day, name in coming[:_SHOWN])
 
 
-pages = Pages()
+router = PageRouter()
 #: More than so many are not counted one by one.
 MOST_COUNTED = 50_000
 _LONGEST_DAYS = 36_500
 
 
-@pages.get("/system/settings")
-async def settings(visit: PageRequest) -> Response:
-    operators_only(visit)
-    known = visit.door.settings
-    found = shown_settings(known, visit.door.origins)
-    wanted = visit.query.get("q", "").strip().lower()
-    changed = visit.query.get("changed") == "yes"
-    country = visit.query.get("country", "").strip()
-    return visit.page(
+@router.get("/system/settings")
+async def settings(request: PageRequest) -> Response:
+    operators_only(request)
+    known = request.context.settings
+    found = shown_settings(known, request.context.origins)
+    wanted = request.query.get("q", "").strip().lower()
+    changed = request.query.get("changed") == "yes"
+    country = request.query.get("country", "").strip()
+    return request.render(
         "system/settings.html",
         settings=[
             each
@@ -137,28 +137,30 @@ async def settings(visit: PageRequest) -> Response:
         by_name={each.name: each for each in found},
         wanted=wanted,
         changed=changed,
-        kept=await _kept(visit),
-        flags=flags_of(known, visit.door.origins),
-        templates=templates_shown(visit.look.zone, visit.look.language, visit.now),
+        kept=await _kept(request),
+        flags=flags_of(known, request.context.origins),
+        templates=templates_shown(request.display.zone, request.display.language, request.now),
         tzdata=package_version("tzdata"),
         holidays=package_version("holidays"),
-        countries=countries(visit.look.language),
+        countries=countries(request.display.language),
         country=country,
-        days=await _holidays(visit, country),
+        days=await _holidays(request, country),
     )
 
 
-async def _kept(visit: PageRequest) -> Kept:
+async def _kept(request: PageRequest) -> Kept:
     """What retention would forget now, or with as many days as the visitor asks about."""
-    usual = visit.door.settings.retention
-    asked = visit.query.get("days", "").strip()
+    usual = request.context.settings.retention
+    asked = request.query.get("days", "").strip()
     retention, wrong = usual, ""
     if asked:
         if asked.isdecimal() and 1 <= int(asked) <= _LONGEST_DAYS:
             retention = timedelta(days=int(asked))
         else:
-            wrong = _("between 1 and {most} days", most=_LONGEST_DAYS)
-    count = await visit.door.store.count_prunable(visit.now - retention, most=MOST_COUNTED + 1)
+            wrong = _("between 1 and {limit} days", limit=_LONGEST_DAYS)
+    count = await request.context.store.count_prunable(
+        request.now - retention, most=MOST_COUNTED + 1
+    )
     return Kept(
         usual=usual,
         retention=retention,
@@ -169,14 +171,14 @@ async def _kept(visit: PageRequest) -> Kept:
     )
 
 
-async def _holidays(visit: PageRequest, country: str) -> tuple[tuple[str, str], ...] | None:
+async def _holidays(request: PageRequest, country: str) -> tuple[tuple[str, str], ...] | None:
     """None: nobody asked. Empty: no such country."""
     if not country:
         return None
     try:
         # The package takes a second to load.
         return await asyncio.to_thread(
-            holidays_in, country_code(country), visit.now.date(), visit.look.language
+            holidays_in, country_code(country), request.now.date(), request.display.language
         )
     except InvalidInput:
         return ()

@@ -11,8 +11,8 @@ from urllib.parse import quote
 from chimes.i18n import ENGLISH, _, in_language
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.insights import LagBucket, Lags, joined
-from chimes.model.node import Node, NodeMark, NodeState
+from chimes.model.insights import LagBucket, LagHistogram, merge_lags
+from chimes.model.node import Node, NodeEvent, NodeState
 from chimes.model.run import RunStatus
 
 #: A clock that is further off than this is worth a word.
@@ -139,28 +139,28 @@ def lag_rows(
     starts: Sequence[datetime], buckets: Iterable[LagBucket], node: str = ""
 ) -> tuple[LagRow, ...]:
     """One for each start; `node`: of this one only."""
-    found: dict[datetime, list[Lags]] = {}
+    found: dict[datetime, list[LagHistogram]] = {}
     for bucket in buckets:
         if not node or bucket.node == node:
             found.setdefault(bucket.at, []).append(bucket.lags)
-    return tuple(_row(at, joined(found.get(at, ()))) for at in starts)
+    return tuple(_row(at, merge_lags(found.get(at, ()))) for at in starts)
 
 
 def lags_by_node(buckets: Iterable[LagBucket]) -> tuple[NodeLag, ...]:
     """Of the whole window, the latest first."""
-    found: dict[str, list[Lags]] = {}
+    found: dict[str, list[LagHistogram]] = {}
     for bucket in buckets:
         if bucket.node is not None:
             found.setdefault(bucket.node, []).append(bucket.lags)
     rows = []
     for node, several in found.items():
-        lags = joined(several)
+        lags = merge_lags(several)
         quantiles = {name: _seconds(lags, share) for name, share in _QUANTILES.items()}
         rows.append(NodeLag(node=node, count=lags.total, **quantiles))
     return tuple(sorted(rows, key=lambda row: (-(row.p95 or 0.0), row.node)))
 
 
-def happenings(marks: Sequence[NodeMark]) -> tuple[Happening, ...]:
+def happenings(marks: Sequence[NodeEvent]) -> tuple[Happening, ...]:
     """Oldest first. A version that was not there before among these is a deploy."""
     found = []
     known: set[str] = set()
@@ -169,13 +169,13 @@ def happenings(marks: Sequence[NodeMark]) -> tuple[Happening, ...]:
         known.add(mark.version)
         given = {"node": mark.node_id, "version": mark.version}
         if new:
-            text = _("{node} joined with version {version}, the first of it", **given)
+            text = _("{node} joined with new version {version}", **given)
             found.append(Happening(at=mark.at, text=text, label=f"▲ {mark.version}"))
         elif mark.joined:
             text = _("{node} joined with version {version}", **given)
             found.append(Happening(at=mark.at, text=text, label=f"+ {_short(mark.node_id)}"))
         else:
-            text = _("{node} left, or was not heard of any more", **given)
+            text = _("{node} left or was lost", **given)
             found.append(Happening(at=mark.at, text=text, label=f"− {_short(mark.node_id)}"))
     return tuple(found)
 
@@ -213,12 +213,12 @@ def lag_data(
     }
 
 
-def _row(at: datetime, lags: Lags) -> LagRow:
+def _row(at: datetime, lags: LagHistogram) -> LagRow:
     quantiles = {name: _seconds(lags, share) for name, share in _QUANTILES.items()}
     return LagRow(at=at, count=lags.total, **quantiles)
 
 
-def _seconds(lags: Lags, share: float) -> float | None:
+def _seconds(lags: LagHistogram, share: float) -> float | None:
     found = lags.quantile(share)
     return None if found is None else round(found.total_seconds(), 4)
 

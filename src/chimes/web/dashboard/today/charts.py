@@ -9,10 +9,17 @@ from functools import partial
 
 from chimes.i18n import _, counted, in_language
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import QUARTER, Glance, Tally, Window, quarter_of, summed
+from chimes.model.insights import (
+    QUARTER,
+    ScheduleHealth,
+    StatusCounts,
+    Window,
+    quarter_start,
+    sum_counts,
+)
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.slots import upcoming_fires
+from chimes.services.schedules import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.charts.histogram import HeatCell, HeatWords, heat_map
@@ -20,7 +27,7 @@ from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineWords, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.schedules.views import state_word
 from chimes.web.dashboard.today.views import Ahead, Choices
 
@@ -46,19 +53,19 @@ class Timeline:
 
 def lanes_of(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, Glance],
+    glances: Mapping[ScheduleId, ScheduleHealth],
     end: datetime,
     now: datetime,
 ) -> list[Lane]:
     """One for each schedule that has something to show, in the order given; fires as the scheduler
     computes them."""
-    lanes = [_lane(each, glances.get(each.id, Glance()), end, now) for each in schedules]
+    lanes = [_lane(each, glances.get(each.id, ScheduleHealth()), end, now) for each in schedules]
     return [lane for lane in lanes if lane.fires]
 
 
 def lanes_by_label(
     schedules: Iterable[Schedule],
-    glances: Mapping[ScheduleId, Glance],
+    glances: Mapping[ScheduleId, ScheduleHealth],
     end: datetime,
     now: datetime,
     without: str,
@@ -69,7 +76,7 @@ def lanes_by_label(
     more: set[str] = set()
     addresses: dict[str, str] = {}
     for schedule in schedules:
-        lane = _lane(schedule, glances.get(schedule.id, Glance()), end, now)
+        lane = _lane(schedule, glances.get(schedule.id, ScheduleHealth()), end, now)
         named = [replace(fire, name=schedule.name) for fire in lane.fires]
         for label in _labels(schedule):
             name = label or without
@@ -101,7 +108,7 @@ def _soonest(lane: Lane, now: datetime) -> datetime:
     return next((fire.at for fire in lane.fires if fire.at >= now), lane.fires[-1].at)
 
 
-def _lane(schedule: Schedule, glance: Glance, end: datetime, now: datetime) -> Lane:
+def _lane(schedule: Schedule, glance: ScheduleHealth, end: datetime, now: datetime) -> Lane:
     past = [
         Fire(
             at=each.planned_at,
@@ -148,20 +155,20 @@ def mark_address(fires: Sequence[Fire]) -> str | None:
 def ahead_chart(
     lanes: Sequence[Lane],
     ahead: Ahead,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
     *,
     by_label: bool = False,
 ) -> Chart:
-    zone = by_clock(look, None)
+    zone = primary_zone(display, None)
     start, end = now - BEHIND, now + ahead.length
-    said = partial(in_language, language=look.language)
+    said = partial(in_language, language=display.language)
 
     def state(status: RunStatus | None) -> str:
-        return said(_("planned")) if status is None else state_word(status, look.language)
+        return said(_("planned")) if status is None else state_word(status, display.language)
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = times.dated(fires[0].at, zone, look)
+        when = times.dated(fires[0].at, zone, display)
         if len(fires) == 1:
             word = state(fires[0].status)
             whose = fires[0].name or name
@@ -181,7 +188,7 @@ def ahead_chart(
             _(
                 "{count} at the same time from {when}: {names}",
                 count=len(overlap.names),
-                when=times.dated(overlap.start, zone, look),
+                when=times.dated(overlap.start, zone, display),
                 names=", ".join(overlap.names),
             )
         )
@@ -189,7 +196,7 @@ def ahead_chart(
     def clock(at: datetime) -> str:
         local = at.astimezone(times.zone_info(zone))
         whole_day = ahead.step >= 24 or local.hour == 0
-        return times.day(at, zone, look, now=now) if whole_day else f"{local:%H:%M}"
+        return times.day(at, zone, display, now=now) if whole_day else f"{local:%H:%M}"
 
     return timeline(
         lanes,
@@ -213,7 +220,7 @@ def ahead_chart(
             change=said(_("the clocks change")),
             mark=mark,
             clock=clock,
-            moment=lambda at: times.dated(at, zone, look),
+            moment=lambda at: times.dated(at, zone, display),
             state=state,
             name=said(_("Schedule")),
             meanwhile=said(_("At the same time")),
@@ -228,7 +235,7 @@ def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[
     info = times.zone_info(zone)
     # Walks through quarters of real hours: every offset is a multiple of one, and an hour that
     # does not exist or comes twice moves nothing.
-    at = quarter_of(start) + QUARTER
+    at = quarter_start(start) + QUARTER
     found: list[datetime] = []
     seen: set[datetime] = set()
     while at < end:
@@ -267,7 +274,7 @@ def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
 def heat_window(zone: str, now: datetime, days: int = WEEK) -> tuple[Window, timedelta]:
     """What the map needs to know of, and in which steps: by the hour, or by quarters of one where
     those hours are not the hours of UTC."""
-    window = Window(since=heat_since(zone, now, days), until=quarter_of(now) + QUARTER)
+    window = Window(since=heat_since(zone, now, days), until=quarter_start(now) + QUARTER)
     info = times.zone_info(zone)
     offsets = (each.astimezone(info).utcoffset() for each in (window.since, now))
     whole = all(offset is not None and not offset % _AN_HOUR for offset in offsets)
@@ -275,18 +282,18 @@ def heat_window(zone: str, now: datetime, days: int = WEEK) -> tuple[Window, tim
 
 
 def heat_cells(
-    tallies: Iterable[Tally],
+    tallies: Iterable[StatusCounts],
     zone: str,
     now: datetime,
     days: int = WEEK,
     *,
     step: timedelta = QUARTER,
 ) -> list[list[HeatCell]]:
-    """Tallies of `step` each folded into the days and hours of a zone, the oldest day first. An
+    """MetricsCollector of `step` each folded into the days and hours of a zone, the oldest day first. An
     hour that comes twice is one cell of two hours."""
     info = times.zone_info(zone)
     first = heat_since(zone, now, days).astimezone(info).date()
-    folded: dict[tuple[int, int], list[Tally]] = {}
+    folded: dict[tuple[int, int], list[StatusCounts]] = {}
     for tally in tallies:
         local = tally.at.astimezone(info)
         row = (local.date() - first).days
@@ -295,10 +302,10 @@ def heat_cells(
     return [[_cell(folded.get((row, hour), ()), step) for hour in range(24)] for row in range(days)]
 
 
-def _cell(tallies: Sequence[Tally], step: timedelta) -> HeatCell:
+def _cell(tallies: Sequence[StatusCounts], step: timedelta) -> HeatCell:
     if not tallies:
         return HeatCell()
-    whole = tallies[0] if len(tallies) == 1 else summed(tallies, tallies[0].at)
+    whole = tallies[0] if len(tallies) == 1 else sum_counts(tallies, tallies[0].at)
     if not whole.total:
         return HeatCell()
     address = runs_between(tallies[0].at, tallies[-1].at + step)
@@ -312,10 +319,10 @@ def runs_between(since: datetime, until: datetime) -> str:
 
 
 def heat_chart(
-    cells: Sequence[Sequence[HeatCell]], look: DisplayPreferences, now: datetime
+    cells: Sequence[Sequence[HeatCell]], display: DisplayPreferences, now: datetime
 ) -> Chart:
-    zone = by_clock(look, None)
-    said = partial(in_language, language=look.language)
+    zone = primary_zone(display, None)
+    said = partial(in_language, language=display.language)
     since = heat_since(zone, now, len(cells)).astimezone(times.zone_info(zone))
     # At noon: no clock is changed then.
     noons = [since.replace(hour=12) + day * _A_DAY for day in range(len(cells))]
@@ -347,7 +354,7 @@ def heat_chart(
         HeatWords(
             title=said(_("When how much runs")),
             description=said(description),
-            rows=[times.day(noon, zone, look, now=now) for noon in noons],
+            rows=[times.day(noon, zone, display, now=now) for noon in noons],
             day=said(_("Day")),
             hour=said(_("Hour")),
             runs=said(_("Runs")),

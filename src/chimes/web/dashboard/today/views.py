@@ -13,17 +13,17 @@ from chimes.model.access import Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    BAD,
-    Attention,
-    Attentions,
-    Cause,
-    Glance,
-    Lags,
+    FAILED_STATUSES,
+    AttentionList,
+    IssueCause,
+    LagHistogram,
+    ScheduleAttention,
     ScheduleCounts,
-    Tally,
+    ScheduleHealth,
+    StatusCounts,
     Window,
-    joined_attention,
-    summed,
+    merge_attention,
+    sum_counts,
 )
 from chimes.model.node import Node
 from chimes.model.recipient import Channel
@@ -34,7 +34,7 @@ from chimes.services.insights import LATE, Coming, Noticing, ZoneChange
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
-from chimes.web.dashboard.core.preferences import DisplayPreferences, by_clock
+from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.core.times import touched_in_words
 from chimes.web.dashboard.run.views import plain_line
 from chimes.web.dashboard.schedule.fire_log import done_in_words
@@ -95,7 +95,7 @@ def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
 # --- schedules ------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needing:
-    item: Attention
+    item: ScheduleAttention
     #: The one thing to do about it: `run`, `log`, `edit` or `resume`; empty: only to look.
     best: str
     may_operate: bool
@@ -106,35 +106,35 @@ class Needing:
     @property
     def log_address(self) -> str:
         """The log of the run that shows it, or why nothing ran."""
-        if self.item.sign.run_id is not None and self.item.sign.cause is not Cause.MISSED:
+        if self.item.sign.run_id is not None and self.item.sign.cause is not IssueCause.MISSED:
             return f"/ui/runs/{self.item.sign.run_id}"
         return f"/ui/schedules/{self.item.schedule.id}/log"
 
 
 _BEST = {
-    Cause.STOPPED: "edit",
-    Cause.REFUSED: "edit",
-    Cause.FAILING: "run",
-    Cause.MISSED: "run",
-    Cause.LATE: "log",
-    Cause.PAUSE_OVER: "resume",
-    Cause.CLOCK_CHANGE: "edit",
+    IssueCause.STOPPED: "edit",
+    IssueCause.REFUSED: "edit",
+    IssueCause.FAILING: "run",
+    IssueCause.MISSED: "run",
+    IssueCause.LATE: "log",
+    IssueCause.PAUSE_OVER: "resume",
+    IssueCause.CLOCK_CHANGE: "edit",
 }
 
 
 def needing_attention(
-    found: Attentions, actor: Actor, texts: Mapping[ScheduleId, Message] | None = None
+    found: AttentionList, actor: Actor, texts: Mapping[ScheduleId, Message] | None = None
 ) -> tuple[Needing, ...]:
     """`texts`: of those whose cause is REFUSED or CLOCK_CHANGE."""
     return tuple(_needing(each, actor, texts or {}) for each in found.items)
 
 
-def _needing(item: Attention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Needing:
+def _needing(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Needing:
     owner, cause = item.schedule.owner, item.sign.cause
     operates, writes = actor.may_operate(owner), actor.may_write(owner)
     best = _BEST[cause]
     allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[best]
-    told = cause in (Cause.REFUSED, Cause.CLOCK_CHANGE)
+    told = cause in (IssueCause.REFUSED, IssueCause.CLOCK_CHANGE)
     return Needing(
         item=item,
         best=best if allowed else "log",
@@ -161,12 +161,12 @@ class Needs:
 
 
 def needs_of(
-    known: Attentions,
+    known: AttentionList,
     put_off: Mapping[ScheduleId, PutOff],
     refused: Iterable[Refusal],
     coming: Coming,
     actor: Actor,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
     *,
     limit: int,
@@ -174,30 +174,32 @@ def needs_of(
     """`known`: as many of them as `limit` and as are put off."""
     refused = tuple(refused)
     more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
-    every = joined_attention(known, more)
+    every = merge_attention(known, more)
     found = awake(every, put_off, limit)
-    texts = causes_in_words(refused, coming.noticing, look, now)
+    texts = causes_in_words(refused, coming.noticing, display, now)
     return Needs(
         items=needing_attention(found, actor, texts),
         total=found.total,
         snoozed=every.total - found.total,
-        clocks=zones_in_words(coming, look, now),
+        clocks=zones_in_words(coming, display, now),
     )
 
 
 def causes_in_words(
     refusals: Iterable[Refusal],
     noticing: Iterable[Noticing],
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
 ) -> dict[ScheduleId, Message]:
     """For each schedule its gravest: a refusal rather than a change of the clocks."""
-    found = {each.found.schedule.id: touched_in_words(each.touched, look, now) for each in noticing}
-    return found | {each.found.schedule.id: _refused(each, look) for each in refusals}
+    found = {
+        each.found.schedule.id: touched_in_words(each.touched, display, now) for each in noticing
+    }
+    return found | {each.found.schedule.id: _refused(each, display) for each in refusals}
 
 
-def _refused(refusal: Refusal, look: DisplayPreferences) -> Message:
-    error = retold(refusal.error, look.language)
+def _refused(refusal: Refusal, display: DisplayPreferences) -> Message:
+    error = retold(refusal.error, display.language)
     error = error if len(error) <= _LONGEST else f"{error[:_LONGEST]}…"
     match refusal.channel:
         case None:
@@ -211,14 +213,16 @@ def _refused(refusal: Refusal, look: DisplayPreferences) -> Message:
 
 
 # --- changes of the clocks ------------------------------------------------------------------------
-def zones_in_words(coming: Coming, look: DisplayPreferences, now: datetime) -> tuple[Message, ...]:
-    return tuple(_zone_in_words(each, look, now) for each in coming.zones)
+def zones_in_words(
+    coming: Coming, display: DisplayPreferences, now: datetime
+) -> tuple[Message, ...]:
+    return tuple(_zone_in_words(each, display, now) for each in coming.zones)
 
 
-def _zone_in_words(coming: ZoneChange, look: DisplayPreferences, now: datetime) -> Message:
+def _zone_in_words(coming: ZoneChange, display: DisplayPreferences, now: datetime) -> Message:
     change = coming.change
-    when = times.absolute(change.at, change.zone, look, now=now)
-    span = times.span(abs(change.by), look.language)
+    when = times.absolute(change.at, change.zone, display, now=now)
+    span = times.span(abs(change.by), display.language)
     if change.by.total_seconds() > 0:
         return counted(
             "{when}: the clocks of {zone} go forward by {span}; {count} schedule goes by them.",
@@ -257,7 +261,7 @@ def health(
     counts: ScheduleCounts,
     running: int,
     next_at: datetime | None,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
 ) -> Health:
     """`needing`: schedules and nodes together. `next_at`: when the next one is due."""
@@ -277,7 +281,7 @@ def health(
             "All good – {count} schedules, {running} running, next {when}",
             counts.total,
             running=running,
-            when=times.relative(max(next_at, now), now, look.language),
+            when=times.relative(max(next_at, now), now, display.language),
         )
     return Health(sentence=sentence, good=True)
 
@@ -296,24 +300,26 @@ class Tile:
 class Numbers:
     counts: ScheduleCounts
     running: int
-    day: Tally
-    week: Tally
-    lag: Lags
+    day: StatusCounts
+    week: StatusCounts
+    lag: LagHistogram
     #: Runs from here on are those of the day.
     since: datetime
 
 
-def since_a_day(tallies: Sequence[Tally], now: datetime) -> Tally:
+def since_a_day(tallies: Sequence[StatusCounts], now: datetime) -> StatusCounts:
     """Of a week in days or less, those of `Window.last(DAY, now)`."""
     window = Window.last(DAY, now)
-    return summed((each for each in tallies if each.at >= window.since), window.since)
+    return sum_counts((each for each in tallies if each.at >= window.since), window.since)
 
 
-def tiles(numbers: Numbers, actor: Actor, look: DisplayPreferences) -> tuple[Tile, ...]:
-    language = look.language
+def tiles(numbers: Numbers, actor: Actor, display: DisplayPreferences) -> tuple[Tile, ...]:
+    language = display.language
     day, week = numbers.day.success_rate, numbers.week.success_rate
     lag = numbers.lag.quantile(0.95)
-    failed = tuple(Chip("status", status.value) for status in RunStatus if status in BAD)
+    failed = tuple(
+        Chip("status", status.value) for status in RunStatus if status in FAILED_STATUSES
+    )
     since = Chip("since", format_moment(numbers.since))
     return (
         Tile(
@@ -375,17 +381,17 @@ class RunningRow:
 
 def running_rows(
     running: Iterable[Run],
-    glances: Mapping[ScheduleId, Glance],
+    glances: Mapping[ScheduleId, ScheduleHealth],
     lines: Mapping[RunId, LogEntry],
     actor: Actor,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
 ) -> tuple[RunningRow, ...]:
     rows = []
     for run in running:
         glance = None if run.schedule_id is None else glances.get(run.schedule_id)
         expected = None if glance is None else glance.median
-        rows.append(_running_row(run, expected, lines.get(run.id), actor, look, now))
+        rows.append(_running_row(run, expected, lines.get(run.id), actor, display, now))
     return tuple(rows)
 
 
@@ -394,7 +400,7 @@ def _running_row(
     expected: timedelta | None,
     last: LogEntry | None,
     actor: Actor,
-    look: DisplayPreferences,
+    display: DisplayPreferences,
     now: datetime,
 ) -> RunningRow:
     elapsed = max(timedelta(0), now - (run.started_at or run.claimed_at or now))
@@ -404,7 +410,7 @@ def _running_row(
         elapsed=elapsed,
         share=elapsed / expected if expected else None,
         may_cancel=actor.may_operate(run.owner) and not run.cancel_requested,
-        line="" if last is None else short_line(retold_line(last.message, look.language)),
+        line="" if last is None else short_line(retold_line(last.message, display.language)),
     )
 
 
@@ -414,7 +420,7 @@ def short_line(message: str) -> str:
     return text if len(text) <= LINE_ROOM else f"{text[:LINE_ROOM]}…"
 
 
-def running_count(shown: Sequence[Run], limit: int, week: Tally) -> int:
+def running_count(shown: Sequence[Run], limit: int, week: StatusCounts) -> int:
     """Exact while they fit into the list; otherwise as many as the week's sums know of."""
     return len(shown) if len(shown) < limit else max(limit, week[RunStatus.RUNNING])
 
@@ -499,12 +505,12 @@ class Choices:
     def days(self) -> int:
         return HEAT_DAYS[self.heat]
 
-    def look(self, look: DisplayPreferences) -> DisplayPreferences:
+    def display(self, display: DisplayPreferences) -> DisplayPreferences:
         """The reader's, with the clock of the pictures."""
-        return look if self.clock is None else replace(look, clock=self.clock)
+        return display if self.clock is None else replace(display, clock=self.clock)
 
-    def zone(self, look: DisplayPreferences) -> str:
-        return by_clock(self.look(look), None)
+    def zone(self, display: DisplayPreferences) -> str:
+        return primary_zone(self.display(display), None)
 
     def with_(self, name: str, value: str) -> Choices:
         known = {"span": self.span, "lanes": self.lanes, "heat": self.heat}

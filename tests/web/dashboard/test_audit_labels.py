@@ -1,0 +1,61 @@
+"""What the audit notes is said in words, wherever it is shown (R1.15, F68)."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+
+from chimes.web.dashboard.core.templates import KINDS, VERB_LABELS, kind_label, verb_label
+from tests.builders import an_entry
+from tests.web.dashboard.audit_verbs import written
+from tests.web.dashboard.browsing import browsing
+
+
+def test_every_verb_that_is_written_has_words() -> None:
+    found = written("verb")
+    assert {each.word for each in found} >= {"create", "pause", "skip", "sign_in", "regress"}
+    assert [each for each in found if each.word not in VERB_LABELS] == []
+    assert set(VERB_LABELS) - {each.word for each in found} == set(), "nobody writes these"
+
+
+def test_everything_that_is_acted_on_has_words() -> None:
+    found = written("kind")
+    assert {each.word for each in found} >= {"schedule", "run", "session", "store"}
+    assert [each for each in found if each.word not in KINDS] == []
+    assert set(KINDS) - {each.word for each in found} == set(), "nobody writes these"
+
+
+def test_what_another_release_wrote_is_shown_as_it_is() -> None:
+    assert verb_label("levitate") == "levitate"
+    assert kind_label("moon") == "moon"
+
+
+def test_no_two_verbs_have_the_same_words() -> None:
+    assert len(set(VERB_LABELS.values())) == len(VERB_LABELS)
+
+
+async def test_the_audit_is_in_words_and_searched_by_the_verb() -> None:
+    async with browsing() as browser:
+        await browser.rig.store.append_audit(an_entry(verb="pause", object_kind="schedule"))
+        await browser.rig.store.append_audit(an_entry(verb="levitate", object_kind="moon"))
+        page = (await browser.get("/ui/system/audit")).text
+        assert '<span title="pause">paused a schedule</span>' in page
+        assert '<span title="levitate">levitate</span>' in page
+        assert '<option value="pause">paused a schedule (pause)</option>' in page
+        found = (await browser.get("/ui/system/audit?verb=pause")).text
+        assert '<option value="pause" selected>' in found
+        assert "levitate" not in found
+        rare = (await browser.get("/ui/system/audit?verb=levitate")).text
+        assert '<option value="levitate" selected>levitate</option>' in rare
+
+
+@pytest.mark.parametrize("verb", ["create_key", "<b>"])
+async def test_the_start_page_says_it_in_words(verb: str) -> None:
+    async with browsing() as browser:
+        await browser.rig.create()
+        await browser.rig.store.append_audit(an_entry(verb=verb, object_kind="key"))
+        page = (await browser.get("/ui/")).text
+        shown = html.escape(verb)
+        words = "made a key" if verb == "create_key" else shown
+        assert f'<b title="{shown}">{words}</b>' in page
