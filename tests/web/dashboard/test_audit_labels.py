@@ -6,7 +6,7 @@ import html
 
 import pytest
 
-from chimes.web.dashboard.core.templates import KINDS, VERB_LABELS, kind_label, verb_label
+from chimes.web.dashboard.core.templates import KIND_LABELS, VERB_LABELS, kind_label, verb_label
 from tests.builders import an_entry
 from tests.web.dashboard.audit_verbs import written
 from tests.web.dashboard.browsing import browsing
@@ -22,8 +22,8 @@ def test_every_verb_that_is_written_has_words() -> None:
 def test_everything_that_is_acted_on_has_words() -> None:
     found = written("kind")
     assert {each.word for each in found} >= {"schedule", "run", "session", "store"}
-    assert [each for each in found if each.word not in KINDS] == []
-    assert set(KINDS) - {each.word for each in found} == set(), "nobody writes these"
+    assert [each for each in found if each.word not in KIND_LABELS] == []
+    assert set(KIND_LABELS) - {each.word for each in found} == set(), "nobody writes these"
 
 
 def test_what_another_release_wrote_is_shown_as_it_is() -> None:
