@@ -9,7 +9,17 @@ import pytest
 
 from chimes import i18n as wording
 from chimes.errors import ChimesError, NotFound
-from chimes.i18n import _, counted, in_language, joined, reworded
+from chimes.i18n import (
+    Message,
+    _,
+    counted,
+    from_stored,
+    in_language,
+    joined,
+    map_text,
+    to_stored,
+    translate,
+)
 
 MESSAGES = {
     "There is no run {id!r}": "ไม่มีการทำงาน {id!r}",
@@ -71,7 +81,7 @@ def test_what_people_wrote_stays() -> None:
 
 def test_plain_data_is_reworded_wherever_a_sentence_stands() -> None:
     data = {"a": [_("Not found"), 1], "b": (_("Not found"),), "c": "Not found", "d": None}
-    assert reworded(data, "th") == {"a": ["ไม่พบ", 1], "b": ("ไม่พบ",), "c": "Not found", "d": None}
+    assert translate(data, "th") == {"a": ["ไม่พบ", 1], "b": ("ไม่พบ",), "c": "Not found", "d": None}
 
 
 @pytest.mark.parametrize(
@@ -91,3 +101,64 @@ def test_the_docstring_of_an_error_is_its_default_message() -> None:
     assert in_language(NotFound().message, "th") == "ไม่พบ"
     assert NotFound(_("There is no run {id!r}", id=1)).message == "There is no run 1"
     assert issubclass(NotFound, ChimesError)
+
+
+def test_a_message_survives_the_store_with_its_code_and_parameters() -> None:
+    message = _("There is no run {id!r}", id="r1")
+    stored = to_stored(message)
+    assert json.loads(stored) == {
+        "code": "There is no run {id!r}",
+        "params": {"id": "r1"},
+        "text": "There is no run 'r1'",
+    }
+    again = from_stored(stored)
+    assert again == message
+    assert isinstance(again, Message)
+    for language in ("th", "zh"):
+        assert again.in_language(language) == message.in_language(language) != message
+    assert to_stored(again) == stored
+
+
+def test_nested_joined_and_counted_messages_survive_the_store() -> None:
+    inner = _("There is no run {id!r}", id="r1")
+    for message in (
+        _("{field}: {detail}", field="run", detail=inner),
+        joined("; ", [inner, "a name"]),
+        counted("{count} run", "{count} runs", 2),
+        counted("{count} run", "{count} runs", 1),
+    ):
+        again = from_stored(to_stored(message))
+        assert again == message
+        assert in_language(again, "th") == in_language(message, "th")
+
+
+def test_plain_text_is_stored_as_it_is() -> None:
+    for text in ("", "boom", "{", '{"code":', '{"code": 5}', '{"code":"x","text":"y"}', "{}"):
+        again = from_stored(to_stored(text))
+        assert (again, isinstance(again, Message)) == (text, False)
+    assert to_stored("boom") == "boom"
+
+
+def test_stored_text_that_is_damaged_or_unknown_is_shown_as_it_is() -> None:
+    for stored in (
+        '{"code":',
+        '{"code":"x"}',
+        '{"code":1,"parts":[{}]}',
+        '{"code":"","params":{}}',
+    ):
+        assert in_language(from_stored(stored), "th") == stored
+    unknown = '{"code":"gone {x.__class__}","params":{"x":1},"text":"gone 1"}'
+    assert in_language(from_stored(unknown), "th") == "gone 1"
+    misfit = to_stored(_("There is no run {id!r}", id="r1")).replace('"id"', '"other"')
+    assert in_language(from_stored(misfit), "th") == "There is no run 'r1'"
+
+
+def test_secrets_are_redacted_inside_a_message() -> None:
+    message = _("There is no run {id!r}", id="secret")
+    changed = map_text(message, lambda text: text.replace("secret", "***"))
+    assert isinstance(changed, Message)
+    assert changed == "There is no run '***'"
+    stored = map_text(from_stored(to_stored(message)), lambda text: text.replace("secret", "***"))
+    assert stored == "There is no run '***'"
+    assert "secret" not in to_stored(stored)
+    assert map_text("my secret", str.upper) == "MY SECRET"

@@ -23,7 +23,7 @@ from chimes.cli.command import (
 )
 from chimes.cli.locale import said, speaking, spoken
 from chimes.errors import ChimesError
-from chimes.i18n import _, reworded
+from chimes.i18n import _, translate
 from chimes.redaction import Redactor, escaped
 
 #: The three most useful first; then by duty.
@@ -136,7 +136,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _fail(failure: Failure, arguments: Sequence[str]) -> int:
     if any(each.startswith(("--json", "--ndjson")) for each in arguments):
-        _say(json.dumps(reworded(failure.problem(), spoken()), ensure_ascii=False))
+        _say(json.dumps(translate(failure.problem(), spoken()), ensure_ascii=False))
     else:
         _say(_("Error: {message}", message=failure.message))
         if failure.hint:

@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Literal
 
 from chimes.errors import InvalidInput
-from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, reworded
+from chimes.i18n import ENGLISH, LANGUAGES, Message, _, counted, in_language, translate
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Artifact, Delivery, is_late
 from chimes.model.recipient import Channel, NotifyOn
@@ -286,7 +286,7 @@ def _about(run: Run | None, language: str, zone: str, late_after: timedelta) -> 
     if run.error:
         error = one_line(retold(run.error, language))[:LONGEST_LINE]
         lines.append(_("Error: {error}", error=error))
-    return reworded(lines, language)
+    return translate(lines, language)
 
 
 def local_time(moment: datetime, zone: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from chimes import errors
-from chimes.i18n import ENGLISH, _, in_language, reworded
+from chimes.i18n import ENGLISH, _, in_language, translate
 from chimes.web.api.schemas import TARGET_KINDS
 from chimes.web.locale import in_language as spoken
 from chimes.web.locale import language_of_refusal
@@ -115,7 +115,7 @@ class Problem:
             title=in_language(self.title, language),
             detail=in_language(self.detail, language),
             errors=tuple(each.in_language(language) for each in self.errors),
-            more=reworded(self.more, language),
+            more=translate(self.more, language),
             language=language,
         )
 
