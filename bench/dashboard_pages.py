@@ -48,6 +48,7 @@ from chimes.model.validation import check_target
 from chimes.runtime.serve import settle_garbage
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
@@ -140,7 +141,7 @@ async def ask(app: ASGIApp, address: str) -> Answer:
 
 def app_on(store: SqlStore, clock: SettableClock) -> ASGIApp:
     context = WebContext(
-        schedules=ScheduleService(store, check_target=check_target),
+        schedules=ScheduleService(store, ScheduleRules(store, check_target=check_target)),
         runs=RunService(store),
         access=AccessService(store, clock),
         store=store,

@@ -75,4 +75,4 @@ def test_an_agent_is_answered(cli: Cli, store: str, tmp_path: Path) -> None:
     assert found["target"]["prompt"].endswith("And twice?")
     refused = cli("reply", "run-failed", "x", CHIMES_STORE=store)
     assert refused.code != 0
-    assert "this run is not one of an agent that has answered" in refused.err
+    assert "only an ended run of an agent can be replied to" in refused.err

@@ -16,7 +16,11 @@ from chimes import AgentTarget, Chimes, Recipient
 from chimes.config import Settings
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.model.access import Actor
-from chimes.model.checkpoint import handover_from, heard_name, kept_name_agent_run
+from chimes.model.checkpoint import (
+    agent_callback_name,
+    agent_checkpoint_name,
+    decode_agent_checkpoint,
+)
 from chimes.model.policy import Backoff, Policy
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Run, RunStatus
@@ -65,9 +69,9 @@ async def ordered(app: Chimes, target: AgentTarget = PROMPT, **policy: Any) -> R
     order = RunRequest(
         target=target,
         policy=replace(Policy(), **policy),
-        said=frozenset(policy),
+        explicit_fields=frozenset(policy),
     )
-    return await app.runtime().services.schedules.start(Actor(), order)
+    return await app.runtime().services.manual_runs.start(Actor(), order)
 
 
 async def ended(app: Chimes, run: Run) -> Run:
@@ -83,7 +87,7 @@ async def ended(app: Chimes, run: Run) -> Run:
 
 async def nothing_kept(app: Chimes, run: Run) -> None:
     store = app.runtime().services.store
-    for name in (kept_name_agent_run(run.id), heard_name(run.id)):
+    for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id)):
         await eventually(lambda name=name: store.read_state(name), lambda found: found is None)  # type: ignore[misc]
 
 
@@ -292,11 +296,11 @@ async def test_a_callback_that_another_node_has_taken_ends_the_run(url: str) -> 
         run = await ordered(app)
         await until(lambda: there.gets > 1)
         store = app.runtime().services.store
-        kept = await store.read_state(kept_name_agent_run(run.id))
+        kept = await store.read_state(agent_checkpoint_name(run.id))
         assert kept is not None
-        assert handover_from(kept.value).token in there.posts[0]["callback_url"]
+        assert decode_agent_checkpoint(kept.value).token in there.posts[0]["callback_url"]
         said = json.dumps({"status": "succeeded", "output": {"text": "told"}})
-        await store.set_state(heard_name(run.id), said)
+        await store.set_state(agent_callback_name(run.id), said)
         done = await ended(app, run)
         await nothing_kept(app, done)
     assert done.status is RunStatus.SUCCEEDED

@@ -5,7 +5,9 @@ import pytest
 from chimes.model.access import Actor, Role
 from chimes.model.target import Target
 from chimes.services.access import AccessService
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunService
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -34,7 +36,12 @@ def store(clock: SettableClock) -> MemoryStore:
 
 @pytest.fixture
 def schedules(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=any_target)
+    return ScheduleService(store, ScheduleRules(store, check_target=any_target))
+
+
+@pytest.fixture
+def manual_runs(store: MemoryStore, schedules: ScheduleService) -> ManualRuns:
+    return ManualRuns(store, schedules.rules)
 
 
 @pytest.fixture

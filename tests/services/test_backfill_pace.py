@@ -11,8 +11,8 @@ from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import ScheduleService
-from chimes.services.slots import BACKFILL_LIMIT, Pace, check_pace, paced
+from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns, Pace, check_pace, paced
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -29,8 +29,8 @@ async def filled(policy: Policy, pace: Pace) -> tuple[MemoryStore, SettableClock
         NOW + HOUR, trigger=Cron("0 * * * *", timezone="UTC"), policy=policy, created_at=NOW
     )
     await store.add_schedule(schedule)
-    service = ScheduleService(store, check_target=lambda target: None)
-    found = await service.backfill(ADMIN, schedule.id, NOW - 4 * HOUR, NOW - MINUTE, pace=pace)
+    manual_runs = ManualRuns(store, ScheduleRules(store, check_target=lambda target: None))
+    found = await manual_runs.backfill(ADMIN, schedule.id, NOW - 4 * HOUR, NOW - MINUTE, pace=pace)
     return store, clock, found.runs
 
 

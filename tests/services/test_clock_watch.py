@@ -10,8 +10,8 @@ import pytest
 
 from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import Cause
-from chimes.model.schedule import Schedule, deleted, paused, planned
+from chimes.model.insights import IssueCause
+from chimes.model.schedule import Schedule, delete_schedule, pause_schedule, plan_after
 from chimes.services import insights as clock_watch
 from chimes.services.insights import KEPT_FOR, ClockWatch, Coming
 from chimes.store.memory import MemoryStore
@@ -35,7 +35,7 @@ class Scene:
 
     async def add(self, expression: str, zone: str = NEW_YORK, **given: Any) -> Schedule:
         trigger = Cron(expression, timezone=zone)
-        schedule = planned(a_schedule(trigger=trigger, **given), self.clock.now())
+        schedule = plan_after(a_schedule(trigger=trigger, **given), self.clock.now())
         return await self.store.add_schedule(schedule)
 
     async def coming(self, actor: Actor = OPERATOR) -> Coming:
@@ -61,7 +61,7 @@ async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_cou
         4,
     )
     sign = found.noticing[0].found.sign
-    assert (sign.cause, sign.at) == (Cause.CLOCK_CHANGE, zone.change.at)
+    assert (sign.cause, sign.at) == (IssueCause.CLOCK_CHANGE, zone.change.at)
 
 
 async def test_each_goes_by_its_own_clock() -> None:
@@ -122,8 +122,8 @@ async def test_what_was_paused_deleted_or_skipped_meanwhile_is_not_told() -> Non
     scene = Scene()
     three = [await scene.add("30 2 * * *", name=name) for name in "abc"]
     assert len(told(await scene.coming())) == 3
-    await scene.store.change_schedule(three[0].id, lambda s, now: paused(s, now, "me"))
-    await scene.store.change_schedule(three[1].id, lambda s, now: deleted(s, now, "me"))
+    await scene.store.change_schedule(three[0].id, lambda s, now: pause_schedule(s, now, "me"))
+    await scene.store.change_schedule(three[1].id, lambda s, now: delete_schedule(s, now, "me"))
     later = datetime(2027, 3, 15, 6, 30, tzinfo=UTC)
     await scene.store.change_schedule(
         three[2].id, lambda s, now: replace(s, next_slot=later, next_run_at=later)

@@ -12,6 +12,7 @@ from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -76,7 +77,9 @@ async def test_the_check_is_asked_in_order_and_again_when_they_are_held(
 async def test_due_slots_are_fired_first(
     store: MemoryStore, clock: SettableClock, capped: bool
 ) -> None:
-    schedules = ScheduleService(store, check_target=any_target, planner=plan, capped=capped)
+    schedules = ScheduleService(
+        store, ScheduleRules(store, check_target=any_target), planner=plan, dispatch_capped=capped
+    )
     made = [await store.add_schedule(due_schedule(NOW - MINUTE)) for _ in range(3)]
     gone = await schedules.delete_all(ADMIN, [each.id for each in made[:2]])
     assert all(each.deleted_at is not None for each in gone)

@@ -7,13 +7,14 @@ import pytest
 from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
-from chimes.model.insights import QUARTER, Cause, RunFilter, Window
+from chimes.model.insights import QUARTER, IssueCause, RunFilter, Window
 from chimes.model.listing import ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, RunStatus
 from chimes.services.insights import InsightService
+from chimes.services.manual_runs import ManualRuns
+from chimes.services.schedule_history import Decision, FireLogEntry, FireLogFilter
 from chimes.services.schedules import ScheduleService
-from chimes.services.slots import Decision, FireLogEntry, FireLogWish
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -130,7 +131,7 @@ async def test_what_runs_now_and_how_long_it_should(
 @pytest.mark.usefixtures("peopled")
 async def test_how_late_is_late(insights: InsightService) -> None:
     (item,) = (await insights.attention(MEMBER)).items
-    assert item.sign.cause is Cause.FAILING
+    assert item.sign.cause is IssueCause.FAILING
     assert (await insights.attention(ADMIN, limit=0)).total == 1
 
 
@@ -152,6 +153,7 @@ async def log_of(
 async def test_the_log_says_why_something_did_not_run(
     insights: InsightService,
     schedules: ScheduleService,
+    manual_runs: ManualRuns,
     store: MemoryStore,
     clock: SettableClock,
 ) -> None:
@@ -162,7 +164,7 @@ async def test_the_log_says_why_something_did_not_run(
     clock.advance(1)
     await schedules.skip(MEMBER, schedule.id, reason="not today")
     clock.advance(1)
-    await schedules.run_now(MEMBER, schedule.id)
+    await manual_runs.run_now(MEMBER, schedule.id)
     clock.advance(1)
     await schedules.move(MEMBER, schedule.id, clock.now() + 5 * SECOND)
     clock.advance(1)
@@ -209,7 +211,7 @@ async def test_what_did_not_run_is_found_behind_what_did(
     await store.load([schedule, missed, *since])
     for verb in ("skip", "update", "pause"):
         await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=NOW))
-    page = await insights.fire_log(MEMBER, schedule.id, wish=FireLogWish(not_run=True), limit=20)
+    page = await insights.fire_log(MEMBER, schedule.id, only=FireLogFilter(not_run=True), limit=20)
     assert page.next is None
     told = [entry.decision for entry in page.entries]
     assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
@@ -229,10 +231,10 @@ async def test_a_stretch_of_the_log_knows_what_held_from_before(
     )
     within, later = (ended(NOW - hours * HOUR, schedule=schedule, owner=ALICE) for hours in (12, 2))
     await store.load([schedule, outage, within, later])
-    wish = FireLogWish(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
+    wish = FireLogFilter(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
 
     async def found() -> list[Decision]:
-        page = await insights.fire_log(MEMBER, schedule.id, wish=wish)
+        page = await insights.fire_log(MEMBER, schedule.id, only=wish)
         return [entry.decision for entry in page.entries]
 
     async def note(hours: int, verb: str, **given: object) -> None:

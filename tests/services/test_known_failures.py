@@ -11,7 +11,7 @@ import pytest
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.checkpoint import Checkpoint
-from chimes.model.insights import Attention, Attentions, Cause, Sign
+from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, ScheduleIssue
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -54,9 +54,9 @@ def failed(schedule: Schedule, error: str = "HTTP 500") -> Run:
     )
 
 
-def failing(schedule: Schedule, cause: Cause = Cause.FAILING) -> Attentions:
-    sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW)
-    return Attentions(total=1, items=(Attention(schedule=schedule, sign=sign),))
+def failing(schedule: Schedule, cause: IssueCause = IssueCause.FAILING) -> AttentionList:
+    sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW)
+    return AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
 
 
 async def marked(error: str = "HTTP 500") -> tuple[MemoryStore, Schedule, Run]:
@@ -72,7 +72,7 @@ async def test_what_is_known_needs_no_attention_of_anybody() -> None:
     store, schedule, run = await marked()
     for actor in (ACTOR, EVERYBODY):
         put_off = await SnoozeService(store).of(actor, NOW)
-        assert awake(failing(schedule), put_off, 20) == Attentions()
+        assert awake(failing(schedule), put_off, 20) == AttentionList()
     known = await KnownFailures(store).of(schedule)
     assert known is not None
     assert (known.run_id, known.note, known.by) == (run.id, "the supplier is told", ACTOR.name)
@@ -87,15 +87,15 @@ async def test_what_is_known_needs_no_attention_of_anybody() -> None:
 @pytest.mark.parametrize(
     ("changes", "cause"),
     [
-        ({"last_error": "dns"}, Cause.FAILING),
+        ({"last_error": "dns"}, IssueCause.FAILING),
         # It has worked since, and fails again in the same way.
-        ({"last_success_at": NOW}, Cause.FAILING),
+        ({"last_success_at": NOW}, IssueCause.FAILING),
         # Graver, or something else altogether.
-        ({}, Cause.STOPPED),
-        ({}, Cause.MISSED),
+        ({}, IssueCause.STOPPED),
+        ({}, IssueCause.MISSED),
     ],
 )
-async def test_what_is_new_is_told(changes: dict[str, object], cause: Cause) -> None:
+async def test_what_is_new_is_told(changes: dict[str, object], cause: IssueCause) -> None:
     store, schedule, _ = await marked()
     other = replace(schedule, **changes)  # type: ignore[arg-type]
     put_off = await SnoozeService(store).of(ACTOR, NOW)
@@ -112,14 +112,14 @@ async def test_a_success_before_it_ends_nothing() -> None:
 async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
     store, schedule, run = await marked()
     service = SnoozeService(store)
-    await service.snooze(ACTOR, schedule.id, Cause.MISSED)
+    await service.snooze(ACTOR, schedule.id, IssueCause.MISSED)
     put_off = await service.of(ACTOR, NOW)
     assert awake(failing(schedule), put_off, 20).total == 0
-    assert awake(failing(schedule, Cause.MISSED), put_off, 20).total == 0
+    assert awake(failing(schedule, IssueCause.MISSED), put_off, 20).total == 0
     await KnownFailures(store).forget(ACTOR, run)
     put_off = await service.of(ACTOR, NOW)
     assert awake(failing(schedule), put_off, 20).total == 1
-    assert awake(failing(schedule, Cause.LATE), put_off, 20).total == 0
+    assert awake(failing(schedule, IssueCause.LATE), put_off, 20).total == 0
     await service.wake(ACTOR, schedule.id)
     assert await service.of(ACTOR, NOW) == {}
 

@@ -11,7 +11,13 @@ from chimes.model.access import Actor, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, KeyId
 from chimes.model.listing import InboxQuery
-from chimes.model.notification import LONGEST_HOLD, READ, Delivery, DeliveryState, DeliveryVerdict
+from chimes.model.notification import (
+    DELIVERY_LEASE,
+    READ,
+    Delivery,
+    DeliveryCompletion,
+    DeliveryState,
+)
 from chimes.services import notifications as messages
 from chimes.services.notifications import MessageService
 from chimes.store.memory import MemoryStore
@@ -47,14 +53,14 @@ async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
     assert (await service.retry(Actor(), delivery.id)).state is DeliveryState.PENDING
     channels = [delivery.recipient.channel]
     (begun,) = await store.claim_deliveries(
-        channels, limit=1, hold=LONGEST_HOLD, overdue=LONGEST_HOLD
+        channels, limit=1, hold=DELIVERY_LEASE, overdue=DELIVERY_LEASE
     )
     with pytest.raises(Conflict) as refused:
         await service.retry(Actor(), delivery.id)
     assert refused.value.details["code"] == "under_way"
     (later,) = await store.finish_deliveries(
         [
-            DeliveryVerdict(
+            DeliveryCompletion(
                 delivery_id=begun.id, fence=begun.fence, retry_in=timedelta(hours=1), error="no"
             )
         ]

@@ -10,6 +10,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.listing import AuditQuery
 from chimes.model.target import HttpTarget
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
@@ -19,13 +20,15 @@ from tests.services.conftest import MEMBER
 HOOK = HttpTarget(url="http://127.0.0.1:9/hook", body="a")
 
 
-async def test_only_the_payload_is_another(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_only_the_payload_is_another(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
     elsewhere = replace(HOOK, url="http://127.0.0.1:9/elsewhere")
-    with pytest.raises(InvalidInput, match="not another target"):
-        await schedules.run_asked_for(MEMBER, made.id, target=elsewhere)
-    same, _ = await schedules.run_asked_for(MEMBER, made.id, target=HOOK)
-    other, _ = await schedules.run_asked_for(MEMBER, made.id, target=replace(HOOK, body="b"))
+    with pytest.raises(InvalidInput, match="but not the target"):
+        await manual_runs.run_now_or_get(MEMBER, made.id, target=elsewhere)
+    same, _ = await manual_runs.run_now_or_get(MEMBER, made.id, target=HOOK)
+    other, _ = await manual_runs.run_now_or_get(MEMBER, made.id, target=replace(HOOK, body="b"))
     assert (same.target, other.target) == (HOOK, replace(HOOK, body="b"))
     assert await store.get_schedule(made.id) == made
     notes = await store.list_audit(AuditQuery(verb="run"))
@@ -36,11 +39,11 @@ async def test_only_the_payload_is_another(schedules: ScheduleService, store: Me
 
 
 async def test_the_audit_does_not_keep_what_is_long(
-    schedules: ScheduleService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
     long = json.dumps({"text": "x" * 3000})
-    await schedules.run_asked_for(MEMBER, made.id, target=replace(HOOK, body=long))
+    await manual_runs.run_now_or_get(MEMBER, made.id, target=replace(HOOK, body=long))
     (note,) = await store.list_audit(AuditQuery(verb="run"))
     assert note.changes["body"] == "…"
 
@@ -62,12 +65,16 @@ SECRET = "s3cr3t-of-one-run"
     ],
 )
 async def test_the_audit_keeps_no_secret_of_a_body(
-    schedules: ScheduleService, store: MemoryStore, body: str, shown: object
+    schedules: ScheduleService,
+    manual_runs: ManualRuns,
+    store: MemoryStore,
+    body: str,
+    shown: object,
 ) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
     target = replace(HOOK, body=body)
-    run, _ = await schedules.run_asked_for(MEMBER, made.id, target=target)
-    await schedules.start(MEMBER, RunRequest(name="once", target=target, policy=made.policy))
+    run, _ = await manual_runs.run_now_or_get(MEMBER, made.id, target=target)
+    await manual_runs.start(MEMBER, RunRequest(name="once", target=target, policy=made.policy))
     await schedules.change(MEMBER, made.id, lambda was: replace(was, target=target))
     changed, started, ran = await store.list_audit(AuditQuery())
     assert ran.changes == {"run_id": run.id, "body": shown}

@@ -8,11 +8,21 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.policy import OWN_FIELDS, Backoff, Misfire, OnLost, Overlap, Policy, RunDefaults
+from chimes.model.policy import (
+    TASK_POLICY_FIELDS,
+    Backoff,
+    Misfire,
+    OnLost,
+    Overlap,
+    Policy,
+    RunDefaults,
+)
 from chimes.model.schedule import Schedule
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -43,58 +53,67 @@ NOTHING: frozenset[str] = frozenset()
 @pytest.fixture
 async def schedules(store: MemoryStore) -> ScheduleService:
     await store.join(a_node(offers=("flow:f", "task:mute", *OWN), defaults=OWN), LEASE)
-    return ScheduleService(store, check_target=check_target)
+    return ScheduleService(store, ScheduleRules(store, check_target=check_target))
 
 
 def order(said: frozenset[str] | None, **given: object) -> RunRequest:
-    return replace(RunRequest(target=PAY, policy=USUAL, said=said), **given)  # type: ignore[arg-type]
+    return replace(RunRequest(target=PAY, policy=USUAL, explicit_fields=said), **given)  # type: ignore[arg-type]
 
 
-async def test_a_run_has_what_the_task_says(schedules: ScheduleService) -> None:
-    runs = [await schedules.start(ADMIN, order(NOTHING)) for _ in range(3)]
+async def test_a_run_has_what_the_task_says(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
+    runs = [await manual_runs.start(ADMIN, order(NOTHING)) for _ in range(3)]
     assert runs[0].policy == replace(PAYING, misfire=Misfire.ALL)
     assert runs[0].priority == 7
     assert [run.blocked for run in runs] == [False, False, True]
 
 
-async def test_what_somebody_says_wins(schedules: ScheduleService) -> None:
+async def test_what_somebody_says_wins(schedules: ScheduleService, manual_runs: ManualRuns) -> None:
     chosen = replace(USUAL, max_retries=0, timeout=timedelta(minutes=1))
     said = frozenset({"max_retries", "timeout", "priority"})
-    run = await schedules.start(ADMIN, order(said, policy=chosen, priority=0))
+    run = await manual_runs.start(ADMIN, order(said, policy=chosen, priority=0))
     assert (run.policy.max_retries, run.policy.timeout, run.priority) == (
         0,
         timedelta(minutes=1),
         0,
     )
     assert (run.policy.on_lost, run.concurrency_key) == (OnLost.STOP, "task:pay")
-    whole = await schedules.start(ADMIN, order(None))
+    whole = await manual_runs.start(ADMIN, order(None))
     assert (whole.policy, whole.priority) == (USUAL, 0)
 
 
-async def test_a_schedule_and_its_runs_have_it(schedules: ScheduleService) -> None:
-    made = await schedules.create(ADMIN, a_schedule(target=PAY, policy=USUAL), said=NOTHING)
+async def test_a_schedule_and_its_runs_have_it(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
+    made = await schedules.create(
+        ADMIN, a_schedule(target=PAY, policy=USUAL), explicit_fields=NOTHING
+    )
     assert (made.policy, made.priority) == (replace(PAYING, misfire=Misfire.ALL), 7)
-    run = await schedules.run_now(ADMIN, made.id)
+    run = await manual_runs.run_now(ADMIN, made.id)
     assert (run.policy, run.priority, run.concurrency_key) == (made.policy, 7, "task:pay")
 
 
-async def test_a_task_that_says_nothing_is_as_usual(schedules: ScheduleService) -> None:
-    run = await schedules.start(ADMIN, order(NOTHING, target=TaskTarget(name="mute")))
+async def test_a_task_that_says_nothing_is_as_usual(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
+    run = await manual_runs.start(ADMIN, order(NOTHING, target=TaskTarget(name="mute")))
     assert run.policy == USUAL
-    flow = await schedules.start(ADMIN, order(NOTHING, target=FlowTarget(name="f")))
+    flow = await manual_runs.start(ADMIN, order(NOTHING, target=FlowTarget(name="f")))
     assert flow.policy == USUAL
 
 
 async def test_the_application_here_knows_best(store: MemoryStore) -> None:
     await store.join(a_node(offers=tuple(OWN), defaults=OWN), LEASE)
     here = {"task:pay": RunDefaults(policy=SHIPPING)}
-    schedules = ScheduleService(store, check_target=check_target, offers=lambda: here)
-    run = await schedules.start(ADMIN, order(NOTHING))
+    rules = ScheduleRules(store, check_target=check_target, capabilities=lambda: here)
+    manual_runs = ManualRuns(store, rules)
+    run = await manual_runs.start(ADMIN, order(NOTHING))
     assert run.policy.timeout == timedelta(hours=1)
 
 
 async def test_of_two_releases_the_newer_one_counts(
-    schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore, clock: SettableClock
 ) -> None:
     clock.advance(1)
     newer = {"task:pay": RunDefaults(policy=replace(PAYING, max_retries=9))}
@@ -102,7 +121,7 @@ async def test_of_two_releases_the_newer_one_counts(
     clock.advance(1)
     # One from before there was anything to be told.
     await store.join(a_node("node-3", offers=tuple(OWN)), LEASE)
-    assert (await schedules.start(ADMIN, order(NOTHING))).policy.max_retries == 9
+    assert (await manual_runs.start(ADMIN, order(NOTHING))).policy.max_retries == 9
 
 
 def to(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Schedule]:
@@ -112,9 +131,9 @@ def to(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Sch
 async def test_another_task_brings_along_what_it_says(schedules: ScheduleService) -> None:
     chosen = replace(USUAL, retry_backoff=timedelta(seconds=30))
     made = await schedules.create(
-        ADMIN, a_schedule(target=PAY, policy=chosen), said={"retry_backoff"}
+        ADMIN, a_schedule(target=PAY, policy=chosen), explicit_fields={"retry_backoff"}
     )
-    turned = await schedules.change(ADMIN, made.id, to(SHIP), said=NOTHING)
+    turned = await schedules.change(ADMIN, made.id, to(SHIP), explicit_fields=NOTHING)
     assert turned.policy == replace(
         SHIPPING, misfire=Misfire.ALL, retry_backoff=timedelta(seconds=30)
     )
@@ -125,7 +144,7 @@ async def test_another_task_brings_along_what_it_says(schedules: ScheduleService
         lambda schedule: replace(
             schedule, target=PAY, policy=replace(schedule.policy, max_retries=5)
         ),
-        said={"max_retries"},
+        explicit_fields={"max_retries"},
     )
     assert (back.policy.max_retries, back.policy.concurrency_key) == (5, "task:pay")
     assert back.policy.retry_backoff == timedelta(seconds=30)
@@ -134,17 +153,21 @@ async def test_another_task_brings_along_what_it_says(schedules: ScheduleService
 async def test_the_limit_of_a_task_that_nobody_offers_any_more_goes_with_it(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
-    made = await schedules.create(ADMIN, a_schedule(target=PAY, policy=USUAL), said=NOTHING)
+    made = await schedules.create(
+        ADMIN, a_schedule(target=PAY, policy=USUAL), explicit_fields=NOTHING
+    )
     clock.advance(LEASE)
     await store.join(a_node("later", offers=("task:ship",), defaults=OWN), LEASE)
-    turned = await schedules.change(ADMIN, made.id, to(SHIP), said=NOTHING)
+    turned = await schedules.change(ADMIN, made.id, to(SHIP), explicit_fields=NOTHING)
     assert turned.policy.concurrency_key is None
     assert (turned.policy.max_concurrent_runs, turned.policy.overlap) == (None, Overlap.SKIP)
 
 
 async def test_from_a_callback_to_a_task(schedules: ScheduleService) -> None:
-    made = await schedules.create(ADMIN, a_schedule(policy=USUAL, priority=4), said={"priority"})
-    turned = await schedules.change(ADMIN, made.id, to(PAY), said=NOTHING)
+    made = await schedules.create(
+        ADMIN, a_schedule(policy=USUAL, priority=4), explicit_fields={"priority"}
+    )
+    turned = await schedules.change(ADMIN, made.id, to(PAY), explicit_fields=NOTHING)
     assert (turned.policy, turned.priority) == (replace(PAYING, misfire=Misfire.ALL), 4)
 
 
@@ -153,8 +176,10 @@ async def test_a_change_of_something_else_leaves_them_alone(
 ) -> None:
     made = await schedules.create(ADMIN, a_schedule(target=PAY, policy=USUAL))
     args = replace(PAY, args={"a": 1})
-    assert (await schedules.change(ADMIN, made.id, to(args), said=NOTHING)).policy == USUAL
+    assert (
+        await schedules.change(ADMIN, made.id, to(args), explicit_fields=NOTHING)
+    ).policy == USUAL
 
 
 def test_every_own_field_is_one_of_a_policy() -> None:
-    assert set(Policy.__dataclass_fields__) >= OWN_FIELDS
+    assert set(Policy.__dataclass_fields__) >= TASK_POLICY_FIELDS

@@ -9,7 +9,13 @@ import pytest
 
 from chimes.model.access import Actor, Role
 from chimes.model.ids import DeliveryId, RunId
-from chimes.model.insights import Attention, Attentions, Cause, Sign, joined_attention
+from chimes.model.insights import (
+    AttentionList,
+    IssueCause,
+    ScheduleAttention,
+    ScheduleIssue,
+    merge_attention,
+)
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import RunStatus
@@ -84,7 +90,7 @@ async def test_a_refused_call_is_told_with_its_run(store: MemoryStore) -> None:
     assert (found.channel, found.error) == (None, REFUSED)
     assert found.found.schedule.id == schedule.id
     sign = found.found.sign
-    assert (sign.cause, sign.at) == (Cause.REFUSED, NOW - MINUTE)
+    assert (sign.cause, sign.at) == (IssueCause.REFUSED, NOW - MINUTE)
     assert sign.run_id is not None
     assert await refusals(store, OPERATOR, NOW, failed=False) == ()
 
@@ -145,22 +151,24 @@ async def test_everybody_hears_of_its_own(store: MemoryStore) -> None:  # S04
 def test_a_schedule_is_joined_once_with_its_gravest_sign() -> None:
     one, two, three = (a_schedule(name=name) for name in "abc")
 
-    def seen(schedule: Schedule, cause: Cause, ago: timedelta = MINUTE) -> Attention:
-        sign = Sign(schedule_id=schedule.id, cause=cause, at=NOW - ago)
-        return Attention(schedule=schedule, sign=sign)
+    def seen(schedule: Schedule, cause: IssueCause, ago: timedelta = MINUTE) -> ScheduleAttention:
+        sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW - ago)
+        return ScheduleAttention(schedule=schedule, sign=sign)
 
-    found = Attentions(total=7, items=(seen(one, Cause.FAILING), seen(two, Cause.STOPPED)))
+    found = AttentionList(
+        total=7, items=(seen(one, IssueCause.FAILING), seen(two, IssueCause.STOPPED))
+    )
     more = [
-        seen(one, Cause.REFUSED),
-        seen(two, Cause.REFUSED),
-        seen(three, Cause.REFUSED, HOUR),
-        seen(three, Cause.CLOCK_CHANGE),
+        seen(one, IssueCause.REFUSED),
+        seen(two, IssueCause.REFUSED),
+        seen(three, IssueCause.REFUSED, HOUR),
+        seen(three, IssueCause.CLOCK_CHANGE),
     ]
-    after = joined_attention(found, more)
+    after = merge_attention(found, more)
     assert after.total == 8
     assert [(each.schedule.name, each.sign.cause) for each in after.items] == [
-        ("b", Cause.STOPPED),
-        ("a", Cause.REFUSED),
-        ("c", Cause.REFUSED),
+        ("b", IssueCause.STOPPED),
+        ("a", IssueCause.REFUSED),
+        ("c", IssueCause.REFUSED),
     ]
-    assert joined_attention(found, ()).total == 7
+    assert merge_attention(found, ()).total == 7

@@ -9,6 +9,7 @@ import pytest
 from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.listing import AuditQuery
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import RESTORE_WITHIN, ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -30,7 +31,7 @@ def store(clock: SettableClock) -> MemoryStore:
 
 @pytest.fixture
 def service(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=lambda target: None)
+    return ScheduleService(store, ScheduleRules(store, check_target=lambda target: None))
 
 
 @pytest.mark.parametrize("paused", [False, True])

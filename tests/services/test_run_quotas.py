@@ -12,9 +12,11 @@ from chimes.model.policy import Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.services.access import RunLimits
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
-from chimes.services.schedules import Limits, ScheduleService
+from chimes.services.schedule_rules import Limits, ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -26,13 +28,15 @@ ORDER = RunRequest(target=HttpTarget(url="http://127.0.0.1:9/"), policy=Policy()
 
 
 def limited(store: MemoryStore, limits: RunLimits) -> ScheduleService:
-    return ScheduleService(store, check_target=any_target, limits=lambda: Limits(runs=limits))
+    return ScheduleService(
+        store, ScheduleRules(store, check_target=any_target, limits=lambda: Limits(runs=limits))
+    )
 
 
-# S24: the 51st running
 async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore) -> None:
     limits = RunLimits(running=2)
     schedules = limited(store, limits)
+    manual_runs = ManualRuns(store, schedules.rules)
     runs = RunService(store, limits=lambda: limits)
     mine = await schedules.create(MEMBER, a_schedule(owner=ALICE))
     ended = a_run(owner=ALICE, status=RunStatus.FAILED)
@@ -41,14 +45,14 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
     for owner in (BOB, BOB, ALICE):
         await running_run(store, a_run(owner=owner))
     # One under way: there is room. It waits, and does not count yet.
-    waiting = await schedules.run_now(MEMBER, mine.id)
+    waiting = await manual_runs.run_now(MEMBER, mine.id)
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND)
     await running_run(store, a_run(owner=ALICE))
     before = await store.list_runs(RunQuery(limit=None))
     notes = await store.list_audit(AuditQuery())
     for asked in (
-        lambda: schedules.run_now(MEMBER, mine.id),
-        lambda: schedules.start(MEMBER, ORDER),
+        lambda: manual_runs.run_now(MEMBER, mine.id),
+        lambda: manual_runs.start(MEMBER, ORDER),
         lambda: runs.retry(MEMBER, ended.id),
     ):
         with pytest.raises(QuotaExceeded, match="2 runs under way") as error:
@@ -57,19 +61,20 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
     assert await store.list_runs(RunQuery(limit=None)) == before
     assert await store.list_audit(AuditQuery()) == notes
     with pytest.raises(QuotaExceeded):
-        await schedules.start(STRANGER, ORDER)
-    await schedules.run_now(ADMIN, mine.id)
+        await manual_runs.start(STRANGER, ORDER)
+    await manual_runs.run_now(ADMIN, mine.id)
 
 
 async def test_a_day_has_so_many_runs(store: MemoryStore, clock: SettableClock) -> None:
     schedules = limited(store, RunLimits(in_a_day=24))
+    manual_runs = ManualRuns(store, schedules.rules)
     mine = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=Cron("0 * * * *")))
     now = await store.now()
-    filled = await schedules.backfill(MEMBER, mine.id, now - timedelta(hours=22), now)
+    filled = await manual_runs.backfill(MEMBER, mine.id, now - timedelta(hours=22), now)
     for _ in range(24 - len(filled.runs)):
-        await schedules.start(MEMBER, ORDER)
+        await manual_runs.start(MEMBER, ORDER)
     with pytest.raises(QuotaExceeded, match="24 runs a day") as error:
-        await schedules.run_now(MEMBER, mine.id)
+        await manual_runs.run_now(MEMBER, mine.id)
     assert error.value.details["quota"] == "runs_per_day"
     clock.advance(timedelta(hours=1))
-    await schedules.run_now(MEMBER, mine.id)
+    await manual_runs.run_now(MEMBER, mine.id)

@@ -89,11 +89,11 @@ class TestKeys:
         assert await access.keys_on()
         assert made.text.startswith(f"chm_{made.key.id}_")
         assert made.text.split("_", 2)[2] not in repr(made.key)
-        actor = await access.authenticate(made.text, door="native", address="127.0.0.1")
+        actor = await access.authenticate(made.text, interface="native", address="127.0.0.1")
         assert (actor.owner, actor.role, actor.name) == (ALICE, Role.MEMBER, f"key:{made.key.id}")
         await access.revoke(ADMIN, made.key.id)
         with pytest.raises(NotAuthenticated):
-            await access.authenticate(made.text, door="native")
+            await access.authenticate(made.text, interface="native")
         assert (await access.keys(ADMIN))[0].revoked_at == NOW
 
     async def test_every_wrong_key_is_refused_alike(self, access: AccessService) -> None:
@@ -104,7 +104,7 @@ class TestKeys:
         messages = set()
         for presented in ("", "nonsense", "chm_x", wrong, unknown, "chm__", "\ud800"):
             with pytest.raises(NotAuthenticated) as refused:
-                await access.authenticate(presented, door="native")
+                await access.authenticate(presented, interface="native")
             messages.add(refused.value.message)
         assert len(messages) == 1
 
@@ -113,10 +113,10 @@ class TestKeys:
     ) -> None:
         hour = timedelta(hours=1)
         made = await access.create(ADMIN, name="ci", role=Role.ADMIN, expires_at=NOW + hour)
-        await access.authenticate(made.text, door="native")
+        await access.authenticate(made.text, interface="native")
         clock.advance(hour)
         with pytest.raises(NotAuthenticated):
-            await access.authenticate(made.text, door="native")
+            await access.authenticate(made.text, interface="native")
         with pytest.raises(InvalidInput):
             await access.create(ADMIN, name="late", role=Role.ADMIN, expires_at=NOW)
 
@@ -126,12 +126,12 @@ class TestKeys:
         made = await access.create(ADMIN, name="ci", role=Role.ADMIN)
         for seconds in (0, 1, 30):
             clock.advance(seconds)
-            await access.authenticate(made.text, door="native")
+            await access.authenticate(made.text, interface="native")
         key = await store.get_key(made.key.id)
         assert key is not None
         assert key.last_used_at == NOW
         clock.advance(61)
-        await access.authenticate(made.text, door="native")
+        await access.authenticate(made.text, interface="native")
         key = await store.get_key(made.key.id)
         assert key is not None
         assert key.last_used_at == clock.now()
@@ -153,9 +153,9 @@ class TestKeys:
     ) -> None:
         access = AccessService(store, clock, fixed=["s3cret"])
         assert await access.keys_on()
-        assert (await access.authenticate("s3cret", door="ksana")).role is Role.ADMIN
+        assert (await access.authenticate("s3cret", interface="ksana")).role is Role.ADMIN
         with pytest.raises(NotAuthenticated):
-            await access.authenticate("s3cre", door="ksana")
+            await access.authenticate("s3cre", interface="ksana")
 
     async def test_a_key_made_elsewhere_switches_keys_on_within_seconds(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
@@ -166,7 +166,7 @@ class TestKeys:
         clock.advance(6)
         assert await access.keys_on()
 
-    async def test_an_expired_key_does_not_open_the_doors_again(
+    async def test_an_expired_key_does_not_reenable_open_mode(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
     ) -> None:
         hour = timedelta(hours=1)

@@ -28,8 +28,9 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget
-from chimes.services.schedules import Limits, ScheduleService
-from chimes.services.slots import BACKFILL_LIMIT
+from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns
+from chimes.services.schedule_rules import Limits, ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once
@@ -78,7 +79,9 @@ class TestCreate:
 
     async def test_the_default_zone_fills_in_where_none_is_named(self, store: MemoryStore) -> None:
         # T11
-        service = ScheduleService(store, check_target=any_target, default_timezone="Asia/Bangkok")
+        service = ScheduleService(
+            store, ScheduleRules(store, check_target=any_target, default_timezone="Asia/Bangkok")
+        )
         assert (await created(service, trigger=Cron("0 9 * * *"))).trigger.zone == "Asia/Bangkok"
         berlin = Cron("0 9 * * *", timezone="Europe/Berlin")
         assert (await created(service, trigger=berlin)).trigger.zone == "Europe/Berlin"
@@ -152,7 +155,7 @@ class TestCreate:
         b = await created(schedules, depends_on=Dependency(schedule_id=a.id))
         c = await created(schedules, depends_on=Dependency(schedule_id=b.id))
         for closing in (b, c):
-            with pytest.raises(InvalidInput, match="wait for each other"):
+            with pytest.raises(InvalidInput, match="in a cycle"):
                 await schedules.change(
                     ADMIN,
                     a.id,
@@ -169,7 +172,7 @@ class TestCreate:
             raise InvalidInput("no", field="target.url")
 
         with pytest.raises(InvalidInput):
-            await created(ScheduleService(store, check_target=refuse))
+            await created(ScheduleService(store, ScheduleRules(store, check_target=refuse)))
 
     async def test_quota_and_shortest_interval_where_keys_are_on(self, store: MemoryStore) -> None:
         # S23, S24
@@ -178,7 +181,9 @@ class TestCreate:
             shortest_interval_member=timedelta(seconds=10),
             shortest_interval_admin=SECOND,
         )
-        service = ScheduleService(store, check_target=any_target, limits=lambda: limits)
+        service = ScheduleService(
+            store, ScheduleRules(store, check_target=any_target, limits=lambda: limits)
+        )
         with pytest.raises(InvalidTrigger, match="10 s"):
             await service.create(MEMBER, draft(owner=ALICE, trigger=Every("5s")))
         for fast in ("* * * * * *", "*/5 * * * * *"):
@@ -209,16 +214,18 @@ class TestAccess:
             await schedules.get(STRANGER, made.id)
         assert (await schedules.find(STRANGER, ScheduleQuery(owner=ALICE))).items == ()
 
-    async def test_operators_operate_and_do_not_edit(self, schedules: ScheduleService) -> None:
+    async def test_operators_operate_and_do_not_edit(
+        self, schedules: ScheduleService, manual_runs: ManualRuns
+    ) -> None:
         made = await schedules.create(MEMBER, draft(owner=ALICE))
         await schedules.pause(OPERATOR, made.id)
         await schedules.resume(OPERATOR, made.id)
-        await schedules.run_now(OPERATOR, made.id)
+        await manual_runs.run_now(OPERATOR, made.id)
         for forbidden in (
             schedules.change(OPERATOR, made.id, lambda s: replace(s, name="mine")),
             schedules.delete(OPERATOR, made.id),
-            schedules.backfill(OPERATOR, made.id, NOW, NOW),
-            schedules.run_now(VIEWER, made.id),
+            manual_runs.backfill(OPERATOR, made.id, NOW, NOW),
+            manual_runs.run_now(VIEWER, made.id),
             schedules.pause(VIEWER, made.id),
         ):
             with pytest.raises(NotAllowed):
@@ -276,7 +283,7 @@ class TestChange:
 
     async def test_the_target_is_checked_only_when_it_changes(self, store: MemoryStore) -> None:
         asked: list[object] = []
-        service = ScheduleService(store, check_target=asked.append)
+        service = ScheduleService(store, ScheduleRules(store, check_target=asked.append))
         made = await created(service)
         await service.change(ADMIN, made.id, lambda s: replace(s, name="x"))
         assert len(asked) == 1
@@ -291,11 +298,11 @@ class TestChange:
         assert (after.pause_note, after.next_slot is not None) == ("", True)
 
     async def test_delete_is_soft_and_final(
-        self, schedules: ScheduleService, store: MemoryStore
+        self, schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
     ) -> None:
         # C16
         made = await created(schedules)
-        await schedules.run_now(ADMIN, made.id)
+        await manual_runs.run_now(ADMIN, made.id)
         await schedules.delete(ADMIN, made.id, expected_version=1)
         with pytest.raises(NotFound):
             await schedules.get(ADMIN, made.id)
@@ -475,7 +482,7 @@ class TestSlotsAtTheMomentOfAChange:
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(schedules, trigger=Every("1m", anchor=NOW, max_runs=2))
-        assert len(await schedules.upcoming(ADMIN, timedelta(hours=1))) == 2
+        assert len(await schedules.list_upcoming(ADMIN, timedelta(hours=1))) == 2
         await schedules.move(ADMIN, made.id, NOW + timedelta(hours=2))
         clock.advance(120)
         await store.fire_due(plan, limit=1)
@@ -485,53 +492,67 @@ class TestSlotsAtTheMomentOfAChange:
 
 
 class TestRunsByHand:
-    async def test_run_now_leaves_the_schedule_identical(self, schedules: ScheduleService) -> None:
+    async def test_run_now_leaves_the_schedule_identical(
+        self, schedules: ScheduleService, manual_runs: ManualRuns
+    ) -> None:
         # C7, R3.9
         made = await created(schedules)
-        run = await schedules.run_now(ADMIN, made.id)
+        run = await manual_runs.run_now(ADMIN, made.id)
         assert (run.origin, run.slot, run.status) == (Origin.MANUAL, None, RunStatus.QUEUED)
         assert await schedules.get(ADMIN, made.id) == made
 
-    async def test_run_now_waits_for_its_turn_unless_told(self, schedules: ScheduleService) -> None:
+    async def test_run_now_waits_for_its_turn_unless_told(
+        self, schedules: ScheduleService, manual_runs: ManualRuns
+    ) -> None:
         made = await created(schedules)
-        await schedules.run_now(ADMIN, made.id)
-        assert (await schedules.run_now(ADMIN, made.id)).blocked
-        assert not (await schedules.run_now(ADMIN, made.id, beside_others=True)).blocked
+        await manual_runs.run_now(ADMIN, made.id)
+        assert (await manual_runs.run_now(ADMIN, made.id)).blocked
+        assert not (await manual_runs.run_now(ADMIN, made.id, beside_others=True)).blocked
 
-    async def test_run_now_works_while_paused(self, schedules: ScheduleService) -> None:
+    async def test_run_now_works_while_paused(
+        self, schedules: ScheduleService, manual_runs: ManualRuns
+    ) -> None:
         made = await created(schedules, enabled=False)
-        assert (await schedules.run_now(ADMIN, made.id)).claimable
+        assert (await manual_runs.run_now(ADMIN, made.id)).claimable
 
     async def test_backfill_makes_up_for_what_did_not_run(
-        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+        self,
+        schedules: ScheduleService,
+        manual_runs: ManualRuns,
+        store: MemoryStore,
+        clock: SettableClock,
     ) -> None:
         made = await created(schedules, policy=Policy(overlap=Overlap.ALLOW))
         await schedules.skip(ADMIN, made.id)
         clock.advance(timedelta(minutes=3))
         await store.fire_due(plan, limit=10)
         start, end = NOW + SECOND, NOW + timedelta(hours=1)
-        dry = await schedules.backfill(ADMIN, made.id, start, end, dry_run=True)
+        dry = await manual_runs.backfill(ADMIN, made.id, start, end, dry_run=True)
         skipped = NOW + timedelta(minutes=1)
         assert (dry.slots, dry.runs) == ((skipped,), ())
-        done = await schedules.backfill(ADMIN, made.id, start, end)
+        done = await manual_runs.backfill(ADMIN, made.id, start, end)
         assert [(r.origin, r.slot, r.planned_at) for r in done.runs] == [
             (Origin.BACKFILL, None, skipped)
         ]
-        again = await schedules.backfill(ADMIN, made.id, start, end)
+        again = await manual_runs.backfill(ADMIN, made.id, start, end)
         assert [r.id for r in again.runs] == [r.id for r in done.runs]
-        nothing = await schedules.backfill(ADMIN, made.id, end, end)
+        nothing = await manual_runs.backfill(ADMIN, made.id, end, end)
         assert nothing.slots == ()
 
     async def test_backfill_stays_above_the_purge_mark_and_below_the_limit(
-        self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+        self,
+        schedules: ScheduleService,
+        manual_runs: ManualRuns,
+        store: MemoryStore,
+        clock: SettableClock,
     ) -> None:
         made = await created(schedules)
         clock.advance(timedelta(days=2))
         with pytest.raises(InvalidInput, match=str(BACKFILL_LIMIT)):
-            await schedules.backfill(ADMIN, made.id, NOW, clock.now())
+            await manual_runs.backfill(ADMIN, made.id, NOW, clock.now())
         mark = clock.now() - timedelta(minutes=2)
         await store.change_schedule(made.id, lambda s, now: replace(s, purged_until=mark))
-        dry = await schedules.backfill(ADMIN, made.id, NOW, clock.now(), dry_run=True)
+        dry = await manual_runs.backfill(ADMIN, made.id, NOW, clock.now(), dry_run=True)
         assert dry.slots == (clock.now() - timedelta(minutes=1), clock.now())
 
 
@@ -540,7 +561,7 @@ class TestUpcoming:
         slow = await created(schedules, trigger=Every("3m"))
         fast = await created(schedules, trigger=Every("2m"))
         await created(schedules, enabled=False)
-        found = await schedules.upcoming(ADMIN, timedelta(minutes=6))
+        found = await schedules.list_upcoming(ADMIN, timedelta(minutes=6))
         minutes = [(u.schedule.id, (u.at - NOW).total_seconds() / 60) for u in found]
         assert minutes[:3] == [(fast.id, 2), (slow.id, 3), (fast.id, 4)]
         assert sorted(minutes[3:]) == sorted([(slow.id, 6.0), (fast.id, 6.0)])
@@ -548,11 +569,11 @@ class TestUpcoming:
     async def test_a_busy_schedule_is_cut(self, schedules: ScheduleService) -> None:
         await created(schedules, trigger=Every("1s"))
         await created(schedules, trigger=Once(NOW + SECOND / 2))
-        assert len(await schedules.upcoming(ADMIN, timedelta(days=7))) == 1000
+        assert len(await schedules.list_upcoming(ADMIN, timedelta(days=7))) == 1000
 
 
 async def test_every_verb_leaves_an_audit_entry(
-    schedules: ScheduleService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     # R1.15
     target = HttpTarget(
@@ -565,7 +586,7 @@ async def test_every_verb_leaves_an_audit_entry(
     await schedules.skip(ADMIN, made.id)
     await schedules.move(ADMIN, made.id, NOW + SECOND)
     await schedules.reschedule(ADMIN, made.id, NOW + SECOND)
-    await schedules.run_now(ADMIN, made.id)
+    await manual_runs.run_now(ADMIN, made.id)
     await schedules.delete(ADMIN, made.id)
     entries = list(reversed(await store.list_audit(AuditQuery())))
     assert [entry.verb for entry in entries] == [

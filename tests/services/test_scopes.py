@@ -15,6 +15,7 @@ from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.services.access import AccessService
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
@@ -73,7 +74,7 @@ async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None
             wanted = {scope, Scope.AGENT} if scope is Scope.AGENT_SCHEDULES else {scope}
             if scope in SCOPES_OF[role]:
                 made = await access.create(ADMIN, name="x", role=role, scopes=wanted)
-                actor = await access.authenticate(made.text, door="native")
+                actor = await access.authenticate(made.text, interface="native")
                 assert set(actor.scopes) == wanted
             else:
                 with pytest.raises(InvalidInput, match=f"a {role} may not"):
@@ -91,20 +92,22 @@ async def test_an_admin_with_scopes_makes_no_keys(access: AccessService) -> None
 
 
 # Not at all by default
-async def test_an_agent_makes_no_schedules(schedules: ScheduleService) -> None:
+async def test_an_agent_makes_no_schedules(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
     for target in (CALL, PROMPT):
         with pytest.raises(NotAllowed):
             await schedules.create(AGENT, a_schedule(owner=ALICE, target=target))
         with pytest.raises(NotAllowed):
-            await schedules.start(AGENT, RunRequest(target=target, policy=Policy()))
+            await manual_runs.start(AGENT, RunRequest(target=target, policy=Policy()))
 
 
 # Depth limit 1
 async def test_an_agent_that_may_make_schedules_makes_no_agents(
-    schedules: ScheduleService, runs: RunService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, runs: RunService, store: MemoryStore
 ) -> None:
     made = await schedules.create(MAKER, a_schedule(owner=ALICE, target=CALL))
-    await schedules.start(MAKER, RunRequest(target=CALL, policy=Policy()))
+    await manual_runs.start(MAKER, RunRequest(target=CALL, policy=Policy()))
     prompt = await schedules.create(
         MEMBER, a_schedule(id=ScheduleId("p"), owner=ALICE, target=PROMPT)
     )
@@ -112,20 +115,20 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
     await store.load([ended])
     for refused in (
         schedules.create(MAKER, a_schedule(owner=ALICE, target=PROMPT)),
-        schedules.start(MAKER, RunRequest(target=PROMPT, policy=Policy())),
+        manual_runs.start(MAKER, RunRequest(target=PROMPT, policy=Policy())),
         schedules.change(MAKER, made.id, lambda s: replace(s, target=PROMPT)),
         schedules.change(MAKER, prompt.id, lambda s: replace(s, target=AgentTarget(prompt="x"))),
-        schedules.run_now(MAKER, prompt.id),
+        manual_runs.run_now(MAKER, prompt.id),
         runs.retry(MAKER, ended.id),
     ):
         with pytest.raises(NotAllowed, match="prompts"):
             await refused
-    await schedules.run_now(MAKER, made.id)
+    await manual_runs.run_now(MAKER, made.id)
 
 
 # Nor by any other way that has a prompt of its owner run, or run more often
 async def test_an_agent_moves_no_prompts_of_its_owner(
-    schedules: ScheduleService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     prompt = await schedules.create(
         MEMBER, a_schedule(id=ScheduleId("p"), owner=ALICE, target=PROMPT)
@@ -141,7 +144,7 @@ async def test_an_agent_moves_no_prompts_of_its_owner(
         schedules.skip(MAKER, prompt.id),
         schedules.move(MAKER, prompt.id, now + timedelta(hours=1)),
         schedules.reschedule(MAKER, prompt.id, now),
-        schedules.backfill(MAKER, prompt.id, now - timedelta(days=3), now),
+        manual_runs.backfill(MAKER, prompt.id, now - timedelta(days=3), now),
     ):
         with pytest.raises(NotAllowed, match="prompts"):
             await refused

@@ -20,8 +20,10 @@ from chimes.model.sync import HIGH, LOW, SYNC_TIMEOUT, task_policy
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.model.validation import check_target
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.services.validation import longest_timeout, usual_defaults, usual_timeout
 from chimes.store.memory import MemoryStore
@@ -43,7 +45,9 @@ NOTHING: frozenset[str] = frozenset()
 
 @pytest.fixture
 def schedules(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=check_target, offers=lambda: HERE)
+    return ScheduleService(
+        store, ScheduleRules(store, check_target=check_target, capabilities=lambda: HERE)
+    )
 
 
 @pytest.fixture
@@ -58,7 +62,11 @@ def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
 
 
 def order(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
-    values: dict[str, Any] = {"target": target, "policy": task_policy(target), "said": NOTHING}
+    values: dict[str, Any] = {
+        "target": target,
+        "policy": task_policy(target),
+        "explicit_fields": NOTHING,
+    }
     return RunRequest(**(values | given))
 
 
@@ -96,13 +104,20 @@ def test_its_times() -> None:
 )
 @pytest.mark.usefixtures("node")
 async def test_a_pair_that_nobody_has_is_refused(
-    schedules: ScheduleService, target: SyncTarget, field: str, code: str, hint: str | None
+    schedules: ScheduleService,
+    manual_runs: ManualRuns,
+    target: SyncTarget,
+    field: str,
+    code: str,
+    hint: str | None,
 ) -> None:
-    made = await schedules.create(ADMIN, draft(ELSEWHERE), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(ELSEWHERE), explicit_fields=NOTHING)
     for refused in (
-        schedules.create(ADMIN, draft(target), said=NOTHING),
-        schedules.asked_for(ADMIN, order(target)),
-        schedules.change(ADMIN, made.id, lambda s: replace(s, target=target), said=NOTHING),
+        schedules.create(ADMIN, draft(target), explicit_fields=NOTHING),
+        manual_runs.start_or_get(ADMIN, order(target)),
+        schedules.change(
+            ADMIN, made.id, lambda s: replace(s, target=target), explicit_fields=NOTHING
+        ),
     ):
         with pytest.raises(InvalidInput) as caught:
             await refused
@@ -114,21 +129,21 @@ async def test_a_pair_that_nobody_has_is_refused(
 async def test_a_node_that_has_gone_has_no_sources(
     schedules: ScheduleService, clock: SettableClock
 ) -> None:
-    await schedules.check_source("crm")
-    await schedules.check_source("shop")
+    await schedules.rules.check_source("crm")
+    await schedules.rules.check_source("shop")
     clock.advance(LEASE)
-    await schedules.check_source("shop")
+    await schedules.rules.check_source("shop")
     with pytest.raises(InvalidInput, match="no node that is alive has the source 'crm'"):
-        await schedules.check_source("crm")
+        await schedules.rules.check_source("crm")
 
 
 async def test_a_schedule_has_the_key_and_the_limit_of_its_pair(
     schedules: ScheduleService,
 ) -> None:
-    made = await schedules.create(ADMIN, draft(policy=Policy()), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(policy=Policy()), explicit_fields=NOTHING)
     assert made.policy == replace(task_policy(ORDERS, timeout=TIMEOUT), misfire=Policy().misfire)
     assert made.priority == HIGH
-    chosen = await schedules.create(ADMIN, draft(priority=7), said=frozenset({PRIORITY}))
+    chosen = await schedules.create(ADMIN, draft(priority=7), explicit_fields=frozenset({PRIORITY}))
     assert chosen.priority == 7
 
 
@@ -145,15 +160,21 @@ async def test_a_schedule_has_the_key_and_the_limit_of_its_pair(
     ],
 )
 async def test_more_than_one_at_a_time_cannot_be_had(
-    schedules: ScheduleService, store: MemoryStore, field: str, value: object
+    schedules: ScheduleService,
+    manual_runs: ManualRuns,
+    store: MemoryStore,
+    field: str,
+    value: object,
 ) -> None:
     policy = replace(Policy(), **{field: value})
-    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
     for refused in (
-        schedules.create(ADMIN, draft(policy=policy), said={field}),
+        schedules.create(ADMIN, draft(policy=policy), explicit_fields={field}),
         schedules.create(ADMIN, draft(policy=policy)),
-        schedules.asked_for(ADMIN, order(policy=policy, said=frozenset({field}))),
-        schedules.change(ADMIN, made.id, lambda s: replace(s, policy=policy), said={field}),
+        manual_runs.start_or_get(ADMIN, order(policy=policy, explicit_fields=frozenset({field}))),
+        schedules.change(
+            ADMIN, made.id, lambda s: replace(s, policy=policy), explicit_fields={field}
+        ),
     ):
         with pytest.raises(InvalidInput) as caught:
             await refused
@@ -169,11 +190,13 @@ async def test_nobody_else_gets_the_key_of_a_pair(schedules: ScheduleService) ->
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1001])
-async def test_the_class_of_a_task_is_positive(schedules: ScheduleService, priority: int) -> None:
+async def test_the_class_of_a_task_is_positive(
+    schedules: ScheduleService, manual_runs: ManualRuns, priority: int
+) -> None:
     said = frozenset({PRIORITY})
     for refused in (
-        schedules.create(ADMIN, draft(priority=priority), said=said),
-        schedules.asked_for(ADMIN, order(priority=priority, said=said)),
+        schedules.create(ADMIN, draft(priority=priority), explicit_fields=said),
+        manual_runs.start_or_get(ADMIN, order(priority=priority, explicit_fields=said)),
     ):
         with pytest.raises(InvalidInput, match="between 1 and 1000"):
             await refused
@@ -182,11 +205,11 @@ async def test_the_class_of_a_task_is_positive(schedules: ScheduleService, prior
 async def test_a_schedule_turned_to_another_pair_has_its_key(
     schedules: ScheduleService,
 ) -> None:
-    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
     for said in (NOTHING, None):
         for target in (CLIENTS, ORDERS):
             after = await schedules.change(
-                ADMIN, made.id, lambda s, to=target: replace(s, target=to), said=said
+                ADMIN, made.id, lambda s, to=target: replace(s, target=to), explicit_fields=said
             )
             assert after.policy.concurrency_key == target.key
 
@@ -194,22 +217,23 @@ async def test_a_schedule_turned_to_another_pair_has_its_key(
 # R4.18, C7
 async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
     schedules: ScheduleService,
+    manual_runs: ManualRuns,
     runs: RunService,
     store: MemoryStore,
     clock: SettableClock,
 ) -> None:
     await store.join(a_node(offers=(ORDERS.needs,)), LEASE)
-    made = await schedules.create(ADMIN, draft(), said=NOTHING)
-    first, created = await schedules.asked_for(ADMIN, order(name="shop/orders"))
+    made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
+    first, created = await manual_runs.start_or_get(ADMIN, order(name="shop/orders"))
     assert created
     assert (first.concurrency_key, first.concurrency_limit) == (ORDERS.key, 1)
     assert (first.priority, first.policy.timeout) == (NOW_CLASS, TIMEOUT)
 
     async def asks() -> list[tuple[Run, bool]]:
         return [
-            await schedules.asked_for(ADMIN, order()),
-            await schedules.run_asked_for(ADMIN, made.id),
-            await schedules.run_asked_for(ADMIN, made.id, beside_others=True),
+            await manual_runs.start_or_get(ADMIN, order()),
+            await manual_runs.run_now_or_get(ADMIN, made.id),
+            await manual_runs.run_now_or_get(ADMIN, made.id, beside_others=True),
         ]
 
     noted = len(await store.list_audit(AuditQuery()))
@@ -224,33 +248,36 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
     assert created
     assert (again.retry_of, again.priority) == (first.id, NOW_CLASS)
     assert await runs.retry(ADMIN, first.id) == (again, False)
-    assert (await schedules.start(ADMIN, order())).id == again.id
-    assert (await schedules.run_now(ADMIN, made.id)).id == again.id
-    _, elsewhere = await schedules.asked_for(ADMIN, order(CLIENTS))
+    assert (await manual_runs.start(ADMIN, order())).id == again.id
+    assert (await manual_runs.run_now(ADMIN, made.id)).id == again.id
+    _, elsewhere = await manual_runs.start_or_get(ADMIN, order(CLIENTS))
     assert elsewhere
 
 
 async def test_run_now_of_a_schedule_is_of_the_class_of_what_is_asked_for(
     schedules: ScheduleService,
+    manual_runs: ManualRuns,
 ) -> None:
-    made = await schedules.create(ADMIN, draft(), said=NOTHING)
-    run, created = await schedules.run_asked_for(ADMIN, made.id, beside_others=True)
+    made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
+    run, created = await manual_runs.run_now_or_get(ADMIN, made.id, beside_others=True)
     assert created
     assert (run.priority, run.concurrency_key, run.slot) == (NOW_CLASS, ORDERS.key, None)
 
 
-async def test_the_same_request_again_is_not_a_busy_pair(schedules: ScheduleService) -> None:
-    asked = [await schedules.asked_for(ADMIN, order(), run_id=RunId("r1")) for _ in range(2)]
+async def test_the_same_request_again_is_not_a_busy_pair(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
+    asked = [await manual_runs.start_or_get(ADMIN, order(), run_id=RunId("r1")) for _ in range(2)]
     assert asked == [(asked[0][0], True)] * 2
 
 
 # C6
 async def test_a_tick_while_a_task_is_active_is_skipped(
-    schedules: ScheduleService, store: MemoryStore, clock: SettableClock
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore, clock: SettableClock
 ) -> None:
     await store.join(a_node(offers=(ORDERS.needs,)), HOUR)
-    await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), said=NOTHING)
-    task, _ = await schedules.asked_for(ADMIN, order())
+    await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), explicit_fields=NOTHING)
+    task, _ = await manual_runs.start_or_get(ADMIN, order())
     clock.advance(MINUTE)
     (tick,) = (await store.fire_due(plan, limit=10)).others
     assert (tick.status, tick.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
@@ -261,11 +288,13 @@ async def test_a_tick_while_a_task_is_active_is_skipped(
 
 
 async def test_slots_are_not_filled_and_not_moved_past_each_other(
-    schedules: ScheduleService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    made = await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), said=NOTHING)
+    made = await schedules.create(
+        ADMIN, draft(trigger=Every("1m", anchor=NOW)), explicit_fields=NOTHING
+    )
     with pytest.raises(InvalidInput) as caught:
-        await schedules.backfill(ADMIN, made.id, NOW - MINUTE, NOW)
+        await manual_runs.backfill(ADMIN, made.id, NOW - MINUTE, NOW)
     assert caught.value.code == "not_slot_bound"
     assert made.next_slot is not None
     with pytest.raises(Conflict):
@@ -280,13 +309,16 @@ async def test_an_edit_does_not_leave_a_second_run_of_the_pair_behind(
 ) -> None:
     """A slot whose instant has passed while it waits for its jitter."""
     trigger = Every("1h", anchor=NOW, jitter="30m")
-    made = await schedules.create(ADMIN, draft(trigger=trigger), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(trigger=trigger), explicit_fields=NOTHING)
     assert made.next_slot is not None
     assert made.next_run_at is not None
     assert made.next_slot < made.next_run_at
     clock.set(made.next_slot + (made.next_run_at - made.next_slot) / 2)
     await schedules.change(
-        ADMIN, made.id, lambda s: replace(s, trigger=Every("2h", anchor=NOW)), said=NOTHING
+        ADMIN,
+        made.id,
+        lambda s: replace(s, trigger=Every("2h", anchor=NOW)),
+        explicit_fields=NOTHING,
     )
     (left,) = (await store.list_runs(RunQuery())).items
     assert (left.status, left.slot) == (RunStatus.SKIPPED, made.next_slot)
@@ -295,7 +327,7 @@ async def test_an_edit_does_not_leave_a_second_run_of_the_pair_behind(
 async def test_a_schedule_turned_away_from_a_pair_leaves_its_key(
     schedules: ScheduleService,
 ) -> None:
-    made = await schedules.create(ADMIN, draft(), said=NOTHING)
+    made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
 
     def away(schedule: Schedule) -> Schedule:
         return replace(schedule, target=HttpTarget(url="http://127.0.0.1:9/"))

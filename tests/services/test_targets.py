@@ -15,7 +15,9 @@ from chimes.model.policy import Overlap, Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.services.validation import longest_timeout, usual_timeout
 from chimes.store.memory import MemoryStore
@@ -29,7 +31,9 @@ LOCAL = {"task:local": RunDefaults(policy=Policy(max_retries=4), priority=3)}
 
 @pytest.fixture
 def schedules(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=check_target, offers=lambda: LOCAL)
+    return ScheduleService(
+        store, ScheduleRules(store, check_target=check_target, capabilities=lambda: LOCAL)
+    )
 
 
 async def offered(store: MemoryStore, *offers: str, node: str = "node-1") -> None:
@@ -108,9 +112,11 @@ def order(**given: object) -> RunRequest:
     return RunRequest(**(values | given))  # type: ignore[arg-type]
 
 
-async def test_a_run_is_started(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_a_run_is_started(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     await offered(store, "task:greet")
-    run = await schedules.start(MEMBER, order(name=" hello ", priority=4))
+    run = await manual_runs.start(MEMBER, order(name=" hello ", priority=4))
     assert (run.schedule_id, run.schedule_name, run.owner) == (None, "hello", ALICE)
     assert (run.origin, run.status, run.priority) == (Origin.MANUAL, RunStatus.QUEUED, 4)
     assert (run.available_at, run.concurrency_key) == (NOW, None)
@@ -119,42 +125,48 @@ async def test_a_run_is_started(schedules: ScheduleService, store: MemoryStore) 
     assert note.changes == {"target": {"kind": "task", "name": "greet"}}
 
 
-async def test_the_audit_has_no_secrets(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_the_audit_has_no_secrets(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     await offered(store, "task:greet")
     args = {"token": "hush", "list": [{"password": "hush"}]}
-    await schedules.start(ADMIN, order(target=TaskTarget(name="greet", args=args)))
+    await manual_runs.start(ADMIN, order(target=TaskTarget(name="greet", args=args)))
     await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greet", args=args)))
     assert "hush" not in repr(await store.list_audit(AuditQuery()))
 
 
 async def test_with_an_id_it_can_be_asked_for_again(
-    schedules: ScheduleService, store: MemoryStore
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await offered(store, "task:greet")
-    first = await schedules.start(ADMIN, order(), run_id=RunId("r1"))
-    assert await schedules.start(ADMIN, order(), run_id=RunId("r1")) == first
+    first = await manual_runs.start(ADMIN, order(), run_id=RunId("r1"))
+    assert await manual_runs.start(ADMIN, order(), run_id=RunId("r1")) == first
 
 
-async def test_a_key_holds_runs_back(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_a_key_holds_runs_back(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     await offered(store, "task:greet")
     policy = Policy(concurrency_key="one at a time", overlap=Overlap.QUEUE)
-    runs = [await schedules.start(ADMIN, order(policy=policy)) for _ in range(2)]
+    runs = [await manual_runs.start(ADMIN, order(policy=policy)) for _ in range(2)]
     assert [run.blocked for run in runs] == [False, True]
-    free = await schedules.start(ADMIN, order(policy=replace(policy, burst_allowed=True)))
+    free = await manual_runs.start(ADMIN, order(policy=replace(policy, burst_allowed=True)))
     assert not free.blocked
 
 
-async def test_who_may_start_runs(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_who_may_start_runs(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     await offered(store, "task:greet")
     for actor in (VIEWER, OPERATOR):
         with pytest.raises(NotAllowed):
-            await schedules.start(actor, order())
+            await manual_runs.start(actor, order())
     with pytest.raises(NotAllowed):
-        await schedules.start(MEMBER, order(owner=BOB))
-    assert (await schedules.start(ADMIN, order(owner=BOB))).owner == BOB
+        await manual_runs.start(MEMBER, order(owner=BOB))
+    assert (await manual_runs.start(ADMIN, order(owner=BOB))).owner == BOB
     target = HttpTarget(url="https://h/", verify_tls=False)
     with pytest.raises(NotAllowed, match="certificate"):
-        await schedules.start(MEMBER, order(target=target))
+        await manual_runs.start(MEMBER, order(target=target))
     assert MEMBER.role is Role.MEMBER
 
 
@@ -170,21 +182,27 @@ async def test_who_may_start_runs(schedules: ScheduleService, store: MemoryStore
     ],
 )
 async def test_orders_that_are_refused(
-    schedules: ScheduleService, store: MemoryStore, given: dict[str, object], field: str
+    schedules: ScheduleService,
+    manual_runs: ManualRuns,
+    store: MemoryStore,
+    given: dict[str, object],
+    field: str,
 ) -> None:
     await offered(store, "task:greet")
     with pytest.raises(InvalidInput) as caught:
-        await schedules.start(ADMIN, order(**given))
+        await manual_runs.start(ADMIN, order(**given))
     assert caught.value.field == field
 
 
-async def test_later_and_never_in_the_past(schedules: ScheduleService, store: MemoryStore) -> None:
+async def test_later_and_never_in_the_past(
+    schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
+) -> None:
     await offered(store, "task:greet")
-    later = await schedules.start(ADMIN, order(at=NOW + MINUTE))
+    later = await manual_runs.start(ADMIN, order(at=NOW + MINUTE))
     assert (later.planned_at, later.available_at, later.created_at) == (
         NOW + MINUTE,
         NOW + MINUTE,
         NOW,
     )
-    past = await schedules.start(ADMIN, order(at=NOW - MINUTE))
+    past = await manual_runs.start(ADMIN, order(at=NOW - MINUTE))
     assert past.available_at == NOW

@@ -13,7 +13,7 @@ from chimes.errors import InvalidInput, NotAllowed, NotFound, RateLimited
 from chimes.model.access import Actor, Role
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, DeliveryQuery
-from chimes.model.notification import DeliveryState, DeliveryVerdict
+from chimes.model.notification import DeliveryCompletion, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, MessageService
@@ -44,7 +44,7 @@ async def settled(store: MemoryStore, **given: Any) -> None:
     async with asyncio.timeout(5):
         while not (found := (await store.list_deliveries(DeliveryQuery())).items):
             await store.wait_for_work(store.changes(), None)
-    verdict = DeliveryVerdict(delivery_id=found[0].id, fence=found[0].fence, **given)
+    verdict = DeliveryCompletion(delivery_id=found[0].id, fence=found[0].fence, **given)
     await store.finish_deliveries([verdict])
 
 

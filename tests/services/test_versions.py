@@ -11,8 +11,9 @@ from chimes.model.access import Actor
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
+from chimes.services.schedule_history import Version, list_schedule_audit, versions_in, with_version
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
-from chimes.services.slots import Version, as_it_was, history_of, versions_of
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -31,11 +32,11 @@ def store() -> MemoryStore:
 
 @pytest.fixture
 def service(store: MemoryStore) -> ScheduleService:
-    return ScheduleService(store, check_target=lambda target: None)
+    return ScheduleService(store, ScheduleRules(store, check_target=lambda target: None))
 
 
 async def versions(store: MemoryStore, schedule: Schedule) -> tuple[Version, ...]:
-    return versions_of(await history_of(store, ADMIN, schedule))
+    return versions_in(await list_schedule_audit(store, ADMIN, schedule))
 
 
 async def test_a_version_comes_back_as_it_was_and_keeps_the_secrets_of_now(
@@ -60,13 +61,13 @@ async def test_a_version_comes_back_as_it_was_and_keeps_the_secrets_of_now(
     assert [each.verb for each in found] == ["update", "update", "create"]
     assert "hush" not in str(found)
     assert found[0].changes["name"] == ("two", "three")
-    back = as_it_was(now, found, found[2].number)
+    back = with_version(now, found, found[2].number)
     assert (back.name, back.labels, back.priority) == ("one", {}, 0)
     assert (back.trigger, back.policy) == (first.trigger, first.policy)
     assert back.target == replace(TARGET, headers={"Authorization": "other", "X-A": "1"})
     assert (back.enabled, back.pause_note) == (False, "holiday"), "a pause is no part of it"
-    assert as_it_was(now, found, found[0].number) == now
-    between = as_it_was(now, found, found[1].number)
+    assert with_version(now, found, found[0].number) == now
+    between = with_version(now, found, found[1].number)
     assert (between.name, between.priority, between.labels) == ("two", 0, {"a": None})
 
 
@@ -76,6 +77,6 @@ async def test_a_secret_that_is_gone_is_said(store: MemoryStore, service: Schedu
     now = await service.change(ADMIN, first.id, lambda s: replace(s, target=other))
     found = await versions(store, now)
     with pytest.raises(InvalidInput, match="secret"):
-        as_it_was(now, found, found[1].number)
+        with_version(now, found, found[1].number)
     with pytest.raises(NotFound):
-        as_it_was(now, found, 99)
+        with_version(now, found, 99)

@@ -10,7 +10,9 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import ScheduleService, plan_without_prompts
+from chimes.services.prompts import plan_without_prompts
+from chimes.services.schedule_rules import ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -25,7 +27,7 @@ async def due_ones(
     store: Store, clock: SettableClock, count: int, namespace: str
 ) -> list[Schedule]:
     trigger = Cron("0 * * * *", timezone="UTC")
-    schedules = ScheduleService(store, check_target=any_target)
+    schedules = ScheduleService(store, ScheduleRules(store, check_target=any_target))
     made = [
         await schedules.create(
             ME, a_schedule(id=ScheduleId(f"s{number}"), namespace=namespace, trigger=trigger)
@@ -44,7 +46,9 @@ async def runs_of(store: Store) -> list[tuple[str | None, RunStatus]]:
 # R1.38: the scheduler of prompts is switched off
 async def test_an_edit_fires_nothing_that_is_put_off(store: Store, clock: SettableClock) -> None:
     first, second, _ = await due_ones(store, clock, 3, "softnix")
-    service = ScheduleService(store, check_target=any_target, planner=plan_without_prompts)
+    service = ScheduleService(
+        store, ScheduleRules(store, check_target=any_target), planner=plan_without_prompts
+    )
     await service.change(ME, first.id, lambda s: replace(s, trigger=OTHER))
     assert await runs_of(store) == [("s0", RunStatus.SKIPPED)]
     # The same once a scheduler has put it off.
@@ -53,15 +57,17 @@ async def test_an_edit_fires_nothing_that_is_put_off(store: Store, clock: Settab
     assert await runs_of(store) == [("s0", RunStatus.SKIPPED), ("s1", RunStatus.SKIPPED)]
 
 
-async def test_an_edit_of_another_door_fires_nothing_that_is_put_off(
+async def test_an_edit_through_another_interface_fires_nothing_that_is_suspended(
     store: Store, clock: SettableClock
 ) -> None:
     await due_ones(store, clock, 2, "softnix")
-    other = await ScheduleService(store, check_target=any_target).create(
+    other = await ScheduleService(store, ScheduleRules(store, check_target=any_target)).create(
         ME, a_schedule(id=ScheduleId("n"), trigger=Cron("0 * * * *", timezone="UTC"))
     )
     clock.advance(HOUR)
-    service = ScheduleService(store, check_target=any_target, planner=plan_without_prompts)
+    service = ScheduleService(
+        store, ScheduleRules(store, check_target=any_target), planner=plan_without_prompts
+    )
     await service.change(ME, other.id, lambda s: replace(s, trigger=OTHER))
     assert await runs_of(store) == [("n", RunStatus.QUEUED)]
 
@@ -71,7 +77,9 @@ async def test_an_edit_fires_no_others_where_there_is_a_cap(
     store: Store, clock: SettableClock
 ) -> None:
     made = await due_ones(store, clock, 5, "native")
-    service = ScheduleService(store, check_target=any_target, capped=True)
+    service = ScheduleService(
+        store, ScheduleRules(store, check_target=any_target), dispatch_capped=True
+    )
     await service.change(ME, made[4].id, lambda s: replace(s, enabled=False))
     assert await runs_of(store) == [("s4", RunStatus.SKIPPED)]
     await service.change(ME, made[3].id, lambda s: replace(s, trigger=OTHER))

@@ -9,8 +9,10 @@ import pytest
 
 from chimes.config import Settings
 from chimes.notifications.telegram_api import Action, decode
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.preferences import PreferenceService
 from chimes.services.runs import RunService
+from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
 from chimes.services.validation import agent_policy
 from chimes.store.memory import MemoryStore
@@ -31,6 +33,7 @@ class Chats:
     clock: SettableClock
     store: MemoryStore
     schedules: ScheduleService
+    manual_runs: ManualRuns
     conversation: Conversation
     number: int = 100
     result: list[UpdateResult] = field(default_factory=list)
@@ -66,7 +69,7 @@ async def chimes_bot() -> str:
 
 
 def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
-    schedules = ScheduleService(store, check_target=lambda target: None)
+    schedules = ScheduleService(store, ScheduleRules(store, check_target=lambda target: None))
     services = Services(
         store=store,
         schedules=schedules,
@@ -85,6 +88,7 @@ def chats_on(store: MemoryStore, clock: SettableClock, **given: Any) -> Chats:
         clock=clock,
         store=store,
         schedules=schedules,
+        manual_runs=ManualRuns(store, schedules.rules),
         conversation=Conversation(services, **settings | given),
     )
 

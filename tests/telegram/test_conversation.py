@@ -19,7 +19,8 @@ from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.notifications.telegram_api import Action, encode
-from chimes.services.schedules import Limits, ScheduleService
+from chimes.services.schedule_rules import Limits, ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.telegram.commands import EXAMPLE, LANGUAGES
 from chimes.testing import SettableClock
@@ -219,7 +220,10 @@ async def test_the_same_update_runs_once(chats: Chats) -> None:
 
 async def test_the_quota_is_told(chats: Chats) -> None:
     limits = Limits(quotas=lambda owner: (Quota(limit=2, active=True),))
-    tight = ScheduleService(chats.store, check_target=lambda target: None, limits=lambda: limits)
+    tight = ScheduleService(
+        chats.store,
+        ScheduleRules(chats.store, check_target=lambda target: None, limits=lambda: limits),
+    )
     chats.conversation._schedules = tight
     for number in range(2):
         assert "Schedule created" in await chats.say(f"/schedule every day at 0{number}:00 x")
@@ -421,7 +425,7 @@ async def test_runs_are_told_newest_first(chats: Chats) -> None:
     made = []
     for _ in range(2):
         chats.clock.advance(1.0)
-        made.append((await chats.schedules.run_now(actor, found)).id)
+        made.append((await chats.manual_runs.run_now(actor, found)).id)
     told = await chats.say(f"/schedule_runs {found}")
     places = [told.index(run_id) for run_id in reversed(made)]
     assert all(a < b for a, b in pairwise(places))

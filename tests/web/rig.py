@@ -26,7 +26,8 @@ from chimes.model.validation import check_target
 from chimes.services.access import AccessService
 from chimes.services.nodes import KnownSources
 from chimes.services.runs import RunService
-from chimes.services.schedules import Limits, ScheduleService
+from chimes.services.schedule_rules import Limits, ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -115,7 +116,10 @@ async def serving(
     known = KnownSources(sources)
     context = WebContext(
         schedules=ScheduleService(
-            store, check_target=check, limits=limits, offers=lambda: offers_of(known.now)
+            store,
+            ScheduleRules(
+                store, check_target=check, limits=limits, capabilities=lambda: offers_of(known.now)
+            ),
         ),
         runs=RunService(store),
         access=AccessService(store, clock, fixed=fixed_keys),

@@ -26,21 +26,21 @@ from chimes.engine.events import (
 )
 from chimes.engine.executor import Execution, Executor
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import Stop
+from chimes.engine.in_flight import StopReason
 from chimes.engine.maintenance import LogRetention, Maintenance
-from chimes.engine.membership import AtWork, FailoverWatch, Heartbeat, Membership, StoreClock
+from chimes.engine.membership import DrainGate, FailoverWatch, Heartbeat, Membership, StoreClock
 from chimes.engine.poller import Duty, Poller
-from chimes.engine.reconciler import SPACING, Reconciler, Rejoining
+from chimes.engine.reconciler import SPACING, Reconciler, LeaseRecovery
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
 from chimes.failpoints import hit
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import NodeFacts
+from chimes.model.node import NodeReport
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.notifications.base import Sender
-from chimes.services.schedules import plan_without_prompts
+from chimes.services.prompts import plan_without_prompts
 from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
@@ -50,18 +50,18 @@ from chimes.targets.base import TargetRunner
 _MEMORY = "process_resident_memory_bytes"
 
 
-class Vitals:
+class NodeStats:
     """Called by the thread of the heartbeat only: whatever it reads of others is one number."""
 
     def __init__(
         self,
-        hands: Executor,
+        executor: Executor,
         membership: Membership,
         clock: Clock,
         queues: tuple[str, ...],
         sending: Callable[[], int],
     ) -> None:
-        self._hands = hands
+        self._executor = executor
         self._membership = membership
         self._clock = clock
         self._queues = queues
@@ -69,9 +69,9 @@ class Vitals:
         self._process = ProcessCollector(registry=None)
         self._last = clock.monotonic(), 0
 
-    def __call__(self) -> NodeFacts:
-        return NodeFacts(
-            running=self._hands.count,
+    def __call__(self) -> NodeReport:
+        return NodeReport(
+            running=self._executor.count,
             sending=self._sending(),
             claims_per_minute=self._rate(),
             memory=self._memory(),
@@ -80,7 +80,7 @@ class Vitals:
         )
 
     def _rate(self) -> float:
-        now, taken = self._clock.monotonic(), self._hands.taken
+        now, taken = self._clock.monotonic(), self._executor.taken
         (then, before), self._last = self._last, (now, taken)
         return round((taken - before) * 60 / (now - then), 2) if now > then else 0.0
 
@@ -174,12 +174,12 @@ class Engine:
             time=time,
             events=self._events,
         )
-        self._hands = Executor(store, execution, self._steps, self._events, clock, time)
-        self._capacities = [Capacity(pool, self._hands.stirred) for pool in pools]
+        self._executor = Executor(store, execution, self._steps, self._events, clock, time)
+        self._capacities = [Capacity(pool, self._executor.stirred) for pool in pools]
         self._oversight = Reconciler(
             store,
             self._membership,
-            self._hands,
+            self._executor,
             self._capacities,
             clock=clock,
             time=time,
@@ -192,8 +192,8 @@ class Engine:
             time=time,
             events=self._events,
             canceling=store.wake,
-            facts=Vitals(
-                self._hands,
+            facts=NodeStats(
+                self._executor,
                 self._membership,
                 clock,
                 tuple(sorted(queues)),
@@ -210,28 +210,28 @@ class Engine:
         """Those that bring in work and end when a drain begins, and those that go on to its end."""
         store, settings, member = self._store, self._settings, self._membership
         taking: list[Poller] = []
-        keeping: list[Poller] = [self._poller(Rejoining(store, member, self._hands))]
+        keeping: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
         if isinstance(store, WithEpoch):
             watch = FailoverWatch(store, store, member, time=time, events=self._events)
             taking.append(self._poller(watch))
         for capacity in self._capacities:
             worker = Worker(
-                store, member, self._hands, capacity, time=time, poll=settings.poll_interval
+                store, member, self._executor, capacity, time=time, poll=settings.poll_interval
             )
-            taking.append(self._poller(AtWork(worker, member)))
+            taking.append(self._poller(DrainGate(worker, member)))
         if any(runner.resumable for runner in self._runners.values()):
             taking.append(self._poller(self._steps.writing))
             taking.append(self._poller(self._steps.watching, spacing=STEP_SPACING))
         if self._capacities:
             keeping.append(self._poller(self._oversight, spacing=SPACING))
-            keeping.append(self._poller(self._hands.logs, patience=LAST_WRITES))
-            if self._hands.room is not None:
-                keeping.append(self._poller(self._hands.room))
+            keeping.append(self._poller(self._executor.logs, patience=LAST_WRITES))
+            if self._executor.room is not None:
+                keeping.append(self._poller(self._executor.room))
             keeping.append(
-                self._poller(self._hands.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
+                self._poller(self._executor.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
         if self._deliverer is not None:
-            taking.append(self._poller(AtWork(self._deliverer, member)))
+            taking.append(self._poller(DrainGate(self._deliverer, member)))
             keeping.append(
                 self._poller(self._deliverer.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
             )
@@ -245,13 +245,13 @@ class Engine:
                 time=time,
                 events=self._events,
                 poll=settings.poll_interval,
-                hands=self._hands if self._capacities else None,
+                executor=self._executor if self._capacities else None,
                 capacities=self._capacities,
                 most=settings.max_dispatch_per_tick,
                 tick=settings.dispatch_tick,
                 planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             )
-            taking.append(self._poller(AtWork(scheduler, member)))
+            taking.append(self._poller(DrainGate(scheduler, member)))
         if taking:
             maintenance = Maintenance(
                 store,
@@ -291,7 +291,7 @@ class Engine:
     @property
     def running(self) -> tuple[RunId, ...]:
         """Runs in hand, up to the moment their verdict is written."""
-        return self._hands.running
+        return self._executor.running
 
     async def start(self) -> None:
         """Raises StoreError if the store cannot take the node in."""
@@ -314,7 +314,7 @@ class Engine:
         self._store.wake()
 
     async def drain(self, grace: timedelta | None = None) -> None:
-        """Stop taking work at once, give back what has not begun, let the rest end within the
+        """StopReason taking work at once, give back what has not begun, let the rest end within the
         grace, write every verdict, leave (R3.39, F69). Called again, it waits no longer."""
         if self._drain is None:
             grace = self._settings.shutdown_grace if grace is None else grace
@@ -330,28 +330,28 @@ class Engine:
             return
         if drain:
             self._membership.at_work.clear()
-            self._hands.stop_taking()
+            self._executor.stop_taking()
             # What has not begun goes to the others at once.
-            self._hands.stirred.set()
-            self._events.emit(NodeDraining(node_id=self.node_id, running=self._hands.count))
+            self._executor.stirred.set()
+            self._events.emit(NodeDraining(node_id=self.node_id, running=self._executor.count))
         else:
-            self._hands.take_again()
+            self._executor.take_again()
             self._membership.at_work.set()
             self._events.emit(NodeResumed(node_id=self.node_id))
 
     async def _drained(self, grace: timedelta) -> None:
-        hands = self._hands
+        executor = self._executor
         self._events.emit(
-            DrainStarted(node_id=self.node_id, running=len(hands.running), grace=grace)
+            DrainStarted(node_id=self.node_id, running=len(executor.running), grace=grace)
         )
-        hands.stop_taking()
+        executor.stop_taking()
         await asyncio.gather(*(poller.stop() for poller in self._taking), self._give_back())
         await self._give_back()
         hit("drain.mid")
         await self._ended(within=grace.total_seconds())
-        given_up = hands.stop_all(Stop.DRAIN)
+        given_up = executor.stop_all(StopReason.DRAIN)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(hands.empty.wait(), LAST_WRITES)
+            await asyncio.wait_for(executor.empty.wait(), LAST_WRITES)
         if self._deliverer is not None:
             self._deliverer.stop_sending()
         for poller in self._keeping:
@@ -367,7 +367,7 @@ class Engine:
 
     async def _last_writes(self) -> None:
         """A recorder that was backing off is stopped in its rest; the store may be back by now."""
-        recorder, logs = self._hands.recorder, self._hands.logs
+        recorder, logs = self._executor.recorder, self._executor.logs
         if logs.unfinished:
             try:
                 await logs.once()
@@ -410,6 +410,6 @@ class Engine:
             hurry.cancel()
 
     async def _nothing_in_hand(self) -> None:
-        await self._hands.empty.wait()
+        await self._executor.empty.wait()
         if self._deliverer is not None:
             await self._deliverer.idle.wait()

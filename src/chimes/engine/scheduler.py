@@ -1,4 +1,4 @@
-"""The scheduler's duty: turn due schedules into runs, then sleep until the next one is due."""
+"""The scheduler turns due schedules into runs, then sleeps until the next one is due."""
 
 from __future__ import annotations
 
@@ -9,55 +9,23 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 from chimes.clock import Clock
-from chimes.engine.capacity import Capacity, Reserved
+from chimes.engine.capacity import Capacity, Reservation
 from chimes.engine.events import Events, ScheduleBroken, SchedulesFired
 from chimes.engine.executor import Executor
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.poller import After, AtOnce, Rest, Until, Within
-from chimes.engine.prefetch import LAST_CALL
+from chimes.engine.poller import NextPoll, PollAfter, PollAtTime, PollNow, PollOnChange
+from chimes.engine.prefetch import FULL_CAPACITY_LEAD, PrefetchPlanner
 from chimes.failpoints import hit
-from chimes.model.planning import AnyFiring, OnTime, plan
+from chimes.model.planning import FirePlan, SingleSlotPlan, plan
 from chimes.model.schedule import Schedule
-from chimes.services.schedules import is_put_off
-from chimes.store.port import ClaimRequest, Planner, Store
+from chimes.services.prompts import is_postponed
+from chimes.store.port import ClaimRequest, LookingAhead, Planner, Store
 
-# @@ How many schedules a node fires in a tick (R1.38, C13).
-
-
-class DispatchCap:
-    """In any stretch of time as long as a tick at most `most`, wherever it begins; 0: no cap."""
-
-    def __init__(self, clock: Clock, *, most: int, tick: float) -> None:
-        self._clock = clock
-        self._most = most
-        self._tick = tick
-        self._fired: deque[tuple[float, int]] = deque()
-
-    def room(self, batch: int) -> int:
-        """How many of a batch may be fired now."""
-        if not self._most:
-            return batch
-        since = self._clock.monotonic() - self._tick
-        while self._fired and self._fired[0][0] <= since:
-            self._fired.popleft()
-        return max(0, min(batch, self._most - sum(count for _, count in self._fired)))
-
-    def fired(self, count: int) -> None:
-        if self._most and count:
-            self._fired.append((self._clock.monotonic(), count))
-
-    def wait(self) -> float:
-        """Seconds until there is room again, where there is none."""
-        oldest = self._fired[0][0] if self._fired else self._clock.monotonic()
-        return max(0.0, oldest + self._tick - self._clock.monotonic())
-
-
-#: Schedules in one transaction: more would let the first of a crowd wait for the last.
+#: Schedules in one transaction: in a larger one the first would wait long for the last.
 BATCH = 200
-#: What waits for its time leaves a tenth of the places, but not more than this, to what comes
-#: meanwhile.
-LEFT_FREE = 20
-NOT = timedelta(0)
+#: Prefetched runs leave a tenth of the permits free for runs that come meanwhile, at most so many.
+MAX_KEPT_FREE = 20
+ZERO = timedelta(0)
 
 
 class Scheduler:
@@ -72,135 +40,169 @@ class Scheduler:
         time: StoreClock,
         events: Events,
         poll: timedelta,
-        hands: Executor | None = None,
+        executor: Executor | None = None,
         capacities: Sequence[Capacity] = (),
-        most: int = 0,
+        max_per_tick: int = 0,
         tick: timedelta = timedelta(seconds=15),
         planner: Planner = plan,
     ) -> None:
-        """The first of the capacities takes runs as they are fired; without hands everything goes
-        into the queue. `most` schedules are fired in a `tick`, the rest waits for the next (C13; 0:
-        all that are due)."""
+        """The first of the capacities takes runs as they are fired; without an executor all runs
+        are queued. `max_per_tick`: schedules fired in a `tick`; 0: no limit."""
         self._store = store
         self._membership = membership
         self._clock = clock
         self._time = time
         self._events = events
         self._poll = poll
-        self._hands = hands
-        self._capacity = capacities[0] if hands is not None else None
+        self._executor = executor
+        self._capacity = capacities[0] if executor is not None else None
         self._capacities = capacities
-        self._cap = DispatchCap(clock, most=most, tick=tick.total_seconds())
+        self._rate_limit = RateLimit(clock, limit=max_per_tick, period=tick.total_seconds())
         self._planner = planner
+        #: The next due time, valid while the store's change counter is `_due_since`.
         self._due = datetime.max.replace(tzinfo=UTC)
         self._due_since: int | None = None
-        #: None: nothing is taken before its time.
-        self._outlook = None if most or hands is None else hands.outlook
+        #: None: nothing is claimed before its time.
+        self._prefetch: PrefetchPlanner | None = None
+        if executor is not None and executor.prefetched is not None and not max_per_tick:
+            assert isinstance(store, LookingAhead)
+            self._prefetch = PrefetchPlanner(store, clock)
 
-    async def once(self) -> Rest:
+    async def run_once(self) -> NextPoll:
         since = self._store.changes()
-        known = self._due_since == since and self._time.now() >= self._due
+        known_due = self._due_since == since and self._time.now() >= self._due
         self._due_since = None
-        if not known:
+        if not known_due:
             due = await self._store.next_due()
             now = await self._time.recent()
             if due is not None and due <= now:
                 now = await self._time.ask()
             if due is None or due > now:
-                if due is not None and await self._look_ahead(due, now):
-                    return AtOnce()
+                if due is not None and await self._prefetch_batch(due, now):
+                    return PollNow()
                 return self._sleep(since, due, now)
         more, progress = True, False
         while more:
-            limit = self._cap.room(BATCH)
+            limit = self._rate_limit.allowance(BATCH)
             if not limit:
-                return After(self._cap.wait())
+                return PollAfter(self._rate_limit.seconds_to_wait())
             more, count = await self._fire(limit)
             progress |= count > 0
             await asyncio.sleep(0)
-        # What is due and still does not move is looked at again, but not without a break.
-        return AtOnce() if progress or known else After(self._poll.total_seconds())
+        # Schedules that are due and do not move are tried again, but not in a busy loop.
+        return PollNow() if progress or known_due else PollAfter(self._poll.total_seconds())
 
-    async def _look_ahead(self, due: datetime, now: datetime) -> bool:
-        """Whether anything was taken before its time."""
-        if self._outlook is None or due - now > self._outlook.furthest:
+    async def _prefetch_batch(self, due: datetime, now: datetime) -> bool:
+        """Whether anything was claimed before its time."""
+        if self._prefetch is None or due - now > self._prefetch.max_lead:
             return False
-        until = await self._outlook.until(now)
-        taken, more = 0, due <= until
-        last_call = due - now <= LAST_CALL
+        horizon = await self._prefetch.horizon(now)
+        fired, more = 0, due <= horizon
+        use_all = due - now <= FULL_CAPACITY_LEAD
         while more:
-            ahead = until - self._time.now()
-            more, count = await self._fire(BATCH, ahead=ahead, to_the_last=last_call)
-            taken += count
+            lead = horizon - self._time.now()
+            more, count = await self._fire(BATCH, lead=lead, use_all_permits=use_all)
+            fired += count
             await asyncio.sleep(0)
-        if due <= until and not taken:
-            self._outlook.in_vain()
-        return taken > 0
+        if due <= horizon and not fired:
+            self._prefetch.pause()
+        return fired > 0
 
-    def _sleep(self, since: int, due: datetime | None, now: datetime) -> Rest:
-        rest = self._time.rest_of(self._poll)
-        look = due if due is None or self._outlook is None else self._outlook.next_look(due, now)
-        if look is None or (look - now).total_seconds() > rest:
-            return Within(since=since, seconds=rest)
-        if look == due:
-            # On waking there is no need to ask again what is due, unless something has changed.
+    def _sleep(self, since: int, due: datetime | None, now: datetime) -> NextPoll:
+        seconds = self._time.seconds_to_tick(self._poll)
+        check = due
+        if due is not None and self._prefetch is not None:
+            check = self._prefetch.next_check(due, now)
+        if check is None or (check - now).total_seconds() > seconds:
+            return PollOnChange(since=since, seconds=seconds)
+        if check == due:
+            # The next pass need not ask what is due, unless something has changed.
             self._due, self._due_since = due, since
-        return Until(since=since, moment=look)
+        return PollAtTime(since=since, moment=check)
 
     async def _fire(
-        self, limit: int, ahead: timedelta = NOT, *, to_the_last: bool = False
+        self, limit: int, lead: timedelta = ZERO, *, use_all_permits: bool = False
     ) -> tuple[bool, int]:
-        """One batch: whether more are due, and how many cursors moved. `to_the_last`: what is taken
-        ahead may have all places."""
+        """Fires one batch: whether more are due, and how many schedules moved on. With a `lead`,
+        schedules that come due within it are prefetched."""
+        prefetching = lead > ZERO
         began = self._clock.monotonic()
-        with self._offer() as reserved:
-            free = reserved.free
-            if ahead > NOT and self._capacity is not None and not to_the_last:
-                free -= min(self._capacity.total // 10, LEFT_FREE)
-            if ahead > NOT and free <= 0:
+        with self._reserve() as reservation:
+            free = reservation.free
+            if prefetching and self._capacity is not None and not use_all_permits:
+                free -= min(self._capacity.total // 10, MAX_KEPT_FREE)
+            if prefetching and free <= 0:
                 return False, 0
             fired = await self._store.fire_due(
-                self._planner, limit=limit, places=self._places(free), ahead=max(ahead, NOT)
+                self._planner, limit=limit, places=self._request(free), ahead=max(lead, ZERO)
             )
             if fired.claimed or fired.others:
                 hit("fire.after")
-            if self._hands is not None and self._capacity is not None:
-                reserved.used = self._hands.take(fired.claimed, self._capacity)
+            if self._executor is not None and self._capacity is not None:
+                reservation.used = self._executor.accept(fired.claimed, self._capacity)
         queued = {run.target.needs for run in fired.others if run.claimable}
         for capacity in self._capacities:
-            capacity.backlog |= not queued.isdisjoint(capacity.pool.offers)
+            capacity.backlog |= not queued.isdisjoint(capacity.pool.capabilities)
         for schedule in fired.broken:
             self._events.emit(ScheduleBroken(schedule=schedule))
         runs = fired.claimed + fired.others
-        firings = tuple(plan for before, plan in fired.plans if _moves_cursor(before, plan))
+        plans = tuple(plan for before, plan in fired.plans if _moves_cursor(before, plan))
         seconds = self._clock.monotonic() - began
-        if firings or runs:
-            self._events.emit(SchedulesFired(firings=firings, runs=runs, seconds=seconds))
-        moved = len(firings) + len(fired.broken)
-        self._cap.fired(moved)
-        if ahead > NOT and self._outlook is not None:
-            self._outlook.took(moved, seconds)
-            self._outlook.left_over = 0 < moved == free
+        if plans or runs:
+            self._events.emit(SchedulesFired(plans=plans, runs=runs, seconds=seconds))
+        moved = len(plans) + len(fired.broken)
+        self._rate_limit.record(moved)
+        if prefetching and self._prefetch is not None:
+            self._prefetch.observe(moved, seconds)
+            self._prefetch.incomplete = 0 < moved == free
         return fired.more, moved
 
-    def _offer(self) -> AbstractContextManager[Reserved]:
+    def _reserve(self) -> AbstractContextManager[Reservation]:
         capacity = self._capacity
         if capacity is None or capacity.backlog or not self._membership.trusted:
-            return nullcontext(Reserved(0))
+            return nullcontext(Reservation(0))
         return capacity.reserve()
 
-    def _places(self, free: int) -> ClaimRequest | None:
+    def _request(self, free: int) -> ClaimRequest | None:
         if not free or self._capacity is None:
             return None
         return ClaimRequest(
             node_id=self._membership.node_id,
-            offers=self._capacity.pool.offers,
+            offers=self._capacity.pool.capabilities,
             free=free,
         )
 
 
-def _moves_cursor(before: Schedule, plan: AnyFiring) -> bool:
-    """Whether a slot was used up; a put-off schedule only gets a later due time."""
-    return isinstance(plan, OnTime) or (
-        plan.schedule.next_run_at != before.next_run_at and not is_put_off(before, plan)
+def _moves_cursor(before: Schedule, plan: FirePlan) -> bool:
+    """Whether a slot was used up; a postponed schedule only gets a later due time."""
+    return isinstance(plan, SingleSlotPlan) or (
+        plan.schedule.next_run_at != before.next_run_at and not is_postponed(before, plan)
     )
+
+
+class RateLimit:
+    """At most `limit` in any period, as a sliding window; 0: no limit."""
+
+    def __init__(self, clock: Clock, *, limit: int, period: float) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._period = period
+        self._recent: deque[tuple[float, int]] = deque()
+
+    def allowance(self, batch: int) -> int:
+        """How many of a batch are allowed now."""
+        if not self._limit:
+            return batch
+        since = self._clock.monotonic() - self._period
+        while self._recent and self._recent[0][0] <= since:
+            self._recent.popleft()
+        return max(0, min(batch, self._limit - sum(count for _, count in self._recent)))
+
+    def record(self, count: int) -> None:
+        if self._limit and count:
+            self._recent.append((self._clock.monotonic(), count))
+
+    def seconds_to_wait(self) -> float:
+        """Until there is an allowance again."""
+        oldest = self._recent[0][0] if self._recent else self._clock.monotonic()
+        return max(0.0, oldest + self._period - self._clock.monotonic())

@@ -28,7 +28,14 @@ from chimes.model.schedule import Schedule
 from chimes.model.sync import SYNC_NAMESPACE, Sources, task_name, task_policy
 from chimes.model.target import SyncTarget
 from chimes.runtime.composition import Services, build_services, build_store
-from chimes.sdk.declare import Complete, Declared, Mode, Syncing, draft, updated
+from chimes.sdk.declare import (
+    Declaration,
+    Mode,
+    ResolvedDeclaration,
+    apply_declaration,
+    new_schedule,
+)
+from chimes.sdk.reconcile import ScheduleReconciler
 from chimes.services.nodes import KnownSources, Reloaded, SourceChange, Word
 from chimes.targets.sync.config import read_sources, secrets_of
 from chimes.targets.sync.function_check import check_callables
@@ -65,18 +72,18 @@ class SourceSchedules:
     def __init__(self, services: Services, settings: Settings) -> None:
         self._services = services
         self._settings = settings
-        self._syncing = Syncing(services, FILE_ACTOR, SYNC_NAMESPACE)
+        self._reconciler = ScheduleReconciler(services, FILE_ACTOR, SYNC_NAMESPACE)
 
     def check(self, sources: Sources, before: Sources, now: datetime) -> None:
         """Raises ConfigError for a collection that the service would not take. What has not changed
         since `before` was taken once."""
         old = dict(before.pairs())
         changed = {task_name(target) for target, each in sources.pairs() if old.get(target) != each}
-        for name, complete in self._wanted(sources).items():
+        for name, resolved in self._wanted(sources).items():
             if name in changed:
                 try:
-                    new = draft(complete, ScheduleId(""), SYNC_NAMESPACE, now)
-                    self._services.schedules.prepared(FILE_ACTOR, new, now)
+                    new = new_schedule(resolved, ScheduleId(""), SYNC_NAMESPACE, now)
+                    self._services.schedules.prepare(FILE_ACTOR, new, now)
                 except InvalidInput as error:
                     raise ConfigError(
                         _("collection {name}: {problem}", name=name, problem=error.message),
@@ -88,8 +95,8 @@ class SourceSchedules:
         stored = await self._stored()
         wanted = self._wanted(sources)
         changes = [
-            SourceChange(name, self._word(complete, stored.get(name)))
-            for name, complete in wanted.items()
+            SourceChange(name, self._word(resolved, stored.get(name)))
+            for name, resolved in wanted.items()
         ]
         others = [node for node in await self._alive() if node.id != own_node]
         own = {target for target, _unused in sources.pairs()}
@@ -130,7 +137,7 @@ class SourceSchedules:
         for change in changes:
             if change.what in ("created", "updated"):
                 try:
-                    await self._syncing.upsert(wanted[change.name])
+                    await self._reconciler.upsert(wanted[change.name])
                 except InvalidInput as error:
                     raise InvalidInput(
                         _(
@@ -143,25 +150,25 @@ class SourceSchedules:
                         hint=error.hint,
                     ) from error
             elif change.what == "deleted":
-                found = await self._syncing.find(change.name)
+                found = await self._reconciler.find(change.name)
                 if found is not None:
                     with contextlib.suppress(NotFound):
                         await self._services.schedules.delete(FILE_ACTOR, found.id)
 
-    def _word(self, complete: Complete, stored: Schedule | None) -> Word:
+    def _word(self, resolved: ResolvedDeclaration, stored: Schedule | None) -> Word:
         if stored is None:
             return "created"
-        return "unchanged" if updated(complete, stored) == stored else "updated"
+        return "unchanged" if apply_declaration(resolved, stored) == stored else "updated"
 
-    def _wanted(self, sources: Sources) -> dict[str, Complete]:
-        found: dict[str, Complete] = {}
+    def _wanted(self, sources: Sources) -> dict[str, ResolvedDeclaration]:
+        found: dict[str, ResolvedDeclaration] = {}
         for target, collection in sources.pairs():
             if collection.trigger is None:
                 continue
-            declared = Declared(
+            declared = Declaration(
                 name=task_name(target), trigger=collection.trigger, target=target, mode=Mode.DB
             )
-            found[declared.name] = Complete(
+            found[declared.name] = ResolvedDeclaration(
                 declared=declared,
                 policy=task_policy(
                     target,

@@ -14,16 +14,19 @@ from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType
-from chimes.model.egress import Egress, EgressByMode, EgressRules
+from chimes.model.egress import Egress, EgressRules, ModeEgress
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.model.target import Target
 from chimes.model.validation import check_recipients, check_target
-from chimes.sdk.handles import Endings
+from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.nodes import KnownSources
+from chimes.services.prompts import plan_without_prompts
 from chimes.services.runs import RunService
-from chimes.services.schedules import Limits, ScheduleService, plan_without_prompts
+from chimes.services.schedule_rules import Limits, ScheduleRules
+from chimes.services.schedules import ScheduleService
 from chimes.services.validation import action_offers, agent_offers
 from chimes.store.port import Store
 
@@ -63,6 +66,10 @@ class Services:
     access: AccessService
     egress: Egress
     sources: KnownSources = field(default_factory=KnownSources)
+
+    @property
+    def manual_runs(self) -> ManualRuns:
+        return ManualRuns(self.store, self.schedules.rules)
 
 
 def build_store(location: StoreLocation, clock: Clock) -> Store:
@@ -121,7 +128,7 @@ async def build_services(
         allow_metadata=settings.egress_allow_metadata,
         own_ports=frozenset({(settings.host, settings.port)}),
     )
-    egress = EgressByMode(
+    egress = ModeEgress(
         open_mode=lambda: access.open_mode,
         while_open=replace(with_keys, open_mode=True),
         with_keys=with_keys,
@@ -150,14 +157,17 @@ async def build_services(
         store=store,
         schedules=ScheduleService(
             store,
-            check_target=_target_check(egress),
-            check_recipients=partial(check_recipients, egress=egress),
-            default_timezone=settings.default_timezone,
-            limits=current,
-            look=access.keys_on,
-            offers=lambda: JoinedOffers(offers(), by_settings),
+            ScheduleRules(
+                store,
+                check_target=_target_check(egress),
+                check_recipients=partial(check_recipients, egress=egress),
+                default_timezone=settings.default_timezone,
+                limits=current,
+                refresh_limits=access.keys_on,
+                capabilities=lambda: JoinedOffers(offers(), by_settings),
+            ),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
-            capped=bool(settings.max_dispatch_per_tick),
+            dispatch_capped=bool(settings.max_dispatch_per_tick),
         ),
         runs=RunService(store, limits=lambda: current().runs),
         access=access,
@@ -230,4 +240,4 @@ class Runtime:
     actor: Actor = APP_ACTOR
     #: Where each setting came from.
     origins: Mapping[str, str] = field(default_factory=dict)
-    endings: Endings = field(default_factory=Endings)
+    run_waiters: RunWaiters = field(default_factory=RunWaiters)

@@ -1,7 +1,8 @@
-"""Working inside the caller's own transaction: if it commits, it has happened; if not, not."""
+"""Enqueues and completes runs inside a transaction of the caller."""
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections import namedtuple
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
@@ -25,36 +26,31 @@ from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.run import Attempt, AttemptEnd, Completion, Run, RunStatus
 from chimes.runtime.composition import Runtime
 from chimes.sdk.tasks import EnqueueOptions
-from chimes.services.run_requests import RunRequest, ordered_run
+from chimes.services.run_requests import RunRequest, build_run
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects.base import Dialect
-from chimes.store.sql.joined_transaction import add_run_in
+from chimes.store.sql.joined_transaction import add_run_in, complete_run_in
 from chimes.targets.base import Call
 
-# @@ An asyncpg connection as far as `store.sql.joining` uses a SQLAlchemy one.
-#
-# SQLAlchemy could adopt the connection itself, but then it would install its own type codecs on
-# it, which are the caller's. So statements are only compiled by it and sent as they are.
-
+#: Namespace of the name-based UUIDs that identify runs with a key.
+KEY_NAMESPACE = uuid.UUID("5f0d2d5e-0e0b-5e7c-8f43-6a0f2b0c9d21")
 T = TypeVar("T")
 
 
-async def with_raw(raw: Any, work: Callable[[Connection], T]) -> T:
-    """`work` is plain code; its statements run on the asyncpg connection."""
-    connection = cast(Connection, _RawConnection(raw))
+# --- asyncpg connections --------------------------------------------------------------------------
+async def run_on_asyncpg(raw: Any, work: Callable[[Connection], T]) -> T:
+    """Runs synchronous `work` whose statements go to the asyncpg connection."""
+    connection = cast(Connection, _AsyncpgConnection(raw))
     return cast(T, await greenlet_spawn(work, connection))
 
 
-def is_asyncpg(connection: object) -> bool:
-    """Also one that a pool handed out, which is a proxy."""
-    return type(connection).__module__.partition(".")[0] == "asyncpg"
+class _AsyncpgConnection:
+    """An asyncpg connection with the methods of a SQLAlchemy connection that the store uses.
 
+    SQLAlchemy could adopt the connection, but would then install its own type codecs on it, and
+    the connection belongs to the caller. So SQLAlchemy only compiles the statements.
+    """
 
-def in_transaction(connection: Any) -> bool:
-    return bool(connection.is_in_transaction())
-
-
-class _RawConnection:
     def __init__(self, raw: Any) -> None:
         self._raw = raw
 
@@ -77,7 +73,7 @@ class _RawConnection:
     def _send(self, statement: str, given: Sequence[object]) -> _Result:
         prepared = await_only(self._raw.prepare(statement))
         rows = await_only(prepared.fetch(*given))
-        # Such as `INSERT 0 1`: the last word is the number of rows.
+        # The status is such as `INSERT 0 1`: the last word is the number of rows.
         count = prepared.get_statusmsg().rpartition(" ")[2]
         return _Result([_row(row) for row in rows], int(count) if count.isdigit() else len(rows))
 
@@ -115,99 +111,102 @@ def _dialect() -> Any:
     return untyped()
 
 
-# @@ Runs that a program puts into the queue, alone or as part of its own transaction.
+# --- enqueue --------------------------------------------------------------------------------------
+async def enqueue(runtime: Runtime, request: RunRequest, options: EnqueueOptions) -> RunId:
+    """Enqueues a run and returns its id, or that of the existing run with the same key.
 
-KEY_NAMESPACE = uuid.UUID("5f0d2d5e-0e0b-5e7c-8f43-6a0f2b0c9d21")
-
-
-def keyed_run_id(namespace: str, needs: str, key: str) -> RunId:
-    """The same key for the same task means the same run, on every node, for as long as the run
-    is kept."""
-    return RunId(str(uuid.uuid5(KEY_NAMESPACE, f"{namespace}\0{needs}\0{key}")))
-
-
-def wanted_run(order: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
-    if options.priority is not None:
-        order = replace(order, priority=options.priority)
-    if options.at is not None:
-        order = replace(order, at=options.at)
-    if options.delay is not None:
-        order = replace(order, at=now + options.delay)
-    run_id = manual_run_id(now)
-    if options.key is not None:
-        run_id = keyed_run_id(order.namespace, order.target.needs, options.key)
-    return ordered_run(order, options.owner or order.owner or SYSTEM_OWNER, run_id, now)
-
-
-async def enqueue(runtime: Runtime, order: RunRequest, options: EnqueueOptions) -> RunId:
-    """The id of the run; of the one that is there already, where the key says so."""
+    With a connection the run is written in the transaction of that connection; InvalidInput if
+    that is not possible.
+    """
     if options.connection is not None:
-        return await enqueue_in(runtime, order, options)
+
+        def add(connection: Connection, dialect: Dialect, clock: Clock | None) -> RunId:
+            return add_run_in(connection, dialect, clock, partial(_run, request, options)).id
+
+        return await run_in_transaction(runtime, options.connection, add)
     store = runtime.services.store
-    run = wanted_run(order, options, await store.now())
+    run = _run(request, options, await store.now())
     return (await store.add_runs([run]))[0].id
 
 
+def _run(request: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
+    if options.priority is not None:
+        request = replace(request, priority=options.priority)
+    if options.at is not None:
+        request = replace(request, at=options.at)
+    if options.delay is not None:
+        request = replace(request, at=now + options.delay)
+    run_id = manual_run_id(now)
+    if options.key is not None:
+        # The same key of the same task is the same run, on every node, as long as it is retained.
+        name = f"{request.namespace}\0{request.target.needs}\0{options.key}"
+        run_id = RunId(str(uuid.uuid5(KEY_NAMESPACE, name)))
+    return build_run(request, options.owner or request.owner or SYSTEM_OWNER, run_id, now)
+
+
+# --- joining a transaction of the caller ----------------------------------------------------------
 FORMS = _(
     "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
 )
-#: How the dialects of SQLAlchemy are called here.
-_SAME = {"mysql": "mariadb"}
-#: What is done on the connection, with the store's dialect and clock.
+#: SQLAlchemy's dialect names where they differ from ours.
+_DIALECT_NAMES = {"mysql": "mariadb"}
+#: Work on the connection, with the store's dialect and clock.
 Work = Callable[[Connection, Dialect, Clock | None], T]
 
 
-async def enqueue_in(runtime: Runtime, order: RunRequest, options: EnqueueOptions) -> RunId:
-    """InvalidInput if the connection cannot take the run along."""
-    make = partial(wanted_run, order, options)
-
-    def add(connection: Connection, dialect: Dialect, clock: Clock | None) -> RunId:
-        return add_run_in(connection, dialect, clock, make).id
-
-    return await joined(runtime, options.connection, add)
-
-
-def joined(
+def run_in_transaction(
     runtime: Runtime, given: object, work: Work[T], *, own_driver: bool = False
 ) -> Awaitable[T]:
-    """The work on the caller's connection: at once where it blocks, else when awaited.
-    `own_driver`: the work has statements that only the store's own driver takes."""
+    """Runs the work on the caller's connection: at once on a synchronous one, else when awaited.
+
+    `own_driver`: the work has statements that only the store's own driver supports.
+    """
     store = runtime.services.store
     if not isinstance(store, SqlStore):
-        raise _refused(_("the store ({kind}) is no SQL database", kind=runtime.location.kind))
-    # A server has a clock of its own (C21).
+        raise _cannot_join(
+            _("the store ({kind}) is not a SQL database", kind=runtime.location.kind)
+        )
+    # On a database server, its clock decides.
     clock = runtime.clock if runtime.location.kind == "sqlite" else None
-    on = _On(store.dialect, clock, work, own_driver=own_driver)
+    bound = _BoundWork(store.dialect, clock, work, own_driver=own_driver)
     match given:
         case Session() | scoped_session():
-            return _Done(on(given.connection()))
+            return _Completed(bound(given.connection()))
         case Connection():
             _check_open(given.in_transaction())
-            return _Done(on(given))
+            return _Completed(bound(given))
         case AsyncConnection():
             _check_open(given.in_transaction())
-            return given.run_sync(on)
+            return given.run_sync(bound)
         case AsyncSession() | async_scoped_session():
-            return _in_session(given, on)
-    return _in_asyncpg(runtime, given, on)
+            return _run_in_session(given, bound)
+    return _run_in_asyncpg(runtime, given, bound)
 
 
-async def _in_session(session: AsyncSession | async_scoped_session[AsyncSession], on: _On[T]) -> T:
+async def _run_in_session(
+    session: AsyncSession | async_scoped_session[AsyncSession], bound: _BoundWork[T]
+) -> T:
     connection = await session.connection()
-    return await connection.run_sync(on)
+    return await connection.run_sync(bound)
 
 
-async def _in_asyncpg(runtime: Runtime, given: object, on: _On[T]) -> T:
-
-    if not is_asyncpg(given):
-        raise _refused(_("it is {type}, not {forms}", type=type(given).__name__, forms=FORMS))
+async def _run_in_asyncpg(runtime: Runtime, given: Any, bound: _BoundWork[T]) -> T:
+    # By module name: a connection from a pool is a proxy, and asyncpg may not be installed.
+    if type(given).__module__.partition(".")[0] != "asyncpg":
+        raise _cannot_join(
+            _("expected {forms}, not {type}", forms=FORMS, type=type(given).__name__)
+        )
     if runtime.location.kind != "postgresql":
-        raise _refused(_("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind))
-    _check_open(in_transaction(given))
-    return await with_raw(given, on.work_on)
+        raise _cannot_join(
+            _("the store is on {kind}, not on PostgreSQL", kind=runtime.location.kind)
+        )
+    _check_open(bool(given.is_in_transaction()))
+    return await run_on_asyncpg(given, bound.run)
 
 
-class _On(Generic[T]):
+class _BoundWork(Generic[T]):
+    """Work with the store's dialect and clock; checks that the connection fits them."""
+
     def __init__(
         self, dialect: Dialect, clock: Clock | None, work: Work[T], *, own_driver: bool
     ) -> None:
@@ -218,89 +217,89 @@ class _On(Generic[T]):
 
     def __call__(self, connection: Connection) -> T:
         theirs = connection.dialect
-        name = _SAME.get(theirs.name, theirs.name)
+        name = _DIALECT_NAMES.get(theirs.name, theirs.name)
         if name != self._dialect.name:
-            raise _refused(
+            raise _cannot_join(
                 _(
-                    "it is on {name}, and the store on {other}",
+                    "it is connected to {name}, but the store is on {other}",
                     name=name,
                     other=self._dialect.name,
                 )
             )
         if self._own_driver and name == "postgresql" and theirs.driver != "asyncpg":
-            raise _refused(
-                _("its driver is {driver}; here only asyncpg will do", driver=theirs.driver)
-            )
+            raise _cannot_join(_("its driver is {driver}; use asyncpg", driver=theirs.driver))
         if connection.get_execution_options().get("isolation_level") == "AUTOCOMMIT":
-            raise _refused(
-                _("it commits by itself (AUTOCOMMIT), so there is no transaction to join")
-            )
+            raise _cannot_join(_("it is in AUTOCOMMIT mode, so there is no transaction to join"))
         try:
-            return self.work_on(connection)
+            return self.run(connection)
         except DBAPIError as error:
-            raise _unknown_table(error) from error
+            raise _explain(error) from error
 
-    def work_on(self, connection: Connection) -> T:
+    def run(self, connection: Connection) -> T:
         return self._work(connection, self._dialect, self._clock)
 
 
 @dataclass(frozen=True, slots=True)
-class _Done(Generic[T]):
-    """What is done already may be awaited or not."""
+class _Completed(Generic[T]):
+    """An awaitable whose result is already there."""
 
-    answer: T
+    result: T
 
     def __await__(self) -> Generator[None, None, T]:
         yield from ()
-        return self.answer
+        return self.result
 
 
 def _check_open(in_transaction: bool) -> None:
     if not in_transaction:
-        raise _refused(_("no transaction is open on it"))
+        raise _cannot_join(_("it has no open transaction; begin one first"))
 
 
-def _unknown_table(error: DBAPIError) -> Exception:
-    """The commonest mistake, in words."""
+def _explain(error: DBAPIError) -> Exception:
+    """A missing table means that the connection is to another database."""
     text = str(error.orig).lower()
     if "runs" in text and ("exist" in text or "no such table" in text):
-        return _refused(_("it does not reach the store: {error}", error=str(error.orig)))
+        return _cannot_join(
+            _("it is not connected to the database of the store: {error}", error=str(error.orig))
+        )
     return error
 
 
-def _refused(why: str) -> InvalidInput:
+def _cannot_join(why: str) -> InvalidInput:
     return InvalidInput(_("connection: {why}", why=why), field="connection", code="cannot_join")
 
 
-# @@ Tasks that end their run in a transaction of their own (`context.complete_in`).
-#
-# Their effect and the end of the run are then one commit. What the worker says afterwards about
-# the attempt is a repetition of what stands there, and is accepted as such (F23).
-
-
+# --- completion -----------------------------------------------------------------------------------
 class TaskCompletion:
+    """Completes the run of a task in a transaction of the task (`context.complete_in`).
+
+    The effect of the task and the end of its run are then one commit. The completion that the
+    worker records afterwards repeats the stored one and is accepted as such.
+    """
+
     def __init__(self, call: Call, runtime: Runtime) -> None:
         self._call = call
         self._runtime = runtime
-        self.verdict: Completion | None = None
+        self.recorded: Completion | None = None
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
-
-        if self.verdict is not None:
+        if self.recorded is not None:
             raise Conflict(_("this attempt has completed its run already"), code="completed")
-        plain = _plain(result)
+        value = _json_value(result)
         if self._call.completing is not None:
             self._call.completing()
-        return joined(self._runtime, connection, _Ending(self, plain), own_driver=True)
 
-    def ended(
+        def record(connection: Connection, dialect: Dialect, clock: Clock | None) -> None:
+            self._record(connection, dialect, clock, value)
+
+        return run_in_transaction(self._runtime, connection, record, own_driver=True)
+
+    def _record(
         self, connection: Connection, dialect: Dialect, clock: Clock | None, value: object
     ) -> None:
-        from chimes.store.sql.joined_transaction import complete_run_in
-
         run, log = self._call.run, self._call.unwritten()
 
-        def verdict(now: datetime) -> Completion:
+        def completion(now: datetime) -> Completion:
             attempt = Attempt(
                 number=run.attempt,
                 fence=run.fence,
@@ -318,29 +317,19 @@ class TaskCompletion:
                 logs=log.entries,
             )
 
-        self.verdict = complete_run_in(
-            connection, dialect, clock, run.id, run.fence, verdict, logged=log.last
+        self.recorded = complete_run_in(
+            connection, dialect, clock, run.id, run.fence, completion, logged=log.last
         )
 
 
-class _Ending:
-    def __init__(self, completion: TaskCompletion, value: object) -> None:
-        self._completion = completion
-        self._value = value
-
-    def __call__(self, connection: Connection, dialect: Dialect, clock: Clock | None) -> None:
-        self._completion.ended(connection, dialect, clock, self._value)
-
-
-def _plain(result: object) -> object:
-    import json
-
+def _json_value(result: object) -> object:
+    """The result as the store will return it. InvalidInput if it is not JSON."""
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
-        plain: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
+        value: object = json.loads(json.dumps(to_jsonable_python(result), allow_nan=False))
     except (PydanticSerializationError, TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            _("the result has no form in JSON: {error}", error=str(error)), field="result"
+            _("the result cannot be represented as JSON: {error}", error=str(error)), field="result"
         ) from None
-    return plain
+    return value

@@ -33,7 +33,7 @@ from chimes.model.access import (
     Quota,
     Role,
     Scope,
-    revoked,
+    revoke,
 )
 from chimes.model.ids import KeyId
 from chimes.model.listing import RunQuery
@@ -89,7 +89,7 @@ class AccessService:
         """As last seen by `keys_on`; for rules that cannot wait for the store."""
         return not self._keys_on
 
-    async def authenticate(self, presented: str, *, door: str, address: str = "") -> Actor:
+    async def authenticate(self, presented: str, *, interface: str, address: str = "") -> Actor:
         """The actor behind a key. Every refusal is the same and costs the same (S01)."""
         digest = _digest(presented)
         fixed = [hmac.compare_digest(digest, known) for known in self._fixed]
@@ -97,19 +97,21 @@ class AccessService:
         stored = key.secret_hash if key is not None else _NO_KEY
         matches = hmac.compare_digest(stored, _digest(_secret_part(presented)))
         if any(fixed):
-            return Actor(role=Role.ADMIN, key_id=KeyId("configured"), door=door, address=address)
+            return Actor(
+                role=Role.ADMIN, key_id=KeyId("configured"), interface=interface, address=address
+            )
         if key is None or not matches or not key.usable(await self._store.now()):
             raise NotAuthenticated()
         return Actor(
             owner=key.owner,
             role=key.role,
             key_id=key.id,
-            door=door,
+            interface=interface,
             address=address,
             scopes=key.scopes,
         )
 
-    async def standing(self, key_id: KeyId, *, door: str, address: str = "") -> Actor | None:
+    async def standing(self, key_id: KeyId, *, interface: str, address: str = "") -> Actor | None:
         """What a key may that was shown before; None if it is no longer good."""
         key = await self._key_by_id(key_id)
         if key is None or not key.usable(await self._store.now()):
@@ -118,7 +120,7 @@ class AccessService:
             owner=key.owner,
             role=key.role,
             key_id=key.id,
-            door=door,
+            interface=interface,
             address=address,
             scopes=key.scopes,
         )
@@ -128,11 +130,13 @@ class AccessService:
         digest = _digest(presented)
         return _digest(digest) if digest in self._fixed else ""
 
-    def configured(self, mark: str, *, door: str, address: str = "") -> Actor | None:
+    def configured(self, mark: str, *, interface: str, address: str = "") -> Actor | None:
         """Whoever showed that key; None if it is no longer configured."""
         if all(_digest(known) != mark for known in self._fixed):
             return None
-        return Actor(role=Role.ADMIN, key_id=KeyId("configured"), door=door, address=address)
+        return Actor(
+            role=Role.ADMIN, key_id=KeyId("configured"), interface=interface, address=address
+        )
 
     async def _key(self, presented: str) -> ApiKey | None:
         parts = presented.split("_", 2)
@@ -209,7 +213,7 @@ class AccessService:
         found = await self._store.get_key(key_id)
         owner = found.owner if found is not None else actor.owner
         note = entry(actor, "revoke_key", "key", key_id, at=await self._store.now(), owner=owner)
-        key = await self._store.change_key(key_id, revoked, note)
+        key = await self._store.change_key(key_id, revoke, note)
         self._known.pop(key_id, None)
         return key
 

@@ -21,7 +21,14 @@ from chimes.i18n import _
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.insights import BAD, ERROR_ROOM, Attention, Attentions, Cause, Sign
+from chimes.model.insights import (
+    ERROR_KEY_LENGTH,
+    FAILED_STATUSES,
+    AttentionList,
+    IssueCause,
+    ScheduleAttention,
+    ScheduleIssue,
+)
 from chimes.model.listing import DeliveryQuery, RunQuery, ScheduleQuery
 from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel
@@ -65,7 +72,9 @@ def still_known(known: Known, schedule: Schedule) -> bool:
 
 def fingerprint(error: str) -> str:
     """As far as errors are told apart in lists."""
-    return hashlib.blake2b(error[:ERROR_ROOM].encode(errors="replace"), digest_size=12).hexdigest()
+    return hashlib.blake2b(
+        error[:ERROR_KEY_LENGTH].encode(errors="replace"), digest_size=12
+    ).hexdigest()
 
 
 class KnownFailures:
@@ -85,7 +94,7 @@ class KnownFailures:
     async def mark(self, actor: Actor, run: Run, note: str) -> Known:
         """`run` is one that the actor sees. Conflict: there is no failure of a schedule to mark."""
         schedule = await self._schedule_of(actor, run)
-        if run.status not in BAD:
+        if run.status not in FAILED_STATUSES:
             raise Conflict(_("this run has not failed"), code="not_failed")
         note = checked_text(note.strip(), "reason")
         if len(note) > LONGEST_NOTE:
@@ -200,7 +209,7 @@ _STATE_SNOOZING = "snoozed:"
 class Snooze:
     """What gets worse than this is told all the same."""
 
-    cause: Cause
+    cause: IssueCause
     until: datetime
 
 
@@ -235,7 +244,7 @@ class SnoozeService:
         found = {} if state is None else _read_snoozing(state.value)
         return {name: each for name, each in found.items() if each.until > now}
 
-    async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: Cause) -> datetime:
+    async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: IssueCause) -> datetime:
         """For SNOOZED_FOR; until when. NotFound for what others own."""
         now = await self._store.now()
         until = now + SNOOZED_FOR
@@ -275,21 +284,21 @@ class SnoozeService:
         await self._store.set_state(_name(actor), _written_snoozing(snoozes), note)
 
 
-def awake(found: Attentions, put_off: Mapping[ScheduleId, PutOff], limit: int) -> Attentions:
+def awake(found: AttentionList, put_off: Mapping[ScheduleId, PutOff], limit: int) -> AttentionList:
     """Without what is snoozed or known; `found` was asked for that many more."""
     kept = tuple(each for each in found.items if not _hidden(each, put_off))
-    return Attentions(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
+    return AttentionList(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
 
 
-def _hidden(found: Attention, put_off: Mapping[ScheduleId, PutOff]) -> bool:
+def _hidden(found: ScheduleAttention, put_off: Mapping[ScheduleId, PutOff]) -> bool:
     why = put_off.get(found.schedule.id)
     if why is None:
         return False
     cause = found.sign.cause
-    failing = cause in (Cause.FAILING, Cause.REFUSED)
+    failing = cause in (IssueCause.FAILING, IssueCause.REFUSED)
     if why.known is not None and failing and still_known(why.known, found.schedule):
         return True
-    gravest_first = list(Cause)
+    gravest_first = list(IssueCause)
     return why.snooze is not None and (
         gravest_first.index(cause) >= gravest_first.index(why.snooze.cause)
     )
@@ -309,7 +318,7 @@ def _read_snoozing(text: str) -> dict[ScheduleId, Snooze]:
     try:
         found = json.loads(text)
         return {
-            ScheduleId(name): Snooze(cause=Cause(cause), until=parse_moment(until, "UTC"))
+            ScheduleId(name): Snooze(cause=IssueCause(cause), until=parse_moment(until, "UTC"))
             for name, (cause, until) in found.items()
         }
     except (ValueError, TypeError, AttributeError, InvalidInput):
@@ -330,7 +339,7 @@ _ANSWER = re.compile(r"(?:^|answered )HTTP (?:401|403)\b")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refusal:
-    found: Attention
+    found: ScheduleAttention
     #: Who does not take it; None: the receiver of its calls.
     channel: Channel | None
     #: In its words; English, as all that is on record.
@@ -370,26 +379,26 @@ def _fails_so(schedule: Schedule) -> bool:
 
 
 def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> Refusal:
-    sign = Sign(
+    sign = ScheduleIssue(
         schedule_id=schedule.id,
-        cause=Cause.REFUSED,
+        cause=IssueCause.REFUSED,
         at=schedule.last_run_at or now,
         run_id=run_id,
     )
-    found = Attention(schedule=schedule, sign=sign)
+    found = ScheduleAttention(schedule=schedule, sign=sign)
     return Refusal(found=found, channel=None, error=schedule.last_error)
 
 
 def _by_channel(schedule: Schedule, letters: Sequence[Delivery]) -> Refusal:
     newest = letters[0]
-    sign = Sign(
+    sign = ScheduleIssue(
         schedule_id=schedule.id,
-        cause=Cause.REFUSED,
+        cause=IssueCause.REFUSED,
         at=newest.finished_at or newest.created_at,
         count=len(letters),
         run_id=newest.run_id,
     )
-    found = Attention(schedule=schedule, sign=sign)
+    found = ScheduleAttention(schedule=schedule, sign=sign)
     return Refusal(found=found, channel=newest.recipient.channel, error=newest.error)
 
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
-from chimes.model.schedule import Schedule, unmarked
+from chimes.model.schedule import Schedule, clear_source_marker
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_arguments, masked_url
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.port import Store
@@ -38,7 +38,7 @@ def entry(
     return AuditEntry(
         at=at,
         actor=actor.name,
-        door=actor.door,
+        interface=actor.interface,
         verb=verb,
         object_kind=kind,
         object_id=object_id,
@@ -85,8 +85,8 @@ async def verified_chain(store: Store) -> ChainVerdict:
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
     """Field -> [before, after], without secrets and without what moves by itself."""
-    old = schedule_to_plain(unmarked(before)) if before else {}
-    new = schedule_to_plain(unmarked(after))
+    old = schedule_to_plain(clear_source_marker(before)) if before else {}
+    new = schedule_to_plain(clear_source_marker(after))
     # Compared as they are: that a secret was replaced is seen, though not by what.
     changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
     was = masked({name: old[name] for name in changed if name in old})

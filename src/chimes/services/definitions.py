@@ -14,14 +14,14 @@ from typing import Final
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.recipient import (
-    ASKED_FOR,
-    LATE_AFTER,
+    DEFAULT_LATE_AFTER,
+    SELECTABLE_EVENTS,
     WEEKDAYS,
     Channel,
     Digest,
     NotifyOn,
     Period,
-    Quiet,
+    QuietHours,
     Recipient,
 )
 from chimes.model.target import (
@@ -131,11 +131,11 @@ def recipient_from_json(data: Mapping[str, object]) -> Recipient:
     return recipient
 
 
-def _quiet(data: object) -> Quiet | None:
+def _quiet(data: object) -> QuietHours | None:
     if data is None:
         return None
     reader = Reader(data)
-    quiet = Quiet(
+    quiet = QuietHours(
         start=reader.read("from", _time_of_day),
         end=reader.read("to", _time_of_day),
         zone=reader.text("zone", ""),
@@ -182,7 +182,7 @@ def _address(value: object) -> str:
 def _events(value: object) -> tuple[NotifyOn, ...]:
     if value is None:
         return ()
-    known = {each.value: each for each in ASKED_FOR}
+    known = {each.value: each for each in SELECTABLE_EVENTS}
     if not isinstance(value, list | tuple) or not all(each in known for each in value):
         raise InvalidInput(
             _("expected a list of {events}, got {value!r}", events=", ".join(known), value=value),
@@ -192,7 +192,7 @@ def _events(value: object) -> tuple[NotifyOn, ...]:
 
 
 def _late_after(value: object) -> timedelta:
-    return LATE_AFTER if value is None else parse_duration(_text(value), allow_zero=True)
+    return DEFAULT_LATE_AFTER if value is None else parse_duration(_text(value), allow_zero=True)
 
 
 def _time_of_day(value: object) -> time:

@@ -17,10 +17,10 @@ from chimes.model.change import replace
 from chimes.model.ids import InboxId, NodeId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
 from chimes.model.notification import InboxItem
-from chimes.model.planning import ended_at_once, slot_run
+from chimes.model.planning import end_immediately, slot_run
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Reason, Run, RunStatus
-from chimes.model.schedule import Schedule, deleted, planned
+from chimes.model.schedule import Schedule, delete_schedule, plan_after
 from chimes.model.target import AgentTarget, FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.services.audit import entry
 from chimes.store.port import Item, RunLog, Store
@@ -203,7 +203,7 @@ def demo_schedule(example: Example, generation: int, now: datetime, *, live: boo
         created_by=LABEL,
         updated_by=LABEL,
     )
-    return planned(schedule, now)
+    return plan_after(schedule, now)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -250,11 +250,11 @@ def _run(schedule: Schedule, example: Example, slot: datetime, now: datetime, *,
     outage = now - _OUTAGE[0] <= slot < now - _OUTAGE[1]
     if outage or (example.missed_last and left == 0):
         return replace(
-            ended_at_once(run, RunStatus.MISSED, Reason.MISFIRE, slot + timedelta(minutes=5)),
+            end_immediately(run, RunStatus.MISSED, Reason.MISFIRE, slot + timedelta(minutes=5)),
             missed_count=1,
         )
     if chance < example.skipped:
-        return ended_at_once(run, RunStatus.SKIPPED, Reason.OVERLAP, started)
+        return end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, started)
     length = example.usual * (0.7 + 0.8 * _chance(run.id, "length") ** 2)
     failed = left < example.failed_last or chance < example.skipped + example.failing
     late = failed and _chance(run.id, "how") < 0.25 and not left < example.failed_last
@@ -523,7 +523,7 @@ class DemoService:
         for schedule_id in demo_ids(kept.generation):
             try:
                 await self._store.change_schedule(
-                    schedule_id, lambda before, at: deleted(before, at, actor.name)
+                    schedule_id, lambda before, at: delete_schedule(before, at, actor.name)
                 )
                 schedules += 1
             except NotFound:

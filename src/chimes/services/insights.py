@@ -12,28 +12,34 @@ from chimes.errors import NotAllowed
 from chimes.model.access import Actor, Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
-    EVERY_RUN,
-    GLANCE_RESULTS,
-    Attention,
-    Attentions,
-    Cause,
+    ALL_RUNS,
+    HEALTH_RESULTS,
+    AttentionList,
     ErrorGroups,
-    Glance,
+    IssueCause,
     LagBucket,
-    Lags,
+    LagHistogram,
     Result,
     RunFilter,
+    ScheduleAttention,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleHealth,
+    ScheduleIssue,
+    StatusCounts,
     Window,
-    glance_at,
+    assess_health,
     median_duration,
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.services.slots import EVERYTHING, FireLogPage, FireLogPosition, FireLogWish, fire_log
+from chimes.services.schedule_history import (
+    UNFILTERED,
+    FireLogFilter,
+    FireLogPage,
+    FireLogPosition,
+    fire_log,
+)
 from chimes.store.port import Store
 from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
 from chimes.triggers.zones import zone_names
@@ -57,16 +63,16 @@ class InsightService:
 
     async def glances(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
-    ) -> dict[ScheduleId, Glance]:
+    ) -> dict[ScheduleId, ScheduleHealth]:
         """Of those that have any runs."""
-        found = await self._newest(actor, schedule_ids, GLANCE_RESULTS)
-        return {schedule_id: glance_at(results) for schedule_id, results in found.items()}
+        found = await self._newest(actor, schedule_ids, HEALTH_RESULTS)
+        return {schedule_id: assess_health(results) for schedule_id, results in found.items()}
 
     async def expected_durations(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
     ) -> dict[ScheduleId, timedelta]:
         """Of those with a success among their newest results (`median_duration`)."""
-        found = await self._newest(actor, schedule_ids, GLANCE_RESULTS)
+        found = await self._newest(actor, schedule_ids, HEALTH_RESULTS)
         medians = {name: median_duration(results) for name, results in found.items()}
         return {name: length for name, length in medians.items() if length is not None}
 
@@ -91,7 +97,7 @@ class InsightService:
 
     async def attention(
         self, actor: Actor, *, late: timedelta = LATE, limit: int = 20
-    ) -> Attentions:
+    ) -> AttentionList:
         return await self._store.needing_attention(_seen_by(actor), late=late, limit=limit)
 
     async def fire_log(
@@ -99,27 +105,27 @@ class InsightService:
         actor: Actor,
         schedule_id: ScheduleId,
         *,
-        wish: FireLogWish = EVERYTHING,
+        only: FireLogFilter = UNFILTERED,
         after: FireLogPosition | None = None,
         limit: int = 50,
     ) -> FireLogPage:
         """What became of its slots, and who changed that, newest first. NotFound."""
-        return await fire_log(self._store, actor, schedule_id, wish=wish, after=after, limit=limit)
+        return await fire_log(self._store, actor, schedule_id, only=only, after=after, limit=limit)
 
     # --- runs ---------------------------------------------------------------------------------
     async def run_totals(
-        self, actor: Actor, window: Window, filter_: RunFilter = EVERY_RUN
-    ) -> Tally:
+        self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS
+    ) -> StatusCounts:
         (tally,) = await self._store.count_runs(window, _seen(actor, filter_))
         return tally
 
     async def run_buckets(
-        self, actor: Actor, window: Window, step: timedelta, filter_: RunFilter = EVERY_RUN
-    ) -> tuple[Tally, ...]:
+        self, actor: Actor, window: Window, step: timedelta, filter_: RunFilter = ALL_RUNS
+    ) -> tuple[StatusCounts, ...]:
         return await self._store.count_runs(window, _seen(actor, filter_), step=step)
 
     async def error_groups(
-        self, actor: Actor, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int = 20
+        self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int = 20
     ) -> ErrorGroups:
         return await self._store.error_groups(window, _seen(actor, filter_), limit=limit)
 
@@ -128,7 +134,7 @@ class InsightService:
         return await self._store.running_now(_seen_by(actor), limit=limit)
 
     # --- lags ---------------------------------------------------------------------------------
-    async def lag(self, actor: Actor, window: Window) -> Lags:
+    async def lag(self, actor: Actor, window: Window) -> LagHistogram:
         (bucket,) = await self._store.run_lags(window, _seen_by(actor))
         return bucket.lags
 
@@ -175,7 +181,7 @@ class ZoneChange:
 class Noticing:
     """A schedule of which a change moves or repeats a fire."""
 
-    found: Attention
+    found: ScheduleAttention
     touched: Touched
 
 
@@ -251,8 +257,8 @@ def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tupl
         )
         if touched is not None:
             at = touched.change.at
-            sign = Sign(schedule_id=schedule.id, cause=Cause.CLOCK_CHANGE, at=at)
-            attention = Attention(schedule=schedule, sign=sign)
+            sign = ScheduleIssue(schedule_id=schedule.id, cause=IssueCause.CLOCK_CHANGE, at=at)
+            attention = ScheduleAttention(schedule=schedule, sign=sign)
             found.append(Noticing(found=attention, touched=touched))
     return tuple(sorted(found, key=lambda each: (each.found.sign.at, each.found.schedule.name)))
 

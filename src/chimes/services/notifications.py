@@ -16,14 +16,14 @@ from chimes.model.change import replace as replace_trials
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
-    LONGEST_HOLD,
+    DELIVERY_LEASE,
     READ,
     Delivery,
     DeliveryState,
     InboxChange,
     InboxItem,
-    inbox_changed,
-    trial_delivery,
+    change_inbox_item,
+    make_test_delivery,
 )
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
@@ -101,7 +101,7 @@ class Trials:
                 raise NotFound(_("the schedule has no such recipient"))
         await self._not_too_many(actor)
         now = await self._store.now()
-        test = trial_delivery(recipient, owner, uuid.uuid4().hex, now)
+        test = make_test_delivery(recipient, owner, uuid.uuid4().hex, now)
         if schedule is not None:
             test = replace_trials(test, schedule_id=schedule.id, schedule_name=schedule.name)
         note = entry(
@@ -183,7 +183,7 @@ class MessageService:
             raise Conflict(_("it was delivered already"), code="delivered")
         now = await self._store.now()
         if delivery.may_be_under_way(now):
-            minutes = LONGEST_HOLD.seconds // 60
+            minutes = DELIVERY_LEASE.seconds // 60
             raise Conflict(
                 _(
                     "it is being sent, or will be by itself within {minutes} minutes",
@@ -244,7 +244,7 @@ class MessageService:
             until = change.snoozed_until
             if isinstance(until, datetime) and until <= now:
                 raise InvalidInput(_("lies in the past"), field="snoozed_until", code="in_the_past")
-            return inbox_changed(item, change, now)
+            return change_inbox_item(item, change, now)
 
         try:
             return await self._store.change_inbox(item_id, changed)

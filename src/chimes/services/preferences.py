@@ -17,7 +17,7 @@ from chimes.i18n import _
 from chimes.language.languages import LANGUAGES, known
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import LONGEST_STATE
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.services.audit import entry
 from chimes.store.port import Store
 from chimes.triggers.zones import parse_zone
@@ -189,7 +189,7 @@ class DocumentStore:
             await self._store.set_state(self._name, None, audit)
             return
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        if len(text) > LONGEST_STATE:
+        if len(text) > MAX_CHECKPOINT_LENGTH:
             raise StoreUnavailable(_("{name} has grown too large", name=self._name))
         await self._store.set_state(self._name, text, audit)
 

@@ -1,21 +1,25 @@
-"""Schedules that are made in words: a prompt for an agent, told to where it came from (R1.1)."""
+"""Schedules created from natural language: a prompt for an agent."""
 
 from __future__ import annotations
 
 import secrets
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from chimes.model.access import Owner
+from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.planning import FireContext, FirePlan, PolicyPlan, plan
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.triggers import Trigger
 
-#: Where the Softnix door and chats keep their schedules: to their users it is one product.
+#: Namespace of the schedules of the Softnix compatibility API and of chats.
 NAMESPACE = "softnix"
-_LONGEST_NAME = 80
+_MAX_NAME = 80
+#: Delay until a postponed slot is planned again.
+POSTPONEMENT = timedelta(minutes=1)
 _ID_NAMESPACE = uuid.UUID("0f7f3a6e-2f5d-5c2b-8a55-40a4d1cf9b1e")
 
 
@@ -34,7 +38,7 @@ def prompt_draft(
         namespace=NAMESPACE,
         name=name_of(prompt),
         owner=owner,
-        # An interval counts from a moment that people can say.
+        # Whole seconds, so that the fires of an interval are readable times.
         trigger=trigger.anchored(now.replace(microsecond=0)),
         target=AgentTarget(prompt=prompt),
         policy=policy,
@@ -45,21 +49,37 @@ def prompt_draft(
 
 
 def name_of(prompt: str) -> str:
-    """The beginning of a prompt, in one line."""
+    """The beginning of a prompt, on one line."""
     words = " ".join("".join(c if c.isprintable() else " " for c in prompt).split())
-    return words if len(words) <= _LONGEST_NAME else f"{words[: _LONGEST_NAME - 1].rstrip()}…"
+    return words if len(words) <= _MAX_NAME else f"{words[: _MAX_NAME - 1].rstrip()}…"
 
 
 def new_short_id() -> ScheduleId:
-    """Twelve hexadecimal digits, as the seed's users know them."""
+    """Twelve hexadecimal digits, the id format of the Softnix API."""
     return ScheduleId(secrets.token_hex(6))
 
 
 def short_id_for(request: str) -> ScheduleId:
-    """The same for the same request, so that handling it again makes nothing new."""
+    """Derived from the request, so that a repeated request creates no second schedule."""
     return ScheduleId(uuid.uuid5(_ID_NAMESPACE, request).hex[:12])
 
 
 def run_id_for(request: str) -> RunId:
-    """The same for a run by hand."""
+    """Derived from the request, so that a repeated request creates no second run."""
     return RunId(str(uuid.uuid5(_ID_NAMESPACE, request)))
+
+
+def plan_without_prompts(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
+    """As `plan`, but postpones due slots of prompts (`SOFTNIX_SCHEDULER_ENABLED=false`).
+
+    The slot stays the next one, and is fired once the setting is enabled again.
+    """
+    due = schedule.next_slot is not None and schedule.next_run_at is not None
+    if schedule.namespace != NAMESPACE or not due:
+        return plan(schedule, context, now)
+    return PolicyPlan(schedule=replace(schedule, next_run_at=now + POSTPONEMENT), runs=())
+
+
+def is_postponed(before: Schedule, firing: FirePlan) -> bool:
+    """Whether the slot is still the next one and no run was planned for it."""
+    return not firing.runs and before.next_slot == firing.schedule.next_slot is not None

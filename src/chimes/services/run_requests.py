@@ -1,4 +1,4 @@
-"""Runs that somebody asks for without a schedule."""
+"""Requests for runs without a schedule, and who requested a manual run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, with_own
+from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
 from chimes.model.run import Origin, Run
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
@@ -20,6 +20,11 @@ from chimes.services.audit import masked
 from chimes.services.validation import LONGEST_WAIT, check_priority, checked_policy, clean_name
 from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
+
+#: Audit verbs that add manual runs.
+_VERBS = ("start", "run", "retry", "backfill")
+#: Audit entries read at once: one for each run, or one for a whole backfill.
+_MAX_ENTRIES = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,36 +34,37 @@ class RunRequest:
     name: str = ""
     namespace: str = "native"
     priority: int = 0
-    #: None: whoever asks.
+    #: None: the actor.
     owner: Owner | None = None
-    #: None, and the past: now.
+    #: None or a time in the past: now.
     at: datetime | None = None
-    #: Which fields of the policy (and `priority`) somebody chose: the others are as the task or
-    #: flow has them itself. None: all.
-    said: frozenset[str] | None = None
+    #: The policy fields, and `priority`, that the caller chose; the others come from the run
+    #: defaults of the task or flow. None: all of them.
+    explicit_fields: frozenset[str] | None = None
 
 
-def completed(order: RunRequest, defaults: RunDefaults | None) -> RunRequest:
-    """With what its target says about its runs, where the order says nothing."""
-    if order.said is None or defaults is None:
-        return order
-    own = NOW_CLASS if isinstance(order.target, SyncTarget) else defaults.priority
+def with_defaults(request: RunRequest, defaults: RunDefaults | None) -> RunRequest:
+    """Fills the fields that the caller did not choose from the run defaults of the target."""
+    explicit = request.explicit_fields
+    if explicit is None or defaults is None:
+        return request
+    priority = NOW_CLASS if isinstance(request.target, SyncTarget) else defaults.priority
     return replace(
-        order,
-        policy=with_own(order.policy, defaults.policy, order.said),
-        priority=order.priority if PRIORITY in order.said else own,
-        said=None,
+        request,
+        policy=apply_task_defaults(request.policy, defaults.policy, explicit),
+        priority=request.priority if PRIORITY in explicit else priority,
+        explicit_fields=None,
     )
 
 
-def ordered_run(order: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
-    """The run of an order; InvalidInput names what is wrong with it."""
-    policy = checked_policy(order.policy, order.target)
-    check_priority(order.priority, order.target)
-    due = max(order.at or now, now)
+def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
+    """The run of a request. Raises InvalidInput with the field that is wrong."""
+    policy = checked_policy(request.policy, request.target)
+    check_priority(request.priority, request.target)
+    due = max(request.at or now, now)
     if due - now > LONGEST_WAIT:
         raise InvalidInput(
-            _("at lies more than {days} days ahead", days=LONGEST_WAIT.days),
+            _("at is more than {days} days ahead", days=LONGEST_WAIT.days),
             field="at",
             code="out_of_range",
         )
@@ -66,13 +72,13 @@ def ordered_run(order: RunRequest, owner: Owner, run_id: RunId, now: datetime) -
     return Run(
         id=run_id,
         schedule_id=None,
-        schedule_name=clean_name(order.name) if order.name else "",
-        namespace=order.namespace,
+        schedule_name=clean_name(request.name) if request.name else "",
+        namespace=request.namespace,
         owner=owner,
         origin=Origin.MANUAL,
-        target=order.target,
+        target=request.target,
         policy=policy,
-        priority=order.priority,
+        priority=request.priority,
         concurrency_key=policy.concurrency_key if limit < UNLIMITED else None,
         concurrency_limit=limit,
         created_at=now,
@@ -81,70 +87,64 @@ def ordered_run(order: RunRequest, owner: Owner, run_id: RunId, now: datetime) -
     )
 
 
-def order_shown(order: RunRequest) -> dict[str, object]:
-    """For the audit, without secrets."""
-    shown: dict[str, object] = {"target": target_to_plain(order.target)}
-    if order.policy.delivery:
-        shown["delivery"] = [recipient_to_plain(each) for each in order.policy.delivery]
-    return masked(shown)
-
-
-# @@ Who asked for runs that no slot asked for, and how: as the audit has it.
-
-_VERBS = ("start", "run", "retry", "backfill")
-#: Entries that one question looks at: each run has one, most of a backfill share theirs.
-_MOST = 1000
+def audit_details(request: RunRequest) -> dict[str, object]:
+    """Target and recipients without secrets, for the audit entry."""
+    details: dict[str, object] = {"target": target_to_plain(request.target)}
+    if request.policy.delivery:
+        details["delivery"] = [recipient_to_plain(each) for each in request.policy.delivery]
+    return masked(details)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asker:
-    #: As in the audit.
+class RunOrigin:
+    """Who requested a manual run, and through which interface, as recorded in the audit log."""
+
     name: str
-    #: By which door they came.
-    door: str
+    interface: str
 
 
-async def askers_of(store: Store, runs: Sequence[Run]) -> dict[RunId, Asker]:
-    """Of those that somebody asked for, where that is on record: one question, however many.
+async def get_run_origins(store: Store, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
+    """The origins of the manual and backfill runs among `runs`, in one query.
 
-    `runs` are the asker's to see; at most a thousand."""
-    asked = [run for run in runs if run.origin in (Origin.MANUAL, Origin.BACKFILL)]
-    if not asked:
+    The caller has checked that the actor may see the runs; at most a thousand.
+    """
+    manual = [run for run in runs if run.origin in (Origin.MANUAL, Origin.BACKFILL)]
+    if not manual:
         return {}
-    moments = [run.created_at for run in asked]
+    times = [run.created_at for run in manual]
     entries = await store.list_audit(
         AuditQuery(
-            object_ids=tuple({_object_of(run) for run in asked}),
+            object_ids=tuple({_audited_object(run) for run in manual}),
             verbs=_VERBS,
-            # A run and its entry are of the same moment.
-            since=min(moments),
-            until=max(moments),
-            limit=_MOST,
+            # A run and its audit entry have the same timestamp.
+            since=min(times),
+            until=max(times),
+            limit=_MAX_ENTRIES,
         )
     )
-    return askers_in(entries, asked)
+    return match_run_origins(entries, manual)
 
 
-def askers_in(entries: Iterable[AuditEntry], runs: Iterable[Run]) -> dict[RunId, Asker]:
-    """An entry names its run; that of a backfill, which are many, has their moment."""
-    by_run: dict[str, Asker] = {}
-    by_moment: dict[tuple[str, datetime], Asker] = {}
+def match_run_origins(entries: Iterable[AuditEntry], runs: Iterable[Run]) -> dict[RunId, RunOrigin]:
+    """An entry names its run; the one entry of a backfill matches its runs by timestamp."""
+    by_run: dict[str, RunOrigin] = {}
+    by_time: dict[tuple[str, datetime], RunOrigin] = {}
     for entry in entries:
-        asker = Asker(name=entry.actor, door=entry.door)
+        origin = RunOrigin(name=entry.actor, interface=entry.interface)
         if entry.verb == "backfill":
-            by_moment[entry.object_id, entry.at] = asker
+            by_time[entry.object_id, entry.at] = origin
         else:
-            by_run[str(entry.changes.get("run_id") or entry.object_id)] = asker
-    found = {
-        run.id: by_moment.get((run.schedule_id or "", run.created_at))
+            by_run[str(entry.changes.get("run_id") or entry.object_id)] = origin
+    matched = {
+        run.id: by_time.get((run.schedule_id or "", run.created_at))
         if run.origin is Origin.BACKFILL
         else by_run.get(run.id)
         for run in runs
     }
-    return {run_id: asker for run_id, asker in found.items() if asker is not None}
+    return {run_id: origin for run_id, origin in matched.items() if origin is not None}
 
 
-def _object_of(run: Run) -> str:
-    """What the entry of whoever asked for it is about."""
-    of_schedule = run.schedule_id or run.id
-    return of_schedule if run.origin is Origin.BACKFILL else run.retry_of or of_schedule
+def _audited_object(run: Run) -> str:
+    """The object id of the audit entry that added the run."""
+    scheduled = run.schedule_id or run.id
+    return scheduled if run.origin is Origin.BACKFILL else run.retry_of or scheduled

@@ -283,7 +283,7 @@ def _too_many(wait: timedelta) -> RateLimited:
 # changed password ends it at once (S11, S51).
 
 STATE = "dashboard:sign-ins"
-DOOR = "dashboard"
+INTERFACE = "dashboard"
 IDLE = timedelta(hours=12)
 LIFE = timedelta(days=7)
 #: When there are more, the one that was not seen for longest goes.
@@ -314,7 +314,7 @@ class SignIn:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Guest:
+class Session:
     """Somebody who has signed in."""
 
     session: SignIn
@@ -336,12 +336,12 @@ class SignInService:
         self._known: dict[str, SignIn] = {}
         self._read_at = float("-inf")
 
-    async def with_key(self, presented: str, *, address: str, agent: str) -> tuple[str, Guest]:
+    async def with_key(self, presented: str, *, address: str, agent: str) -> tuple[str, Session]:
         """The secret of a new session. NotAuthenticated if the key is not good, RateLimited after
         too many that were not."""
         try:
             self._limit.check(address)
-            actor = await self._access.authenticate(presented, door=DOOR, address=address)
+            actor = await self._access.authenticate(presented, interface=INTERFACE, address=address)
         except NotAuthenticated:
             await self._failed("", address)
             raise
@@ -351,7 +351,7 @@ class SignInService:
 
     async def with_password(
         self, name: str, password: str, *, address: str, agent: str
-    ) -> tuple[str, Guest]:
+    ) -> tuple[str, Session]:
         self._limit.check(f"{address} {name}")
         user = await self._users.authenticate(name, password)
         if user is None:
@@ -361,7 +361,7 @@ class SignInService:
 
     async def _begin(
         self, actor: Actor, kind: str, ref: str, *, agent: str, stamp: str = ""
-    ) -> tuple[str, Guest]:
+    ) -> tuple[str, Session]:
         secret = secrets.token_urlsafe(16)
         now = await self._store.now()
         session = SignIn(
@@ -382,11 +382,13 @@ class SignInService:
             sessions[session.id] = session
             await self._document.write(_plain_signins(sessions), note)
         self._remember(sessions)
-        return secret, Guest(session=session, actor=actor)
+        return secret, Session(session=session, actor=actor)
 
     async def _failed(self, name: str, address: str) -> None:
         """On record, and it counts."""
-        stranger = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, door=DOOR, address=address)
+        stranger = Actor(
+            owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE, address=address
+        )
         note = entry(
             stranger,
             "sign_in",
@@ -399,7 +401,7 @@ class SignInService:
         await self._store.append_audit(note)
         await self._limit.failed(f"{address} {name}" if name else address)
 
-    async def guest(self, secret: str, *, address: str) -> Guest:
+    async def guest(self, secret: str, *, address: str) -> Session:
         """Whose cookie this is. NotAuthenticated if it is nobody's, or no longer."""
         session = (await self._sessions()).get(_digest(secret))
         now = await self._store.now()
@@ -412,19 +414,21 @@ class SignInService:
             await self._seen(session.id, now)
         return guest
 
-    async def _standing(self, session: SignIn, address: str) -> Guest | None:
+    async def _standing(self, session: SignIn, address: str) -> Session | None:
         if session.kind == "user":
             user = await self._users.get(session.ref)
             if user is None or user.stamp != session.stamp:
                 return None
-            return Guest(session=session, actor=_as(user, address), user=user)
+            return Session(session=session, actor=_as(user, address), user=user)
         if session.kind == "configured":
-            actor = self._access.configured(session.ref, door=DOOR, address=address)
+            actor = self._access.configured(session.ref, interface=INTERFACE, address=address)
         else:
-            actor = await self._access.standing(KeyId(session.ref), door=DOOR, address=address)
-        return None if actor is None else Guest(session=session, actor=actor)
+            actor = await self._access.standing(
+                KeyId(session.ref), interface=INTERFACE, address=address
+            )
+        return None if actor is None else Session(session=session, actor=actor)
 
-    async def end(self, guest: Guest) -> None:
+    async def end(self, guest: Session) -> None:
         """Sign out: gone on every node."""
         await self._drop(guest.actor, guest.session.id, "sign_out")
 
@@ -470,7 +474,7 @@ class SignInService:
 
 
 def _as(user: User, address: str) -> Actor:
-    return Actor(owner=user.owner, role=user.role, door=DOOR, address=address)
+    return Actor(owner=user.owner, role=user.role, interface=INTERFACE, address=address)
 
 
 def _digest(secret: str) -> str:

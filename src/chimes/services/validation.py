@@ -16,24 +16,24 @@ from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.change import replace as replace_recipients
 from chimes.model.node import Node
 from chimes.model.policy import (
-    OWN_FIELDS,
     PRIORITY,
+    TASK_POLICY_FIELDS,
     Backoff,
     Overlap,
     Policy,
     RunDefaults,
+    apply_task_defaults,
     unchanged_fields,
-    with_own,
 )
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.sync import (
     HIGH,
-    LONGEST_SYNC_TIMEOUT,
+    MAX_SYNC_TIMEOUT,
     SYNC_TIMEOUT,
-    exclusive,
     is_pair_key,
-    pair_of_key,
+    parse_pair_key,
+    require_exclusive,
     task_policy,
 )
 from chimes.model.target import (
@@ -72,7 +72,7 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(minutes=15),
     "task": timedelta(days=7),
     "flow": timedelta(days=365),
-    "sync": LONGEST_SYNC_TIMEOUT,
+    "sync": MAX_SYNC_TIMEOUT,
     "agent": timedelta(days=1),
     "action": timedelta(days=1),
     "message": timedelta(minutes=1),
@@ -245,7 +245,7 @@ def _collections(
     source: str, here: Mapping[str, RunDefaults], alive: Collection[Node]
 ) -> list[str]:
     known = {*here, *(key for node in alive for key in node.defaults)}
-    pairs = sorted(pair_of_key(key) for key in known if is_pair_key(key))
+    pairs = sorted(parse_pair_key(key) for key in known if is_pair_key(key))
     found = [collection for theirs, collection in pairs if theirs == source]
     if not found:
         raise InvalidInput(
@@ -266,7 +266,7 @@ def started_as(schedule: Schedule, defaults: RunDefaults, said: Collection[str])
     """A new schedule, with what nobody `said` as its target has it."""
     return replace(
         schedule,
-        policy=with_own(schedule.policy, defaults.policy, said),
+        policy=apply_task_defaults(schedule.policy, defaults.policy, said),
         priority=schedule.priority if PRIORITY in said else defaults.priority,
     )
 
@@ -283,13 +283,15 @@ def turned_to(
     not comparable."""
     own = unchanged_fields(after.policy, before.policy)
     if after.target.kind != target.kind:
-        own = OWN_FIELDS
+        own = TASK_POLICY_FIELDS
     elif after.policy.concurrency_key == target.needs:
         # The limit of the other task, also where nobody is there who could say so.
         own |= {"concurrency_key", "max_concurrent_runs", "overlap"}
     return replace(
         after,
-        policy=with_own(after.policy, defaults.policy, {*said, *(OWN_FIELDS - own)}),
+        policy=apply_task_defaults(
+            after.policy, defaults.policy, {*said, *(TASK_POLICY_FIELDS - own)}
+        ),
         priority=defaults.priority
         if PRIORITY not in said and after.priority == before.priority
         else after.priority,
@@ -419,7 +421,7 @@ def check_priority(priority: int, target: Target | None = None) -> None:
 def checked_policy(policy: Policy, target: Target) -> Policy:
     """As runs of this target are carried out."""
     if isinstance(target, SyncTarget):
-        policy = exclusive(policy, target)
+        policy = require_exclusive(policy, target)
     elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         raise InvalidInput(
             _("a key of this form belongs to a pair of source and collection"),

@@ -34,6 +34,7 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.services.audit import entry
+from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import MessageService
 from chimes.services.preferences import PreferenceService
 from chimes.services.prompts import prompt_draft, run_id_for, short_id_for
@@ -294,6 +295,7 @@ class Conversation:
         self._services = services
         self._store = services.store
         self._schedules = services.schedules
+        self._manual_runs = ManualRuns(services.store, services.schedules.rules)
         self._runs = services.runs
         self._messages = MessageService(services.store)
         self.links = Links(services.store)
@@ -487,7 +489,7 @@ class Conversation:
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
         actor, schedule = await self._named(speaker, argument, Verb.RUN)
-        run = await self._schedules.run_now(
+        run = await self._manual_runs.run_now(
             actor, schedule.id, run_id=run_id_for(self._request(speaker))
         )
         return _("Run started: {run}\nSchedule: {id}", id=schedule.id, run=run.id)

@@ -22,6 +22,7 @@ from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.store.port import Store
+from chimes.telegram.links import Links
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,6 +79,10 @@ class WebContext:
     @property
     def demo(self) -> DemoService:
         return DemoService(self.store)
+
+    @property
+    def telegram_links(self) -> Links:
+        return Links(self.store)
 
     def change_detector(self, actor: Actor) -> ChangeDetector:
         return ChangeDetector(self.store, actor)

@@ -41,7 +41,7 @@ def test_the_example_of_the_page_is_understood() -> None:
         sort=ScheduleSort.NEXT_RUN_AT,
     )
     assert found.next_within == timedelta(hours=1)
-    assert found.filter.wrong == ()
+    assert found.filter.errors == ()
     assert found.filter.text == text
 
 
@@ -69,7 +69,7 @@ def test_what_is_not_understood_is_said_and_hides_nothing(text: str) -> None:
         assert found.text == "status:"
         return
     assert found.query == RunQuery()
-    assert found.filter.wrong[0].startswith(text)
+    assert found.filter.errors[0].startswith(text)
 
 
 def test_words_with_blanks_and_colons_are_quoted() -> None:

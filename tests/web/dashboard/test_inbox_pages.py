@@ -171,7 +171,7 @@ async def test_only_agents_are_replied_to() -> None:
         token = re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]
         answer = await browser.post(f"/ui/inbox/{item.id}/reply", {"csrf": token, "text": "x"})
         assert answer.status_code == 409
-        assert "this run is not one of an agent that has answered" in answer.text
+        assert "only an ended run of an agent can be replied to" in answer.text
 
 
 # UX A.7: sent, button pressed

@@ -157,7 +157,7 @@ async def test_a_reason_is_kept_where_the_question_is_refused() -> None:
             f"{address}/skip", token | {"sure": "yes", "reason": "holiday", "back": address}
         )
         assert answer.status_code == 409
-        assert "nothing is planned for this schedule" in answer.text
+        assert "the schedule has no next run" in answer.text
         assert 'name="reason" maxlength="500" value="holiday"' in answer.text
 
 

@@ -22,7 +22,7 @@ from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId
 from chimes.model.insights import LagBucket, LagHistogram, bracket_of
 from chimes.model.listing import AuditQuery, DeliveryQuery
-from chimes.model.node import NodeEvent, NodeStats
+from chimes.model.node import NodeEvent, NodeReport
 from chimes.model.notification import DeliveryState
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
@@ -377,7 +377,7 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
     assert cards[0].running == 3
     assert not nobody_works(cards)
     assert not nobody_works(())
-    told = replace(off, drain=True, facts=NodeStats(running=5, draining=True))
+    told = replace(off, drain=True, facts=NodeReport(running=5, draining=True))
     (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
     assert (card.running, card.share, card.deaf) == (5, 0.5, False)
     assert nobody_works([card])
@@ -403,7 +403,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         node = await store.join(a_node("web-1-77-abc", capacity=10), LEASE)
-        facts = NodeStats(
+        facts = NodeReport(
             running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
         )
         ahead = clock.now() + timedelta(seconds=3)

@@ -83,7 +83,7 @@ async def _answer(context: WebContext, actor: Actor, liked: Preferences) -> Resp
                 "limit": each.quota.limit,
                 "used": each.used,
             }
-            for each in await context.schedules.quota_use(actor.owner)
+            for each in await context.schedules.list_quota_usage(actor.owner)
         ],
     }
     return JSONResponse(shown)

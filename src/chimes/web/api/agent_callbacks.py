@@ -15,10 +15,10 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.checkpoint import (
     CALLBACK_PATH,
-    end_of_agent_run,
-    handover_from,
-    heard_name,
-    kept_name_agent_run,
+    pipeline_end,
+    decode_agent_checkpoint,
+    agent_callback_name,
+    agent_checkpoint_name,
 )
 from chimes.model.ids import RunId
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING
@@ -67,8 +67,8 @@ async def pipeline_ended(
     run = RunId(run_id)
     if "\0" in run_id:
         raise NotFound()
-    kept = await context.store.read_state(kept_name_agent_run(run))
-    expected = handover_from(kept.value if kept else None).token
+    kept = await context.store.read_state(agent_checkpoint_name(run))
+    expected = decode_agent_checkpoint(kept.value if kept else None).token
     # Compared in any case, so that no answer tells by its time whether there is such a run.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
     if not right or not expected:
@@ -77,8 +77,8 @@ async def pipeline_ended(
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
         raise InvalidInput(_("say its status"), field="status", code="missing")
     if (
-        end_of_agent_run(found["status"])
-        and await context.store.read_state(heard_name(run)) is None
+        pipeline_end(found["status"])
+        and await context.store.read_state(agent_callback_name(run)) is None
     ):
-        await context.store.set_state(heard_name(run), json.dumps(found, ensure_ascii=False))
+        await context.store.set_state(agent_callback_name(run), json.dumps(found, ensure_ascii=False))
     return Response(status_code=204)

@@ -17,7 +17,7 @@ from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, InboxQuery
-from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Wake
+from chimes.model.notification import Delivery, DeliveryState, InboxChange, InboxItem, Unsnooze
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.redaction import HIDDEN, masked_url
 from chimes.retelling import retold
@@ -35,7 +35,7 @@ from chimes.web.api.paging import (
     question_of,
 )
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Moment, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.route import Caller, NativeRoute, Context
 from chimes.web.api.schemas import LEFT_OUT, Body, MomentField, NothingIn, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
 from chimes.web.locale import Spoken, in_language
@@ -292,9 +292,9 @@ def change_from(body: InboxItemIn) -> InboxChange:
     )
 
 
-def _snooze(body: InboxItemIn) -> datetime | Wake:
+def _snooze(body: InboxItemIn) -> datetime | Unsnooze:
     until = body.snoozed_until
-    return Wake() if until is None else moment_from(until, None, "snoozed_until")
+    return Unsnooze() if until is None else moment_from(until, None, "snoozed_until")
 
 
 def item_out(item: InboxItem) -> Json:
@@ -318,7 +318,7 @@ def item_out(item: InboxItem) -> Json:
     }
 
 
-# @@ Linking chats to an owner, and trying a chat out.
+# @@ Linking chats to an owner, and trying a chat out (R1.35, S57).
 
 router_telegram = APIRouter(
     prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE

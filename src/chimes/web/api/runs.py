@@ -14,7 +14,7 @@ from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Run
 from chimes.services.attention import LONGEST_NOTE, Known, KnownFailures, fingerprint
-from chimes.services.runs import LONGEST_REPLY, reply
+from chimes.services.manual_runs import MAX_REPLY_CHARACTERS
 from chimes.web.api.idempotency import new_run_id
 from chimes.web.api.paging import LogsQuery, RunsQuery, page, question_of
 from chimes.web.api.responses import (
@@ -57,7 +57,7 @@ LOGS[200]["content"] = {STREAM: {"schema": {"type": "string"}}}
 async def start_run(request: Request, body: StartIn, context: Context, actor: Caller) -> Response:
     """Run something once, without a schedule."""
     order = order_from(body, context.settings)
-    run, created = await context.schedules.asked_for(actor, order, run_id=new_run_id(request))
+    run, created = await context.manual_runs.start_or_get(actor, order, run_id=new_run_id(request))
     return new_run_answer(request, run, created=created)
 
 
@@ -142,7 +142,7 @@ class KnownIn(Body):
 
 
 class ReplyIn(Body):
-    text: Annotated[str, Field(max_length=LONGEST_REPLY)] = Field(
+    text: Annotated[str, Field(max_length=MAX_REPLY_CHARACTERS)] = Field(
         description="What the agent is told, after what it was asked and what it answered.",
         examples=["And in French?"],
     )
@@ -200,8 +200,8 @@ async def reply_to_run(
     inbox of the owner."""
     run = await context.runs.get(actor, RunId(run_id))
     language = await spoken_language(request, body.language)
-    new = await reply(
-        context.schedules, actor, run, body.text, run_id=new_run_id(request), language=language
+    new = await context.manual_runs.reply(
+        actor, run, body.text, run_id=new_run_id(request), language=language
     )
     return new_run_answer(request, new, created=True)
 

@@ -18,7 +18,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
-from chimes.services.slots import Pace
+from chimes.services.manual_runs import Pace
 from chimes.web.api.idempotency import made_id, new_run_id
 from chimes.web.api.paging import RunsQuery, SchedulesQuery, page, question_of
 from chimes.web.api.responses import (
@@ -114,7 +114,7 @@ async def create_schedule(
     made = made_id(request) if not draft.id else None
     try:
         schedule = await context.schedules.create(
-            actor, replace(draft, id=ScheduleId(made or draft.id)), said=said_in(body)
+            actor, replace(draft, id=ScheduleId(made or draft.id)), explicit_fields=said_in(body)
         )
     except AlreadyExists:
         if made is None:
@@ -169,7 +169,7 @@ async def change_schedule(
         current.id,
         patch_from(body, context.settings),
         expected_version=version,
-        said=said_in(body),
+        explicit_fields=said_in(body),
     )
     return schedule_answer(changed, lang)
 
@@ -252,7 +252,7 @@ async def run_schedule(
     target = None
     if changes_payload(given):
         target = with_parameters(given, (await context.schedules.get(actor, wanted)).target)
-    run, created = await context.schedules.run_asked_for(
+    run, created = await context.manual_runs.run_now_or_get(
         actor,
         wanted,
         beside_others=given.beside_others,
@@ -298,7 +298,7 @@ async def backfill(schedule_id: str, body: BackfillIn, context: Context, actor: 
     end = moment_from(body.end, body.timezone, "to")
     if end < start:
         raise InvalidInput(_("`to` is earlier than `from`"), field="to", code="out_of_range")
-    made = await context.schedules.backfill(
+    made = await context.manual_runs.backfill(
         actor,
         ScheduleId(schedule_id),
         start,

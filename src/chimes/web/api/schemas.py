@@ -23,8 +23,8 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import ASKED_FOR, LATE_AFTER, WEEKDAYS, Channel, NotifyOn, Period
-from chimes.model.validation import MAX_IDENTITIES, MOST_RECIPIENTS
+from chimes.model.recipient import SELECTABLE_EVENTS, DEFAULT_LATE_AFTER, WEEKDAYS, Channel, NotifyOn, Period
+from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.services.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.json_values import nearest
@@ -65,7 +65,7 @@ class Body(BaseModel):
 
 
 class ActionNames(Body):
-    """What seed 0 and its original call the fields of an action."""
+    """What seed 0 and its original call the fields of an action (C23)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -339,7 +339,7 @@ def _clock(value: object) -> time:
 
 
 def _occasion(value: object) -> NotifyOn:
-    for each in ASKED_FOR:
+    for each in SELECTABLE_EVENTS:
         if value == each.value:
             return each
     raise refused("unknown_occasion", _("success, failure, recovery, late or always"))
@@ -353,9 +353,9 @@ ClockField = Annotated[
 OccasionField = Annotated[
     NotifyOn,
     PlainValidator(_occasion),
-    WithJsonSchema({"type": "string", "enum": [each.value for each in ASKED_FOR]}),
+    WithJsonSchema({"type": "string", "enum": [each.value for each in SELECTABLE_EVENTS]}),
 ]
-Occasions = Annotated[list[OccasionField], Field(max_length=len(ASKED_FOR))]
+Occasions = Annotated[list[OccasionField], Field(max_length=len(SELECTABLE_EVENTS))]
 
 
 class QuietIn(Body):
@@ -409,7 +409,7 @@ class RecipientIn(Body):
     )
     signing_secrets: list[str] = Field(default_factory=list, max_length=10)
     late_after: DurationField = Field(
-        default=LATE_AFTER,
+        default=DEFAULT_LATE_AFTER,
         description="A run that begins later than that behind its time is `late`.",
     )
     quiet: QuietIn | None = None
@@ -575,7 +575,7 @@ class TargetPatch(ActionNames):
 DeliveryField = Annotated[
     list[RecipientIn],
     Field(
-        max_length=MOST_RECIPIENTS,
+        max_length=MAX_RECIPIENTS,
         description="Who is told how a run ended; of a prompt the inbox of its owner, unless told.",
     ),
 ]

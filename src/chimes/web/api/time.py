@@ -45,7 +45,7 @@ async def preview(request: Request, body: PreviewIn, context: Context, actor: Ca
     """The next fires of a trigger, without saving anything."""
     lang = await spoken_language(request, body.lang)
     now = await context.store.now()
-    zone = await context.schedules.zone_for(actor.owner, body.trigger)
+    zone = await context.schedules.rules.zone_for(actor.owner, body.trigger)
     after = now if body.after is None else moment_from(body.after, body.trigger.zone, "from")
     trigger = body.trigger.with_default_zone(zone).anchored(now)
     check_fires(trigger, after)
@@ -68,7 +68,7 @@ async def explain(request: Request, body: ExplainIn, context: Context, actor: Ca
     given = (
         body.trigger if body.expression is None else Cron(body.expression, timezone=body.timezone)
     )
-    trigger = given.with_default_zone(await context.schedules.zone_for(actor.owner, given))
+    trigger = given.with_default_zone(await context.schedules.rules.zone_for(actor.owner, given))
     shown = {
         "words": describe(trigger, lang),
         "warnings": list(warnings_in_words(trigger, lang)),
@@ -83,7 +83,7 @@ async def upcoming(
     query: Annotated[UpcomingQuery, Query()], context: Context, actor: Caller
 ) -> Response:
     """What will run within the next hours, soonest first."""
-    found = await context.schedules.upcoming(actor, timedelta(hours=query.hours))
+    found = await context.schedules.list_upcoming(actor, timedelta(hours=query.hours))
     items = [
         {
             "schedule_id": each.schedule.id,
@@ -109,7 +109,7 @@ async def templates(
     lang = await spoken_language(request, query.lang, source="query")
     now = await context.store.now()
     try:
-        zone = query.timezone or await context.schedules.zone_for(actor.owner)
+        zone = query.timezone or await context.schedules.rules.zone_for(actor.owner)
         zone = parse_zone(zone).name
     except InvalidInput as error:
         raise InvalidInput(
@@ -156,7 +156,7 @@ async def parse_words(request: Request, body: ParseIn, context: Context, actor: 
     """What a sentence means as a trigger. One that does not say exactly when is answered with a
     question (422, `clarification`), never with a guess."""
     asked = await preferred_language(request, body.lang)
-    zone = await context.schedules.zone_for(actor.owner) if body.timezone is None else body.timezone
+    zone = await context.schedules.rules.zone_for(actor.owner) if body.timezone is None else body.timezone
     zone = parse_zone(zone).name
     now = await context.store.now() if body.now is None else moment_from(body.now, zone, "now")
     parsed = await parsed_text(body.text, now=now, timezone=zone, lang=asked)

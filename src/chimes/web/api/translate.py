@@ -16,10 +16,10 @@ from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.node import Node
-from chimes.model.policy import PRIORITY, Policy, with_own
-from chimes.model.recipient import WEEKDAYS, Digest, Quiet, Recipient
+from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
+from chimes.model.recipient import WEEKDAYS, Digest, QuietHours, Recipient
 from chimes.model.run import Attempt, LogEntry, Run
-from chimes.model.schedule import Dependency, Schedule, code_mark, is_detached
+from chimes.model.schedule import Dependency, Schedule, source_marker, is_detached
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -331,7 +331,7 @@ def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
     ]
 
 
-def quiet_out(quiet: Quiet | None) -> Json | None:
+def quiet_out(quiet: QuietHours | None) -> Json | None:
     if quiet is None:
         return None
     return {
@@ -354,10 +354,10 @@ def digest_out(digest: Digest | None) -> Json | None:
     }
 
 
-def _quiet_from(given: QuietIn | None) -> Quiet | None:
+def _quiet_from(given: QuietIn | None) -> QuietHours | None:
     if given is None:
         return None
-    return Quiet(
+    return QuietHours(
         start=given.start, end=given.end, zone=given.zone, but=tuple(dict.fromkeys(given.but))
     )
 
@@ -435,7 +435,7 @@ def order_from(given: StartIn, settings: Settings) -> RunRequest:
         priority=given.priority,
         owner=owner_from(given.owner) if given.owner else None,
         at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
-        said=said_in(given),
+        explicit_fields=said_in(given),
     )
 
 
@@ -451,7 +451,7 @@ def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule],
             after = replace(after, target=target)
             if target.kind != before.target.kind:
                 usual = default_policy(settings, target)
-                policy = with_own(before.policy, usual, ())
+                policy = apply_task_defaults(before.policy, usual, ())
                 if policy.delivery == default_policy(settings, before.target).delivery:
                     policy = replace(policy, delivery=usual.delivery)
                 after = replace(after, policy=policy)
@@ -518,7 +518,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
 
 
 def _declared_out(schedule: Schedule) -> Json | None:
-    mark = code_mark(schedule)
+    mark = source_marker(schedule)
     return None if mark is None else {"at": mark.at, "detached": is_detached(schedule)}
 
 

@@ -89,6 +89,7 @@ def eventnative_router(context: WebContext) -> CompatRouter:
 class _Tasks:
     def __init__(self, context: WebContext) -> None:
         self._schedules = context.schedules
+        self._manual_runs = context.manual_runs
         self._runs = context.runs
         self._sources = context.sources
         self._grace = context.settings.misfire_grace
@@ -105,10 +106,10 @@ class _Tasks:
             name=task_name(target),
             namespace=SYNC_NAMESPACE,
             priority=priority,
-            said=frozenset({PRIORITY} if priority else ()),
+            explicit_fields=frozenset({PRIORITY} if priority else ()),
         )
         try:
-            run, created = await self._schedules.asked_for(actor, order)
+            run, created = await self._manual_runs.start_or_get(actor, order)
         except StoreBusy:
             raise _starting(target) from None
         return JSONResponse({"task_id": task_id(run)}, status_code=201 if created else 200)
@@ -174,11 +175,11 @@ class _Tasks:
         if (await self._runs.find(actor, ever)).items:
             return
         if asked.collection is not None:
-            await self._schedules.defaults_of(
+            await self._schedules.rules.get_run_defaults(
                 SyncTarget(source=asked.source, collection=asked.collection)
             )
         else:
-            await self._schedules.check_source(asked.source)
+            await self._schedules.rules.check_source(asked.source)
 
     @property
     def _drivers(self) -> Mapping[str, str]:

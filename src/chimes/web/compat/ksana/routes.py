@@ -65,6 +65,7 @@ class _Jobs:
     def __init__(self, context: WebContext) -> None:
         settings = context.settings
         self._schedules = context.schedules
+        self._manual_runs = context.manual_runs
         self._store = context.store
         self._defaults = JobDefaults(
             timeout=settings.default_timeout,
@@ -107,7 +108,7 @@ class _Jobs:
 
     async def run_now(self, request: Request, job_id: str) -> Response:
         """At once, beside a run that may be under way."""
-        run = await self._schedules.run_now(await _actor(request), _id(job_id), beside_others=True)
+        run = await self._manual_runs.run_now(await _actor(request), _id(job_id), beside_others=True)
         headers: dict[str, str] = {"X-Ksana-Run-Id": run.id}
         return await _message(request, _("Job triggered successfully"), headers)
 

@@ -252,7 +252,7 @@ class _Schedules:
             caller.account,
             owner,
             self._policy,
-            zone=await self._schedules.zone_for(owner),
+            zone=await self._schedules.rules.zone_for(owner),
             schedule_id=new_short_schedule_id(now),
             now=now,
         )
@@ -284,7 +284,7 @@ class _Schedules:
         """Change its name, cron expression, objects or parameters; the rest stays."""
         caller, place, schedule = await self._meant(request, kn_id, schedule_id)
         given = checked_update(request_from(await _body(request)))
-        zone = await self._schedules.zone_for(schedule.owner)
+        zone = await self._schedules.rules.zone_for(schedule.owner)
         await self._schedules.change(
             caller.actor,
             schedule.id,

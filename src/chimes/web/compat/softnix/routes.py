@@ -91,6 +91,7 @@ def softnix_router(context: WebContext) -> CompatRouter:
 class _Schedules:
     def __init__(self, context: WebContext) -> None:
         self._schedules = context.schedules
+        self._manual_runs = context.manual_runs
         self._runs = context.runs
         self._store = context.store
         self._preferences = context.preferences
@@ -109,7 +110,7 @@ class _Schedules:
             schedule_id=new_short_id(),
             now=await self._store.now(),
         )
-        return _item(await self._schedules.create(actor, draft, overdue=True))
+        return _item(await self._schedules.create(actor, draft, allow_overdue=True))
 
     async def all(self, request: Request) -> Response:
         """The prompts that the caller may see, newest change first."""
@@ -144,7 +145,7 @@ class _Schedules:
         schedule = await self._found(actor, schedule_id)
         given = checked_item(await read_json(request))
         changed = await self._schedules.change(
-            actor, schedule.id, lambda before: edited_by(before, given), overdue=True
+            actor, schedule.id, lambda before: edited_by(before, given), allow_overdue=True
         )
         return _item(changed)
 
@@ -159,7 +160,7 @@ class _Schedules:
         """Run it once, at once, beside a run that may be under way."""
         actor = await _actor(request)
         schedule = await self._found(actor, schedule_id)
-        run = await self._schedules.run_now(actor, schedule.id, beside_others=True)
+        run = await self._manual_runs.run_now(actor, schedule.id, beside_others=True)
         return JSONResponse({"status": "started", "schedule_id": schedule.id, "run_id": run.id})
 
     async def runs(self, request: Request, schedule_id: str) -> Response:

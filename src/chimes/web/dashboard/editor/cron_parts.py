@@ -1,4 +1,4 @@
-"""A cron expression part by part: what each says, and which one cannot be read (UX A.4)."""
+"""Explains each field of a cron expression and marks invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES: dict[str, Message] = {
     "weekday": _("weekday"),
     "year": _("year"),
 }
-_ALL: dict[str, Message] = {
+_EVERY: dict[str, Message] = {
     "second": _("every second"),
     "minute": _("every minute"),
     "hour": _("every hour"),
@@ -41,7 +41,7 @@ _ALLOWED = {
     "year": "1970–2199",
 }
 _SIZES = {"second": 60, "minute": 60, "hour": 24, "day": 31, "month": 12, "weekday": 7}
-#: What can be written there.
+#: Suggested values.
 CHOICES: dict[str, tuple[str, ...]] = {
     "second": ("0", "*/10", "*/30"),
     "minute": ("0", "*/5", "*/15", "30", "*"),
@@ -51,9 +51,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "weekday": ("1-5", "1", "0,6", "5L", "*"),
     "year": ("*",),
 }
-#: A Sunday.
 _SUNDAY = datetime(2023, 1, 1, tzinfo=UTC)
-_MOST_SHOWN = 14
+_MAX_LISTED = 14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,15 +61,15 @@ class CronPart:
     unit: str
     name: str
     text: str
-    #: In words, or what is wrong with it.
+    #: Description, or the error message.
     meaning: str
-    wrong: bool
+    invalid: bool
     allowed: str
     choices: tuple[str, ...]
 
 
 def cron_parts(expression: str, dialect: str, language: str) -> tuple[CronPart, ...]:
-    """In the order written. Empty for what has no parts: `@every 5m`, or a zone and nothing."""
+    """Returns the fields in order; empty for expressions without fields, such as `@every 5m`."""
     words = expression.split()
     if words and words[0].startswith(("CRON_TZ=", "TZ=")):
         words = words[1:]
@@ -88,24 +87,24 @@ def cron_parts(expression: str, dialect: str, language: str) -> tuple[CronPart, 
 
 
 def _part(unit: str, text: str, quartz: bool, language: str) -> CronPart:
-    wrong = False
+    invalid = False
     try:
         meaning = _meaning(unit, text, quartz, language)
     except InvalidTrigger as error:
-        meaning, wrong = in_language(error.message, language), True
+        meaning, invalid = in_language(error.message, language), True
     return CronPart(
         unit=unit,
         name=in_language(_NAMES[unit], language),
         text=text,
         meaning=meaning,
-        wrong=wrong,
+        invalid=invalid,
         allowed="1–7 L #" if quartz and unit == "weekday" else _ALLOWED[unit],
         choices=CHOICES[unit],
     )
 
 
-def _alone(unit: str, text: str, quartz: bool) -> CronFields:
-    """By the scheduler's own reading: this part, with nothing said by the others."""
+def _parse_single(unit: str, text: str, quartz: bool) -> CronFields:
+    """Parses this field with the parser of the scheduler; all other fields are wildcards."""
     parts = dict.fromkeys(_UNITS, "*") | {"second": "0", unit: text}
     if not quartz and unit != "year":
         return parse_fields(" ".join(parts[each] for each in _UNITS[:6]), "seconds")
@@ -115,18 +114,18 @@ def _alone(unit: str, text: str, quartz: bool) -> CronFields:
 
 def _meaning(unit: str, text: str, quartz: bool, language: str) -> str:
     if text in ("*", "?"):
-        return in_language(_ALL[unit], language)
-    fields = _alone(unit, text, quartz)
+        return in_language(_EVERY[unit], language)
+    fields = _parse_single(unit, text, quartz)
     if unit == "year":
         return text
     days, values = fields.days, _values(unit, fields)
-    said = []
-    if len(values) == _SIZES[unit] and not _special(unit, days):
-        said.append(in_language(_ALL[unit], language))
+    parts = []
+    if len(values) == _SIZES[unit] and not _special_days(unit, days):
+        parts.append(in_language(_EVERY[unit], language))
     elif values:
-        said.append(_listed(values, unit, language))
-    said += [in_language(each, language) for each in _special(unit, days, language)]
-    return " · ".join(said)
+        parts.append(_listed(values, unit, language))
+    parts += [in_language(each, language) for each in _special_days(unit, days, language)]
+    return " · ".join(parts)
 
 
 def _values(unit: str, fields: CronFields) -> list[int]:
@@ -150,7 +149,7 @@ def _bits(mask: int) -> list[int]:
 
 
 def _listed(values: Sequence[int], unit: str, language: str) -> str:
-    """`0, 15, 30, 45`, `Mon–Fri`: runs of three and more are written as one."""
+    """Formats values as `0, 15, 30, 45` or `Mon–Fri`: three or more in sequence become a range."""
     runs: list[list[int]] = []
     for value in values:
         if runs and runs[-1][-1] == value - 1:
@@ -161,8 +160,8 @@ def _listed(values: Sequence[int], unit: str, language: str) -> str:
     for run in runs:
         names = [_named(value, unit, language) for value in run]
         shown += names if len(run) < 3 else [f"{names[0]}–{names[-1]}"]
-    more = ["…"] if len(shown) > _MOST_SHOWN else []
-    return ", ".join([*shown[:_MOST_SHOWN], *more])
+    more = ["…"] if len(shown) > _MAX_LISTED else []
+    return ", ".join([*shown[:_MAX_LISTED], *more])
 
 
 def _named(value: int, unit: str, language: str) -> str:
@@ -173,7 +172,7 @@ def _named(value: int, unit: str, language: str) -> str:
     return str(value)
 
 
-def _special(unit: str, days: DayFields, language: str = "en") -> list[Message]:
+def _special_days(unit: str, days: DayFields, language: str = "en") -> list[Message]:
     found: list[Message] = []
     if unit == "day":
         found += [

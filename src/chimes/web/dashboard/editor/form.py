@@ -1,4 +1,4 @@
-"""The whole form of the wizard: a schedule as the API has it, to fields and back."""
+"""Converts schedules of the API to editor form fields and back."""
 
 from __future__ import annotations
 
@@ -8,64 +8,68 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.model.validation import MOST_RECIPIENTS
+from chimes.model.validation import MAX_RECIPIENTS
 from chimes.web.dashboard.core.forms import Form
 from chimes.web.dashboard.editor.recipient_fields import (
-    TICKED,
-    part_of,
+    MULTI_VALUE,
     recipient_fields,
-    recipients_plain,
+    recipients_body,
+    row_field_for,
 )
-from chimes.web.dashboard.editor.target_fields import EMPTY as EMPTY_WHAT
-from chimes.web.dashboard.editor.target_fields import target_fields, target_plain, usual_name
-from chimes.web.dashboard.editor.trigger_fields import EMPTY as EMPTY_WHEN
+from chimes.web.dashboard.editor.target_fields import (
+    DEFAULT_TARGET,
+    default_name,
+    target_body,
+    target_fields,
+)
 from chimes.web.dashboard.editor.trigger_fields import (
-    MOST_EXCLUSIONS,
+    DEFAULT_TRIGGER,
+    MAX_EXCLUSIONS,
     Fields,
-    Plain,
+    JsonObject,
     is_filled,
+    parse_int,
     short_duration,
+    trigger_body,
     trigger_fields,
-    trigger_plain,
-    whole,
 )
 from chimes.web.problems import FieldError
 
-#: Fields with several boxes to tick: what is ticked, with commas between.
-_TICKED = re.compile(rf"rule_days|ex[0-9]+_days|{TICKED}")
-#: As they are typed; of all others the blanks around them go.
-_AS_TYPED = frozenset(
+#: Check box groups; their values are joined with commas.
+_MULTI_VALUE = re.compile(rf"rule_days|ex[0-9]+_days|{MULTI_VALUE}")
+#: Values that are not stripped.
+_UNSTRIPPED = frozenset(
     {"body", "prompt", "headers", "args", "input", "identities", "params", "message"}
 )
-_NOT_KEPT = frozenset({"csrf", "back", "do", "base"})
+_IGNORED = frozenset({"csrf", "back", "do", "base"})
 _NUMBERS = ("catch_up_limit", "max_concurrent_runs", "max_retries")
 _DURATIONS = ("misfire_grace", "retry_backoff", "backoff_cap", "timeout")
 _CHOICES = ("misfire", "overlap", "backoff", "on_lost")
-#: Nothing is a value of these, where for the others it means: as it is.
-_MAY_BE_NOTHING = ("max_concurrent_runs", "concurrency_key")
-_SWITCHES = ("burst_allowed", "pause_on_gone")
+#: Empty means null; for other fields, empty means unchanged.
+_NULLABLE = ("max_concurrent_runs", "concurrency_key")
+_FLAGS = ("burst_allowed", "pause_on_gone")
 
 
 def new_fields(zone: str) -> Fields:
-    return {**EMPTY_WHEN, **EMPTY_WHAT, "zone": zone, "enabled": "on", "within": "1h"}
+    return {**DEFAULT_TRIGGER, **DEFAULT_TARGET, "zone": zone, "enabled": "on", "within": "1h"}
 
 
 def fields_from(form: Form) -> Fields:
-    """What a form sends, as it is shown again."""
+    """Reads the submitted fields, as they are rendered again."""
     found: Fields = {}
     for name in dict(form.items()):
-        if name in _NOT_KEPT or name in found:
+        if name in _IGNORED or name in found:
             continue
-        if _TICKED.fullmatch(name):
+        if _MULTI_VALUE.fullmatch(name):
             found[name] = ",".join(form.all(name))
         else:
-            as_typed = name in _AS_TYPED or name.startswith("arg_s_")
+            as_typed = name in _UNSTRIPPED or name.startswith("arg_s_")
             found[name] = form.raw(name) if as_typed else form.text(name)
     return found
 
 
 def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
-    """Of a schedule as the API answers it, its secrets hidden."""
+    """Returns the fields of a schedule as the API returns it, with secrets masked."""
     found = new_fields(home)
     found |= trigger_fields(_plain(schedule["trigger"]), home)
     found |= target_fields(_plain(schedule["target"]))
@@ -75,7 +79,7 @@ def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
     if not schedule["enabled"]:
         del found["enabled"]
     for name, value in _plain(schedule["policy"]).items():
-        if name in _SWITCHES:
+        if name in _FLAGS:
             found[name] = "yes" if value else "no"
         elif name in _DURATIONS:
             found[name] = short_duration(str(value))
@@ -90,33 +94,30 @@ def fields_of(schedule: Mapping[str, object], home: str) -> Fields:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Definition:
-    """What a form says, as the API reads it. A part that cannot be read is not in it."""
+    """Form fields as an API body. Parts that cannot be parsed are left out."""
 
-    body: Plain
-    wrong: tuple[FieldError, ...] = ()
+    body: JsonObject
+    errors: tuple[FieldError, ...] = ()
 
 
-def definition_of(fields: Mapping[str, str], now: datetime, *, changing: bool) -> Definition:
-    """`changing`: of a schedule that there is; then recipients that are gone are gone, and what is
-    chosen once (id, namespace, owner) is not asked for."""
-    wrong: list[FieldError] = []
-    body: Plain = {"name": fields.get("name", "").strip() or usual_name(fields)}
-
-    def put(name: str, read: object) -> None:
-        body[name] = read
+def definition_of(fields: Mapping[str, str], now: datetime, *, is_edit: bool) -> Definition:
+    """Parses the form. With `is_edit`, an empty list of recipients removes all of them, and fields
+    that are only set at creation (id, namespace, owner) are ignored."""
+    errors: list[FieldError] = []
+    body: JsonObject = {"name": fields.get("name", "").strip() or default_name(fields)}
 
     for name, reader in (
-        ("trigger", lambda: trigger_plain(fields, now)),
-        ("target", lambda: target_plain(fields)),
-        ("policy", lambda: _policy(fields, changing=changing)),
-        ("priority", lambda: whole(fields, "priority")),
+        ("trigger", lambda: trigger_body(fields, now)),
+        ("target", lambda: target_body(fields)),
+        ("policy", lambda: _policy(fields, is_edit=is_edit)),
+        ("priority", lambda: parse_int(fields, "priority")),
     ):
         if name == "priority" and not fields.get("priority"):
             continue
         try:
-            put(name, reader())
+            body[name] = reader()
         except InvalidInput as error:
-            wrong.append(told_at(error))
+            errors.append(field_error_from(error))
     body["labels"] = _labels(fields.get("labels", ""))
     body["enabled"] = bool(fields.get("enabled"))
     depends_on = fields.get("depends_on", "")
@@ -125,36 +126,36 @@ def definition_of(fields: Mapping[str, str], now: datetime, *, changing: bool) -
         if depends_on
         else None
     )
-    delivery = recipients_plain(fields)
-    if changing or delivery or fields.get("tell_nobody"):
+    delivery = recipients_body(fields)
+    if is_edit or delivery or fields.get("notify_none"):
         body["delivery"] = delivery
-    if not changing:
+    if not is_edit:
         body |= {name: fields[name] for name in ("id", "namespace") if fields.get(name)}
         kind, _, owner = fields.get("owner", "").partition(":")
         if owner:
             body["owner"] = {"type": kind, "id": owner}
-    return Definition(body=body, wrong=tuple(wrong))
+    return Definition(body=body, errors=tuple(errors))
 
 
-def told_at(error: InvalidInput) -> FieldError:
+def field_error_from(error: InvalidInput) -> FieldError:
     return FieldError(
         name=error.field or "", detail=error.message, code=error.code, hint=error.hint or ""
     )
 
 
-def _policy(fields: Mapping[str, str], *, changing: bool) -> Plain:
-    found: Plain = {}
+def _policy(fields: Mapping[str, str], *, is_edit: bool) -> JsonObject:
+    found: JsonObject = {}
     for name in (*_DURATIONS, *_CHOICES, "concurrency_key"):
         if fields.get(name):
             found[name] = fields[name]
     for name in _NUMBERS:
         if fields.get(name):
-            found[name] = whole(fields, name)
-    for name in _SWITCHES:
+            found[name] = parse_int(fields, name)
+    for name in _FLAGS:
         if fields.get(name):
             found[name] = fields[name] == "yes"
-    if changing:
-        found = dict.fromkeys(_MAY_BE_NOTHING) | found
+    if is_edit:
+        found = dict.fromkeys(_NULLABLE) | found
     return found
 
 
@@ -175,11 +176,11 @@ def _label_lines(labels: object) -> str:
     return "\n".join(str(each) for each in labels) if isinstance(labels, list) else ""
 
 
-def _plain(value: object) -> Plain:
+def _plain(value: object) -> JsonObject:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-# --- where an error is told --------------------------------------------------------------------
+# --- form fields of API errors -----------------------------------------------------------------
 _PLACES: Mapping[str, str] = {
     "trigger": "when",
     "trigger.kind": "when",
@@ -208,12 +209,12 @@ _EXCLUSION = re.compile(r"(?:trigger\.)?exclude\[([0-9]+)\].*")
 _ITEM = re.compile(r"[.\[][0-9]+\]?$")
 
 
-def place_of(name: str, fields: Mapping[str, str]) -> str:
-    """The field of the form that a field of the API stands for; empty: the form as a whole."""
+def form_field_for(name: str, fields: Mapping[str, str]) -> str:
+    """Returns the form field for a field name of the API; empty means the whole form."""
     if found := _RECIPIENT.fullmatch(name):
-        return f"tell{_nth(fields, found[1], 'tell')}_{part_of(found[2] or '')}"
+        return f"notify{_row_number(fields, found[1], 'notify')}_{row_field_for(found[2] or '')}"
     if found := _EXCLUSION.fullmatch(name):
-        row = f"ex{_nth(fields, found[1], 'ex')}"
+        row = f"ex{_row_number(fields, found[1], 'ex')}"
         return f"{row}_{'value' if fields.get(f'{row}_value') else 'from'}"
     short = _ITEM.sub("", name)
     if argument := next((each for each in fields if _is_argument(each, short)), None):
@@ -230,24 +231,24 @@ def place_of(name: str, fields: Mapping[str, str]) -> str:
 
 
 def _is_argument(field: str, name: str) -> bool:
-    """`arg_i_count` for `count`, `target.args.count` or `arg_i_count` itself."""
+    """Whether `field` (`arg_i_count`) stands for `count`, `target.args.count` or itself."""
     return field.startswith("arg_") and (
         field == name or field.partition("_")[2].partition("_")[2] == name.rpartition(".")[2]
     )
 
 
-def _nth(fields: Mapping[str, str], place: str, rows: str) -> int:
-    """Rows that are empty are not sent: the number of the row behind the number in the body."""
+def _row_number(fields: Mapping[str, str], place: str, rows: str) -> int:
+    """Maps an index of the body to its form row: empty rows are not in the body."""
     numbers = [
         number
-        for number in range(MOST_RECIPIENTS + MOST_EXCLUSIONS)
-        if (is_filled(fields, number) if rows == "ex" else fields.get(f"tell{number}_channel"))
+        for number in range(MAX_RECIPIENTS + MAX_EXCLUSIONS)
+        if (is_filled(fields, number) if rows == "ex" else fields.get(f"notify{number}_channel"))
     ]
     wanted = int(place)
     return numbers[wanted] if wanted < len(numbers) else wanted
 
 
-#: What can be written there, by field.
+#: A valid value of each field.
 EXAMPLES: Mapping[str, str] = {
     "expression": "0 9 * * 1-5",
     "zone": "Asia/Bangkok",
@@ -283,7 +284,7 @@ EXAMPLES: Mapping[str, str] = {
     "id": "morning-report",
     "namespace": "native",
 }
-_TELL_EXAMPLES: Mapping[str, str] = {
+_NOTIFICATION_EXAMPLES: Mapping[str, str] = {
     "late": "5m",
     "quiet_from": "22:00",
     "quiet_to": "07:00",
@@ -296,15 +297,15 @@ _ROW_EXAMPLES: Mapping[str, str] = {
     "holidays": "TH",
     "weekly": "MON-FRI 22:00-06:00",
     "telegram": "123456789",
-    "webhook": "https://example.com/told",
+    "webhook": "https://example.com/hook",
     "email": "ada@example.com",
 }
 
 
 def example_for(place: str, fields: Mapping[str, str]) -> str:
-    row = re.match(r"(ex|tell)[0-9]+", place)
-    if row and place.removeprefix(f"{row[0]}_") in _TELL_EXAMPLES:
-        return _TELL_EXAMPLES[place.removeprefix(f"{row[0]}_")]
+    row = re.match(r"(ex|notify)[0-9]+", place)
+    if row and place.removeprefix(f"{row[0]}_") in _NOTIFICATION_EXAMPLES:
+        return _NOTIFICATION_EXAMPLES[place.removeprefix(f"{row[0]}_")]
     if row:
         kind = fields.get(f"{row[0]}_{'kind' if row[1] == 'ex' else 'channel'}", "")
         return _ROW_EXAMPLES.get(kind, "")

@@ -1,5 +1,7 @@
-"""What an edit changes, and what to do when somebody else was faster: field by field, as a PATCH
-of the API has them (`trigger`, `labels` and `delivery` as wholes, `target` and `policy` inside)."""
+"""Compares and merges schedule definitions field by field, for edits and edit conflicts.
+
+`trigger`, `labels` and `delivery` are compared as a whole, `target` and `policy` by their fields,
+as in a PATCH of the API."""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.language import describe
 from chimes.triggers import trigger_from_dict
-from chimes.web.dashboard.editor.trigger_fields import Plain
+from chimes.web.dashboard.editor.trigger_fields import JsonObject
 
 _INSIDE = ("target", "policy")
 _FIELDS = ("name", "trigger", "target", "policy", "priority", "labels", "enabled", "depends_on")
@@ -29,8 +31,8 @@ class Change:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Clash:
-    """Both changed it, and not alike."""
+class MergeConflict:
+    """A field that both sides changed to different values."""
 
     path: str
     base: object
@@ -42,9 +44,9 @@ class Clash:
         return LABELS.get(self.path) or self.path.rpartition(".")[2]
 
 
-def flat(body: Mapping[str, object]) -> Plain:
-    """By path. A target is one thing with its kind in its path, so that two kinds never mix."""
-    found: Plain = {}
+def flatten(body: Mapping[str, object]) -> JsonObject:
+    """Returns the fields of a body by path, such as `policy.timeout`."""
+    found: JsonObject = {}
     for name in (*_FIELDS, "delivery"):
         value = body.get(name)
         if name in _INSIDE and isinstance(value, Mapping):
@@ -54,13 +56,14 @@ def flat(body: Mapping[str, object]) -> Plain:
     return found
 
 
-def changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[Change, ...]:
-    """From one definition to another. Of another kind of target, all is new."""
-    was, now = flat(before), flat(after)
+def diff(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[Change, ...]:
+    """Returns the changes from `before` to `after`. If the kind of the target changes, all its fields
+    count as changed."""
+    was, now = flatten(before), flatten(after)
     if was.get("target.kind") != now.get("target.kind") and "target.kind" in now:
         gone = {path for path in was if path.startswith("target.")}
         was = {path: value for path, value in was.items() if path not in gone}
-        was["target.kind"] = flat(before).get("target.kind")
+        was["target.kind"] = flatten(before).get("target.kind")
     return tuple(
         Change(path=path, before=was.get(path), after=value)
         for path, value in now.items()
@@ -68,9 +71,9 @@ def changes(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[
     )
 
 
-def patch_of(found: Iterable[Change], mine: Mapping[str, object]) -> Plain:
-    """The body of a PATCH. The kind of a target always goes with its fields."""
-    patch: Plain = {}
+def patch_of(found: Iterable[Change], mine: Mapping[str, object]) -> JsonObject:
+    """Returns the body of a PATCH. Fields of a target are always sent with its kind."""
+    patch: JsonObject = {}
     for each in found:
         name, dot, inner = each.path.partition(".")
         if not dot:
@@ -79,42 +82,42 @@ def patch_of(found: Iterable[Change], mine: Mapping[str, object]) -> Plain:
         part = patch.setdefault(name, {})
         assert isinstance(part, dict)
         part[inner] = each.after
-    target, whole = patch.get("target"), mine.get("target")
-    if isinstance(target, dict) and isinstance(whole, Mapping):
-        target["kind"] = whole["kind"]
+    target, own_target = patch.get("target"), mine.get("target")
+    if isinstance(target, dict) and isinstance(own_target, Mapping):
+        target["kind"] = own_target["kind"]
     return patch
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Merged:
-    body: Plain
-    clashes: tuple[Clash, ...]
-    #: What the other one changed, clashes among them.
+class MergeResult:
+    body: JsonObject
+    conflicts: tuple[MergeConflict, ...]
+    #: Changes of the other side, including conflicts.
     theirs: tuple[Change, ...]
 
 
-def merged(
+def merge(
     base: Mapping[str, object], mine: Mapping[str, object], theirs: Mapping[str, object]
-) -> Merged:
-    """Their definition with what only I changed, and mine where both changed it."""
-    my_changes = {each.path: each for each in changes(base, mine)}
-    their_changes = {each.path: each for each in changes(base, theirs)}
+) -> MergeResult:
+    """Merges two edits of `base`. On conflict, `mine` wins in the body."""
+    my_changes = {each.path: each for each in diff(base, mine)}
+    their_changes = {each.path: each for each in diff(base, theirs)}
     kinds = {"target.kind"} & (my_changes.keys() | their_changes.keys())
-    clashes = []
+    conflicts = []
     for path, change in my_changes.items():
         other = their_changes.get(path)
         if other is not None and not _same(path, other.after, change.after, known=True):
-            clashes.append(
-                Clash(path=path, base=change.before, mine=change.after, theirs=other.after)
+            conflicts.append(
+                MergeConflict(path=path, base=change.before, mine=change.after, theirs=other.after)
             )
-    body: Plain = dict(theirs)
+    body: JsonObject = dict(theirs)
     if kinds and any(path.startswith("target.") for path in my_changes):
-        # Another kind of target: it is mine as a whole, or theirs.
+        # Targets of different kinds are not mixed: one side wins as a whole.
         body["target"] = mine["target"]
-        clashes = [each for each in clashes if not each.path.startswith("target.")]
+        conflicts = [each for each in conflicts if not each.path.startswith("target.")]
         if any(path.startswith("target.") for path in their_changes):
-            clashes.append(
-                Clash(
+            conflicts.append(
+                MergeConflict(
                     path="target",
                     base=base.get("target"),
                     mine=mine.get("target"),
@@ -123,11 +126,11 @@ def merged(
             )
         my_changes = {p: c for p, c in my_changes.items() if not p.startswith("target.")}
     for path, change in my_changes.items():
-        put(body, path, change.after)
-    return Merged(body=body, clashes=tuple(clashes), theirs=tuple(their_changes.values()))
+        set_value(body, path, change.after)
+    return MergeResult(body=body, conflicts=tuple(conflicts), theirs=tuple(their_changes.values()))
 
 
-def put(body: Plain, path: str, value: object) -> None:
+def set_value(body: JsonObject, path: str, value: object) -> None:
     name, dot, inner = path.partition(".")
     if not dot:
         body[name] = value
@@ -136,7 +139,7 @@ def put(body: Plain, path: str, value: object) -> None:
     body[name] = {**(part if isinstance(part, Mapping) else {}), inner: value}
 
 
-def at(body: Mapping[str, object], path: str) -> object:
+def get_value(body: Mapping[str, object], path: str) -> object:
     name, dot, inner = path.partition(".")
     part = body.get(name)
     return part.get(inner) if dot and isinstance(part, Mapping) else part
@@ -152,7 +155,7 @@ def _same(path: str, before: object, after: object, *, known: bool) -> bool:
 
 
 def value_text(path: str, value: object, language: str) -> str:
-    """For people: a trigger in words, labels as in their field, anything else as it is written."""
+    """Formats a value for display: triggers as description, labels as in their form field."""
     if path == "trigger":
         try:
             return describe(trigger_from_dict(value), language)
@@ -175,8 +178,8 @@ LABELS: Mapping[str, str] = {
     "priority": _("Priority"),
     "labels": _("Labels"),
     "enabled": _("Active"),
-    "depends_on": _("Runs only after"),
-    "delivery": _("Tell whom"),
+    "depends_on": _("Depends on"),
+    "delivery": _("Notifications"),
     "target.kind": _("Kind"),
     "target.url": _("Address"),
     "target.method": _("Method"),
@@ -184,14 +187,14 @@ LABELS: Mapping[str, str] = {
     "target.body": _("Body"),
     "target.expected_status": _("Expected status"),
     "target.signing_secrets": _("Signing secrets"),
-    "target.verify_tls": _("Check certificates"),
-    "target.name": _("Name of the task or flow"),
+    "target.verify_tls": _("Verify TLS certificates"),
+    "target.name": _("Task or flow"),
     "target.args": _("Arguments"),
     "target.input": _("Input"),
     "target.prompt": _("Prompt"),
     "target.model": _("Model"),
     "target.pipeline": _("Pipeline"),
-    "target.max_tokens": _("Longest answer (tokens)"),
+    "target.max_tokens": _("Maximum answer length (tokens)"),
     "target.text": _("Text"),
     "target.source": _("Source"),
     "target.collection": _("Collection"),
@@ -201,18 +204,18 @@ LABELS: Mapping[str, str] = {
     "target.identities": _("Objects"),
     "target.params": _("Parameters"),
     "target.account": _("Account"),
-    "policy.misfire": _("When it is late"),
-    "policy.misfire_grace": _("Late means later than"),
-    "policy.catch_up_limit": _("Most runs to make up for"),
-    "policy.overlap": _("While it still runs"),
-    "policy.max_concurrent_runs": _("Runs at the same time"),
-    "policy.burst_allowed": _("Bursts allowed"),
-    "policy.concurrency_key": _("Shared limit"),
+    "policy.misfire": _("Misfire policy"),
+    "policy.misfire_grace": _("Misfire grace period"),
+    "policy.catch_up_limit": _("Catch-up limit"),
+    "policy.overlap": _("Overlap policy"),
+    "policy.max_concurrent_runs": _("Concurrent runs"),
+    "policy.burst_allowed": _("Allow bursts"),
+    "policy.concurrency_key": _("Concurrency key"),
     "policy.max_retries": _("Retries"),
-    "policy.retry_backoff": _("Wait before a retry"),
-    "policy.backoff": _("Waits grow"),
-    "policy.backoff_cap": _("Longest wait"),
-    "policy.timeout": _("Time limit"),
-    "policy.on_lost": _("When its node dies"),
-    "policy.pause_on_gone": _("Pause when the address is gone"),
+    "policy.retry_backoff": _("Retry delay"),
+    "policy.backoff": _("Backoff"),
+    "policy.backoff_cap": _("Maximum delay"),
+    "policy.timeout": _("Timeout"),
+    "policy.on_lost": _("If the node is lost"),
+    "policy.pause_on_gone": _("Pause on 410 Gone"),
 }

@@ -1,5 +1,6 @@
-"""What the wizard's page shows, put together: fields, what is wrong with them, the preview, and
-what there is to choose from. The same functions as the API's read, check and plan."""
+"""State of the editor form: fields, errors, preview and choices.
+
+Parsing, validation and planning use the same functions as the API."""
 
 from __future__ import annotations
 
@@ -16,10 +17,9 @@ from chimes.errors import InvalidInput, NeedsClarification
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
 from chimes.model.run import Run
-from chimes.model.schedule import Schedule, edited
+from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
-from chimes.services.insights import InsightService
 from chimes.services.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import calendar_from, holiday_days
@@ -30,36 +30,36 @@ from chimes.web.dashboard.editor.cron_parts import CronPart, cron_parts
 from chimes.web.dashboard.editor.form import (
     definition_of,
     example_for,
+    field_error_from,
     fields_of,
-    place_of,
-    told_at,
+    form_field_for,
 )
-from chimes.web.dashboard.editor.merge import Change, Clash, changes, patch_of
-from chimes.web.dashboard.editor.options import not_set_up
+from chimes.web.dashboard.editor.merge import Change, MergeConflict, diff, patch_of
+from chimes.web.dashboard.editor.options import missing_setup
 from chimes.web.dashboard.editor.preview import (
     NEIGHBOURS,
     Neighbours,
     Preview,
-    neighbours_of,
-    preview_of,
+    build_neighbours,
+    build_preview,
 )
 from chimes.web.dashboard.editor.snippets import Command, as_command, as_curl, as_yaml
-from chimes.web.dashboard.editor.trigger_fields import MOST_EXCLUSIONS, Fields, Plain
+from chimes.web.dashboard.editor.trigger_fields import MAX_EXCLUSIONS, Fields, JsonObject
 from chimes.web.dashboard.editor.zones import (
     KnownZones,
     ZoneChoice,
-    found_zones,
-    meant_zone,
     recent_zones,
-    several_zones,
+    search_zones,
+    unique_zone,
     world_clock,
+    zone_error,
 )
 from chimes.web.problems import FieldError, problem_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
-    """What is wrong with a field, and what could stand there."""
+class FieldMessage:
+    """Error message of a field, with a hint and a valid example."""
 
     detail: str
     hint: str
@@ -68,52 +68,52 @@ class Said:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Edit:
-    """Of a schedule that there is: what would change."""
+    """An existing schedule in the editor, and what saving would change."""
 
     schedule: Schedule
-    #: What the form said when it was opened, as the API reads it.
-    base: Plain
+    #: The definition when the form was opened, as an API body.
+    base: JsonObject
     changes: tuple[Change, ...] = ()
-    #: Whether the next fire moves; None of either: there is none.
+    #: Whether the next fire time moves; None means no fire.
     moves: bool = False
     next_from: datetime | None = None
     next_to: datetime | None = None
-    clashes: tuple[Clash, ...] = ()
+    conflicts: tuple[MergeConflict, ...] = ()
     theirs: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sheet:
+class FormState:
     fields: Fields
-    said: Mapping[str, Said] = field(default_factory=dict)
-    #: What no field can be blamed for.
-    wrong: tuple[Said, ...] = ()
+    errors: Mapping[str, FieldMessage] = field(default_factory=dict)
+    #: Errors that belong to no field.
+    form_errors: tuple[FieldMessage, ...] = ()
     preview: Preview | None = None
-    #: The preview is of what was valid before.
+    #: The preview shows the last valid trigger, not the current one.
     stale: bool = False
-    #: What its runs take, where that is longer than from one fire to the next.
+    #: Median run duration, if it is longer than the interval between fires.
     too_long: timedelta | None = None
-    #: What its runs would fail for, in words.
+    #: Missing configuration without which every run would fail.
     missing: str = ""
-    #: The trigger of the preview, for the next time.
+    #: The previewed trigger as JSON; the form sends it back.
     last: str = ""
     command: Command | None = None
     curl: str = ""
     yaml: str = ""
     understood: str = ""
-    #: Through which channels the words say to tell somebody.
+    #: Channels that the description names.
     channels: tuple[str, ...] = ()
     question: NeedsClarification | None = None
     zones: tuple[ZoneChoice, ...] = ()
-    #: What time it is where it matters.
+    #: Current time in the relevant zones.
     world: tuple[ZoneChoice, ...] = ()
     cron: tuple[CronPart, ...] = ()
-    #: Of the schedules that are due soonest: what it runs among, and may wait for.
+    #: The schedules that are due next.
     others: tuple[Schedule, ...] = ()
     neighbours: Neighbours | None = None
     edit: Edit | None = None
     trial: Run | None = None
-    #: The row of a recipient that a test was sent to, what became of it, and how good that is.
+    #: Result of a test notification: recipient row, message and toast kind.
     tested: tuple[int, str, str] | None = None
 
     @property
@@ -129,77 +129,83 @@ def known_zones(request: PageRequest, others: Sequence[Schedule] = ()) -> KnownZ
     )
 
 
-def with_zone(
+def resolve_zone(
     request: PageRequest, fields: Fields, known: KnownZones
 ) -> tuple[Fields, tuple[ZoneChoice, ...]]:
-    """A zone as people write it becomes its name; where several are meant, those are offered."""
+    """Replaces a free-text zone by its IANA name, or returns the candidates if it is ambiguous."""
     text = fields.get("zone", "")
     if not text:
         return {**fields, "zone": request.display.zone}, ()
-    name = meant_zone(text, request.now, sure=fields.get("zone_sure", ""))
+    name = unique_zone(text, request.now, sure=fields.get("zone_sure", ""))
     if name is not None:
         return {**fields, "zone": name}, ()
-    return fields, found_zones(text, request.display.language, request.now, known)
+    return fields, search_zones(text, request.display.language, request.now, known)
 
 
-def opened(request: PageRequest, schedule: Schedule) -> tuple[Fields, Plain]:
-    """The fields of a schedule, and what they say: held against that, nothing counts as changed
-    that the form only writes otherwise."""
+def open_schedule(request: PageRequest, schedule: Schedule) -> tuple[Fields, JsonObject]:
+    """Returns the form fields of a schedule and their definition.
+
+    Comparing with this definition ignores differences that only come from the form's notation."""
     fields = fields_of(schedule_out(schedule), request.display.zone)
-    return fields, definition_of(fields, request.now, changing=True).body
+    return fields, definition_of(fields, request.now, is_edit=True).body
 
 
-def checked(model: type[BaseModel], body: Mapping[str, object]) -> tuple[FieldError, ...]:
-    """What the API would say to this body."""
+def validation_errors(model: type[BaseModel], body: Mapping[str, object]) -> tuple[FieldError, ...]:
+    """Returns the errors that the API would report for this body."""
     try:
         model.model_validate(dict(body))
     except ValidationError as error:
-        found = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
-        return problem_of(RequestValidationError(found)).errors
+        details = [{**each, "loc": ("body", *each["loc"])} for each in error.errors()]
+        return problem_of(RequestValidationError(details)).errors
     return ()
 
 
-def placed(
-    errors: Sequence[FieldError], fields: Mapping[str, str], *, filled_only: bool
-) -> tuple[dict[str, Said], tuple[Said, ...]]:
-    """By field of the form. `filled_only`: nobody is blamed for what they have not come to yet."""
-    by_place: dict[str, Said] = {}
-    others: list[Said] = []
+def assign_errors(
+    errors: Sequence[FieldError], fields: Mapping[str, str], *, only_filled: bool
+) -> tuple[dict[str, FieldMessage], tuple[FieldMessage, ...]]:
+    """Groups errors by form field. `only_filled` leaves out empty fields: they may not have been
+    reached yet."""
+    by_field: dict[str, FieldMessage] = {}
+    others: list[FieldMessage] = []
     for each in errors:
-        place = place_of(each.name, fields)
-        said = Said(detail=each.detail, hint=each.hint, example=example_for(place, fields))
-        if filled_only and not fields.get(place):
+        name = form_field_for(each.name, fields)
+        if only_filled and not fields.get(name):
             continue
-        if place:
-            by_place.setdefault(place, said)
+        message = FieldMessage(
+            detail=each.detail, hint=each.hint, example=example_for(name, fields)
+        )
+        if name:
+            by_field.setdefault(name, message)
         else:
-            others.append(said)
-    return by_place, tuple(others)
+            others.append(message)
+    return by_field, tuple(others)
 
 
-async def settled(request: PageRequest, plain: object, unchanged: Trigger | None = None) -> Trigger:
-    """As the scheduler would have it: with its zone and anchor, and with fires to come."""
-    trigger = trigger_from_dict(plain)
+async def resolve_trigger(
+    request: PageRequest, body: object, unchanged: Trigger | None = None
+) -> Trigger:
+    """Returns the trigger as the scheduler stores it: with zone and anchor, and with future fires."""
+    trigger = trigger_from_dict(body)
     if trigger == unchanged:
         return trigger
-    zone = await request.context.schedules.zone_for(request.actor.owner, trigger)
+    zone = await request.context.schedules.rules.zone_for(request.actor.owner, trigger)
     trigger = trigger.with_default_zone(zone)
     trigger = trigger.anchored(trigger.start_at or request.now)
     check_fires(trigger, request.now)
     return trigger
 
 
-def real_target(plain: object, before: Target | None) -> Target:
-    """With the secrets that come back hidden; InvalidInput if there are none to keep."""
-    given = TargetPatch.model_validate(plain)
+def resolve_target(body: object, before: Target | None) -> Target:
+    """Restores masked secrets from `before`; raises InvalidInput if there is nothing to restore."""
+    given = TargetPatch.model_validate(body)
     if before is None or before.kind != given.kind:
-        # Of another kind nothing is kept.
-        nothing = FlowTarget(name="") if given.kind == "sync" else _NO_PAIR
-        return patched_target(given, nothing)
+        # A target of another kind inherits nothing.
+        other = FlowTarget(name="") if given.kind == "sync" else _EMPTY_SYNC_TARGET
+        return patched_target(given, other)
     return patched_target(given, before)
 
 
-_NO_PAIR = SyncTarget(source="", collection="")
+_EMPTY_SYNC_TARGET = SyncTarget(source="", collection="")
 
 
 def policy_of(
@@ -209,61 +215,66 @@ def policy_of(
     return policy_from(given, default_policy(request.context.settings, target)), given
 
 
-async def composed(
+async def build_state(
     request: PageRequest,
     fields: Fields,
     *,
     edit: Edit | None = None,
-    filled_only: bool = True,
+    only_filled: bool = True,
     errors: Sequence[FieldError] = (),
     last: str = "",
-) -> Sheet:
-    """The sheet for these fields. `errors`: what was found wrong already; `last`: the trigger that
-    was previewed before, for where this one is not valid."""
+) -> FormState:
+    """Builds the form state. `errors` are known errors; `last` is the previously previewed trigger,
+    shown while the current one is invalid."""
     others = (await request.context.schedules.find(request.actor, NEIGHBOURS)).items
     known = known_zones(request, others)
-    fields, zones = with_zone(request, fields, known)
-    if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MOST_EXCLUSIONS)):
-        # The package of holidays takes a second to load, which nobody else is to wait for.
-        await to_thread(_know_holidays, request.now.year)
-    definition = definition_of(fields, request.now, changing=edit is not None)
-    body, found = definition.body, [*errors, *definition.wrong]
+    fields, zones = resolve_zone(request, fields, known)
+    if any(fields.get(f"ex{place}_kind") == "holidays" for place in range(MAX_EXCLUSIONS)):
+        # Importing the holidays package takes a second and must not block the event loop.
+        await to_thread(_load_holidays, request.now.year)
+    definition = definition_of(fields, request.now, is_edit=edit is not None)
+    body, found = definition.body, [*errors, *definition.errors]
     if zones:
-        detail = several_zones(fields["zone"], zones)
+        detail = zone_error(fields["zone"], zones)
         found.append(FieldError(name="timezone", detail=detail, code="unknown_zone"))
     if not errors:
-        found += checked(SchedulePatch if edit else ScheduleIn, _complete(body, told=bool(zones)))
+        found += validation_errors(
+            SchedulePatch if edit else ScheduleIn,
+            _with_placeholders(body, zone_reported=bool(zones)),
+        )
     trigger, stale = None, False
     if "trigger" in body and not zones:
         try:
             before = None if edit is None else edit.schedule.trigger
-            trigger = await settled(request, body["trigger"], before)
+            trigger = await resolve_trigger(request, body["trigger"], before)
         except InvalidInput as error:
-            found.append(told_at(error.within("trigger")))
+            found.append(field_error_from(error.within("trigger")))
     shown = trigger
     if trigger is None and last:
-        shown, stale = _read_last(last), True
+        shown, stale = _parse_last_trigger(last), True
     preview, too_long, neighbours = None, None, None
     if shown is not None:
-        asked = None if stale else _asked(body["trigger"], shown)
+        described = None if stale else _without_default_anchor(body["trigger"], shown)
         like = edit.schedule.id if edit else fields.get("source", "")
-        too_long = await _usually(request, like, shown)
-        preview = preview_of(
-            shown, request.display, request.now, _policy(request, body, edit), asked
+        too_long = await _exceeded_duration(request, like, shown)
+        preview = build_preview(
+            shown, request.display, request.now, _policy(request, body, edit), described
         )
-        but = edit.schedule.id if edit else None
-        neighbours = neighbours_of(shown, others, request.display, request.now, but)
+        own_id = edit.schedule.id if edit else None
+        neighbours = build_neighbours(shown, others, request.display, request.now, own_id)
     if edit is not None:
         edit = await with_changes(request, edit, body, trigger)
-    said, wrong = placed(_once_each(found), fields, filled_only=filled_only)
-    return Sheet(
+    by_field, form_errors = assign_errors(
+        _without_duplicates(found), fields, only_filled=only_filled
+    )
+    return FormState(
         fields=fields,
-        said=said,
-        wrong=wrong,
+        errors=by_field,
+        form_errors=form_errors,
         preview=preview,
         stale=stale,
         too_long=too_long,
-        missing=await not_set_up(request, fields.get("kind", "")),
+        missing=await missing_setup(request, fields.get("kind", "")),
         last="" if shown is None else json.dumps(shown.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
         curl=as_curl(body, str(request.http.base_url).rstrip("/")),
@@ -279,15 +290,15 @@ async def composed(
     )
 
 
-def _know_holidays(year: int) -> None:
+def _load_holidays(year: int) -> None:
     calendar_from({"holidays": "TH"}, "exclude")
     holiday_days("TH", year)
 
 
-def _complete(body: Mapping[str, object], *, told: bool) -> Plain:
-    """A part that could not be read was complained about already; so was, if `told`, the zone."""
+def _with_placeholders(body: Mapping[str, object], *, zone_reported: bool) -> JsonObject:
+    """Fills in parts that could not be parsed, so that their errors are not reported twice."""
     trigger = body.get("trigger")
-    if told and isinstance(trigger, Mapping):
+    if zone_reported and isinstance(trigger, Mapping):
         body = {**body, "trigger": {key: trigger[key] for key in trigger if key != "timezone"}}
     return {
         "name": "…",
@@ -297,59 +308,57 @@ def _complete(body: Mapping[str, object], *, told: bool) -> Plain:
     }
 
 
-def _once_each(found: Sequence[FieldError]) -> list[FieldError]:
+def _without_duplicates(found: Sequence[FieldError]) -> list[FieldError]:
     return list({(each.name, str(each.detail)): each for each in found}.values())
 
 
-def _read_last(text: str) -> Trigger | None:
+def _parse_last_trigger(text: str) -> Trigger | None:
     try:
         return trigger_from_dict(json.loads(text))
     except (ValueError, InvalidInput, RecursionError):
         return None
 
 
-def _asked(plain: object, settled_: Trigger) -> Trigger:
-    """Without an anchor that nobody named."""
-    return trigger_from_dict(plain).with_default_zone(settled_.zone)
+def _without_default_anchor(body: object, resolved: Trigger) -> Trigger:
+    """Returns the trigger as entered: a description must not mention a default anchor."""
+    return trigger_from_dict(body).with_default_zone(resolved.zone)
 
 
 def _policy(request: PageRequest, body: Mapping[str, object], edit: Edit | None) -> Policy | None:
-    """How it would be carried out; None as long as that cannot be said."""
+    """Returns the policy of the form; None while it is incomplete."""
     try:
         if edit is not None:
             return policy_from(PolicyIn.model_validate(body["policy"]), edit.schedule.policy)
         target = body["target"]
         assert isinstance(target, dict)
         bare = {name: value for name, value in target.items() if name != "signing_secrets"}
-        return policy_of(request, body, real_target(bare, None))[0]
+        return policy_of(request, body, resolve_target(bare, None))[0]
     except (InvalidInput, ValidationError, KeyError):
         return None
 
 
-async def _usually(request: PageRequest, like: str, trigger: Trigger) -> timedelta | None:
-    """How long runs of this schedule take, or of the one that it is a copy of, where that is longer
-    than the time from one fire to the next."""
+async def _exceeded_duration(request: PageRequest, like: str, trigger: Trigger) -> timedelta | None:
+    """Returns the median duration of the schedule (or of the one it copies) if it is longer than
+    the interval between fires."""
     fires = [fire.at for fire in trigger.fires(request.now, 2)]
     if not like or len(fires) < 2:
         return None
     schedule_id = ScheduleId(like)
-    found = await InsightService(request.context.store).expected_durations(
-        request.actor, [schedule_id]
-    )
+    found = await request.context.insights.expected_durations(request.actor, [schedule_id])
     length = found.get(schedule_id)
     return length if length is not None and length > fires[1] - fires[0] else None
 
 
 async def with_changes(
-    request: PageRequest, edit: Edit, body: Plain, trigger: Trigger | None
+    request: PageRequest, edit: Edit, body: JsonObject, trigger: Trigger | None
 ) -> Edit:
-    """What saving would change, and where the next fire would move."""
-    found = changes(edit.base, body)
+    """Adds what saving would change, and how the next fire time would move."""
+    found = diff(edit.base, body)
     schedule = edit.schedule
     after = schedule
     if trigger is not None and any(each.path in ("trigger", "enabled") for each in found):
         wanted = replace(schedule, trigger=trigger, enabled=bool(body.get("enabled")))
-        after = edited(schedule, wanted, request.now, request.actor.name)
+        after = apply_edit(schedule, wanted, request.now, request.actor.name)
     return replace(
         edit,
         changes=found,
@@ -359,10 +368,10 @@ async def with_changes(
     )
 
 
-def patch_for(edit: Edit, body: Plain) -> Plain:
-    return patch_of(changes(edit.base, body), body)
+def patch_for(edit: Edit, body: JsonObject) -> JsonObject:
+    return patch_of(diff(edit.base, body), body)
 
 
-def hides_something(body: Mapping[str, object]) -> bool:
-    """Whether a secret in it is hidden, so that it cannot be put back from here."""
+def contains_masked_secret(body: Mapping[str, object]) -> bool:
+    """Whether a secret is masked, so that the body cannot restore it."""
     return HIDDEN in json.dumps(body, ensure_ascii=False, default=str)

@@ -1,14 +1,14 @@
-"""Whom the wizard's schedule tells: rows of fields, to recipients of the API and back (UX A.4)."""
+"""Converts recipients of the API to editor form fields and back."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
 
-from chimes.model.validation import MOST_RECIPIENTS
-from chimes.web.dashboard.editor.trigger_fields import Fields, Plain, short_duration
+from chimes.model.validation import MAX_RECIPIENTS
+from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject, short_duration
 
-#: The fields of a row, behind `tell0_`.
+#: The fields of a row, behind `notify0_`.
 PARTS = (
     "channel",
     "to",
@@ -26,10 +26,10 @@ PARTS = (
     "digest_zone",
     "digest_but",
 )
-#: Those with several boxes to tick.
-TICKED = r"tell[0-9]+_(?:on|quiet_but|digest_but)"
-_NOT_OF_AN_INBOX = ("to", "secrets", "quiet_from", "quiet_to", "quiet_zone", "quiet_but")
-#: Fields of a row by the API's, where they have another name.
+#: Check box groups.
+MULTI_VALUE = r"notify[0-9]+_(?:on|quiet_but|digest_but)"
+_NOT_FOR_INBOX = ("to", "secrets", "quiet_from", "quiet_to", "quiet_zone", "quiet_but")
+#: Form fields whose name differs from the API field.
 _PLACES = {
     "signing_secrets": "secrets",
     "late_after": "late",
@@ -52,7 +52,7 @@ def recipient_fields(recipients: Iterable[object]) -> Fields:
     for place, each in enumerate(recipients):
         if isinstance(each, Mapping):
             row = _row(each)
-            found |= {f"tell{place}_{part}": value for part, value in row.items()}
+            found |= {f"notify{place}_{part}": value for part, value in row.items()}
     return found
 
 
@@ -61,9 +61,9 @@ def _row(given: Mapping[str, object]) -> Fields:
     row = {
         "channel": str(given["channel"]),
         "to": str(given.get("to", "")),
-        "on": ",".join(_words(given.get("on"))) or "always",
+        "on": ",".join(_texts(given.get("on"))) or "always",
         "language": str(given.get("language", "")),
-        "secrets": " ".join(_words(given.get("signing_secrets"))),
+        "secrets": " ".join(_texts(given.get("signing_secrets"))),
         "late": short_duration(str(late)) if late else "",
     }
     quiet, digest = given.get("quiet"), given.get("digest")
@@ -72,7 +72,7 @@ def _row(given: Mapping[str, object]) -> Fields:
             "quiet_from": str(quiet.get("from", "")),
             "quiet_to": str(quiet.get("to", "")),
             "quiet_zone": str(quiet.get("zone", "")),
-            "quiet_but": ",".join(_words(quiet.get("except"))),
+            "quiet_but": ",".join(_texts(quiet.get("except"))),
         }
     if isinstance(digest, Mapping):
         row |= {
@@ -80,64 +80,64 @@ def _row(given: Mapping[str, object]) -> Fields:
             "digest_at": str(digest.get("at", "")),
             "digest_day": str(digest.get("on", "")),
             "digest_zone": str(digest.get("zone", "")),
-            "digest_but": ",".join(_words(digest.get("except"))),
+            "digest_but": ",".join(_texts(digest.get("except"))),
         }
     return row
 
 
-def rows_of(fields: Mapping[str, str]) -> list[int]:
-    """Of those that name a channel."""
-    return [n for n in range(MOST_RECIPIENTS + 1) if fields.get(f"tell{n}_channel")]
+def filled_rows(fields: Mapping[str, str]) -> list[int]:
+    """Returns the rows with a channel."""
+    return [n for n in range(MAX_RECIPIENTS + 1) if fields.get(f"notify{n}_channel")]
 
 
-def recipient_plain(fields: Mapping[str, str], row: int) -> Plain:
-    inbox = fields.get(f"tell{row}_channel") == "inbox"
+def recipient_body(fields: Mapping[str, str], row: int) -> JsonObject:
+    inbox = fields.get(f"notify{row}_channel") == "inbox"
 
-    def said(part: str) -> str:
-        # What the form hides is not there, whatever stood in it before.
-        hidden = inbox and part in _NOT_OF_AN_INBOX
-        return "" if hidden else fields.get(f"tell{row}_{part}", "").strip()
+    def value(part: str) -> str:
+        # Hidden fields may still contain old values.
+        hidden = inbox and part in _NOT_FOR_INBOX
+        return "" if hidden else fields.get(f"notify{row}_{part}", "").strip()
 
-    def ticked(part: str) -> list[str]:
-        return [each for each in said(part).split(",") if each]
+    def values(part: str) -> list[str]:
+        return [each for each in value(part).split(",") if each]
 
-    found: Plain = {
-        "channel": said("channel"),
-        "to": said("to"),
-        "on": ticked("on") or ["always"],
-        "language": said("language"),
-        "signing_secrets": said("secrets").split(),
+    found: JsonObject = {
+        "channel": value("channel"),
+        "to": value("to"),
+        "on": values("on") or ["always"],
+        "language": value("language"),
+        "signing_secrets": value("secrets").split(),
     }
-    if said("late"):
-        found["late_after"] = said("late")
-    if said("quiet_from") or said("quiet_to"):
-        quiet: Plain = {"from": said("quiet_from"), "to": said("quiet_to")}
-        found["quiet"] = quiet | _more(said("quiet_zone"), ticked("quiet_but"))
-    if every := said("digest"):
-        digest: Plain = {"every": every}
-        if said("digest_at"):
-            digest["at"] = said("digest_at")
-        if every == "weekly" and said("digest_day"):
-            digest["on"] = said("digest_day")
-        found["digest"] = digest | _more(said("digest_zone"), ticked("digest_but"))
+    if value("late"):
+        found["late_after"] = value("late")
+    if value("quiet_from") or value("quiet_to"):
+        quiet: JsonObject = {"from": value("quiet_from"), "to": value("quiet_to")}
+        found["quiet"] = quiet | _zone_and_exceptions(value("quiet_zone"), values("quiet_but"))
+    if every := value("digest"):
+        digest: JsonObject = {"every": every}
+        if value("digest_at"):
+            digest["at"] = value("digest_at")
+        if every == "weekly" and value("digest_day"):
+            digest["on"] = value("digest_day")
+        found["digest"] = digest | _zone_and_exceptions(value("digest_zone"), values("digest_but"))
     return found
 
 
-def recipients_plain(fields: Mapping[str, str]) -> list[Plain]:
-    return [recipient_plain(fields, row) for row in rows_of(fields)]
+def recipients_body(fields: Mapping[str, str]) -> list[JsonObject]:
+    return [recipient_body(fields, row) for row in filled_rows(fields)]
 
 
-def part_of(name: str) -> str:
-    """The field of a row that a field of the API's recipient stands for."""
+def row_field_for(name: str) -> str:
+    """Returns the form field for a field name of an API recipient."""
     while _ITEM.search(name):
         name = _ITEM.sub("", name)
     return _PLACES.get(name, name) if name else "channel"
 
 
-def _more(zone: str, but: list[str]) -> Plain:
-    found: Plain = {"zone": zone} if zone else {}
-    return found | {"except": but} if but else found
+def _zone_and_exceptions(zone: str, exceptions: list[str]) -> JsonObject:
+    found: JsonObject = {"zone": zone} if zone else {}
+    return found | {"except": exceptions} if exceptions else found
 
 
-def _words(value: object) -> list[str]:
+def _texts(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list) else []

@@ -1,4 +1,4 @@
-"""Saving what the wizard's form says: through the same checks as the API's own bodies."""
+"""Saves the editor form through the same validation as API requests, and undoes saves."""
 
 from __future__ import annotations
 
@@ -17,157 +17,177 @@ from chimes.web.api.translate import draft_from, patch_from, recipients_from, sa
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.times import absolute
-from chimes.web.dashboard.editor.form import definition_of, fields_of, told_at
-from chimes.web.dashboard.editor.merge import at, changes, flat, merged, patch_of, put
-from chimes.web.dashboard.editor.options import offers_now
+from chimes.web.dashboard.editor.form import definition_of, field_error_from, fields_of
+from chimes.web.dashboard.editor.merge import diff, flatten, get_value, merge, patch_of, set_value
+from chimes.web.dashboard.editor.options import available_options
 from chimes.web.dashboard.editor.page import (
     Edit,
-    Sheet,
-    composed,
-    hides_something,
+    FormState,
+    build_state,
+    contains_masked_secret,
     known_zones,
-    opened,
+    open_schedule,
     patch_for,
-    real_target,
-    with_zone,
+    resolve_target,
+    resolve_zone,
 )
-from chimes.web.dashboard.editor.target_fields import arguments_of, left_out
-from chimes.web.dashboard.editor.trigger_fields import Fields, Plain
+from chimes.web.dashboard.editor.target_fields import arguments_from_schema, missing_argument
+from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject
 from chimes.web.problems import FieldError
 
 _TAKE = "take."
 
 
-async def create(visit: PageRequest, fields: Fields) -> Response | Sheet:
-    """The new schedule's page, or the form again with what is wrong."""
-    sheet = await composed(visit, fields, filled_only=False, last=visit.form.raw("last"))
-    if sheet.said or sheet.wrong:
-        return sheet
-    fields = sheet.fields
-    if wrong := await _left_out(visit, fields):
-        return await _again(visit, fields, None, wrong)
-    body = definition_of(fields, visit.now, changing=False).body
+async def create(request: PageRequest, fields: Fields) -> Response | FormState:
+    """Creates the schedule and redirects to it, or returns the form with errors."""
+    state = await build_state(request, fields, only_filled=False, last=request.form.raw("last"))
+    if state.errors or state.form_errors:
+        return state
+    fields = state.fields
+    if wrong := await _missing_argument(request, fields):
+        return await _with_error(request, fields, None, wrong)
+    body = definition_of(fields, request.now, is_edit=False).body
     try:
-        draft, given = await _draft(visit, body, fields.get("source", ""))
-        made = await visit.door.schedules.create(visit.actor, draft, said=said_in(given))
+        draft, given = await _draft(request, body, fields.get("source", ""))
+        made = await request.context.schedules.create(
+            request.actor, draft, explicit_fields=said_in(given)
+        )
     except InvalidInput as error:
-        return await _again(visit, fields, None, told_at(error))
+        return await _with_error(request, fields, None, field_error_from(error))
     except (Conflict, NotAllowed, RateLimited) as error:
-        return await _again(visit, fields, None, await _plainly_refused(visit, error))
+        return await _with_error(request, fields, None, await _form_wide_error(request, error))
     undo = Undo(action=f"/ui/schedules/{made.id}/unmake", fields={"version": str(made.version)})
-    return _saved(visit, made, undo, sheet.missing)
+    return _saved(request, made, undo, state.missing)
 
 
-async def _left_out(visit: PageRequest, fields: Fields) -> FieldError | None:
-    """An argument without which every run of the task would fail, as far as a node tells."""
+async def _missing_argument(request: PageRequest, fields: Fields) -> FieldError | None:
+    """Returns an error for a missing required argument, if a node publishes the task's schema."""
     if fields.get("kind") != "task":
         return None
-    offered = (await offers_now(visit)).arguments
-    missing = left_out(fields, arguments_of(offered.get(fields.get("task", "").strip(), {})))
+    schemas = (await available_options(request)).arguments
+    missing = missing_argument(
+        fields, arguments_from_schema(schemas.get(fields.get("task", "").strip(), {}))
+    )
     if missing is None:
         return None
-    return FieldError(name=missing.field, detail=_("The task needs this."), code="missing")
+    return FieldError(name=missing.field, detail=_("This argument is required."), code="missing")
 
 
-async def _draft(visit: PageRequest, body: Plain, source: str) -> tuple[Schedule, ScheduleIn]:
-    """A copy keeps the secrets of its pattern, where it shows them as hidden."""
-    door = visit.door
+async def _draft(
+    request: PageRequest, body: JsonObject, source: str
+) -> tuple[Schedule, ScheduleIn]:
+    """Builds the new schedule; a copy keeps the masked secrets of its source."""
+    context = request.context
     if not source:
         given = ScheduleIn.model_validate(body)
-        return draft_from(given, visit.actor, door.settings, visit.now), given
-    pattern = await door.schedules.get(visit.actor, ScheduleId(source))
-    if not visit.actor.may_write(pattern.owner):
+        return draft_from(given, request.actor, context.settings, request.now), given
+    source_schedule = await context.schedules.get(request.actor, ScheduleId(source))
+    if not request.actor.may_write(source_schedule.owner):
         raise NotAllowed()
-    target = real_target(body["target"], pattern.target)
+    target = resolve_target(body["target"], source_schedule.target)
     recipients = body.get("delivery", [])
     assert isinstance(recipients, list)
-    told = recipients_from(
-        [RecipientIn.model_validate(each) for each in recipients], pattern.policy.delivery
+    recipients_with_secrets = recipients_from(
+        [RecipientIn.model_validate(each) for each in recipients], source_schedule.policy.delivery
     )
     bare = {**body, "target": _without_secrets(body["target"])}
     bare["delivery"] = [_without_secrets(each) for each in recipients]
     given = ScheduleIn.model_validate(bare)
-    draft = draft_from(given, visit.actor, door.settings, visit.now)
-    return replace(draft, target=target, policy=replace(draft.policy, delivery=told)), given
+    draft = draft_from(given, request.actor, context.settings, request.now)
+    return replace(
+        draft, target=target, policy=replace(draft.policy, delivery=recipients_with_secrets)
+    ), given
 
 
-def _without_secrets(part: object) -> Plain:
+def _without_secrets(part: object) -> JsonObject:
     assert isinstance(part, dict)
     return {name: value for name, value in part.items() if name != "signing_secrets"}
 
 
-async def save(visit: PageRequest, fields: Fields, edit: Edit) -> Response | Sheet:
-    """Only what this form changed is sent: what it has no field for stays as it is."""
-    sheet = await composed(visit, fields, edit=edit, filled_only=False, last=visit.form.raw("last"))
-    if sheet.said or sheet.wrong:
-        return sheet
-    fields, schedule = sheet.fields, edit.schedule
-    if wrong := await _left_out(visit, fields):
-        return await _again(visit, fields, edit, wrong)
-    body = definition_of(fields, visit.now, changing=True).body
+async def save(request: PageRequest, fields: Fields, edit: Edit) -> Response | FormState:
+    """Sends only the fields that this form changed; others stay unchanged."""
+    state = await build_state(
+        request, fields, edit=edit, only_filled=False, last=request.form.raw("last")
+    )
+    if state.errors or state.form_errors:
+        return state
+    fields, schedule = state.fields, edit.schedule
+    if wrong := await _missing_argument(request, fields):
+        return await _with_error(request, fields, edit, wrong)
+    body = definition_of(fields, request.now, is_edit=True).body
     for name, value in fields.items():
         if name.startswith(_TAKE) and value == "theirs":
-            put(body, name.removeprefix(_TAKE), at(edit.base, name.removeprefix(_TAKE)))
+            set_value(
+                body, name.removeprefix(_TAKE), get_value(edit.base, name.removeprefix(_TAKE))
+            )
     patch = patch_for(edit, body)
     if not patch:
-        return visit.done(_("Nothing was changed."), to=f"/ui/schedules/{schedule.id}")
+        return request.redirect_with_toast(
+            _("Nothing was changed."), to=f"/ui/schedules/{schedule.id}"
+        )
     try:
         given = SchedulePatch.model_validate(patch)
-        saved = await visit.door.schedules.change(
-            visit.actor,
+        saved = await request.context.schedules.change(
+            request.actor,
             schedule.id,
-            patch_from(given, visit.door.settings),
+            patch_from(given, request.context.settings),
             expected_version=schedule.version,
-            said=said_in(given),
+            explicit_fields=said_in(given),
         )
     except StaleVersion:
-        current = await visit.door.schedules.get(visit.actor, schedule.id)
-        return await conflict(visit, fields, replace(edit, schedule=current))
+        current = await request.context.schedules.get(request.actor, schedule.id)
+        return await build_conflict_state(request, fields, replace(edit, schedule=current))
     except InvalidInput as error:
-        return await _again(visit, fields, edit, told_at(error))
+        return await _with_error(request, fields, edit, field_error_from(error))
     except (Conflict, NotAllowed, RateLimited) as error:
-        return await _again(visit, fields, edit, await _plainly_refused(visit, error))
-    return _saved(visit, saved, _undo(schedule, saved), sheet.missing)
+        return await _with_error(request, fields, edit, await _form_wide_error(request, error))
+    return _saved(request, saved, _undo(schedule, saved), state.missing)
 
 
-async def conflict(visit: PageRequest, fields: Fields, edit: Edit) -> Sheet:
-    """Somebody else was faster: their version, with what only this form changed. What both changed
-    can be taken from either side."""
-    fields, _zones = with_zone(visit, fields, known_zones(visit))
-    mine = definition_of(fields, visit.now, changing=True).body
-    _fields, theirs = opened(visit, edit.schedule)
-    both = merged(edit.base, mine, theirs)
-    whole = {**schedule_out(edit.schedule), **both.body}
+async def build_conflict_state(request: PageRequest, fields: Fields, edit: Edit) -> FormState:
+    """Merges this form with a version that was saved in the meantime. The user chooses a side for
+    fields that both changed."""
+    fields, _zones = resolve_zone(request, fields, known_zones(request))
+    mine = definition_of(fields, request.now, is_edit=True).body
+    _fields, theirs = open_schedule(request, edit.schedule)
+    result = merge(edit.base, mine, theirs)
+    definition = {**schedule_out(edit.schedule), **result.body}
     policy = schedule_out(edit.schedule)["policy"]
-    whole["policy"] = {**_plain(policy), **_plain(both.body.get("policy"))}
-    again = fields_of(whole, visit.look.zone) | {"version": str(edit.schedule.version)}
+    definition["policy"] = {**_plain(policy), **_plain(result.body.get("policy"))}
+    merged_fields = fields_of(definition, request.display.zone) | {
+        "version": str(edit.schedule.version)
+    }
     if "zone" in fields:
-        again.setdefault("zone", fields["zone"])
-    sheet = await composed(visit, again, edit=replace(edit, base=theirs))
-    assert sheet.edit is not None
-    return replace(sheet, edit=replace(sheet.edit, clashes=both.clashes, theirs=both.theirs))
+        merged_fields.setdefault("zone", fields["zone"])
+    state = await build_state(request, merged_fields, edit=replace(edit, base=theirs))
+    assert state.edit is not None
+    return replace(
+        state, edit=replace(state.edit, conflicts=result.conflicts, theirs=result.theirs)
+    )
 
 
-def _plain(value: object) -> Plain:
+def _plain(value: object) -> JsonObject:
     return dict(value) if isinstance(value, dict) else {}
 
 
-async def _again(visit: PageRequest, fields: Fields, edit: Edit | None, wrong: FieldError) -> Sheet:
-    return await composed(visit, fields, edit=edit, filled_only=False, errors=[wrong])
+async def _with_error(
+    request: PageRequest, fields: Fields, edit: Edit | None, wrong: FieldError
+) -> FormState:
+    return await build_state(request, fields, edit=edit, only_filled=False, errors=[wrong])
 
 
-async def _plainly_refused(visit: PageRequest, error: ChimesError) -> FieldError:
-    """Nothing that was typed is to blame."""
-    return FieldError(name="", detail=(await visit.refused(error)).message, code="")
+async def _form_wide_error(request: PageRequest, error: ChimesError) -> FieldError:
+    """Returns an error that belongs to no field."""
+    return FieldError(name="", detail=(await request.form_error(error)).message, code="")
 
 
 def _undo(before: Schedule, after: Schedule) -> Undo | None:
-    """What puts it back; None where a secret is part of it."""
+    """Returns the undo action; None if it would have to restore a secret."""
     was = schedule_out(before)
-    back = changes(schedule_out(after), was)
-    gone = {path: None for path in flat(schedule_out(after)) if path not in flat(was)}
-    patch = patch_of(back, was)
-    if hides_something(patch) or (gone and before.target.kind == after.target.kind):
+    reverse = diff(schedule_out(after), was)
+    removed = {path for path in flatten(schedule_out(after)) if path not in flatten(was)}
+    patch = patch_of(reverse, was)
+    if contains_masked_secret(patch) or (removed and before.target.kind == after.target.kind):
         return None
     return Undo(
         action=f"/ui/schedules/{before.id}/unedit",
@@ -178,41 +198,43 @@ def _undo(before: Schedule, after: Schedule) -> Undo | None:
     )
 
 
-async def undo_edit(visit: PageRequest) -> Response:
-    """Puts back what an edit changed, unless somebody changed more since."""
-    schedule_id = ScheduleId(visit.path["id"])
+async def undo_edit(request: PageRequest) -> Response:
+    """Reverts an edit, unless the schedule was changed again since."""
+    schedule_id = ScheduleId(request.path_params["id"])
     try:
-        given = SchedulePatch.model_validate_json(visit.form.raw("patch"))
+        given = SchedulePatch.model_validate_json(request.form.raw("patch"))
     except ValidationError:
         raise InvalidInput(_("This cannot be undone."), code="bad_form") from None
-    await visit.door.schedules.change(
-        visit.actor,
+    await request.context.schedules.change(
+        request.actor,
         schedule_id,
-        patch_from(given, visit.door.settings),
-        expected_version=visit.form.number("version"),
-        said=said_in(given),
+        patch_from(given, request.context.settings),
+        expected_version=request.form.number("version"),
+        explicit_fields=said_in(given),
     )
-    return visit.done(_("It is as it was before."), to=f"/ui/schedules/{schedule_id}")
+    return request.redirect_with_toast(_("Changes undone."), to=f"/ui/schedules/{schedule_id}")
 
 
-async def undo_create(visit: PageRequest) -> Response:
-    schedule_id = ScheduleId(visit.path["id"])
-    gone = await visit.door.schedules.delete(
-        visit.actor, schedule_id, expected_version=visit.form.number("version")
+async def undo_create(request: PageRequest) -> Response:
+    schedule_id = ScheduleId(request.path_params["id"])
+    deleted = await request.context.schedules.delete(
+        request.actor, schedule_id, expected_version=request.form.number("version")
     )
-    return visit.done(_("{name} was removed again.", name=gone.name), to="/ui/schedules")
+    return request.redirect_with_toast(_("{name} deleted.", name=deleted.name), to="/ui/schedules")
 
 
-def _saved(visit: PageRequest, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
-    text = _next(visit, schedule)
+def _saved(request: PageRequest, schedule: Schedule, undo: Undo | None, missing: str) -> Response:
+    text = _next(request, schedule)
     if missing:
-        text = _("{name} is saved. {missing}", name=schedule.name, missing=missing)
+        text = _("{name} saved. {missing}", name=schedule.name, missing=missing)
     kind = "warning" if missing else "done"
-    return visit.done(text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind)
+    return request.redirect_with_toast(
+        text, to=f"/ui/schedules/{schedule.id}", undo=undo, kind=kind
+    )
 
 
-def _next(visit: PageRequest, schedule: Schedule) -> str:
+def _next(request: PageRequest, schedule: Schedule) -> str:
     if schedule.next_run_at is None:
-        return _("{name} is saved. Nothing is planned at the moment.", name=schedule.name)
-    when = absolute(schedule.next_run_at, visit.look.zone, visit.look, now=visit.now)
-    return _("{name} is saved. It fires next on {when}.", name=schedule.name, when=when)
+        return _("{name} saved. No run is planned.", name=schedule.name)
+    when = absolute(schedule.next_run_at, request.display.zone, request.display, now=request.now)
+    return _("{name} saved. Next run: {when}.", name=schedule.name, when=when)

@@ -1,4 +1,4 @@
-"""The same schedule as a command, as a request and as YAML, to copy. Secrets stay `***`."""
+"""Renders a schedule as CLI command, curl request and YAML. Secrets stay masked as `***`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import yaml
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import recipient_text
+from chimes.model.recipient import format_recipient
 from chimes.triggers import format_duration_go, parse_duration
-from chimes.web.dashboard.editor.trigger_fields import Plain
+from chimes.web.dashboard.editor.trigger_fields import JsonObject
 
-#: What `chimes add` has an option for.
+#: Trigger fields that `chimes add` has options for.
 _TRIGGER_KEYS = frozenset({"kind", "expression", "timezone", "every", "at", "jitter"})
 _KEY_HEADER = "Authorization: Bearer $CHIMES_API_KEY"
 _POLICY_OPTIONS = {
@@ -23,7 +23,7 @@ _POLICY_OPTIONS = {
     "overlap": "--overlap",
     "misfire": "--misfire",
 }
-_USUAL: Mapping[str, object] = {
+_DEFAULTS: Mapping[str, object] = {
     "headers": {},
     "body": "",
     "expected_status": [],
@@ -49,12 +49,12 @@ _USUAL: Mapping[str, object] = {
     "quiet": None,
     "digest": None,
 }
-_SAID_IN_WORDS = frozenset(
+_COMMAND_FIELDS = frozenset(
     {"name", "trigger", "target", "policy", "priority", "labels", "enabled", "delivery"}
 )
 
 
-_SAID_OF_RECIPIENTS = frozenset(
+_COMMAND_RECIPIENT_FIELDS = frozenset(
     {"channel", "to", "on", "signing_secrets", "late_after", "quiet", "digest"}
 )
 
@@ -62,32 +62,34 @@ _SAID_OF_RECIPIENTS = frozenset(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Command:
     text: str
-    #: Whether it says everything; a command has no options for some things.
+    #: Whether the command covers the whole definition.
     complete: bool
 
 
-def without_usual(body: Mapping[str, object]) -> Plain:
-    """Only what somebody chose."""
-    found: Plain = {}
+def without_defaults(body: Mapping[str, object]) -> JsonObject:
+    """Returns the body without default values."""
+    found: JsonObject = {}
     for name, value in body.items():
         if isinstance(value, Mapping) and name in ("target", "policy"):
-            value = without_usual(value)
+            value = without_defaults(value)
         elif name == "delivery" and isinstance(value, list):
-            value = [without_usual(each) if isinstance(each, Mapping) else each for each in value]
-        if name not in _USUAL or value != _USUAL[name]:
+            value = [
+                without_defaults(each) if isinstance(each, Mapping) else each for each in value
+            ]
+        if name not in _DEFAULTS or value != _DEFAULTS[name]:
             found[name] = value
     return found
 
 
 def as_yaml(body: Mapping[str, object]) -> str:
     text: str = yaml.safe_dump(
-        {"schedules": [without_usual(body)]}, allow_unicode=True, sort_keys=False, width=88
+        {"schedules": [without_defaults(body)]}, allow_unicode=True, sort_keys=False, width=88
     )
     return text
 
 
 def as_curl(body: Mapping[str, object], url: str) -> str:
-    data = json.dumps(without_usual(body), ensure_ascii=False)
+    data = json.dumps(without_defaults(body), ensure_ascii=False)
     lines = (
         ("curl", "-X", "POST", shlex.quote(f"{url}/api/v1/schedules")),
         ("-H", f'"{_KEY_HEADER}"'),
@@ -98,18 +100,18 @@ def as_curl(body: Mapping[str, object], url: str) -> str:
 
 
 def as_command(body: Mapping[str, object]) -> Command:
-    chosen = without_usual(body)
+    chosen = without_defaults(body)
     trigger, target = _part(chosen, "trigger"), _part(chosen, "target")
     policy = _part(chosen, "policy")
     words = ["chimes", "add", _expression(trigger)]
-    complete = not (trigger.keys() - _TRIGGER_KEYS) and chosen.keys() <= _SAID_IN_WORDS
+    complete = not (trigger.keys() - _TRIGGER_KEYS) and chosen.keys() <= _COMMAND_FIELDS
     if "timezone" in trigger:
         words += ["--tz", str(trigger["timezone"])]
     if "jitter" in trigger:
         words += ["--jitter", str(trigger["jitter"])]
-    options, whole = _target_options(target)
+    options, covered = _target_options(target)
     words += options
-    complete = complete and whole and policy.keys() <= _POLICY_OPTIONS.keys()
+    complete = complete and covered and policy.keys() <= _POLICY_OPTIONS.keys()
     words += ["--name", str(chosen.get("name", ""))]
     for name, option in _POLICY_OPTIONS.items():
         if name in policy:
@@ -120,14 +122,14 @@ def as_command(body: Mapping[str, object]) -> Command:
         words += ["--label", name if value is None else f"{name}={value}"]
     delivery = chosen.get("delivery")
     for each in delivery if isinstance(delivery, list) else []:
-        words += ["--notify", recipient_text(each)]
-        complete = complete and each.keys() <= _SAID_OF_RECIPIENTS
+        words += ["--notify", format_recipient(each)]
+        complete = complete and each.keys() <= _COMMAND_RECIPIENT_FIELDS
     if chosen.get("enabled") is False:
         words.append("--paused")
     return Command(text=shlex.join(words), complete=complete)
 
 
-def _expression(trigger: Plain) -> str:
+def _expression(trigger: JsonObject) -> str:
     if trigger.get("kind") == "every":
         try:
             step = format_duration_go(parse_duration(str(trigger["every"])))
@@ -137,8 +139,8 @@ def _expression(trigger: Plain) -> str:
     return str(trigger.get("expression") or trigger.get("at") or "…")
 
 
-def _target_options(target: Plain) -> tuple[list[str], bool]:
-    """The options, and whether they say all of the target."""
+def _target_options(target: JsonObject) -> tuple[list[str], bool]:
+    """Returns the options, and whether they cover the whole target."""
     match target.get("kind"):
         case "http":
             words = ["--http", str(target.get("url", "")), "--method", str(target.get("method"))]
@@ -168,7 +170,7 @@ def _target_options(target: Plain) -> tuple[list[str], bool]:
             return [], False
 
 
-def _action_options(target: Plain) -> list[str]:
+def _action_options(target: JsonObject) -> list[str]:
     words = ["--action", str(target["action_type_id"]), "--kn", str(target["kn_id"])]
     if "branch" in target:
         words += ["--branch", str(target["branch"])]
@@ -180,11 +182,11 @@ def _action_options(target: Plain) -> list[str]:
     return words
 
 
-def _part(body: Mapping[str, object], name: str) -> Plain:
+def _part(body: Mapping[str, object], name: str) -> JsonObject:
     found = body.get(name)
     return dict(found) if isinstance(found, Mapping) else {}
 
 
 def pretty(value: object) -> str:
-    """JSON for people."""
+    """Formats a value as indented JSON."""
     return json.dumps(value, ensure_ascii=False, indent=2, default=str)

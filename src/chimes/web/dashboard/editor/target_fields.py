@@ -1,4 +1,4 @@
-"""The section "what" of the wizard: a target as the API reads it, to fields and back."""
+"""Converts targets of the API to editor form fields and back."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import Literal
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.web.dashboard.editor.trigger_fields import Fields as Fields_views_wizard_what
-from chimes.web.dashboard.editor.trigger_fields import Plain, whole
+from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject, parse_int
 
-# @@ A form for the arguments of a task, from the JSON Schema that its node tells (UX A.4).
-#
-# A field is named `arg_<type>_<argument>`, so that the form can be read without the schema; what
-# has no field, or a value that its field could not hold, stays in the JSON beside them.
+# Arguments of a task get form fields from the JSON Schema that its node publishes. A field is named
+# `arg_<type>_<argument>`, so that the form can be parsed without the schema. Arguments without a
+# field, or with a value that the field cannot represent, stay in the JSON field `args`.
 
-Fields = dict[str, str]
-#: Text, whole number, number, yes or no, JSON.
+#: String, integer, number, boolean, JSON.
 ArgumentType = Literal["s", "i", "n", "b", "j"]
 PREFIX = "arg_"
 _TYPES: Mapping[str, ArgumentType] = {
@@ -36,27 +33,27 @@ _LONGEST_LINE = 200
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Argument:
-    #: Of the field in the form, and of the argument.
+    #: Name of the form field, and of the argument.
     field: str
     name: str
     type: ArgumentType
     required: bool
-    #: Of an `<input>`.
+    #: Type of the `<input>` element.
     input: str
     choices: tuple[str, ...]
-    #: What it is without a value, as people write it.
+    #: Default value as text.
     default: str
     description: str
     example: str
 
     @property
     def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The choices as a list to pick from has them."""
+        """Value and label of each choice."""
         return tuple((each, each) for each in self.choices)
 
 
-def arguments_of(schema: Mapping[str, object]) -> tuple[Argument, ...]:
-    """In the order of the function. One whose type says nothing stays in the JSON."""
+def arguments_from_schema(schema: Mapping[str, object]) -> tuple[Argument, ...]:
+    """Returns the arguments in the order of the function. Arguments of unknown type are left out."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return ()
@@ -93,8 +90,7 @@ def _argument(name: str, plain: Mapping[str, object], *, required: bool) -> Argu
 
 
 def _resolved(plain: Mapping[str, object]) -> Mapping[str, object]:
-    """Of an optional value that which is not null, and of a reference what it refers to; empty for
-    one of several types."""
+    """Resolves optional types and references; empty for a union of several types."""
     defs = plain.get("$defs")
     known = defs if isinstance(defs, Mapping) else {}
     some = plain.get("anyOf")
@@ -107,32 +103,32 @@ def _resolved(plain: Mapping[str, object]) -> Mapping[str, object]:
 
 
 # --- from arguments to fields --------------------------------------------------------------------
-def with_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
-    """The JSON of the form, spread over the fields that there are. Fields of another task go."""
-    merged = {**fields, "args": _dumped(arguments_plain(fields))} if _readable(fields) else fields
+def split_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
+    """Moves arguments from the JSON field to their own fields; removes fields of another task."""
+    merged = {**fields, "args": _to_json(arguments_body(fields))} if _readable(fields) else fields
     kept = {name: value for name, value in merged.items() if not name.startswith(PREFIX)}
     if not _readable(fields):
         return fields
-    rest = dict(arguments_plain(kept))
+    rest = dict(arguments_body(kept))
     for each in arguments:
         if each.name not in rest:
             continue
         text = _text(each.type, rest[each.name])
-        if text and _holds(each, text, rest[each.name]):
+        if text and _round_trips(each, text, rest[each.name]):
             kept[each.field] = text
             del rest[each.name]
-    return kept | {"args": _dumped(rest), "args_for": fields.get("task", "")}
+    return kept | {"args": _to_json(rest), "args_for": fields.get("task", "")}
 
 
 def _readable(fields: Mapping[str, str]) -> bool:
     try:
-        arguments_plain(fields)
+        arguments_body(fields)
     except InvalidInput:
         return False
     return True
 
 
-def _dumped(value: Mapping[str, object]) -> str:
+def _to_json(value: Mapping[str, object]) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
@@ -144,8 +140,8 @@ def _text(kind: ArgumentType, value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _holds(argument: Argument, text: str, value: object) -> bool:
-    """Whether reading the field gives the very value again."""
+def _round_trips(argument: Argument, text: str, value: object) -> bool:
+    """Whether parsing the field returns the same value."""
     if argument.type == "s" and ("\n" in text or len(text) > _LONGEST_LINE):
         return False
     if argument.choices and text not in argument.choices:
@@ -158,10 +154,10 @@ def _holds(argument: Argument, text: str, value: object) -> bool:
 
 
 # --- from fields to arguments --------------------------------------------------------------------
-def arguments_plain(fields: Mapping[str, str]) -> Mapping[str, object]:
-    """The JSON, and the fields over it; an empty field says nothing. Fields that were made for
-    another task do not count. InvalidInput by the name of the field."""
-    found = dict(_json_views_wizard_schema(fields.get("args", "")))
+def arguments_body(fields: Mapping[str, str]) -> Mapping[str, object]:
+    """Returns the arguments: the JSON field, overridden by filled fields. Fields of another task are
+    ignored. Raises InvalidInput with the name of the form field."""
+    found = dict(_parse_json_object(fields.get("args", "")))
     made_for = fields.get("args_for", "")
     if made_for and made_for != fields.get("task", "").strip():
         return found
@@ -173,13 +169,13 @@ def arguments_plain(fields: Mapping[str, str]) -> Mapping[str, object]:
     return found
 
 
-def left_out(fields: Mapping[str, str], arguments: tuple[Argument, ...]) -> Argument | None:
-    """The first that the task needs and nobody gave."""
-    given = arguments_plain(fields)
+def missing_argument(fields: Mapping[str, str], arguments: tuple[Argument, ...]) -> Argument | None:
+    """Returns the first required argument without a value."""
+    given = arguments_body(fields)
     return next((each for each in arguments if each.required and each.name not in given), None)
 
 
-def _json_views_wizard_schema(text: str) -> Mapping[str, object]:
+def _parse_json_object(text: str) -> Mapping[str, object]:
     if not text.strip():
         return {}
     try:
@@ -188,7 +184,7 @@ def _json_views_wizard_schema(text: str) -> Mapping[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidInput(
-            _("This is not the JSON that is wanted here."), field="args", code="bad_json"
+            _("Enter valid JSON of the expected type."), field="args", code="bad_json"
         )
     return found
 
@@ -204,24 +200,29 @@ def _value(kind: str, text: str, field: str) -> object:
         found = None
     number = isinstance(found, int | float) and not isinstance(found, bool)
     if kind == "i" and not (number and isinstance(found, int)):
-        raise InvalidInput(_("Write a whole number."), field=field, code="not_a_number")
+        raise InvalidInput(_("Enter a whole number."), field=field, code="not_a_number")
     if kind == "n" and not number:
-        raise InvalidInput(_("Write a number."), field=field, code="not_a_number")
+        raise InvalidInput(_("Enter a number."), field=field, code="not_a_number")
     if found is None and text.strip() != "null":
         raise InvalidInput(
-            _("This is not the JSON that is wanted here."), field=field, code="bad_json"
+            _("Enter valid JSON of the expected type."), field=field, code="bad_json"
         )
     return found
 
 
 KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
-EMPTY: Mapping[str, str] = {"kind": "http", "method": "POST", "verify_tls": "on", "branch": "main"}
+DEFAULT_TARGET: Mapping[str, str] = {
+    "kind": "http",
+    "method": "POST",
+    "verify_tls": "on",
+    "branch": "main",
+}
 
 
-def target_fields(target: Mapping[str, object]) -> Fields_views_wizard_what:
+def target_fields(target: Mapping[str, object]) -> Fields:
     kind = str(target.get("kind", "http"))
-    found: Fields_views_wizard_what = {**EMPTY, "kind": kind}
+    found: Fields = {**DEFAULT_TARGET, "kind": kind}
 
     def put(**texts: str) -> None:
         for field, key in texts.items():
@@ -241,10 +242,10 @@ def target_fields(target: Mapping[str, object]) -> Fields_views_wizard_what:
                 found["verify_tls"] = ""
         case "task":
             put(task="name")
-            found["args"] = _shown(target.get("args"))
+            found["args"] = _to_json(target.get("args"))
         case "flow":
             put(flow="name")
-            found["input"] = _shown(target.get("input"))
+            found["input"] = _to_json(target.get("input"))
         case "agent":
             put(prompt="prompt", pipeline="pipeline", model="model", max_tokens="max_tokens")
         case "message":
@@ -257,19 +258,19 @@ def target_fields(target: Mapping[str, object]) -> Fields_views_wizard_what:
     return found
 
 
-def _action_fields(target: Mapping[str, object]) -> Fields_views_wizard_what:
+def _action_fields(target: Mapping[str, object]) -> Fields:
     account = target.get("account")
     known = account if isinstance(account, Mapping) else {}
     return {
-        "identities": _shown(target.get("identities")),
-        "params": _shown(target.get("params")),
+        "identities": _to_json(target.get("identities")),
+        "params": _to_json(target.get("params")),
         "account_id": str(known.get("id", "")),
         "account_type": str(known.get("type", "")),
     }
 
 
-def target_plain(fields: Mapping[str, str]) -> Plain:
-    """InvalidInput by the name of the field for what is no JSON or no number."""
+def target_body(fields: Mapping[str, str]) -> JsonObject:
+    """Raises InvalidInput with the name of the form field for invalid JSON or numbers."""
     kind = fields.get("kind", "")
     match kind:
         case "http":
@@ -285,12 +286,12 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
             }
         case "task":
             name = fields.get("task", "").strip()
-            return {"kind": kind, "name": name, "args": dict(arguments_plain(fields))}
+            return {"kind": kind, "name": name, "args": dict(arguments_body(fields))}
         case "flow":
             name = fields.get("flow", "").strip()
             return {"kind": kind, "name": name, "input": _json(fields, "input")}
         case "agent":
-            tokens = whole(fields, "max_tokens") if fields.get("max_tokens") else None
+            tokens = parse_int(fields, "max_tokens") if fields.get("max_tokens") else None
             return {
                 "kind": kind,
                 "prompt": fields.get("prompt", "").strip(),
@@ -317,11 +318,11 @@ def target_plain(fields: Mapping[str, str]) -> Plain:
                 },
             }
         case _:
-            raise InvalidInput(_("Choose what runs."), field="kind", code="missing")
+            raise InvalidInput(_("Choose what to run."), field="kind", code="missing")
 
 
-def usual_name(fields: Mapping[str, str]) -> str:
-    """For a schedule that nobody gave a name."""
+def default_name(fields: Mapping[str, str]) -> str:
+    """Returns the name of a schedule that has none, derived from its target."""
     match fields.get("kind"):
         case "http":
             url = fields.get("url", "").strip()
@@ -341,7 +342,7 @@ def _texts(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list | tuple) else []
 
 
-def _shown(value: object) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
@@ -353,7 +354,7 @@ def _headers(text: str) -> dict[str, str]:
             continue
         if not colon or not name.strip():
             raise InvalidInput(
-                _("Write each header on a line of its own, as Name: value."),
+                _("Enter one header per line, as Name: value."),
                 field="headers",
                 code="bad_header",
             )
@@ -365,7 +366,7 @@ def _statuses(text: str) -> list[int]:
     parts = text.replace(",", " ").split()
     if not all(each.isdigit() and len(each) < 9 for each in parts):
         raise InvalidInput(
-            _("Write status codes as numbers."), field="expected_status", code="not_a_number"
+            _("Enter status codes as numbers."), field="expected_status", code="not_a_number"
         )
     return [int(each) for each in parts]
 
@@ -379,7 +380,5 @@ def _json(fields: Mapping[str, str], name: str, *, empty: type = dict) -> object
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, empty):
-        raise InvalidInput(
-            _("This is not the JSON that is wanted here."), field=name, code="bad_json"
-        )
+        raise InvalidInput(_("Enter valid JSON of the expected type."), field=name, code="bad_json")
     return found

@@ -1,4 +1,4 @@
-"""The section "when" of the wizard: a trigger as the API reads it, to fields of a form and back."""
+"""Converts triggers of the API to editor form fields and back."""
 
 from __future__ import annotations
 
@@ -21,29 +21,27 @@ from chimes.triggers import (
 )
 from chimes.web.dashboard.core.times import locale_of, zone_info
 
-# @@ What a schedule leaves out, as the wizard's form has it: holidays of a country, dates, hours
-# of the week. The calendars themselves are those of the triggers (UX A.4, TIME "Bounds").
+Fields = dict[str, str]
+JsonObject = dict[str, object]
 
-MOST_EXCLUSIONS = 16
-#: The fields of one row.
+MAX_EXCLUSIONS = 16
+#: Fields of an exclusion row.
 PARTS = ("kind", "value", "days", "from", "to", "then")
 _WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
-_Fields = dict[str, str]
-_Plain = dict[str, object]
 
 
 # --- countries -----------------------------------------------------------------------------------
 @lru_cache(maxsize=1)
 def _codes() -> tuple[str, ...]:
-    """Countries with a clock of their own: each of them has holidays (tests/web/dashboard hold this
-    against the package, which takes a second to load)."""
+    """Returns the countries that have a time zone. A test checks that each of them has holidays:
+    importing the holidays package here would take a second."""
     known = {code for code in get_global("zone_territories").values() if code.isalpha()}
     return tuple(sorted(known - {"ZZ"}))
 
 
 @lru_cache(maxsize=len(LANGUAGES))
 def countries(language: str) -> tuple[tuple[str, str], ...]:
-    """Codes and names, by their names."""
+    """Returns codes and names, sorted by name."""
     names = locale_of(language).territories
     return tuple(
         sorted(((code, str(names.get(code, code))) for code in _codes()), key=lambda each: each[1])
@@ -56,8 +54,8 @@ def _by_name() -> Mapping[str, str]:
 
 
 def country_code(text: str) -> str:
-    """`TH` for Thailand, ไทย or 泰国; what is no name of a country is left as it is: it may be a
-    code with a part of the country (`US-CA`), or the error is told by whoever reads it."""
+    """Returns `TH` for Thailand, ไทย or 泰国. Other text is returned as a code (`US-CA`); the parser
+    of the calendar reports unknown codes."""
     found = _by_name().get(text.strip().casefold())
     if found is not None:
         return found
@@ -66,7 +64,7 @@ def country_code(text: str) -> str:
 
 
 # --- from a calendar to fields -------------------------------------------------------------------
-def exclusion_fields(place: int, calendar: object) -> _Fields:
+def exclusion_fields(place: int, calendar: object) -> Fields:
     if not isinstance(calendar, Mapping):
         return {}
     found = {"then": str(calendar.get("on_excluded", "skip"))}
@@ -79,8 +77,8 @@ def exclusion_fields(place: int, calendar: object) -> _Fields:
     return {f"ex{place}_{name}": value for name, value in found.items()}
 
 
-def _window_fields(windows: list[Mapping[str, object]]) -> _Fields:
-    """One window has fields of its own; several are a text."""
+def _window_fields(windows: list[Mapping[str, object]]) -> Fields:
+    """Returns fields for a single window; several windows become text."""
     if len(windows) != 1:
         return {"value": "; ".join(_window_text(each) for each in windows)}
     (window,) = windows
@@ -103,18 +101,16 @@ def is_filled(fields: Mapping[str, str], place: int) -> bool:
     return bool(kind) and (own or bool(fields.get(f"ex{place}_value")))
 
 
-def exclusions(fields: Mapping[str, str]) -> list[_Plain]:
-    """InvalidInput, by the name of the field, for hours that cannot be read."""
+def exclusions(fields: Mapping[str, str]) -> list[JsonObject]:
+    """Raises InvalidInput with the name of the form field for invalid time windows."""
     return [
-        _exclusion(fields, place)
-        for place in range(MOST_EXCLUSIONS + 1)
-        if is_filled(fields, place)
+        _exclusion(fields, place) for place in range(MAX_EXCLUSIONS + 1) if is_filled(fields, place)
     ]
 
 
-def _exclusion(fields: Mapping[str, str], place: int) -> _Plain:
+def _exclusion(fields: Mapping[str, str], place: int) -> JsonObject:
     value = fields.get(f"ex{place}_value", "").strip()
-    found: _Plain
+    found: JsonObject
     match fields[f"ex{place}_kind"]:
         case "holidays":
             found = {"holidays": country_code(value)}
@@ -124,7 +120,7 @@ def _exclusion(fields: Mapping[str, str], place: int) -> _Plain:
                     {
                         "days": fields[f"ex{place}_days"].split(","),
                         "from": fields.get(f"ex{place}_from") or "00:00",
-                        # A field for times knows no 24:00, and nothing ends as its day begins.
+                        # A time input cannot express 24:00, and a window cannot end at the start of its day.
                         "to": _end(fields.get(f"ex{place}_to", "")),
                     }
                 ]
@@ -142,18 +138,18 @@ def _end(text: str) -> str:
     return "24:00" if text in ("", "00:00") else text
 
 
-def _window(text: str, place: int) -> _Plain:
+def _window(text: str, place: int) -> JsonObject:
     days, _unused, span = text.strip().partition(" ")
     start, dash, end = span.partition("-")
     if not dash:
         raise InvalidInput(
-            _("Write weekdays and a span of time."), field=f"ex{place}_value", code="bad_calendar"
+            _("Enter weekdays and a time range."), field=f"ex{place}_value", code="bad_calendar"
         )
     return {"days": _days(days), "from": start.strip(), "to": end.strip()}
 
 
 def _days(text: str) -> list[str]:
-    """`MON-FRI` is a run of days; anything else is left to whoever reads the trigger."""
+    """Expands ranges such as `MON-FRI`; other values are validated by the trigger parser."""
     found: list[str] = []
     for each in text.upper().split(","):
         first, dash, last = each.partition("-")
@@ -166,10 +162,7 @@ def _days(text: str) -> list[str]:
     return found
 
 
-Fields = dict[str, str]
-Plain = dict[str, object]
-
-#: Largest first: an interval is shown in the largest unit that it is a whole number of.
+#: Largest first: an interval is shown in the largest unit that divides it.
 UNITS: Mapping[str, timedelta] = {
     "d": timedelta(days=1),
     "h": timedelta(hours=1),
@@ -190,15 +183,15 @@ _SIMPLE = re.compile(
     r" (?P<date>\*|LW?|[0-9]{1,2}(?:,[0-9]{1,2})*) \*"
     r" (?P<days>\*|1-5|[0-6](?:,[0-6])*|[0-6](?:#[1-4]|L))"
 )
-#: By date and weekdays.
+#: Rules by day of the month and weekday.
 _SIMPLE_RULES = {
     ("*", "*"): "daily",
     ("*", "1-5"): "weekdays",
     ("L", "*"): "last",
     ("LW", "*"): "last_working",
 }
-#: What is asked of somebody who has not said anything yet.
-EMPTY: Mapping[str, str] = {
+#: Initial values of a new form.
+DEFAULT_TRIGGER: Mapping[str, str] = {
     "when": "days",
     "rule": "weekdays",
     "rule_time": "09:00",
@@ -212,12 +205,13 @@ EMPTY: Mapping[str, str] = {
 
 
 # --- from a trigger to fields ------------------------------------------------------------------
-def trigger_fields(trigger: Plain, home: str) -> Fields:
-    """`home` is the zone for the moments of an interval, which has none of its own."""
+def trigger_fields(trigger: JsonObject, home: str) -> Fields:
+    """Returns the fields of a trigger. `home` is the zone for times of an interval, which has no zone
+    of its own."""
     kind = str(trigger["kind"])
     zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
-    # It was chosen, whatever else its name could mean.
-    found: Fields = {**EMPTY, "when": kind, "zone": zone, "zone_sure": zone}
+    # A stored zone needs no confirmation, even if its name is ambiguous.
+    found: Fields = {**DEFAULT_TRIGGER, "when": kind, "zone": zone, "zone_sure": zone}
     match kind:
         case "once":
             found["at"] = local_text(_once_instant(trigger), zone)
@@ -238,8 +232,8 @@ def trigger_fields(trigger: Plain, home: str) -> Fields:
             found[name] = local_text(parse_moment(str(trigger[key])), zone)
     if "max_runs" in trigger:
         found["max_runs"] = str(trigger["max_runs"])
-    left_out = trigger.get("exclude")
-    for place, each in enumerate(left_out if isinstance(left_out, list) else []):
+    excluded = trigger.get("exclude")
+    for place, each in enumerate(excluded if isinstance(excluded, list) else []):
         found |= exclusion_fields(place, each)
     return found
 
@@ -253,8 +247,7 @@ def interval_fields(every: timedelta) -> Fields:
 
 
 def local_text(moment: datetime, zone: str) -> str:
-    """As a date field has it; with its offset where the wall clock alone would not tell (the second
-    of two equal hours)."""
+    """Formats a local time for a date input; with its offset if the wall time is ambiguous."""
     local = moment.astimezone(zone_info(zone)).replace(tzinfo=None)
     text = local.isoformat(timespec="seconds" if not local.microsecond else "microseconds")
     text = text.removesuffix(":00") if text.count(":") == 2 else text
@@ -262,7 +255,7 @@ def local_text(moment: datetime, zone: str) -> str:
 
 
 def short_duration(text: str) -> str:
-    """As people write it: `1h30m`, `45s`, not `PT1H30M`. Zero and fractions stay as they are."""
+    """Formats a duration as `1h30m` instead of `PT1H30M`. Zero and fractions stay unchanged."""
     length = parse_duration(text, allow_zero=True)
     if not length or length % UNITS["s"]:
         return text
@@ -272,7 +265,7 @@ def short_duration(text: str) -> str:
     return "".join(f"{count}{unit}" for count, unit in parts if count)
 
 
-def _once_instant(trigger: Plain) -> datetime:
+def _once_instant(trigger: JsonObject) -> datetime:
     found = trigger_from_dict(
         {key: trigger[key] for key in ("kind", "at", "timezone") if key in trigger}
     )
@@ -282,11 +275,11 @@ def _once_instant(trigger: Plain) -> datetime:
 
 
 # --- from fields to a trigger ------------------------------------------------------------------
-def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
-    """As the API reads it. InvalidInput, by the name of the field, for what cannot be a trigger at
-    all; what can be one is judged by whoever reads it."""
+def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
+    """Returns the trigger as an API body. Raises InvalidInput with the name of the form field for
+    missing or malformed values; the trigger parser validates the rest."""
     kind, zone = fields.get("when", ""), fields.get("zone", "")
-    found: Plain
+    found: JsonObject
     match kind:
         case "once":
             found = {"kind": "once", "at": _at(fields, now)}
@@ -298,7 +291,7 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
             found = {"kind": "cron", "expression": fields.get("expression", "")}
             found |= {key: fields[key] for key in ("dialect", "dst") if fields.get(key)}
         case _:
-            raise InvalidInput(_("Choose when it runs."), field="when", code="missing")
+            raise InvalidInput(_("Choose when to run."), field="when", code="missing")
     if kind != "every" and zone:
         found["timezone"] = zone
     if fields.get("anchor") and (kind == "every" or _is_interval(fields)):
@@ -309,17 +302,16 @@ def trigger_plain(fields: Mapping[str, str], now: datetime) -> Plain:
         if fields.get(name):
             found[key] = _moment(fields[name], zone, name)
     if fields.get("max_runs"):
-        found["max_runs"] = whole(fields, "max_runs")
-    left_out = exclusions(fields)
-    return found | ({"exclude": left_out} if left_out else {})
+        found["max_runs"] = parse_int(fields, "max_runs")
+    excluded = exclusions(fields)
+    return found | ({"exclude": excluded} if excluded else {})
 
 
 def rule_expression(fields: Mapping[str, str]) -> str:
-    """The cron expression of a rule for days: every day, some weekdays, a date, the second Tuesday,
-    the last one."""
+    """Returns the cron expression of a calendar rule."""
     hour, _unused, minute = fields.get("rule_time", "").partition(":")
     if not (hour.isdigit() and minute[:2].isdigit()):
-        raise InvalidInput(_("At what time?"), field="rule_time", code="missing")
+        raise InvalidInput(_("Enter a time."), field="rule_time", code="missing")
     clock = f"{int(minute[:2])} {int(hour)}"
     match fields.get("rule", ""):
         case "weekdays":
@@ -327,7 +319,7 @@ def rule_expression(fields: Mapping[str, str]) -> str:
         case "weekly":
             days = ",".join(each for each in fields.get("rule_days", "").split(",") if each)
             if not days:
-                raise InvalidInput(_("On which days?"), field="rule_days", code="missing")
+                raise InvalidInput(_("Choose at least one day."), field="rule_days", code="missing")
             return f"{clock} * * {days}"
         case "monthly":
             return f"{clock} {fields.get('rule_date') or 1} * *"
@@ -343,8 +335,7 @@ def rule_expression(fields: Mapping[str, str]) -> str:
 
 
 def rule_fields(expression: str) -> Fields:
-    """The rule for days that says the same, for people who do not read cron; empty: there is none.
-    Only one that is written back exactly as it was."""
+    """Returns the calendar rule for a cron expression; empty if no rule reproduces it exactly."""
     parts = _SIMPLE.fullmatch(expression)
     if parts is None or int(parts["minute"]) > 59 or int(parts["hour"]) > 23:
         return {}
@@ -362,19 +353,19 @@ def rule_fields(expression: str) -> Fields:
     return found if rule_expression(found) == expression else {}
 
 
-def whole(fields: Mapping[str, str], name: str) -> int:
+def parse_int(fields: Mapping[str, str], name: str) -> int:
     text = fields.get(name, "").strip()
     if not text.lstrip("-").isdigit() or len(text) > 18:
-        raise InvalidInput(_("Write a whole number."), field=name, code="not_a_number")
+        raise InvalidInput(_("Enter a whole number."), field=name, code="not_a_number")
     return int(text)
 
 
 def _at(fields: Mapping[str, str], now: datetime) -> str:
-    if ahead := fields.get("in", ""):
-        later = now + parse_duration(ahead.replace(" ", ""), field="in")
+    if delay := fields.get("in", ""):
+        later = now + parse_duration(delay.replace(" ", ""), field="in")
         return format_moment(later.replace(microsecond=0))
     if not fields.get("at"):
-        raise InvalidInput(_("On which day, and at what time?"), field="at", code="missing")
+        raise InvalidInput(_("Enter a date and time."), field="at", code="missing")
     return fields["at"]
 
 
@@ -387,7 +378,7 @@ def _every(fields: Mapping[str, str]) -> str:
             raise ValueError
     except (InvalidOperation, ValueError, KeyError):
         raise InvalidInput(
-            _("Write how many, as a number."), field="every", code="not_a_number"
+            _("Enter the interval as a number."), field="every", code="not_a_number"
         ) from None
     return format_duration_iso(timedelta(microseconds=int(micro)))
 

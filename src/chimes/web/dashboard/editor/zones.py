@@ -1,5 +1,6 @@
-"""Finding a zone as people know it: by city, country, offset or abbreviation, in three languages
-(UX A.4). Names come from CLDR (Babel), rules from the pinned tzdata."""
+"""Time zone search by city, country, offset or abbreviation, in three languages.
+
+Names come from CLDR (Babel), rules from the pinned tzdata."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from chimes.language import short_weekday
 from chimes.triggers import zone_names
 from chimes.web.dashboard.core.times import locale_of, zone_info
 
-#: Abbreviations and codes that people write for a place; several mean more than one.
-_SHORT: Mapping[str, tuple[str, ...]] = {
+#: Abbreviations; some stand for several zones.
+_ABBREVIATIONS: Mapping[str, tuple[str, ...]] = {
     "bkk": ("Asia/Bangkok",),
     "ict": ("Asia/Bangkok", "Asia/Ho_Chi_Minh"),
     "est": ("America/New_York", "EST"),
@@ -48,8 +49,8 @@ _SHORT: Mapping[str, tuple[str, ...]] = {
     "z": ("UTC",),
     "utc": ("UTC",),
 }
-#: Cities that name no zone themselves, as people look for them.
-_ALSO: Mapping[str, tuple[str, ...]] = {
+#: Additional search terms: cities without a zone of their own.
+_EXTRA_CITIES: Mapping[str, tuple[str, ...]] = {
     "Asia/Shanghai": ("beijing", "peking", "ปักกิ่ง", "北京"),
     "Asia/Bangkok": ("กรุงเทพฯ", "กรุงเทพมหานคร", "เชียงใหม่"),
     "Asia/Kolkata": ("delhi", "mumbai", "bangalore", "เดลี", "มุมไบ", "新德里", "孟买"),
@@ -59,62 +60,62 @@ _ALSO: Mapping[str, tuple[str, ...]] = {
     "Asia/Ho_Chi_Minh": ("saigon", "hanoi", "ไซ่ง่อน", "ฮานอย", "河内"),
     "Australia/Sydney": ("canberra",),
 }
-#: Names of zones without summer time, which most who write them have.
-_WITHOUT_SUMMER: Mapping[str, tuple[str, str]] = {
+#: IANA names of fixed offsets that users usually write for a zone with daylight saving time.
+_FIXED_OFFSET_NAMES: Mapping[str, tuple[str, str]] = {
     "est": ("America/New_York", "UTC-5"),
     "mst": ("America/Denver", "UTC-7"),
 }
 _OFFSET = re.compile(r"(?:utc|gmt)?\s*([+-])\s*([0-9]{1,2})(?::?([0-9]{2}))?")
-_MOST = 12
+_MAX_CHOICES = 12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneChoice:
     name: str
-    #: As its city and country are called in the language.
+    #: City and country in the language of the viewer.
     place: str
-    #: `UTC+7`, as it is now.
+    #: Current offset, such as `UTC+7`.
     offset: str
-    #: `10:24`, as it is there now.
+    #: Current local time, such as `10:24`.
     clock: str
-    #: `Mon`, as it is there now.
+    #: Current local weekday, such as `Mon`.
     weekday: str
-    #: Whether its clocks change within a year.
-    changes: bool
-    #: The reader's own; one that schedules have.
+    #: Whether the offset changes within a year.
+    has_dst: bool
+    #: The viewer's zone; a zone that schedules use.
     mine: bool = False
     recent: bool = False
-    #: The instance's own.
+    #: The default of the instance.
     default: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownZones:
-    """Which zones come first, and why."""
+    """Zones that are listed first."""
 
     mine: str = ""
     default: str = ""
-    #: Those of the schedules that there are, the most frequent first.
+    #: Zones of existing schedules, most frequent first.
     recent: Sequence[str] = ()
 
     def first(self) -> list[str]:
         return [*dict.fromkeys(each for each in (self.mine, *self.recent, self.default) if each)]
 
 
-NONE_KNOWN = KnownZones()
-_MOST_RECENT = 4
-_MOST_CLOCKS = 6
+NO_KNOWN_ZONES = KnownZones()
+_MAX_RECENT = 4
+_MAX_CLOCKS = 6
 
 
 def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
     known = zone_names()
     counted = Counter(each for each in zones if each in known)
-    return tuple(name for name, _unused in counted.most_common(_MOST_RECENT))
+    return tuple(name for name, _unused in counted.most_common(_MAX_RECENT))
 
 
 @lru_cache(maxsize=1)
 def _territories() -> Mapping[str, str]:
-    """Zones that people live by, with the country of each; links and historic names are not."""
+    """Returns the canonical zones with their country; links and historic names are left out."""
     found: dict[str, str] = dict(get_global("zone_territories"))
     known = zone_names()
     return {name: code for name, code in found.items() if name in known} | {"UTC": ""}
@@ -122,7 +123,7 @@ def _territories() -> Mapping[str, str]:
 
 @lru_cache(maxsize=2000)
 def _place(name: str, language: str) -> tuple[str, str]:
-    """City and country in a language."""
+    """Returns city and country in a language."""
     locale = locale_of(language)
     code = _territories().get(name, "")
     city = name.rpartition("/")[2].replace("_", " ")
@@ -134,17 +135,19 @@ def _place(name: str, language: str) -> tuple[str, str]:
 
 @lru_cache(maxsize=1)
 def _index() -> Mapping[str, str]:
-    """All words by which each zone is found, folded."""
+    """Returns the case-folded search terms of each zone."""
     found = {}
     for name, code in _territories().items():
-        words = [name, name.replace("_", " "), code, *_ALSO.get(name, ())]
+        words = [name, name.replace("_", " "), code, *_EXTRA_CITIES.get(name, ())]
         for language in LANGUAGES:
             words += _place(name, language)
         found[name] = " ".join(words).casefold()
     return found
 
 
-def choice(name: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN) -> ZoneChoice:
+def choice(
+    name: str, language: str, now: datetime, known: KnownZones = NO_KNOWN_ZONES
+) -> ZoneChoice:
     city, country = _place(name, language)
     local = now.astimezone(zone_info(name))
     return ZoneChoice(
@@ -153,7 +156,7 @@ def choice(name: str, language: str, now: datetime, known: KnownZones = NONE_KNO
         offset=_offset_text(local),
         clock=f"{local:%H:%M}",
         weekday=short_weekday(local, language),
-        changes=_changes(name, now),
+        has_dst=_has_dst(name, now),
         mine=name == known.mine,
         recent=name in known.recent,
         default=name == known.default,
@@ -163,17 +166,17 @@ def choice(name: str, language: str, now: datetime, known: KnownZones = NONE_KNO
 def world_clock(
     zone: str, language: str, now: datetime, known: KnownZones
 ) -> tuple[ZoneChoice, ...]:
-    """What time it is now where it matters: there, here, and where the others are."""
+    """Returns the current time in the schedule's zone, the viewer's zone and other relevant zones."""
     names = [each for each in (zone, *known.first(), "UTC") if each in zone_names()]
     return tuple(
-        choice(name, language, now, known) for name in [*dict.fromkeys(names)][:_MOST_CLOCKS]
+        choice(name, language, now, known) for name in [*dict.fromkeys(names)][:_MAX_CLOCKS]
     )
 
 
-def found_zones(
-    text: str, language: str, now: datetime, known: KnownZones = NONE_KNOWN
+def search_zones(
+    text: str, language: str, now: datetime, known: KnownZones = NO_KNOWN_ZONES
 ) -> tuple[ZoneChoice, ...]:
-    """The zones that a text may mean, the likeliest first; without a text, those known here."""
+    """Returns the zones that match a text, best match first; without a text, the known zones."""
     wanted = " ".join(text.casefold().split())
     if not wanted:
         names: Sequence[str] = [*dict.fromkeys((*known.first(), "UTC"))]
@@ -182,27 +185,27 @@ def found_zones(
         names = sorted(
             _matching(wanted, now),
             key=lambda name: first.index(name) if name in first else len(first),
-        )[:_MOST]
+        )[:_MAX_CHOICES]
     return tuple(choice(name, language, now, known) for name in names)
 
 
-def meant_zone(text: str, now: datetime, sure: str = "") -> str | None:
-    """The one zone that a text can mean, however it is written; None: none, or several. `sure`: a
-    name that somebody chose knowing what it means."""
+def unique_zone(text: str, now: datetime, sure: str = "") -> str | None:
+    """Returns the only zone that a text can mean; None if there are none or several. `sure` is a name
+    that the user has already confirmed."""
     wanted = " ".join(text.casefold().split())
-    if text in zone_names() and (text == sure or wanted not in _WITHOUT_SUMMER):
+    if text in zone_names() and (text == sure or wanted not in _FIXED_OFFSET_NAMES):
         return text
     found = _matching(wanted, now, strict=True)
     return found[0] if len(found) == 1 else None
 
 
 def _matching(wanted: str, now: datetime, *, strict: bool = False) -> list[str]:
-    if wanted in _SHORT:
-        return list(_SHORT[wanted])
+    if wanted in _ABBREVIATIONS:
+        return list(_ABBREVIATIONS[wanted])
     if offset := _OFFSET.fullmatch(wanted):
         minutes = int(offset[2]) * 60 + int(offset[3] or 0)
         shift = timedelta(minutes=-minutes if offset[1] == "-" else minutes)
-        return _known_first(
+        return _common_first(
             name for name in _territories() if now.astimezone(zone_info(name)).utcoffset() == shift
         )
     index = _index()
@@ -210,18 +213,18 @@ def _matching(wanted: str, now: datetime, *, strict: bool = False) -> list[str]:
     if exact or strict:
         others = [] if strict else [n for n in index if n not in exact and wanted in index[n]]
         return [*exact, *others]
-    starts = _known_first(name for name, words in index.items() if f" {wanted}" in f" {words}")
-    return starts or _known_first(name for name, words in index.items() if wanted in words)
+    starts = _common_first(name for name, words in index.items() if f" {wanted}" in f" {words}")
+    return starts or _common_first(name for name, words in index.items() if wanted in words)
 
 
-def _known_first(names: Iterable[str]) -> list[str]:
-    """Those that have a name of their own here are those that people ask for most."""
-    common = {*_ALSO, *(name for found in _SHORT.values() for name in found)}
+def _common_first(names: Iterable[str]) -> list[str]:
+    """Sorts common zones first: those with abbreviations or additional search terms."""
+    common = {*_EXTRA_CITIES, *(name for found in _ABBREVIATIONS.values() for name in found)}
     return sorted(names, key=lambda name: name not in common)
 
 
 def _is_place(name: str, wanted: str) -> bool:
-    if wanted in _ALSO.get(name, ()):
+    if wanted in _EXTRA_CITIES.get(name, ()):
         return True
     return any(
         wanted == part.casefold() for language in LANGUAGES for part in _place(name, language)
@@ -236,7 +239,7 @@ def _offset_text(local: datetime) -> str:
     return f"UTC{sign}{minutes // 60}{rest}"
 
 
-def _changes(name: str, now: datetime) -> bool:
+def _has_dst(name: str, now: datetime) -> bool:
     zone = zone_info(name)
     shifts = {
         (now + timedelta(days=30 * month)).astimezone(zone).utcoffset() for month in range(12)
@@ -244,15 +247,15 @@ def _changes(name: str, now: datetime) -> bool:
     return len(shifts) > 1
 
 
-def several_zones(text: str, found: Sequence[ZoneChoice]) -> str:
-    """What is said where a text is not one zone."""
+def zone_error(text: str, found: Sequence[ZoneChoice]) -> str:
+    """Returns the message for a text that is not exactly one zone."""
     if not found:
-        return _("No time zone is known by {text!r}.", text=text[:64])
-    if asked := _WITHOUT_SUMMER.get(text.strip().casefold()):
+        return _("Unknown time zone {text!r}.", text=text[:64])
+    if fixed := _FIXED_OFFSET_NAMES.get(text.strip().casefold()):
         return _(
-            "{text!r}: is it {zone}, which has summer time, or {offset} all year?",
+            "{text!r} is ambiguous: {zone} (with daylight saving time) or {offset} all year?",
             text=text[:64],
-            zone=asked[0],
-            offset=asked[1],
+            zone=fixed[0],
+            offset=fixed[1],
         )
-    return _("{text!r} can be several time zones. Which one is meant?", text=text[:64])
+    return _("{text!r} matches several time zones. Choose one.", text=text[:64])

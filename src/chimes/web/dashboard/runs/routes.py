@@ -379,9 +379,9 @@ async def _chosen(request: PageRequest, verb: Verb) -> tuple[list[Run], Position
 
 async def _all_matching(request: PageRequest, verb: Verb) -> tuple[list[Run], Position | None]:
     asked = await asked_in(request, request.form.text("q"))
-    if asked.filter.wrong:
+    if asked.filter.errors:
         # What was not understood would make it wider than was meant.
-        raise InvalidInput(asked.filter.wrong[0], field="q", code="bad_filter")
+        raise InvalidInput(asked.filter.errors[0], field="q", code="bad_filter")
     wanted = asked.query.statuses or tuple(RunStatus)
     states = tuple(each for each in wanted if each in verb.states)
     if not states:
@@ -426,8 +426,8 @@ async def as_ndjson(request: PageRequest) -> Response:
 
 async def _file(request: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
     asked = await asked_in(request, request.query.get("q", ""))
-    if asked.filter.wrong:
-        raise InvalidInput(asked.filter.wrong[0], field="q", code="bad_filter", source="query")
+    if asked.filter.errors:
+        raise InvalidInput(asked.filter.errors[0], field="q", code="bad_filter", source="query")
     name = f"runs-{request.now:%Y%m%dT%H%M%SZ}.{ending}"
     return StreamingResponse(
         _written(request, asked, lines, head),

@@ -117,7 +117,7 @@ class Asked:
         return replace(self, error=error[:ERROR_KEY_LENGTH], query=query)
 
     def with_wrong(self, wrong: Message) -> Asked:
-        return replace(self, filter=replace(self.filter, wrong=(*self.filter.wrong, wrong)))
+        return replace(self, filter=replace(self.filter, errors=(*self.filter.errors, wrong)))
 
 
 def asked_for(text: str, actor: Actor, now: datetime) -> Asked:
@@ -131,7 +131,7 @@ def asked_for(text: str, actor: Actor, now: datetime) -> Asked:
     since, until = query.since, query.until
     if since is not None and since >= (until or now):
         wrong = _("the time range ends before it starts")
-        filter_ = replace(filter_, wrong=(*filter_.wrong, wrong))
+        filter_ = replace(filter_, errors=(*filter_.errors, wrong))
         since = None
     begins = since or (until or now) - WINDOWS[span]
     if since is None and not under_way:

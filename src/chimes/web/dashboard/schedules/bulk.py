@@ -422,9 +422,9 @@ def _ids(request: PageRequest) -> list[ScheduleId]:
 
 def _meant(request: PageRequest, text: str) -> Asked:
     asked = asked_for(request, text)
-    if asked.filter.wrong:
+    if asked.filter.errors:
         # Otherwise it would be done to more than was meant.
-        raise InvalidInput(asked.filter.wrong[0], field="q", source="query")
+        raise InvalidInput(asked.filter.errors[0], field="q", source="query")
     return asked
 
 

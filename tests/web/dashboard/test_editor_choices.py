@@ -1,4 +1,4 @@
-"""The wizard over ASGI, what it asks and offers: zones, recipients in words, tasks, calendars."""
+"""The editor over ASGI, what it asks and offers: zones, recipients in words, tasks, calendars."""
 
 from __future__ import annotations
 
@@ -32,14 +32,16 @@ async def test_words_name_a_recipient_and_a_chat_that_is_not_known_is_asked_for(
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words=THAI)
         fields = fields_on(page.text)
-        assert (fields["tell0_channel"], fields["tell0_to"]) == ("telegram", "")
-        assert {"tell0_channel", "tell0_to"} <= set(re.findall(r'data-guess="(\w+)"', page.text))
+        assert (fields["notify0_channel"], fields["notify0_to"]) == ("telegram", "")
+        assert {"notify0_channel", "notify0_to"} <= set(
+            re.findall(r'data-guess="(\w+)"', page.text)
+        )
         assert "Told through:" in page.text
         refused = await fill(browser, NEW)
         assert refused.status_code == 422
-        assert 'aria-describedby="e-tell0_to" aria-invalid' in refused.text
-        assert 'href="#f-tell0_to"' in refused.text
-        done = await fill(browser, NEW, tell0_channel="inbox", tell0_on=["failure"])
+        assert 'aria-describedby="e-notify0_to" aria-invalid' in refused.text
+        assert 'href="#f-notify0_to"' in refused.text
+        done = await fill(browser, NEW, notify0_channel="inbox", notify0_on=["failure"])
         assert done.status_code == 303
         (told,) = (await only(browser))["delivery"]
         assert (told["channel"], told["to"], told["on"]) == ("inbox", "", ["failure"])
@@ -52,7 +54,7 @@ async def test_the_chat_that_is_linked_is_the_one_that_is_told() -> None:
         await links.use_code(code.text, "4711", "7")
         await links.confirm(somebody, "4711")
         page = await browser.get(f"{NEW}?words={THAI}")
-        assert fields_on(page.text)["tell0_to"] == "4711"
+        assert fields_on(page.text)["notify0_to"] == "4711"
 
 
 async def test_est_is_asked_about_and_the_answer_is_kept() -> None:
@@ -78,7 +80,7 @@ async def test_zones_in_use_come_first_and_clocks_show_them() -> None:
         await browser.rig.create(
             trigger={"kind": "cron", "expression": "0 9 * * *", "timezone": "Europe/Paris"}
         )
-        part = await browser.get("/ui/wizard/zones?zone=", **HTMX)
+        part = await browser.get("/ui/editor/zones?zone=", **HTMX)
         assert re.findall(r'data-zone="([^"]+)"', part.text) == [
             *("Asia/Bangkok", "Europe/Paris", "UTC"),
         ]
@@ -135,11 +137,11 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
         # By script, when the name of the task changes.
         await browser.get(NEW)
         sent = fields_on(browser.page) | {"kind": "task", "task": "clean"}
-        part = await browser.client.post("/ui/wizard/arguments", data=sent, headers=HTMX)
+        part = await browser.client.post("/ui/editor/arguments", data=sent, headers=HTMX)
         assert 'name="arg_s_mode"' in part.text
         assert "<html" not in part.text
         sent["task"] = "unknown"
-        part = await browser.client.post("/ui/wizard/arguments", data=sent, headers=HTMX)
+        part = await browser.client.post("/ui/editor/arguments", data=sent, headers=HTMX)
         assert "arg_s_mode" not in part.text
 
 

@@ -1,4 +1,4 @@
-"""The wizard over ASGI: making, editing, merging, copying, trying out; without scripts."""
+"""The editor over ASGI: making, editing, merging, copying, trying out; without scripts."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def test_templates_can_be_pressed_and_are_previewed() -> None:
             page = await fill(browser, NEW, do_=f"preset:{each}")
             assert page.text.count('<span class="when">') >= 5, each
         # The last was a clean-up that tells the inbox when it breaks (R1.41).
-        assert fields_on(page.text)["tell0_on"] == ["failure", "recovery"]
+        assert fields_on(page.text)["notify0_on"] == ["failure", "recovery"]
         assert (await browser.get(f"{NEW}?preset=no_such")).status_code == 404
 
 
@@ -344,12 +344,12 @@ async def test_test_now_runs_once_without_saving() -> None:
         assert 'name="do" value="look"' in page.text
         found = await browser.rig.store.get_run(run["id"])
         assert found is not None
-        await browser.rig.doorway.runs.cancel(Actor(), found.id)
+        await browser.rig.context.runs.cancel(Actor(), found.id)
         again = await fill(browser, NEW, do_="look")
         assert re.search(r'class="trial">\s*<p><a [^>]+>.*canceled', again.text), "its result"
         assert 'value="look"' not in again.text
         assert fields_on(again.text)["url"] == "https://example.com/x", "nothing is lost by it"
-        part = await browser.get(f"/ui/wizard/trial/{run['id']}", **{"HX-Request": "true"})
+        part = await browser.get(f"/ui/editor/trial/{run['id']}", **{"HX-Request": "true"})
         assert "canceled" in part.text
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         wrong = await browser.get(NEW) and await fill(browser, NEW, do_="test", url="nonsense")
@@ -435,7 +435,7 @@ async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy
         assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
         browser.client.cookies.clear()
         # Sees everything, and makes schedules of its own only.
-        agent = await browser.rig.doorway.access.create(
+        agent = await browser.rig.context.access.create(
             Actor(), name="a", role=Role.ADMIN, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES)
         )
         await browser.send("/ui/login", on="/ui/login", key=agent.text)
@@ -496,11 +496,11 @@ async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
 async def test_zones_are_searched_for_the_readers_own_first() -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok&language=th")
-        part = await browser.get("/ui/wizard/zones?zone=utc%2B7", **{"HX-Request": "true"})
+        part = await browser.get("/ui/editor/zones?zone=utc%2B7", **{"HX-Request": "true"})
         names = re.findall(r'data-zone="([^"]+)"', part.text)
         assert names[0] == "Asia/Bangkok"
         assert "กรุงเทพ" in part.text
-        own = await browser.get("/ui/wizard/zones?zone=", **{"HX-Request": "true"})
+        own = await browser.get("/ui/editor/zones?zone=", **{"HX-Request": "true"})
         assert re.findall(r'data-zone="([^"]+)"', own.text) == ["Asia/Bangkok", "UTC"]
 
 
@@ -523,7 +523,7 @@ async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
         await browser.rig.store.add_runs([run], an_entry())
         page = await browser.get(f"/ui/schedules/{made['id']}/edit")
         assert "Its runs take about 40 s" in page.text
-        assert "it is tried again at" in page.text, "also where secrets are hidden"
+        assert "it is retried at" in page.text, "also where secrets are hidden"
 
 
 async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> None:
@@ -551,7 +551,7 @@ async def test_somebody_who_is_faster_by_a_blink_is_noticed_too(
     async with browsing() as browser:
         made = await browser.rig.create(name="first")
         address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
-        service = browser.rig.doorway.schedules
+        service = browser.rig.context.schedules
         change = service.change
 
         async def overtaken(*given: Any, **more: Any) -> Any:

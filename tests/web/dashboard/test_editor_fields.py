@@ -1,4 +1,4 @@
-"""What the wizard shows, without a server: fires as the engine has them, clock changes in words,
+"""What the editor shows, without a server: fires as the engine has them, clock changes in words,
 zones by their names, the same as text."""
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from chimes.cli.root import run
 from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
-from chimes.model.schedule import Schedule, at_slot, planned
+from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import HttpTarget
 from chimes.services.templates import offers
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn
-from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of
+from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
 from chimes.web.dashboard.editor.form import definition_of, fields_of, new_fields
 from chimes.web.dashboard.editor.merge import changes, merged, patch_of, value_text
 from chimes.web.dashboard.editor.preview import clock_notes, preview_of, retry_moments
@@ -40,9 +40,9 @@ NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 MARCH = datetime(2027, 3, 13, tzinfo=UTC)
 
 
-def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
+def a_display(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
     cookie = f"zone={zone.replace('/', '%2F')}&language={language}"
-    return look_of(cookie, accept_language="en", default_zone="UTC")
+    return resolve_display(cookie, accept_language="en", default_zone="UTC")
 
 
 # --- the page and the engine -------------------------------------------------------------------
@@ -82,8 +82,8 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
         now = NOW
     fields = trigger_fields(trigger.to_dict(), mine)
     read = trigger_from_dict(trigger_plain(fields, now)).anchored(now)
-    shown = preview_of(read, a_look(mine), now)
-    schedule = planned(
+    shown = preview_of(read, a_display(mine), now)
+    schedule = plan_after(
         Schedule(
             id=ScheduleId("s"),
             name="s",
@@ -97,7 +97,7 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
     slots = []
     while schedule.next_slot is not None and len(slots) < 5:
         slots.append(schedule.next_slot)
-        schedule = at_slot(schedule, schedule.trigger.next_after(schedule.next_slot))
+        schedule = set_cursor(schedule, schedule.trigger.next_after(schedule.next_slot))
     assert [fire.at for fire in shown.fires] == slots
 
 
@@ -151,34 +151,34 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
 )
 def test_clock_changes_are_told_before_saving(expression: str, zone: str, notes: list[str]) -> None:
     """UX D.1 row 5: a gap and an overlap, in four zones."""
-    found = list(clock_notes(Cron(expression, timezone=zone), a_look(zone), NOW))
+    found = list(clock_notes(Cron(expression, timezone=zone), a_display(zone), NOW))
     assert found == notes
 
 
 def test_a_single_moment_that_does_not_exist_is_told() -> None:
     once = Once("2027-03-14T02:30:00", timezone="America/New_York")
-    (note,) = clock_notes(once, a_look("America/New_York"), NOW)
+    (note,) = clock_notes(once, a_display("America/New_York"), NOW)
     assert "02:30 does not exist" in note
-    assert preview_of(once, a_look(), NOW).fires[0].note
+    assert preview_of(once, a_display(), NOW).fires[0].note
 
 
 def test_a_readers_own_clock_moves_it_too() -> None:
     found = list(
-        clock_notes(Cron("0 20 * * *", timezone="Asia/Bangkok"), a_look("Europe/Berlin"), NOW)
+        clock_notes(Cron("0 20 * * *", timezone="Asia/Bangkok"), a_display("Europe/Berlin"), NOW)
     )
     assert found[0] == (
         "Sun 28 Mar 2027: a clock changes, and this moves from 14:00 to 15:00 for you"
         " (Europe/Berlin)."
     )
     often = Cron("*/5 * * * *", timezone="Asia/Bangkok")
-    assert list(clock_notes(often, a_look("Europe/Berlin"), NOW)) == []
+    assert list(clock_notes(often, a_display("Europe/Berlin"), NOW)) == []
 
 
 # UX D.1 row 5
 @pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 12 * * *"])
 def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) -> None:
     found = list(
-        clock_notes(Cron(expression, timezone="America/New_York"), a_look("Asia/Bangkok"), NOW)
+        clock_notes(Cron(expression, timezone="America/New_York"), a_display("Asia/Bangkok"), NOW)
     )
     hour = (int(expression.split()[1]) + 12) % 24
     winter, summer = f"{hour:02}:30", f"{hour - 1 if hour else 23:02}:30"
@@ -198,7 +198,7 @@ def test_labels_are_told_as_they_are_typed() -> None:
 
 def test_how_often_and_never_more_than_allowed() -> None:
     def counts(trigger: Trigger) -> tuple[int, int, bool]:
-        shown = preview_of(trigger.anchored(NOW), a_look(), NOW)
+        shown = preview_of(trigger.anchored(NOW), a_display(), NOW)
         return shown.per_day, shown.per_month, shown.more
 
     assert counts(Every("15m")) == (96, 2880, False)

@@ -1,4 +1,4 @@
-"""Whom to tell, in the wizard: if late, digests, quiet hours, a test to each (UX A.4)."""
+"""Whom to tell, in the editor: if late, digests, quiet hours, a test to each (UX A.4)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chimes.model.listing import DeliveryQuery
-from chimes.model.notification import DeliveryVerdict
+from chimes.model.notification import DeliveryCompletion
 from chimes.model.recipient import NotifyOn
 from chimes.services.notifications import MOST_AT_ONCE
 from chimes.web.dashboard.editor.form import place_of
@@ -121,7 +121,7 @@ async def test_a_test_is_sent_to_one_row() -> None:
             (test,) = found
             assert (test.occasion, test.recipient.to) == (NotifyOn.TEST, "ada@example.com")
             await store.finish_deliveries(
-                [DeliveryVerdict(delivery_id=test.id, fence=test.fence, sent=True)]
+                [DeliveryCompletion(delivery_id=test.id, fence=test.fence, sent=True)]
             )
 
         await browser.get(NEW)

@@ -1,4 +1,4 @@
-"""What the wizard shows beside its fields, without a server: the parts of a cron expression, zones
+"""What the editor shows beside its fields, without a server: the parts of a cron expression, zones
 and clocks, calendars, the day among other schedules, arguments by their types, words (UX A.4)."""
 
 from __future__ import annotations
@@ -16,12 +16,21 @@ from chimes.errors import InvalidInput
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
 from chimes.triggers import Cron, Every, Trigger, trigger_from_dict
-from chimes.web.dashboard.core.preferences import DisplayPreferences, look_of
+from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
 from chimes.web.dashboard.editor.cron_parts import CHOICES, cron_parts
-from chimes.web.dashboard.editor.form import definition_of, new_fields, place_of
-from chimes.web.dashboard.editor.preview import by_hour, left_out, neighbours_of, preview_of
-from chimes.web.dashboard.editor.routes import read_words
-from chimes.web.dashboard.editor.target_fields import arguments_of, arguments_plain, with_arguments
+from chimes.web.dashboard.editor.form import definition_of, form_field_for, new_fields
+from chimes.web.dashboard.editor.preview import (
+    build_neighbours,
+    build_preview,
+    fires_per_hour,
+    left_out,
+)
+from chimes.web.dashboard.editor.routes import parse_description
+from chimes.web.dashboard.editor.target_fields import (
+    arguments_body,
+    arguments_from_schema,
+    split_arguments,
+)
 from chimes.web.dashboard.editor.trigger_fields import (
     countries,
     country_code,
@@ -30,11 +39,11 @@ from chimes.web.dashboard.editor.trigger_fields import (
 )
 from chimes.web.dashboard.editor.zones import (
     KnownZones,
-    found_zones,
-    meant_zone,
     recent_zones,
-    several_zones,
+    search_zones,
+    unique_zone,
     world_clock,
+    zone_error,
 )
 from tests.builders import a_schedule
 from tests.language.corpus import READ, TOLD
@@ -42,9 +51,9 @@ from tests.language.corpus import READ, TOLD
 NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 
 
-def a_look(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
+def a_display(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPreferences:
     cookie = f"zone={zone.replace('/', '%2F')}&language={language}"
-    return look_of(cookie, accept_language="en", default_zone="UTC")
+    return resolve_display(cookie, accept_language="en", default_zone="UTC")
 
 
 # --- cron ----------------------------------------------------------------------------------------
@@ -141,26 +150,26 @@ def test_whatever_is_typed_is_explained_or_marked_never_an_error(text: str, dial
     ],
 )
 def test_what_runs_once_a_minute_or_more_is_told_once(trigger: Trigger, often: bool) -> None:
-    said = preview_of(trigger.anchored(NOW), a_look(), NOW).warnings
+    said = build_preview(trigger.anchored(NOW), a_display(), NOW).warnings
     assert sum("times a day" in each for each in said) == often
 
 
 def test_a_step_that_is_not_even_and_two_kinds_of_days_are_told() -> None:
-    uneven = preview_of(Cron("*/7 * 1 * 1"), a_look(), NOW).warnings
+    uneven = build_preview(Cron("*/7 * 1 * 1"), a_display(), NOW).warnings
     assert any("the gap there is 4 minutes" in each for each in uneven)
     assert any("not only if both do" in each for each in uneven)
 
 
 # --- zones ---------------------------------------------------------------------------------------
 def test_est_is_asked_about_because_new_york_has_summer_time() -> None:
-    assert meant_zone("EST", NOW) is None
-    assert meant_zone("EST", NOW, sure="EST") == "EST", "who chose it keeps it"
-    found = found_zones("EST", "en", NOW)
+    assert unique_zone("EST", NOW) is None
+    assert unique_zone("EST", NOW, sure="EST") == "EST", "who chose it keeps it"
+    found = search_zones("EST", "en", NOW)
     assert [(each.name, each.changes) for each in found] == [
         ("America/New_York", True),
         ("EST", False),
     ]
-    assert several_zones("EST", found) == (
+    assert zone_error("EST", found) == (
         "'EST': is it America/New_York, which has summer time, or UTC-5 all year?"
     )
 
@@ -212,7 +221,7 @@ def test_every_country_to_pick_has_holidays() -> None:
 def test_calendars_survive_the_form(calendar: dict[str, object]) -> None:
     fields = exclusion_fields(0, calendar) | exclusion_fields(3, calendar)
     assert exclusions(fields) == [calendar, calendar]
-    assert place_of("trigger.exclude[1].weekly[0]", fields).startswith("ex3_")
+    assert form_field_for("trigger.exclude[1].weekly[0]", fields).startswith("ex3_")
 
 
 def test_hours_of_the_week_are_ticked_and_midnight_is_the_end_of_a_day() -> None:
@@ -232,32 +241,32 @@ def test_what_calendars_take_away_is_told_before_saving() -> None:
         timezone="Asia/Bangkok",
         exclude=[{"dates": ["2026-11-18", "2026-11-21", "2026-11-24"]}],
     )
-    assert left_out(weekdays, a_look(), NOW) == (
+    assert left_out(weekdays, a_display(), NOW) == (
         "Wed 18 Nov 09:00 +07",
         "Tue 24 Nov 09:00 +07",
     ), "a Saturday would not have been a day anyway"
-    assert left_out(Cron("0 9 * * *"), a_look(), NOW) == ()
+    assert left_out(Cron("0 9 * * *"), a_display(), NOW) == ()
     night = Cron(
         "0 */6 * * *",
         timezone="Asia/Bangkok",
         exclude=[{"weekly": [{"days": ["MON", "TUE"], "from": "22:00", "to": "06:00"}]}],
     )
-    assert left_out(night, a_look(), NOW)[0] == "Tue 17 Nov 00:00 +07"
+    assert left_out(night, a_display(), NOW)[0] == "Tue 17 Nov 00:00 +07"
 
 
 # --- the day among others, and retries -----------------------------------------------------------
 def test_the_day_is_counted_as_the_scheduler_fires() -> None:
-    assert sum(by_hour(Cron("0 9 * * *", timezone="Asia/Bangkok"), NOW)) == 1
-    assert by_hour(Every("1m").anchored(NOW), NOW) == [59] + [60] * 23
+    assert sum(fires_per_hour(Cron("0 9 * * *", timezone="Asia/Bangkok"), NOW)) == 1
+    assert fires_per_hour(Every("1m").anchored(NOW), NOW) == [59] + [60] * 23
     closed = Cron(
         "0 * * * *",
         timezone="Asia/Bangkok",
         exclude=[{"weekly": [{"days": ["MON"], "from": "00:00", "to": "24:00"}]}],
     )
     # Noon of a Monday there: nothing until midnight, then every hour.
-    assert by_hour(closed, NOW) == [0] * 12 + [1] * 12
+    assert fires_per_hour(closed, NOW) == [0] * 12 + [1] * 12
     often = replace(closed, expression="*/10 * * * *")
-    assert by_hour(often, NOW) == [0] * 12 + [6] * 12
+    assert fires_per_hour(often, NOW) == [0] * 12 + [6] * 12
 
 
 def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:
@@ -267,22 +276,22 @@ def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:
         for n in range(4)
     ]
     others.append(a_schedule(id="x", trigger=Cron("30 9 * * *", timezone="Asia/Bangkok")))
-    found = neighbours_of(trigger, others, a_look(), NOW, but=ScheduleId("s0"))
+    found = build_neighbours(trigger, others, a_display(), NOW, but=ScheduleId("s0"))
     assert found is not None
     assert (found.at_once, found.crowded) == (3, True)
     assert "This one" in found.chart.table
-    assert neighbours_of(Cron("0 9 1 1 *"), others, a_look(), NOW) is None
+    assert build_neighbours(Cron("0 9 1 1 *"), others, a_display(), NOW) is None
 
 
 def test_retries_are_drawn_with_their_real_moments() -> None:
     policy = Policy(max_retries=3, retry_backoff=timedelta(seconds=30), backoff=Backoff.EXPONENTIAL)
-    shown = preview_of(Cron("0 9 * * *", timezone="Asia/Bangkok"), a_look(), NOW, policy)
+    shown = build_preview(Cron("0 9 * * *", timezone="Asia/Bangkok"), a_display(), NOW, policy)
     assert shown.attempts is not None
     assert shown.attempts.svg.count("<circle") == 4
     first, *_, last = (line for line in str(shown.attempts.table).split("<tr>") if "<td>" in line)
     assert "Tue 17 Nov 09:00:00 +07" in first
     assert f"{shown.retries[-1].astimezone(UTC) + timedelta(hours=7):%H:%M:%S}" in last
-    assert preview_of(Cron("0 9 * * *"), a_look(), NOW).attempts is None
+    assert build_preview(Cron("0 9 * * *"), a_display(), NOW).attempts is None
 
 
 # --- arguments of tasks --------------------------------------------------------------------------
@@ -304,7 +313,7 @@ SCHEMA = {
     },
     "required": ["day"],
 }
-ARGUMENTS = arguments_of(SCHEMA)
+ARGUMENTS = arguments_from_schema(SCHEMA)
 
 
 def test_each_argument_gets_a_field_of_its_type() -> None:
@@ -323,7 +332,7 @@ def test_each_argument_gets_a_field_of_its_type() -> None:
     assert by_name["colour"].choices == ("red",)
     assert by_name["count"].default == "7"
     for odd in ({}, {"properties": 3}, {"properties": {"a": 3}}):
-        assert arguments_of(odd) == ()
+        assert arguments_from_schema(odd) == ()
 
 
 values = st.fixed_dictionaries(
@@ -345,10 +354,10 @@ values = st.fixed_dictionaries(
 @given(values)
 def test_no_value_is_changed_by_being_shown(args: dict[str, object]) -> None:
     """What a field cannot hold stays in the JSON beside it; booleans are no numbers."""
-    fields = with_arguments({"task": "t", "args": json.dumps(args)}, ARGUMENTS)
-    again = arguments_plain(fields)
+    fields = split_arguments({"task": "t", "args": json.dumps(args)}, ARGUMENTS)
+    again = arguments_body(fields)
     assert json.dumps(again, sort_keys=True) == json.dumps(args, sort_keys=True)
-    assert with_arguments(fields, ARGUMENTS) == fields
+    assert split_arguments(fields, ARGUMENTS) == fields
 
 
 @pytest.mark.parametrize(
@@ -357,28 +366,28 @@ def test_no_value_is_changed_by_being_shown(args: dict[str, object]) -> None:
 )
 def test_a_value_of_another_type_is_told_at_its_field(field: str, text: str) -> None:
     with pytest.raises(InvalidInput) as error:
-        arguments_plain({field: text})
+        arguments_body({field: text})
     assert error.value.field == field
-    assert place_of("target.args.count", {"arg_i_count": "7"}) == "arg_i_count"
+    assert form_field_for("target.args.count", {"arg_i_count": "7"}) == "arg_i_count"
 
 
 def test_fields_of_another_task_do_not_count() -> None:
     fields = {"task": "b", "args_for": "a", "args": '{"x": 1}', "arg_i_count": "3"}
-    assert arguments_plain(fields) == {"x": 1}
+    assert arguments_body(fields) == {"x": 1}
 
 
 # --- words ---------------------------------------------------------------------------------------
-def test_the_wizard_reads_the_corpus_as_the_parser_does() -> None:
+def test_the_editor_reads_the_corpus_as_the_parser_does() -> None:
     """UX D.1 row 14: at least 95 % of 300 phrases; in fact each of them, through the fields of the
     form and back."""
     rows = [*READ[::2], *TOLD]
     assert len(rows) >= 300
     wrong = []
     for row in rows:
-        found = read_words(
+        found = parse_description(
             row.text, new_fields(row.timezone), now=row.now, zone=row.timezone, lang=row.lang
         )
-        body = definition_of(found.fields, row.now, changing=False).body
+        body = definition_of(found.fields, row.now, is_edit=False).body
         read = trigger_from_dict(body["trigger"])
         if row.trigger is not None and read.to_dict() != row.trigger.to_dict():
             wrong.append(row.text)
@@ -394,23 +403,23 @@ def test_recipients_in_words_join_those_that_somebody_chose() -> None:
     words = "ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม"
 
     def read(fields: dict[str, str], text: str = words) -> dict[str, str]:
-        found = read_words(
+        found = parse_description(
             text, fields, now=NOW, zone="Asia/Bangkok", lang="th", chats=["4711", "4712"]
         )
         return found.fields | {"guessed": ",".join(found.guessed)}
 
     first = read(new_fields("Asia/Bangkok"))
-    assert (first["tell0_channel"], first["tell0_to"], first["tell0_on"]) == (
+    assert (first["notify0_channel"], first["notify0_to"], first["notify0_on"]) == (
         *("telegram", "4711"),
         "always",
     )
-    assert "tell0_channel" in first["guessed"]
+    assert "notify0_channel" in first["guessed"]
     # Read again, a guess is replaced; what somebody chose stays.
     again = read(first, "ทุกวัน 9:00 ส่งสรุปไปที่ ada@example.com")
-    assert (again["tell0_channel"], again["tell0_to"]) == ("email", "ada@example.com")
-    assert "tell1_channel" not in again
-    chosen = new_fields("UTC") | {"tell0_channel": "inbox", "tell0_on": "failure"}
+    assert (again["notify0_channel"], again["notify0_to"]) == ("email", "ada@example.com")
+    assert "notify1_channel" not in again
+    chosen = new_fields("UTC") | {"notify0_channel": "inbox", "notify0_on": "failure"}
     both = read(chosen)
-    assert (both["tell0_channel"], both["tell0_on"]) == ("inbox", "failure")
-    assert both["tell1_channel"] == "telegram"
-    assert "tell0_channel" not in both["guessed"]
+    assert (both["notify0_channel"], both["notify0_on"]) == ("inbox", "failure")
+    assert both["notify1_channel"] == "telegram"
+    assert "notify0_channel" not in both["guessed"]
