@@ -1,5 +1,5 @@
 # Two commands matter: `make serve` and `make test`. Both set themselves up.
-.PHONY: pictures setup setup-dev serve test coverage check torture format bench messages lock clean
+.PHONY: setup setup-dev serve test test-all coverage check torture format bench messages pictures lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,11 +13,15 @@ setup-dev: ## the same, with what tests and checks need
 serve: setup ## start Chimes on the embedded store
 	@$(BIN)/chimes serve
 
-test: setup-dev ## every check and every test
+test: setup-dev ## every check and the tests; those for each store on two of them, see tests/selection.py
 	@sh tools/test.sh
 
-coverage: setup-dev ## every test with branch coverage; the lines and branches that none of them takes
-	@sh tools/test.sh --cov --cov-report=term:skip-covered --cov-report=
+test-all: setup-dev ## every check, every test on every store, mutation of the store suite, long torture
+	@sh tools/test.sh --long
+	@$(MAKE) --no-print-directory torture
+
+coverage: setup-dev ## every test with branch coverage; lists the lines and branches that no test takes
+	@sh tools/test.sh --long --cov --cov-report=term:skip-covered --cov-report=
 
 check: setup-dev ## format, lint, import contracts, types
 	@$(BIN)/ruff format --check src tests bench

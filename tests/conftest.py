@@ -1,19 +1,22 @@
-"""What every test may count on."""
+"""Set-up of the test session: servers, order and selection of tests, databases for each test."""
 
 from __future__ import annotations
 
 import gc
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.bytecode import compile_all
 from tests.ordering import dealt_out, is_slow
+from tests.selection import is_everything, split
 from tests.servers import MARIADB, POSTGRES, session
 from tests.servers.kinds import Kind
 
-# The same examples on every machine; CHIMES_HYPOTHESIS=search looks for new ones, longer.
+# Same examples on every machine. CHIMES_HYPOTHESIS=search generates new ones and takes longer.
 settings.register_profile(
     "repeatable",
     derandomize=True,
@@ -25,8 +28,23 @@ settings.register_profile("search", parent=settings.get_profile("default"), dead
 settings.load_profile(os.environ.get("CHIMES_HYPOTHESIS", "repeatable"))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long",
+        action="store_true",
+        default=os.environ.get("CHIMES_TEST_LONG") == "1",
+        help="run every test on every store, as `make test-all` does (see tests/selection.py)",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts background jobs with SIGINT ignored. Processes that tests start inherit that,
+    # and would not end when a test interrupts them.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
+        if config.getoption("numprocesses", None):
+            compile_all(config)
         session.begin()
 
 
@@ -37,8 +55,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """All tests and what they import stay to the end, so nobody looks for rubbish among them:
-    neither while they become more nor with each test."""
+    """Collected tests live until the end of the session, so the garbage collector skips them."""
     gc.disable()
     try:
         return (yield)
@@ -48,8 +65,11 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """After they were shuffled, and in every worker alike."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Runs after the shuffle of pytest-randomly, with the same result in every worker."""
+    if not is_everything(config):
+        items[:], left_out = split(items)
+        config.hook.pytest_deselected(items=left_out)
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     slow = [item for item in items if is_slow(item.nodeid)]
     items[:] = dealt_out(slow, [item for item in items if not is_slow(item.nodeid)], workers)
