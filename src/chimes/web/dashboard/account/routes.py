@@ -55,7 +55,7 @@ async def login(request: PageRequest) -> Response:
         pending = replace(pending, csrf=cookies.form_token(secret))
         response = request.render("account/resume.html", pending=pending, next=wanted)
     # A new secret with each sign-in: one that somebody else has set is worth nothing (S51).
-    cookies.set_cookie(request.http, response, cookies.SESSION, secret, lasts=LIFE)
+    cookies.set_cookie(request.http, response, cookies.SESSION, secret, max_age=LIFE)
     return response
 
 

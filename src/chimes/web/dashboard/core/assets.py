@@ -1,5 +1,4 @@
-"""Scripts, styles and pictures: read and compressed once, kept by browsers for a year under an
-address that changes with their content."""
+"""Static assets: compressed once, and cached by browsers for a year under a URL with their hash."""
 
 from __future__ import annotations
 
@@ -22,20 +21,20 @@ _TYPES = {
     ".png": "image/png",
     ".ico": "image/x-icon",
 }
-_A_YEAR = "public, max-age=31536000, immutable"
+_IMMUTABLE = "public, max-age=31536000, immutable"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Asset:
     address: str
     kind: str
-    plain: bytes
-    packed: bytes
+    content: bytes
+    compressed: bytes
 
 
 @cache
 def assets() -> dict[str, Asset]:
-    """By name, `vendor/htmx.js` for example. Only what is listed here can be asked for (S54)."""
+    """By name, such as `vendor/htmx.js`. Requests read from this dict, never from a path."""
     found = {}
     for path in sorted(_FOLDER.rglob("*")):
         kind = _TYPES.get(path.suffix)
@@ -46,8 +45,8 @@ def assets() -> dict[str, Asset]:
         found[name] = Asset(
             address=f"/ui/static/{mark}/{name}",
             kind=kind,
-            plain=content,
-            packed=gzip.compress(content, 9, mtime=0),
+            content=content,
+            compressed=gzip.compress(content, 9, mtime=0),
         )
     return found
 
@@ -57,19 +56,19 @@ def asset_address(name: str) -> str:
 
 
 async def serve_asset(request: Request) -> Response:
-    """The mark in the address is only there to change: an old page gets the file there is."""
+    """A URL with an outdated hash gets the current file, uncached."""
     found = assets().get(request.path_params["name"])
     if found is None:
         raise NotFound()
-    right = found.address == request.url.path
+    is_current = found.address == request.url.path
     headers = {
-        "Cache-Control": _A_YEAR if right else "no-cache",
+        "Cache-Control": _IMMUTABLE if is_current else "no-cache",
         "Vary": "Accept-Encoding",
     }
     if accepts_gzip(request):
         headers["Content-Encoding"] = "gzip"
-        return Response(found.packed, media_type=found.kind, headers=headers)
-    return Response(found.plain, media_type=found.kind, headers=headers)
+        return Response(found.compressed, media_type=found.kind, headers=headers)
+    return Response(found.content, media_type=found.kind, headers=headers)
 
 
 def accepts_gzip(request: Request) -> bool:

@@ -32,7 +32,7 @@ from chimes.web.dashboard.core.forms import (
 )
 from chimes.web.dashboard.core.page_request import HOME, PageRequest, local_url
 from chimes.web.dashboard.core.preferences import COOKIE, DisplayPreferences, resolve_display
-from chimes.web.requests import Refusal
+from chimes.web.requests import RequestRejected
 
 #: Actor of a request without a session; only the login page accepts it.
 ANONYMOUS = Actor(owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE)
@@ -91,7 +91,7 @@ async def authenticate_form(
         await _keep_unauthenticated_form(http)
         raise
     except NotAuthenticated:
-        with suppress(Refusal, InvalidInput):
+        with suppress(RequestRejected, InvalidInput):
             await _keep_unauthenticated_form(http, signed_out=True)
         raise
     form: Form = await read_form(http)
@@ -157,7 +157,7 @@ async def _authenticate(
     authenticator: Authenticator = http.app.state.gatekeeper
     if not await context.access.keys_on():
         try:
-            return await authenticator.admit(http, interface=INTERFACE, accepts=()), None
+            return await authenticator.authenticate(http, interface=INTERFACE, accepts=()), None
         except NotAuthenticated:
             raise _open_mode_behind_proxy() from None
     secret = cookies.cookie(http, cookies.SESSION)
@@ -176,22 +176,22 @@ def _csrf_secret(http: Request, session: Session | None) -> str:
     state = http.scope["state"]
     if "guard" not in state:
         given = cookies.cookie(http, cookies.GUARD)
-        state["guard"] = given or cookies.new_guard()
-        state["new_guard"] = not given
+        state["guard"] = given or cookies.new_csrf_secret()
+        state["new_csrf_secret"] = not given
     secret: str = state["guard"]
     return secret
 
 
-def _foreign_form() -> Refusal:
-    return Refusal(
+def _foreign_form() -> RequestRejected:
+    return RequestRejected(
         403,
         FOREIGN_FORM,
         _("This form is out of date or comes from another site. Reload the page and try again."),
     )
 
 
-def _open_mode_behind_proxy() -> Refusal:
-    return Refusal(
+def _open_mode_behind_proxy() -> RequestRejected:
+    return RequestRejected(
         403,
         "open_behind_a_proxy",
         _(

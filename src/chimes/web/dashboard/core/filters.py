@@ -1,6 +1,7 @@
-"""Filters as people write them: `status:failed label:billing kind:http owner:me next:<1h report`.
+"""Filter language of the lists: `status:failed label:billing kind:http owner:me next:<1h report`.
 
-One grammar for the box, the URL and the chips. What is not understood is said, and hides nothing.
+The search box, the URL and the chips share the grammar. An invalid condition is reported and
+ignored.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from chimes.model.run import Origin, RunStatus
 from chimes.triggers.duration import parse_duration
 from chimes.triggers.moment import parse_moment
 
-LONGEST = 500
-#: Nobody has runs that are older.
-_FURTHEST = timedelta(days=36_500)
+MAX_LENGTH = 500
+#: Keeps the subtraction from `now` within the range of datetime.
+_MAX_AGE = timedelta(days=36_500)
 _WORD = re.compile(r'(?:(?P<name>[a-z]+):)?(?:"(?P<quoted>[^"]*)"|(?P<plain>\S+))')
 _DAYS = re.compile(r"([0-9]{1,5})d")
-_SWITCH = ("enabled", "paused")
-SCHEDULE_STATES = (*_SWITCH, *(each.value for each in RunStatus if each.terminal))
+_SWITCH_STATES = ("enabled", "paused")
+SCHEDULE_STATES = (*_SWITCH_STATES, *(each.value for each in RunStatus if each.terminal))
 KINDS = ("http", "task", "flow", "agent", "sync", "action", "message")
 SCHEDULE_NAMES = ("status", "label", "kind", "owner", "next", "namespace")
 RUN_NAMES = (
@@ -44,7 +45,7 @@ RUN_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One condition; without a name it is text to search for."""
+    """One condition; without a name it is a search text."""
 
     name: str
     value: str
@@ -60,86 +61,86 @@ class Chip:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filter:
     chips: tuple[Chip, ...] = ()
-    #: What was not understood, to be said beside the box.
-    wrong: tuple[Message, ...] = ()
+    #: Messages about invalid conditions, shown below the search box.
+    errors: tuple[Message, ...] = ()
 
     @property
     def text(self) -> str:
-        """As it stands in the box and in the URL."""
+        """As in the search box and in the URL."""
         return " ".join(chip.text for chip in self.chips)
 
     def without(self, chip: Chip) -> Filter:
         return Filter(chips=tuple(each for each in self.chips if each != chip))
 
     def with_chip(self, chip: Chip) -> Filter:
-        """Instead of others of its name."""
-        kept = tuple(each for each in self.chips if each.name != chip.name)
-        return Filter(chips=(*kept, chip))
+        """Replaces other chips of the same name."""
+        others = tuple(each for each in self.chips if each.name != chip.name)
+        return Filter(chips=(*others, chip))
 
     def plus(self, text: str) -> Filter:
-        """With the chip that is written so, instead of others of its name."""
-        name, _unused, value = text.partition(":")
+        """As `with_chip`, from the text of a chip."""
+        name, _colon, value = text.partition(":")
         return self.with_chip(Chip(name, value))
 
     def address(self, path: str, **more: str) -> str:
-        found = {"q": self.text, **more} if self.chips else more
-        # Names are ours; there are hundreds of these on a page.
-        pairs = [f"{name}={quote_plus(value)}" for name, value in found.items()]
+        params = {"q": self.text, **more} if self.chips else more
+        # Faster than urlencode: a page has hundreds of these. The names need no quoting.
+        pairs = [f"{name}={quote_plus(value)}" for name, value in params.items()]
         return f"{path}?{'&'.join(pairs)}" if pairs else path
 
     def all(self, name: str) -> tuple[str, ...]:
         return tuple(chip.value for chip in self.chips if chip.name == name)
 
     def get(self, name: str) -> str | None:
-        """The last one counts."""
-        found = self.all(name)
-        return found[-1] if found else None
+        """The last one wins."""
+        values = self.all(name)
+        return values[-1] if values else None
 
 
 def read_filter(text: str, names: Iterable[str]) -> Filter:
-    """Chips of these names; a word with another name before a colon is searched for as it is."""
+    """Chips with these names; a word with another name before the colon is a search text."""
     known = frozenset(names)
     chips: list[Chip] = []
-    wrong: list[Message] = []
-    if len(text) > LONGEST:
-        wrong.append(_("a filter has at most {most} characters", most=LONGEST))
-    for found in _WORD.finditer(text[:LONGEST].replace("\0", " ")):
-        name, quoted = found["name"] or "", found["quoted"]
-        value = quoted if quoted is not None else found["plain"]
+    errors: list[Message] = []
+    if len(text) > MAX_LENGTH:
+        errors.append(_("a filter has at most {limit} characters", limit=MAX_LENGTH))
+    for match in _WORD.finditer(text[:MAX_LENGTH].replace("\0", " ")):
+        name, quoted = match["name"] or "", match["quoted"]
+        value = quoted if quoted is not None else match["plain"]
         if name and name not in known:
-            name, value = "", found[0]
+            name, value = "", match[0]
         chip = Chip(name, value)
         if chip not in chips:
             chips.append(chip)
-    return Filter(chips=tuple(chips), wrong=tuple(wrong))
+    return Filter(chips=tuple(chips), errors=tuple(errors))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleFilter:
-    """The question to the store, and what the store cannot be asked."""
+    """The query for the store, and the conditions that are applied afterwards."""
 
     filter: Filter
     query: ScheduleQuery
-    #: Only those that fire within this time from now.
+    #: Only schedules that fire within this time from now.
     next_within: timedelta | None = None
 
 
 def schedule_filter(
     found: Filter, actor: Actor, query: ScheduleQuery | None = None
 ) -> ScheduleFilter:
-    """`query`: sort and page, which are not part of the filter."""
-    asked, wrong = query or ScheduleQuery(), list(found.wrong)
+    """`query` contains sorting and paging, which are not part of the filter."""
+    result, errors = query or ScheduleQuery(), list(found.errors)
     within: timedelta | None = None
     for chip in found.chips:
         try:
             if chip.name == "next":
                 within = _within(chip.value)
             else:
-                asked = _SCHEDULE_PARTS[chip.name](asked, chip.value, actor)
+                result = _SCHEDULE_CONDITIONS[chip.name](result, chip.value, actor)
         except InvalidInput as error:
-            wrong.append(_("{chip}: {why}", chip=chip.text, why=error.message))
+            errors.append(_("{chip}: {why}", chip=chip.text, why=error.message))
     return ScheduleFilter(
-        filter=replace(found, wrong=tuple(wrong)), query=asked, next_within=within
+        filter=replace(found, errors=tuple(errors)), query=result, next_within=within
     )
 
 
@@ -147,36 +148,38 @@ def schedule_filter(
 class RunFilter:
     filter: Filter
     query: RunQuery
-    #: Text to be found in the schedule's name or the error; the store is not asked for it.
+    #: Text to find in the schedule's name or in the error; not part of the store query.
     text: str | None = None
-    #: Only those that ended with the same error as this run; the store is not asked for it.
+    #: Only runs that ended with the same error as this run; not part of the store query.
     same: RunId | None = None
 
 
 def run_filter(
     found: Filter, actor: Actor, now: datetime, query: RunQuery | None = None
 ) -> RunFilter:
-    asked, wrong, text = query or RunQuery(), list(found.wrong), None
+    result, errors, text = query or RunQuery(), list(found.errors), None
     same: RunId | None = None
     for chip in found.chips:
         try:
             if not chip.name:
                 text = chip.value if text is None else f"{text} {chip.value}"
             elif chip.name == "since":
-                asked = replace(asked, since=_moment(chip.value, now))
+                result = replace(result, since=_moment(chip.value, now))
             elif chip.name == "until":
-                asked = replace(asked, until=_moment(chip.value, now))
+                result = replace(result, until=_moment(chip.value, now))
             elif chip.name == "same":
                 same = RunId(chip.value)
             else:
-                asked = _RUN_PARTS[chip.name](asked, chip.value, actor)
+                result = _RUN_CONDITIONS[chip.name](result, chip.value, actor)
         except InvalidInput as error:
-            wrong.append(_("{chip}: {why}", chip=chip.text, why=error.message))
-    return RunFilter(filter=replace(found, wrong=tuple(wrong)), query=asked, text=text, same=same)
+            errors.append(_("{chip}: {why}", chip=chip.text, why=error.message))
+    return RunFilter(
+        filter=replace(found, errors=tuple(errors)), query=result, text=text, same=same
+    )
 
 
-SchedulePart = Callable[[ScheduleQuery, str, Actor], ScheduleQuery]
-RunPart = Callable[[RunQuery, str, Actor], RunQuery]
+ScheduleCondition = Callable[[ScheduleQuery, str, Actor], ScheduleQuery]
+RunCondition = Callable[[RunQuery, str, Actor], RunQuery]
 
 
 def _text(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
@@ -184,8 +187,8 @@ def _text(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
 
 
 def _state(query: ScheduleQuery, value: str, actor: Actor) -> ScheduleQuery:
-    """Whether it is on, or how its last run ended."""
-    if _one_of(value, SCHEDULE_STATES) in _SWITCH:
+    """Whether the schedule is enabled, or the status of its last run."""
+    if _one_of(value, SCHEDULE_STATES) in _SWITCH_STATES:
         return replace(query, enabled=value == "enabled")
     last = dict.fromkeys((*query.last_statuses, RunStatus(value)))
     return replace(query, last_statuses=tuple(last))
@@ -233,7 +236,7 @@ def _node(query: RunQuery, value: str, actor: Actor) -> RunQuery:
     return replace(query, holder=NodeId(value))
 
 
-_SCHEDULE_PARTS: Mapping[str, SchedulePart] = {
+_SCHEDULE_CONDITIONS: Mapping[str, ScheduleCondition] = {
     "": _text,
     "status": _state,
     "kind": _kind,
@@ -241,7 +244,7 @@ _SCHEDULE_PARTS: Mapping[str, SchedulePart] = {
     "owner": _schedule_owner,
     "namespace": _schedule_namespace,
 }
-_RUN_PARTS: Mapping[str, RunPart] = {
+_RUN_CONDITIONS: Mapping[str, RunCondition] = {
     "status": _status,
     "schedule": _schedule,
     "origin": _origin,
@@ -253,29 +256,29 @@ _RUN_PARTS: Mapping[str, RunPart] = {
 
 def _one_of(value: str, known: tuple[str, ...]) -> str:
     if value not in known:
-        raise InvalidInput(_("one of {known}", known=", ".join(known)))
+        raise InvalidInput(_("must be one of {known}", known=", ".join(known)))
     return value
 
 
 def _owner(value: str, actor: Actor) -> Owner:
-    """`me`, or `user:somebody`. What the actor may not see the services leave out anyway."""
+    """`me`, or an owner such as `user:anna`. The services check what the actor may see."""
     if value == "me":
         return actor.owner
-    kind, _unused, name = value.partition(":")
+    kind, _colon, name = value.partition(":")
     if not name or kind not in tuple(OwnerType):
-        raise InvalidInput(_("me, or one such as user:anna"))
+        raise InvalidInput(_('must be "me" or an owner such as user:anna'))
     return Owner(type=OwnerType(kind), id=name)
 
 
 def _moment(value: str, now: datetime) -> datetime:
-    """`24h` ago, or a moment; one without an offset is UTC, so that an address means one thing."""
+    """`24h` (ago), or a timestamp; without an offset it is UTC, so that a URL is unambiguous."""
     if "-" in value:
         return parse_moment(value, "UTC")
-    return now - min(_within(value), _FURTHEST)
+    return now - min(_within(value), _MAX_AGE)
 
 
 def _within(value: str) -> timedelta:
-    """`<1h`; the sign may be left out. Days, too: people say them here."""
+    """`<1h`; the sign is optional. Also accepts days."""
     text = value.removeprefix("<")
     if days := _DAYS.fullmatch(text):
         return timedelta(days=int(days[1]))

@@ -12,7 +12,7 @@ from chimes.errors import ChimesError, Conflict, InvalidInput, NotAllowed, RateL
 from chimes.i18n import _
 from chimes.web.dashboard.core.preferences import form_token
 from chimes.web.problems import Problem, problem_of
-from chimes.web.requests import Refusal
+from chimes.web.requests import RequestRejected
 
 _MEDIA_TYPE = "application/x-www-form-urlencoded"
 _MAX_FIELDS = 2000
@@ -62,7 +62,7 @@ async def read_form(http: Request) -> Form:
         return Form()
     if media_type != _MEDIA_TYPE:
         # Other sites can make a browser send some other types without a CORS preflight.
-        raise Refusal(
+        raise RequestRejected(
             415,
             "unsupported_media_type",
             _("a form must be sent as {media_type}", media_type=_MEDIA_TYPE),

@@ -1,5 +1,4 @@
-"""What the lists have in common: saved filters, the columns that are shown, and what can be typed
-into their boxes (UX A.0)."""
+"""Shared parts of the lists: saved filters, visible columns, filter completion, command palette."""
 
 from __future__ import annotations
 
@@ -33,45 +32,45 @@ from chimes.web.dashboard.core.preferences import (
 )
 from chimes.web.dashboard.core.router import Handler, PageRouter
 
-# @@ What a word in a filter's box could become; pure.
-
-MOST = 8
-_LENGTHS = ("1h", "24h", "7d", "30d")
+MAX_COMPLETIONS = 8
+_DURATIONS = ("1h", "24h", "7d", "30d")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionSource:
-    """What there is, as far as the word asks for it."""
+    """Existing objects that the completions are made from."""
 
     schedules: Sequence[Schedule] = ()
     nodes: Sequence[str] = ()
 
 
-def completions(word: str, list_: ListName, known: CompletionSource) -> list[dict[str, str]]:
-    """At most `MOST`: `text` to put in place of the word, `title` to choose it by."""
+def completions(word: str, list_: ListName, source: CompletionSource) -> list[dict[str, str]]:
+    """Completions of a word: `text` replaces the word, `title` is shown in the list."""
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
-    name, colon, begun = word.partition(":")
+    name, colon, prefix = word.partition(":")
     if not colon:
         found = [(f"{each}:", f"{each}:") for each in names if each.startswith(name)]
-        return _shown(found if word else found[:MOST])
+        return _items(found if word else found[:MAX_COMPLETIONS])
     if name not in names:
         return []
     if name == "schedule":
-        return _shown((Chip(name, each.id).text, each.name) for each in known.schedules)
-    begun = begun.removeprefix('"').removesuffix('"').casefold()
+        return _items((Chip(name, each.id).text, each.name) for each in source.schedules)
+    prefix = prefix.removeprefix('"').removesuffix('"').casefold()
     texts = (
         Chip(name, value).text
-        for value in _values(name, list_, known)
-        if value.casefold().startswith(begun)
+        for value in _values(name, list_, source)
+        if value.casefold().startswith(prefix)
     )
-    return _shown((text, text) for text in texts)
+    return _items((text, text) for text in texts)
 
 
-def _shown(found: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
-    return [{"text": text, "title": title} for text, title in dict.fromkeys(found)][:MOST]
+def _items(pairs: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    return [{"text": text, "title": title} for text, title in dict.fromkeys(pairs)][
+        :MAX_COMPLETIONS
+    ]
 
 
-def _values(name: str, list_: ListName, known: CompletionSource) -> Iterable[str]:
+def _values(name: str, list_: ListName, source: CompletionSource) -> Iterable[str]:
     match name:
         case "status":
             return SCHEDULE_STATES if list_ is ListName.SCHEDULES else tuple(RunStatus)
@@ -80,29 +79,28 @@ def _values(name: str, list_: ListName, known: CompletionSource) -> Iterable[str
         case "origin":
             return tuple(Origin)
         case "next":
-            return tuple(f"<{each}" for each in _LENGTHS)
+            return tuple(f"<{each}" for each in _DURATIONS)
         case "since" | "until":
-            return _LENGTHS
+            return _DURATIONS
         case "owner":
-            return ("me", *sorted({str(each.owner) for each in known.schedules}))
+            return ("me", *sorted({str(each.owner) for each in source.schedules}))
         case "namespace":
-            return sorted({each.namespace for each in known.schedules})
+            return sorted({each.namespace for each in source.schedules})
         case "label":
-            labels = {pair for each in known.schedules for pair in each.labels.items()}
+            labels = {pair for each in source.schedules for pair in each.labels.items()}
             found = {key if value is None else f"{key}={value}" for key, value in labels}
-            return sorted(found | {key for key, _unused in labels})
+            return sorted(found | {key for key, _value in labels})
         case "node":
-            return known.nodes
+            return source.nodes
         case _:
             return ()
 
 
 router = PageRouter()
-#: Schedules among whose labels and owners is looked for what could be meant.
-_LOOKED_AT = 200
-_LONGEST_WORD = 200
-#: What forms say about a filter.
-_ABOUT = frozenset({"list", "name", "to", "q"})
+#: Recently changed schedules whose labels and owners are suggested.
+_MAX_SCHEDULES = 200
+_MAX_WORD_LENGTH = 200
+_FILTER_FIELDS = frozenset({"list", "name", "to", "q"})
 
 
 def page_of(list_: ListName) -> str:
@@ -116,7 +114,7 @@ async def saved_filters_of(request: PageRequest, list_: ListName) -> tuple[Saved
 
 @router.post("/lists/columns")
 async def columns(request: PageRequest) -> Response:
-    """Those that are ticked; none at all is what somebody may want on a phone."""
+    """The checked columns; none is valid, too."""
     list_ = parse_list_name(request.form.text("list"))
     choices = with_columns(list_choices_of(request.http), list_, request.form.all("column"))
     return remember_list_choices(
@@ -125,34 +123,33 @@ async def columns(request: PageRequest) -> Response:
 
 
 def retry_name(title: Message, field: str) -> Callable[[Handler], Handler]:
-    """A name that is refused is asked for again, as it was typed in `field`."""
+    """Shows a form to correct an invalid name, with the input of `field`."""
 
-    def around(act: Handler) -> Handler:
-        async def answer(request: PageRequest) -> Response:
+    def decorate(handler: Handler) -> Handler:
+        async def handle(request: PageRequest) -> Response:
             try:
-                return await act(request)
+                return await handler(request)
             except FORM_ERRORS as error:
-                why = await request.form_error(error)
                 list_ = parse_list_name(request.form.text("list"))
                 return render_field_retry(
                     request,
-                    why,
+                    await request.form_error(error),
                     title=title,
                     label=_("Name"),
                     field=field,
                     back=request.back_url(page_of(list_)),
                     hidden_fields=[
-                        pair for pair in request.form.items() if pair[0] in _ABOUT - {field}
+                        pair for pair in request.form.items() if pair[0] in _FILTER_FIELDS - {field}
                     ],
                 )
 
-        return answer
+        return handle
 
-    return around
+    return decorate
 
 
 @router.post("/filters/save")
-@retry_name(_("Save this filter"), "name")
+@retry_name(_("Save filter"), "name")
 async def save(request: PageRequest) -> Response:
     list_ = parse_list_name(request.form.text("list"))
     names = SCHEDULE_NAMES if list_ is ListName.SCHEDULES else RUN_NAMES
@@ -161,21 +158,21 @@ async def save(request: PageRequest) -> Response:
         request.actor, list_, request.form.text("name"), text
     )
     return request.redirect_with_toast(
-        _("The filter is saved as {name}.", name=saved.name),
+        _("Filter {name} saved.", name=saved.name),
         to=request.back_url(page_of(list_)),
         undo=Undo(action="/ui/filters/remove", fields={"list": list_.value, "name": saved.name}),
     )
 
 
 @router.post("/filters/rename")
-@retry_name(_("Rename the filter"), "to")
+@retry_name(_("Rename filter"), "to")
 async def rename(request: PageRequest) -> Response:
     list_, name = parse_list_name(request.form.text("list")), request.form.text("name")
     renamed = await request.context.saved_filters.rename(
         request.actor, list_, name, request.form.text("to")
     )
     return request.redirect_with_toast(
-        _("The filter is called {name} now.", name=renamed.name),
+        _("Filter renamed to {name}.", name=renamed.name),
         to=request.back_url(page_of(list_)),
         undo=Undo(
             action="/ui/filters/rename",
@@ -187,38 +184,41 @@ async def rename(request: PageRequest) -> Response:
 @router.post("/filters/remove")
 async def remove(request: PageRequest) -> Response:
     list_ = parse_list_name(request.form.text("list"))
-    gone = await request.context.saved_filters.remove(
+    removed = await request.context.saved_filters.remove(
         request.actor, list_, request.form.text("name")
     )
     return request.redirect_with_toast(
-        _("The filter {name} was removed.", name=gone.name),
+        _("Filter {name} removed.", name=removed.name),
         to=request.back_url(page_of(list_)),
         undo=Undo(
             action="/ui/filters/save",
-            fields={"list": list_.value, "name": gone.name, "q": gone.text},
+            fields={"list": list_.value, "name": removed.name, "q": removed.text},
         ),
     )
 
 
 @router.get("/filters/complete")
 async def complete(request: PageRequest) -> Response:
-    """What the word under the caret could become."""
+    """Completions of the word at the cursor."""
     list_ = parse_list_name(request.query.get("list", ""))
-    word = request.query.get("word", "")[:_LONGEST_WORD]
-    known = await _known(request, word.partition(":")[0], word.partition(":")[2])
-    return JSONResponse({"items": completions(word, list_, known)})
+    word = request.query.get("word", "")[:_MAX_WORD_LENGTH]
+    name, _colon, prefix = word.partition(":")
+    source = await _completion_source(request, name, prefix)
+    return JSONResponse({"items": completions(word, list_, source)})
 
 
-async def _known(request: PageRequest, name: str, begun: str) -> CompletionSource:
-    """What there is of that name, of those things that the actor may see."""
+async def _completion_source(request: PageRequest, name: str, prefix: str) -> CompletionSource:
+    """The objects that the actor may see and whose values complete the condition `name`."""
     match name:
         case "label" | "owner" | "namespace":
-            query = ScheduleQuery(sort=ScheduleSort.UPDATED_AT, descending=True, limit=_LOOKED_AT)
+            query = ScheduleQuery(
+                sort=ScheduleSort.UPDATED_AT, descending=True, limit=_MAX_SCHEDULES
+            )
             found = await request.context.schedules.find(request.actor, query)
             return CompletionSource(schedules=found.items)
         case "schedule":
-            text = begun.removeprefix('"')
-            query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=8)
+            text = prefix.removeprefix('"')
+            query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=MAX_COMPLETIONS)
             found = await request.context.schedules.find(request.actor, query)
             return CompletionSource(schedules=found.items)
         case "node" if request.actor.sees_everything:
@@ -229,39 +229,35 @@ async def _known(request: PageRequest, name: str, begun: str) -> CompletionSourc
             return CompletionSource()
 
 
-# @@ What the command palette finds: schedules and saved filters by name. PageRouter and actions are in
-# the page itself.
-
-_FILTER: Mapping[ListName, Callable[[str], Message]] = {
+_FILTER_TITLES: Mapping[ListName, Callable[[str], Message]] = {
     ListName.SCHEDULES: lambda name: _("★ {name} (schedules)", name=name),
     ListName.RUNS: lambda name: _("★ {name} (runs)", name=name),
 }
-_MOST = 8
-_LONGEST = 200
 
 
 @router.get("/palette")
 async def palette(request: PageRequest) -> Response:
-    text = request.query.get("q", "").strip()[:_LONGEST]
+    """Schedules and saved filters by name; the page itself contains pages and actions."""
+    text = request.query.get("q", "").strip()[:_MAX_WORD_LENGTH]
     if not text or "\0" in text:
         return JSONResponse({"items": []})
-    query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=_MOST)
+    query = ScheduleQuery(text=text, sort=ScheduleSort.NAME, limit=MAX_COMPLETIONS)
     found = await request.context.schedules.find(request.actor, query)
     items = [
         {"title": each.name, "address": f"/ui/schedules/{quote(each.id, safe='')}"}
         for each in found.items
     ]
-    return JSONResponse({"items": await _filters(request, text) + items})
+    return JSONResponse({"items": await _matching_filters(request, text) + items})
 
 
-async def _filters(request: PageRequest, text: str) -> list[dict[str, str]]:
+async def _matching_filters(request: PageRequest, text: str) -> list[dict[str, str]]:
     found = await request.context.saved_filters.of(request.actor)
     language = request.display.language
     return [
         {
-            "title": in_language(_FILTER[each.list](each.name), language),
+            "title": in_language(_FILTER_TITLES[each.list](each.name), language),
             "address": f"/ui/{each.list}?{urlencode({'q': each.text})}",
         }
         for each in found
         if text.casefold() in each.name.casefold()
-    ][:_MOST]
+    ][:MAX_COMPLETIONS]

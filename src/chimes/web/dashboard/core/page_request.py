@@ -261,7 +261,7 @@ class PageRequest:
         when such an error becomes an error page."""
         if isinstance(error, NotAllowed | QuotaExceeded):
             authenticator: Authenticator = self.http.app.state.gatekeeper
-            await authenticator.refused(self.http, self.actor, error)
+            await authenticator.audit_refusal(self.http, self.actor, error)
         return form_error_from(error)
 
     def back_url(self, default: str = HOME) -> str:

@@ -1,5 +1,7 @@
-"""How somebody wants to see pages: language, theme, zone, calendar. It is in one cookie, so that a
-page comes right at once, also before anybody has signed in."""
+"""Cookies of the dashboard: display preferences, session, CSRF secret and list views.
+
+Display preferences are in a cookie so that they apply before login, too.
+"""
 
 from __future__ import annotations
 
@@ -29,15 +31,15 @@ class DisplayPreferences:
     language: str = ENGLISH
     theme: str = "auto"
     clock: str = "mine"
-    #: The reader's zone; `chosen` if it was said and not guessed.
     zone: str = "UTC"
+    #: False: the zone was detected from the browser or is the default.
     zone_chosen: bool = False
     era: str = "ce"
     shortcuts: str = "on"
 
 
 def parse_display_cookie(cookie: str) -> dict[str, str]:
-    """What a cookie says that we can use; the rest of it is left out."""
+    """The valid choices of a cookie; invalid ones are ignored."""
     try:
         pairs = parse_qsl(cookie, max_num_fields=20) if len(cookie) < 500 else []
     except ValueError:
@@ -52,9 +54,8 @@ def parse_display_cookie(cookie: str) -> dict[str, str]:
 def resolve_display(
     cookie: str, *, accept_language: str, default_zone: str, preferred: Preferences | None = None
 ) -> DisplayPreferences:
-    """From what was chosen here, what the owner has chosen anywhere, and what the browser says.
-
-    `seen_zone` is the browser's own, which a script has noticed; it is only a guess."""
+    """From the choices in this browser, else the preferences of the owner, else the browser's
+    language and the time zone that a script detected (`seen_zone`)."""
     chosen = parse_display_cookie(cookie)
     owner = preferred or Preferences()
     language = chosen.get("language") or owner.language or accepted(accept_language)
@@ -71,8 +72,8 @@ def resolve_display(
 
 
 def with_choices(cookie: str, wanted: Mapping[str, str]) -> str:
-    """The cookie after somebody chose; InvalidInput for what there is not. An empty zone forgets
-    the choice."""
+    """The cookie with changed choices; InvalidInput for an unknown one. An empty zone removes the
+    choice."""
     chosen = parse_display_cookie(cookie)
     for name, value in wanted.items():
         if name == "zone":
@@ -88,7 +89,7 @@ def with_choices(cookie: str, wanted: Mapping[str, str]) -> str:
 
 
 def primary_zone(display: DisplayPreferences, zone: str | None) -> str:
-    """The zone by which a time of something in `zone` is shown first."""
+    """The zone in which a time of a schedule in `zone` is shown first."""
     if display.clock == "utc":
         return "UTC"
     if display.clock == "schedule" and zone is not None:
@@ -97,7 +98,7 @@ def primary_zone(display: DisplayPreferences, zone: str | None) -> str:
 
 
 def secondary_zone(display: DisplayPreferences, zone: str | None) -> str | None:
-    """The zone for the second line, where there is one to show."""
+    """The zone of the second line; None: there is no second line."""
     if display.clock == "mine" and zone is not None and zone != display.zone:
         return zone
     if display.clock == "schedule" and zone is not None and zone != display.zone:
@@ -113,64 +114,62 @@ def _is_zone(name: str) -> bool:
     return True
 
 
-# @@ The cookies of the dashboard, and what guards forms (RELIABILITY 8).
-#
-# Over https they are `__Host-` and Secure; on plain http (loopback) their names have the port, so
-# that two servers on one machine do not sign each other's people out.
+# Over https the cookies are `__Host-` and Secure; on plain http (loopback) their names contain the
+# port, so that two servers on one machine do not overwrite each other's sessions.
 
 SESSION = "session"
-#: Guards forms of those who have no session: open mode, and the login page.
+#: CSRF secret of forms without a session: in open mode and on the login page.
 GUARD = "guard"
 FLASH = "flash"
-_HEX = 16
+_CSRF_SECRET_BYTES = 16
 
 
-def _name(request: Request, what: str) -> str:
-    if _encrypted(request):
-        return f"__Host-chimes_{what}"
-    return f"chimes_{what}_{request.url.port or 80}"
+def _cookie_name(http: Request, name: str) -> str:
+    if _is_https(http):
+        return f"__Host-chimes_{name}"
+    return f"chimes_{name}_{http.url.port or 80}"
 
 
-def _encrypted(request: Request) -> bool:
-    return bool(request.url.scheme == "https")
+def _is_https(http: Request) -> bool:
+    return bool(http.url.scheme == "https")
 
 
-def cookie(request: Request, what: str) -> str:
-    return request.cookies.get(_name(request, what), "")[:4000]
+def cookie(http: Request, name: str) -> str:
+    return http.cookies.get(_cookie_name(http, name), "")[:4000]
 
 
 def set_cookie(
-    request: Request,
+    http: Request,
     response: Response,
-    what: str,
+    name: str,
     value: str,
     *,
-    lasts: timedelta | None = None,
+    max_age: timedelta | None = None,
 ) -> None:
-    """Lax and not strict: whoever follows a link from elsewhere is still the same visitor."""
+    """Lax and not strict: a link from another site must not lose the session."""
     response.set_cookie(
-        _name(request, what),
+        _cookie_name(http, name),
         value,
-        max_age=None if lasts is None else int(lasts.total_seconds()),
+        max_age=None if max_age is None else int(max_age.total_seconds()),
         path="/",
-        secure=_encrypted(request),
+        secure=_is_https(http),
         httponly=True,
         samesite="lax",
     )
 
 
-def drop_cookie(request: Request, response: Response, what: str) -> None:
+def drop_cookie(http: Request, response: Response, name: str) -> None:
     response.delete_cookie(
-        _name(request, what), path="/", secure=_encrypted(request), httponly=True, samesite="lax"
+        _cookie_name(http, name), path="/", secure=_is_https(http), httponly=True, samesite="lax"
     )
 
 
-def new_guard() -> str:
-    return secrets.token_hex(_HEX)
+def new_csrf_secret() -> str:
+    return secrets.token_hex(_CSRF_SECRET_BYTES)
 
 
 def form_token(secret: str) -> str:
-    """What each form carries: whoever cannot read the cookie cannot know it (S49)."""
+    """The CSRF token of forms: other sites cannot read the cookie that it is derived from."""
     return hashlib.sha256(f"form:{secret}".encode()).hexdigest()[:40]
 
 
@@ -178,12 +177,10 @@ def token_matches(secret: str, given: str) -> bool:
     return bool(secret) and hmac.compare_digest(form_token(secret).encode(), given.encode())
 
 
-# @@ How somebody likes lists: as what, and without which columns. In a cookie of this browser.
-
-_COOKIE = "lists"
+LISTS = "lists"
 _A_YEAR = timedelta(days=365)
 VIEWS = ("table", "cards", "month")
-#: What can be left out of a row, in the order of the page; the rest is what makes it a row.
+#: Columns that can be hidden, in the order of the page.
 COLUMNS: Mapping[ListName, Mapping[str, Message]] = {
     ListName.SCHEDULES: {
         "status": _("Status"),
@@ -211,23 +208,25 @@ COLUMNS: Mapping[ListName, Mapping[str, Message]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListChoices:
+    """View and hidden columns of the lists, remembered in this browser."""
+
     view: str = VIEWS[0]
     hidden: Mapping[ListName, frozenset[str]] = field(default_factory=dict)
 
     def shows(self, list_: ListName) -> tuple[str, ...]:
-        """Those that are not hidden: a column that a newer version brings is seen."""
+        """Visible columns. Hidden ones are stored, so that new columns appear after an update."""
         hidden = self.hidden.get(list_, frozenset())
         return tuple(name for name in COLUMNS[list_] if name not in hidden)
 
     @property
     def text(self) -> str:
-        found = {"view": self.view}
-        found |= {list_.value: ".".join(sorted(names)) for list_, names in self.hidden.items()}
-        return urlencode({name: value for name, value in found.items() if value})
+        values = {"view": self.view}
+        values |= {list_.value: ".".join(sorted(names)) for list_, names in self.hidden.items()}
+        return urlencode({name: value for name, value in values.items() if value})
 
 
 def parse_list_choices(text: str) -> ListChoices:
-    """What a cookie says that we can use; the rest of it is left out."""
+    """Invalid parts of the cookie are ignored."""
     try:
         given = dict(parse_qsl(text, max_num_fields=10)) if len(text) < 1000 else {}
     except ValueError:
@@ -244,16 +243,16 @@ def parse_list_choices(text: str) -> ListChoices:
 
 
 def with_view(before: ListChoices, view: str) -> ListChoices:
-    """As the address says, if it says something that there is."""
+    """Ignores an unknown view."""
     return ListChoices(view=view, hidden=before.hidden) if view in VIEWS else before
 
 
 def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> ListChoices:
-    """InvalidInput for a column that there is not."""
+    """InvalidInput for an unknown column."""
     wanted = frozenset(shown)
     if unknown := wanted - COLUMNS[list_].keys():
         raise InvalidInput(
-            _("there is no column {name!r}", name=min(unknown)), field="column", code="unknown"
+            _("unknown column {name!r}", name=min(unknown)), field="column", code="unknown"
         )
     hidden = frozenset(COLUMNS[list_]) - wanted
     return ListChoices(view=before.view, hidden={**before.hidden, list_: hidden})
@@ -261,16 +260,16 @@ def with_columns(before: ListChoices, list_: ListName, shown: Iterable[str]) -> 
 
 def parse_list_name(text: str) -> ListName:
     if text not in set(ListName):
-        raise InvalidInput(_("one of {known}", known=", ".join(ListName)), field="list")
+        raise InvalidInput(_("must be one of {known}", known=", ".join(ListName)), field="list")
     return ListName(text)
 
 
-def list_choices_of(request: Request) -> ListChoices:
-    return parse_list_choices(cookie(request, _COOKIE))
+def list_choices_of(http: Request) -> ListChoices:
+    return parse_list_choices(cookie(http, LISTS))
 
 
-def remember_list_choices(request: Request, response: Response, choices: ListChoices) -> Response:
-    """Only where it is new: most answers set no cookie."""
-    if choices != list_choices_of(request):
-        set_cookie(request, response, _COOKIE, choices.text, lasts=_A_YEAR)
+def remember_list_choices(http: Request, response: Response, choices: ListChoices) -> Response:
+    """Sets the cookie only if the choices have changed."""
+    if choices != list_choices_of(http):
+        set_cookie(http, response, LISTS, choices.text, max_age=_A_YEAR)
     return response

@@ -1,4 +1,4 @@
-"""Times for people: always with their zone, in their language, and how far away they are."""
+"""Formats times, durations, numbers and sizes in the viewer's language and time zone."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from chimes.triggers.clock_changes import Effect, Touched
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone, secondary_zone
 
-#: Up to here a distance has two units.
-_NEAR = timedelta(hours=48)
-_BUDDHIST = 543
+#: Durations below this are shown with two units.
+_TWO_UNITS = timedelta(hours=48)
+_BUDDHIST_ERA_OFFSET = 543
 _DAY = {
     "en": ("EEE d MMM", "EEE d MMM y"),
     "th": ("EEE d MMM", "EEE d MMM y"),
@@ -36,7 +36,7 @@ def locale_of(language: str) -> Locale:
 
 @lru_cache(maxsize=256)
 def zone_info(name: str) -> ZoneInfo:
-    """From the pinned tzdata, as the scheduler's own zones are."""
+    """From the pinned tzdata package, as in the scheduler."""
     with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
         return ZoneInfo.from_file(file, key=name)
 
@@ -49,58 +49,58 @@ def absolute(
     now: datetime,
     seconds: bool = False,
 ) -> str:
-    """`Mon 16 Nov 09:00 +07`; with the year where it is another than now."""
+    """`Mon 16 Nov 09:00 +07`; with the year unless it is the current one."""
     local = moment.astimezone(zone_info(zone))
-    return f"{_date(local, display, now)} {_clock(local, seconds=seconds)} {zone_mark(local)}"
+    clock = _format_clock(local, seconds=seconds)
+    return f"{_date(local, display, now)} {clock} {zone_abbreviation(local)}"
 
 
-def dated(moment: datetime, zone: str, display: DisplayPreferences) -> str:
-    """`Mon 16 Nov 2026 09:00 +07`: with its year, whenever it is read. Quick, for pictures: there
-    are hundreds of them on a page."""
+def format_with_year(moment: datetime, zone: str, display: DisplayPreferences) -> str:
+    """`Mon 16 Nov 2026 09:00 +07`, always with the year. Fast: charts contain hundreds of them."""
     local = moment.astimezone(zone_info(zone))
-    day = _written_day(local, display, _DAY[display.language][1])
-    return f"{day} {local.hour:02}:{local.minute:02} {zone_mark(local)}"
+    day = _format_day(local, display, _DAY[display.language][1])
+    return f"{day} {local.hour:02}:{local.minute:02} {zone_abbreviation(local)}"
 
 
-def zone_mark(local: datetime) -> str:
-    """`+07`, `EDT`, `UTC`: what tells this time from the same one elsewhere."""
+def zone_abbreviation(local: datetime) -> str:
+    """`+07`, `EDT`, `UTC`."""
     return local.tzname() or local.strftime("%z")
 
 
 def zone_title(zone: str, language: str) -> str:
-    """`Thailand Time`, for people who do not know the name."""
+    """Localised name of the zone: `Thailand Time`."""
     return str(get_timezone_name(zone_info(zone), locale=locale_of(language)))
 
 
 def day(moment: datetime, zone: str, display: DisplayPreferences, *, now: datetime) -> str:
-    """The date only, for captions and axes that name the zone themselves."""
+    """The date only, for captions and axes that name the zone."""
     return _date(moment.astimezone(zone_info(zone)), display, now)
 
 
 def _date(local: datetime, display: DisplayPreferences, now: datetime) -> str:
     short, long = _DAY[display.language]
     this_year = local.year == now.astimezone(local.tzinfo).year
-    return _written_day(local, display, short if this_year else long)
+    return _format_day(local, display, short if this_year else long)
 
 
-def _written_day(local: datetime, display: DisplayPreferences, pattern: str) -> str:
+def _format_day(local: datetime, display: DisplayPreferences, pattern: str) -> str:
     if display.era == "be":
-        pattern = pattern.replace("y", f"'{local.year + _BUDDHIST}'")
-    return _dated(local.date(), pattern, display.language)
+        pattern = pattern.replace("y", f"'{local.year + _BUDDHIST_ERA_OFFSET}'")
+    return _format_date(local.date(), pattern, display.language)
 
 
 @lru_cache(maxsize=1024)
-def _dated(day: date, pattern: str, language: str) -> str:
-    """Kept: the times on a page are of a few days."""
+def _format_date(day: date, pattern: str, language: str) -> str:
+    """Cached: the times on a page fall on few days."""
     return str(format_date(day, pattern, locale=locale_of(language)))
 
 
-def _clock(local: datetime, *, seconds: bool) -> str:
+def _format_clock(local: datetime, *, seconds: bool) -> str:
     return f"{local:%H:%M:%S}" if seconds else f"{local:%H:%M}"
 
 
 def units_of(span: timedelta) -> tuple[tuple[str, int], ...]:
-    """One or two units, never rounded up: `(("h", 1), ("min", 5))`."""
+    """One or two units, rounded down: `(("h", 1), ("min", 5))`."""
     seconds = int(abs(span).total_seconds())
     if seconds < 60:
         return (("s", seconds),)
@@ -108,12 +108,12 @@ def units_of(span: timedelta) -> tuple[tuple[str, int], ...]:
     if minutes < 60:
         return (("min", minutes), ("s", rest)) if minutes < 5 and rest else (("min", minutes),)
     hours, minutes = divmod(minutes, 60)
-    if abs(span) < _NEAR:
+    if abs(span) < _TWO_UNITS:
         return (("h", hours), ("min", minutes)) if minutes else (("h", hours),)
     return (("d", hours // 24),)
 
 
-def unit_words(unit: str, count: int) -> Message:
+def unit_label(unit: str, count: int) -> Message:
     match unit:
         case "ms":
             return _("{count} ms", count=count)
@@ -128,34 +128,34 @@ def unit_words(unit: str, count: int) -> Message:
 
 
 def span(length: timedelta | float | None, language: str) -> str:
-    """How long something took: `840 ms`, `2.3 s`, `1 h 5 min`."""
+    """A duration: `840 ms`, `2.3 s`, `1 h 5 min`."""
     if length is None:
         return "–"
     seconds = length.total_seconds() if isinstance(length, timedelta) else length
     if seconds >= 10:
-        return _span_words(float(int(seconds)), language)
-    return _span_words(round(seconds, 1 if seconds >= 1 else 3), language)
+        return _format_span(float(int(seconds)), language)
+    return _format_span(round(seconds, 1 if seconds >= 1 else 3), language)
 
 
 @lru_cache(maxsize=4096)
-def _span_words(seconds: float, language: str) -> str:
-    """Kept: a list has hundreds of them, and as exact as they are shown they come again."""
+def _format_span(seconds: float, language: str) -> str:
+    """Cached: lists contain hundreds of durations, and rounded ones repeat."""
     if seconds < 1:
-        return in_language(unit_words("ms", round(seconds * 1000)), language)
+        return in_language(unit_label("ms", round(seconds * 1000)), language)
     if seconds < 10:
         shown = _decimal(seconds, language)
         return in_language(_("{count} s", count=shown), language)
-    return _joined(units_of(timedelta(seconds=seconds)), language)
+    return _join_units(units_of(timedelta(seconds=seconds)), language)
 
 
 def window_name(name: str, language: str) -> str:
-    """Of a window as an address has it, `24h` or `7d`: in words of the language."""
-    return in_language(unit_words(name[-1], int(name[:-1])), language)
+    """Localised name of a time window of a URL: `24h` or `7d`."""
+    return in_language(unit_label(name[-1], int(name[:-1])), language)
 
 
-def _joined(units: tuple[tuple[str, int], ...], language: str) -> str:
+def _join_units(units: tuple[tuple[str, int], ...], language: str) -> str:
     between = "" if language == "zh" else " "
-    return between.join(in_language(unit_words(*each), language) for each in units)
+    return between.join(in_language(unit_label(*each), language) for each in units)
 
 
 def relative(moment: datetime, now: datetime, language: str) -> str:
@@ -163,7 +163,7 @@ def relative(moment: datetime, now: datetime, language: str) -> str:
     away = moment - now
     if abs(away) < timedelta(seconds=1):
         return in_language(_("now"), language)
-    words = _joined(units_of(away), language)
+    words = _join_units(units_of(away), language)
     if away > timedelta(0):
         return in_language(_("in {span}", span=words), language)
     return in_language(_("{span} ago", span=words), language)
@@ -178,7 +178,7 @@ def moment_html(
     seconds: bool = False,
     distance: bool = True,
 ) -> Markup:
-    """The one way in which a page shows a time. `zone` is the schedule's own."""
+    """The `<time>` element that all pages use. `zone` is the zone of the schedule."""
     if moment is None:
         return Markup('<span class="none">–</span>')
     first, other = primary_zone(display, zone), secondary_zone(display, zone)
@@ -188,7 +188,7 @@ def moment_html(
 
     parts = [
         Markup('<time datetime="{}" title="{}"><span class="when">{}</span>').format(
-            format_moment(moment), _card(moment, display, zone, now), shown(first)
+            format_moment(moment), _tooltip(moment, display, zone, now), shown(first)
         )
     ]
     if distance:
@@ -203,15 +203,15 @@ def moment_html(
     return Markup("").join(parts)
 
 
-def _card(moment: datetime, display: DisplayPreferences, zone: str | None, now: datetime) -> str:
-    """All zones and the Unix time, for the tooltip and the tap card."""
+def _tooltip(moment: datetime, display: DisplayPreferences, zone: str | None, now: datetime) -> str:
+    """All zones and the Unix time, for the tooltip."""
     zones = dict.fromkeys([*([zone] if zone else []), display.zone, "UTC"])
     lines = [f"{absolute(moment, each, display, now=now, seconds=True)} · {each}" for each in zones]
     return "\n".join([*lines, f"Unix {int(moment.timestamp())}"])
 
 
 def instant_text(moment: datetime) -> str:
-    """For files and people who copy: UTC, without doubt."""
+    """UTC, for files and for copying."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
@@ -226,7 +226,7 @@ def _decimal(value: float, language: str) -> str:
 
 def percent(share: float, language: str) -> str:
     pattern = "#,##0.#%" if 0.9 < share < 1 else "#,##0%"
-    # Nobody should read 100 % where something failed.
+    # A share below 1 is never shown as 100 %.
     shown = min(share, 0.999) if share < 1 else share
     return str(format_percent(shown, pattern, locale=locale_of(language)))
 
@@ -239,10 +239,8 @@ def size(count: float, language: str) -> str:
     return f"{shown} {_BYTES[step]}"
 
 
-# @@ What a change of the clocks does to a schedule, in words.
-
-
-def touched_in_words(touched: Touched, display: DisplayPreferences, now: datetime) -> Message:
+def describe_clock_change(touched: Touched, display: DisplayPreferences, now: datetime) -> Message:
+    """What a clock change (daylight saving time) does to a schedule."""
     zone = touched.change.zone
     on = day(touched.change.at, zone, display, now=now)
     clock = f"{touched.meant:%H:%M}"
@@ -257,14 +255,14 @@ def touched_in_words(touched: Touched, display: DisplayPreferences, now: datetim
             )
         case Effect.ONCE:
             return _(
-                "{day}: {time} comes twice in {zone}; it fires once, the first time.",
+                "{day}: {time} occurs twice in {zone}; it fires only the first time.",
                 day=on,
                 time=clock,
                 zone=zone,
             )
         case Effect.TWICE:
             return _(
-                "{day}: {time} comes twice in {zone}; it fires both times.",
+                "{day}: {time} occurs twice in {zone}; it fires both times.",
                 day=on,
                 time=clock,
                 zone=zone,
