@@ -31,7 +31,7 @@ from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import QUARTER, RunFilter, Window
 from chimes.model.listing import ScheduleQuery, ScheduleSort
-from chimes.model.run import Origin, Run, RunStatus, claimed
+from chimes.model.run import Origin, Run, RunStatus, claim
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
@@ -140,7 +140,7 @@ def active_rows(every: list[Schedule]) -> Iterator[Row]:
     for n, schedule in enumerate(every[:300]):
         run = replace(a_run(schedule), id=RunId(f"active-{n}"), result=None)
         run = replace(run, status=RunStatus.QUEUED, attempt=0, fence=0)
-        values = run_values(claimed(run, NODES[0], NOW) if n % 2 else run, texts)
+        values = run_values(claim(run, NODES[0], NOW) if n % 2 else run, texts)
         yield tuple(values[column.name] for column in runs_table.c)
 
 

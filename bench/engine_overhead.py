@@ -29,7 +29,7 @@ from chimes.model.ids import NodeId, RunId, manual_run_id
 from chimes.model.listing import Page, RunQuery
 from chimes.model.node import HeartbeatResult, Node
 from chimes.model.policy import Policy
-from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, claimed
+from chimes.model.run import AttemptEnd, Completion, Origin, Outcome, Run, claim
 from chimes.model.target import TaskTarget
 from chimes.store.port import ClaimRequest, CompletionResult, Store
 from chimes.store.wakeup import Wakeup
@@ -105,7 +105,7 @@ class HandyStore:
     async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
         now = await self.now()
         count = min(places.free, len(self.queue))
-        return tuple(claimed(self.queue.popleft(), places.node_id, now) for _ in range(count))
+        return tuple(claim(self.queue.popleft(), places.node_id, now) for _ in range(count))
 
     async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         return CompletionResult(accepted=tuple(_ended(verdict) for verdict in verdicts))

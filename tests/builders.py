@@ -12,11 +12,11 @@ from chimes.model.access import ApiKey, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.node import Node
-from chimes.model.notification import Artifact, Delivery, DeliveryState, DeliveryVerdict, InboxItem
+from chimes.model.notification import Artifact, Delivery, DeliveryState, DeliveryCompletion, InboxItem
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
-from chimes.model.schedule import Schedule, planned
+from chimes.model.schedule import Schedule, plan_after
 from chimes.model.target import ActionTarget, FlowTarget, HttpTarget, SyncTarget, TaskTarget
 from chimes.store.port import ClaimRequest
 from chimes.testing import DEFAULT_NOW
@@ -75,7 +75,7 @@ HOOK = Recipient(
 FULL_HOOK = replace(
     HOOK,
     late_after=timedelta(minutes=5, microseconds=1),
-    quiet=Quiet(
+    quiet=QuietHours(
         start=time(22), end=time(7, 30), zone="Asia/Bangkok", but=(NotifyOn.FAILURE, NotifyOn.LATE)
     ),
     digest=Digest(
@@ -109,7 +109,7 @@ def a_schedule(**given: Any) -> Schedule:
     schedule = Schedule(**(values | given))
     if "next_slot" in given or "next_run_at" in given or not schedule.enabled:
         return schedule
-    return planned(schedule, NOW)
+    return plan_after(schedule, NOW)
 
 
 def due_schedule(slot: datetime = NOW, **given: Any) -> Schedule:
@@ -243,10 +243,10 @@ def a_delivery(**given: Any) -> Delivery:
     return Delivery(**(values | given))
 
 
-def a_sending(delivery: Delivery, **given: Any) -> DeliveryVerdict:
+def a_sending(delivery: Delivery, **given: Any) -> DeliveryCompletion:
     """What became of the attempt that a claimed delivery is in; it was sent, unless told."""
     values: dict[str, Any] = {"sent": "retry_in" not in given}
-    return DeliveryVerdict(delivery_id=delivery.id, fence=delivery.fence, **(values | given))
+    return DeliveryCompletion(delivery_id=delivery.id, fence=delivery.fence, **(values | given))
 
 
 def an_item(**given: Any) -> InboxItem:

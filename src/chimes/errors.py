@@ -53,7 +53,7 @@ class ChimesError(Exception):
         return found
 
 
-def told(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """What an error says; a sentence of ours can still be said in every language."""
     match error.args:
         case (Message() as sentence, *_):

@@ -9,7 +9,7 @@ import pytest
 from chimes.cli.store import exported, imported
 from chimes.errors import InvalidInput
 from chimes.model.access import Scope
-from chimes.model.audit import chained
+from chimes.model.audit import chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.target import AgentTarget
@@ -37,7 +37,7 @@ ITEMS: Sequence[Item] = (
     full_run(),
     a_task(),
     RunLog(run_id=RunId("full-run"), entries=tuple(log_lines("one", "น้ำ 水"))),
-    chained(an_entry(), number=1, previous_hash=""),
+    chain_entry(an_entry(), number=1, previous_hash=""),
     a_key(),
     a_key(scopes=(Scope.READ, Scope.AGENT)),
     a_schedule(target=AgentTarget(prompt="สรุปข่าว", model="small", max_tokens=9)),

@@ -9,10 +9,10 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.checkpoints import Forgetting, state_of
+from chimes.engine.checkpoints import CheckpointCleaner, state_of
 from chimes.engine.events import RunEnded
 from chimes.errors import StoreUnavailable
-from chimes.model.checkpoint import kept_name
+from chimes.model.checkpoint import action_checkpoint_name
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import Schedule
@@ -139,12 +139,12 @@ async def test_what_was_kept_is_forgotten_with_the_end(rig: Rig) -> None:
     store = rig.store
     run = a_run(target=ACTION)
     assert state_of(store, run) is not None
-    await store.set_state(kept_name(run.id), '{"execution_id": "e1"}')
-    forgetting = Forgetting(store)
+    await store.set_state(action_checkpoint_name(run.id), '{"execution_id": "e1"}')
+    forgetting = CheckpointCleaner(store)
     forgetting(RunEnded(run=run, seconds=0.0))
     await forgetting.forget()
-    assert await store.read_state(kept_name(run.id)) is not None
+    assert await store.read_state(action_checkpoint_name(run.id)) is not None
     ended = replace(run, status=RunStatus.SUCCEEDED)
     forgetting(RunEnded(run=ended, seconds=0.0))
     await forgetting.forget()
-    assert await store.read_state(kept_name(run.id)) is None
+    assert await store.read_state(action_checkpoint_name(run.id)) is None

@@ -19,10 +19,10 @@ from chimes.engine.events import RunEnded, SchedulesFired
 from chimes.engine.prefetch import LAST_CALL
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import CLOSED
+from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import Schedule, deleted, edited, paused, rescheduled
+from chimes.model.schedule import Schedule, delete_schedule, apply_edit, pause_schedule, reschedule_next
 from chimes.store.port import ScheduleChange
 from chimes.triggers import Every
 from tests.builders import a_schedule
@@ -189,7 +189,7 @@ class Changes:
     async def _one(self, schedule_id: ScheduleId, way: ScheduleChange) -> None:
         def change(schedule: Schedule, now: datetime) -> Schedule:
             self.in_time.discard(schedule_id)
-            if now < self._slot - CLOSED:
+            if now < self._slot - PREFETCH_CUTOFF:
                 self.in_time.add(schedule_id)
             return way(schedule, now)
 
@@ -205,9 +205,9 @@ async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> 
     changes = Changes(rig, slot)
     await changes.make(
         made[:30],
-        lambda s, now: paused(s, now, "me"),
-        lambda s, now: deleted(s, now, "me"),
-        lambda s, now: rescheduled(s, later, now, "me"),
+        lambda s, now: pause_schedule(s, now, "me"),
+        lambda s, now: delete_schedule(s, now, "me"),
+        lambda s, now: reschedule_next(s, later, now, "me"),
     )
     expected = {schedule.id for schedule in made} - changes.in_time
     await all_ended(rig, len(expected))
@@ -221,7 +221,7 @@ async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
     made, _ = await taken(rig)
     slot = slot_of(made)
     changes = Changes(rig, slot)
-    await changes.make(made, lambda s, now: edited(s, replace(s, name="new"), now, "me"))
+    await changes.make(made, lambda s, now: apply_edit(s, replace(s, name="new"), now, "me"))
     runs = await all_ended(rig, CROWD)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
     for run in runs:

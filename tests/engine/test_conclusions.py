@@ -25,7 +25,7 @@ async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
         for number in range(5)
     ]
     broken: list[str] = []
-    judged = execution.judged
+    judged = execution.completion_of
 
     def one_is_broken(
         run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]

@@ -19,7 +19,7 @@ from chimes.engine.events import Event, RunRescued
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import paused
+from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
 from chimes.store.sql import open_sqlite
 from chimes.triggers import Every
@@ -120,9 +120,9 @@ async def every_step(store: Store, **given: object) -> None:
 
 
 async def no_more(store: Store) -> None:
-    """Stop the clockwork, so that what there is can come to its end."""
+    """StopReason the clockwork, so that what there is can come to its end."""
     for schedule in (await store.list_schedules(ScheduleQuery(enabled=True, limit=None))).items:
-        await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "test"))
+        await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "test"))
 
 
 @pytest.mark.parametrize(

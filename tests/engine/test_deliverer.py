@@ -22,12 +22,12 @@ from chimes.engine.events import (
     DeliveryRetrying,
     DutyFailed,
     MessagesPruned,
-    SenderBroken,
+    SenderRaised,
 )
 from chimes.errors import StoreUnavailable
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.listing import DeliveryQuery, InboxQuery
-from chimes.model.notification import MOST_ATTEMPTS, Delivery, DeliveryState, DeliveryVerdict
+from chimes.model.notification import MAX_DELIVERY_ATTEMPTS, Delivery, DeliveryState, DeliveryCompletion
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
@@ -200,7 +200,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter(
     (run,) = await rig.ended(schedule)
     (dead,) = await finished(rig)
     assert dead.state is DeliveryState.DEAD
-    assert dead.attempts == (1 if refused else MOST_ATTEMPTS) == len(telegram.letters)
+    assert dead.attempts == (1 if refused else MAX_DELIVERY_ATTEMPTS) == len(telegram.letters)
     assert dead.code == ("blocked" if refused else "http_500")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert item.title == "Not delivered by Telegram: Morning report: succeeded"
@@ -276,7 +276,7 @@ async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_onc
     await told(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
-    assert len(rig.told(SenderBroken)) == 1
+    assert len(rig.told(SenderRaised)) == 1
 
 
 # R1.1: in the language of its reader, by the reader's clock
@@ -316,7 +316,7 @@ async def test_one_whose_senders_all_died_is_given_up(rig: Rig) -> None:
     telegram = Recorded()
     now = await rig.now()
     begun = a_delivery(
-        recipient=CHAT, available_at=now, created_at=now, attempts=MOST_ATTEMPTS, fence=9
+        recipient=CHAT, available_at=now, created_at=now, attempts=MAX_DELIVERY_ATTEMPTS, fence=9
     )
     await rig.store.load([begun])
     await rig.engine(senders=[telegram])
@@ -404,7 +404,7 @@ async def test_one_verdict_that_cannot_be_written_holds_up_no_other(rig: Rig) ->
             if name != "finish_deliveries":
                 return verb
 
-            async def picky(verdicts: Sequence[DeliveryVerdict]) -> object:
+            async def picky(verdicts: Sequence[DeliveryCompletion]) -> object:
                 if any(each.receipt == "bad" for each in verdicts):
                     raise ValueError("no room for it")
                 return await verb(verdicts)

@@ -14,22 +14,22 @@ from chimes.clock import SystemClock
 from chimes.engine import deliverer
 from chimes.engine import deliverer as delivery_recorder
 from chimes.engine import deliverer as digests
-from chimes.engine.deliverer import Admission, Readers, gathered, left_behind
-from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderBroken
+from chimes.engine.deliverer import DeliveryPolicy, RecipientPreferences, gathered, left_behind
+from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderRaised
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
-    LEFT_BEHIND,
-    LONGEST_HOLD,
+    DIGEST_TIMEOUT,
+    DELIVERY_LEASE,
     Delivery,
     DeliveryState,
-    DeliveryVerdict,
+    DeliveryCompletion,
     digest_of,
-    outbox,
+    plan_deliveries,
 )
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
 from chimes.notifications.digest import Gathered
@@ -83,7 +83,7 @@ async def posted(store: Store, *runs: Run, previous: RunStatus | None = None) ->
     rows = {
         each.id: each
         for run in runs
-        for each in outbox(run, previous, run.finished_at or run.created_at)
+        for each in plan_deliveries(run, previous, run.finished_at or run.created_at)
     }
     await store.load([*runs, *rows.values()])
     return list(rows.values())
@@ -160,13 +160,13 @@ async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
     )
     assert waiting.keys() == {member.id}
     assert waiting[member.id].attempts == 0
-    assert waiting[member.id].available_at > await rig.now() + LEFT_BEHIND / 2
+    assert waiting[member.id].available_at > await rig.now() + DIGEST_TIMEOUT / 2
 
 
 async def test_a_digest_of_nothing_is_not_sent(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     member, digest = await posted(rig.store, an_end(1, yesterday))
-    alone = DeliveryVerdict(delivery_id=member.id, fence=member.fence, sent=True)
+    alone = DeliveryCompletion(delivery_id=member.id, fence=member.fence, sent=True)
     await rig.store.finish_deliveries([alone])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
@@ -197,14 +197,14 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     clock.advance(DAY)
     waits = await left_behind(store, member, clock.now())
     assert isinstance(waits, Retry)
-    assert (waits.after, waits.holds_back) == (LEFT_BEHIND, True)
-    sent = DeliveryVerdict(delivery_id=digest.id, fence=0, sent=True)
+    assert (waits.after, waits.holds_back) == (DIGEST_TIMEOUT, True)
+    sent = DeliveryCompletion(delivery_id=digest.id, fence=0, sent=True)
     await store.finish_deliveries([sent])
     moved = await left_behind(store, member, clock.now())
     following = digest_of(member, clock.now())
     assert following.id in await all_of(store)
     assert isinstance(moved, Retry)
-    assert moved.after == following.available_at + LEFT_BEHIND - clock.now()
+    assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
     assert (await gathered(store, following)).members == (), "not before it was moved"
     letter = Letter(
@@ -222,7 +222,7 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     waits = await left_behind(store, member, clock.now())
     assert isinstance(waits, Retry), "that one is still to come"
     await store.finish_deliveries(
-        [DeliveryVerdict(delivery_id=following.id, fence=0, code="blocked")]
+        [DeliveryCompletion(delivery_id=following.id, fence=0, code="blocked")]
     )
     given_up = await left_behind(store, member, clock.now())
     assert isinstance(given_up, Refused)
@@ -251,7 +251,7 @@ async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -
 
     async def claimed_meanwhile(letter: Letter) -> Result:
         taken = await rig.store.claim_deliveries(
-            [Channel.TELEGRAM], limit=10, hold=LONGEST_HOLD, overdue=DAY
+            [Channel.TELEGRAM], limit=10, hold=DELIVERY_LEASE, overdue=DAY
         )
         assert {each.id for each in taken} <= {each.id for each in rows} - {digest.id}
         return Sent()
@@ -309,7 +309,7 @@ async def test_a_digest_is_told_as_its_newest_run_wants_it(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     _, first = await posted(rig.store, an_end(1, before))
     later = an_end(2, before + timedelta(microseconds=1), told=replace(TOLD_DAILY, language="th"))
-    member, same = outbox(later, None, later.created_at)
+    member, same = plan_deliveries(later, None, later.created_at)
     assert same.id == first.id
     await rig.store.load([later, member])
     telegram = Recorded()
@@ -345,14 +345,14 @@ async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
         a_delivery(recipient=replace(CHAT, to=to), owner=ALICE, available_at=now, created_at=now)
         for to in ("7", "8")
     )
-    asked = Admission.answer
+    asked = DeliveryPolicy.answer
 
-    async def breaks(self: Admission, delivery: Delivery, readers: Readers) -> Result | None:
+    async def breaks(self: DeliveryPolicy, delivery: Delivery, readers: RecipientPreferences) -> Result | None:
         if delivery.id == bad.id:
             raise InvalidInput("there is no such zone", field="zone")
         return await asked(self, delivery, readers)
 
-    monkeypatch.setattr(Admission, "answer", breaks)
+    monkeypatch.setattr(DeliveryPolicy, "answer", breaks)
     await rig.store.load([bad, good])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
@@ -360,7 +360,7 @@ async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
     assert [letter.delivery_id for letter in telegram.letters] == [good.id]
     waiting = await all_of(rig.store, DeliveryState.PENDING)
     assert (waiting[bad.id].code, waiting.keys()) == ("broken", {bad.id})
-    assert rig.told(SenderBroken)
+    assert rig.told(SenderRaised)
 
 
 @pytest.mark.parametrize("first", ["digest", "member"])
@@ -370,12 +370,12 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
     before = await rig.now() - 2 * DAY
     member, digest = await posted(rig.store, an_end(1, before))
     taken = await rig.store.claim_deliveries(
-        [Channel.TELEGRAM], limit=2, hold=LONGEST_HOLD, overdue=DAY
+        [Channel.TELEGRAM], limit=2, hold=DELIVERY_LEASE, overdue=DAY
     )
     assert {each.id for each in taken} == {member.id, digest.id}
-    sent = DeliveryVerdict(delivery_id=digest.id, fence=1, sent=True)
-    along = DeliveryVerdict(delivery_id=member.id, fence=0, sent=True, receipt=digest.id)
-    waits = DeliveryVerdict(delivery_id=member.id, fence=1, retry_in=LEFT_BEHIND, counts=False)
+    sent = DeliveryCompletion(delivery_id=digest.id, fence=1, sent=True)
+    along = DeliveryCompletion(delivery_id=member.id, fence=0, sent=True, receipt=digest.id)
+    waits = DeliveryCompletion(delivery_id=member.id, fence=1, retry_in=DIGEST_TIMEOUT, counts=False)
     recorder = delivery_recorder.DeliveryRecorder(rig.store, lambda _: None)
     if first == "member":
         recorder.put(waits, member, 0.0)
@@ -395,7 +395,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
     batches: list[int] = []
     finish = store.finish_deliveries
 
-    async def counted(verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def counted(verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         batches.append(len(verdicts))
         return await finish(verdicts)
 
@@ -405,7 +405,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         main, *others = (a_delivery() for _ in range(along + 1))
         await store.load([main, *others])
         verdict, *told = (
-            DeliveryVerdict(delivery_id=each.id, fence=each.fence, sent=True)
+            DeliveryCompletion(delivery_id=each.id, fence=each.fence, sent=True)
             for each in (main, *others)
         )
         recorder.put(verdict, main, 0.0, tuple(told))
@@ -419,7 +419,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 async def test_what_came_before_the_quiet_hours_waits_as_well(rig: Rig) -> None:
     """It was to be sent before, and could not be."""
     now = await rig.now()
-    quiet = Quiet(
+    quiet = QuietHours(
         start=(now - timedelta(hours=1)).time().replace(second=0, microsecond=0),
         end=(now + timedelta(hours=2)).time().replace(second=0, microsecond=0),
         zone="UTC",

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from chimes.engine.events import RunEnded, ScheduleBroken, SchedulesFired
-from chimes.engine.poller import After, AtOnce
+from chimes.engine.poller import PollAfter, PollNow
 from chimes.engine.scheduler import BATCH
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import AuditQuery
-from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
-from chimes.model.schedule import Dependency, Schedule, deleted, moved, paused, rescheduled, resumed
+from chimes.model.schedule import Dependency, Schedule, delete_schedule, move_next_run, pause_schedule, reschedule_next, resume_schedule
 from chimes.triggers import Every
 from tests.builders import a_schedule
 from tests.engine.rig import FAR, Faults, Rig, eventually, until
@@ -167,13 +167,13 @@ async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
     healthy = [await rig.due_now() for _ in range(3)]
     broken = await rig.due_now()
 
-    def planner(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def planner(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         if schedule.id == broken.id:
             raise ValueError("no such calendar")
         return plan(schedule, context, now)
 
     scheduler = await rig.scheduler(planner)
-    assert await scheduler.once() == AtOnce()
+    assert await scheduler.once() == PollNow()
     (event,) = rig.told(ScheduleBroken)
     aside = await rig.schedule(broken.id)
     assert event.schedule == aside
@@ -185,8 +185,8 @@ async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
 
 async def test_a_planner_that_moves_nothing_does_not_make_the_loop_spin(rig: Rig) -> None:
     await rig.due_now()
-    scheduler = await rig.scheduler(lambda schedule, *_: Firing(schedule=schedule, runs=()))
-    assert await scheduler.once() == After(rig.settings.poll_interval.total_seconds())
+    scheduler = await rig.scheduler(lambda schedule, *_: PolicyPlan(schedule=schedule, runs=()))
+    assert await scheduler.once() == PollAfter(rig.settings.poll_interval.total_seconds())
 
 
 # F46 of PERFORMANCE's idle goal: an idle node reads and does not write
@@ -204,11 +204,11 @@ async def test_pause_delete_move_and_reschedule_between_due_and_fire(rig: Rig) -
     engine = await rig.engine(roles=("worker",))
     slot = await rig.now()
     changes = {
-        "pause": lambda s, now: paused(s, now, "me"),
-        "delete": lambda s, now: deleted(s, now, "me"),
-        "move": lambda s, now: moved(s, now + timedelta(hours=1), now, "me"),
-        "reschedule": lambda s, now: rescheduled(s, now - timedelta(hours=1), now, "me"),
-        "bounce": lambda s, now: resumed(paused(s, now, "me"), now, "me"),
+        "pause": lambda s, now: pause_schedule(s, now, "me"),
+        "delete": lambda s, now: delete_schedule(s, now, "me"),
+        "move": lambda s, now: move_next_run(s, now + timedelta(hours=1), now, "me"),
+        "reschedule": lambda s, now: reschedule_next(s, now - timedelta(hours=1), now, "me"),
+        "bounce": lambda s, now: resume_schedule(pause_schedule(s, now, "me"), now, "me"),
     }
     made = {}
     for name, change in changes.items():
@@ -233,7 +233,7 @@ async def test_delete_while_one_runs_and_one_waits(rig: Rig) -> None:
     schedule = await rig.every(0.2, await rig.now(), policy=Policy(overlap=Overlap.QUEUE))
     await rig.engine()
     await eventually(lambda: rig.runs(schedule), lambda runs: len(runs) >= 2)
-    await rig.store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    await rig.store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     rig.runner.gate.set()
     await rig.reached(rig.runner.calls[0].run.id, RunStatus.SUCCEEDED)
     runs = await rig.runs(schedule)
@@ -272,10 +272,10 @@ async def test_a_pause_ends_by_itself_and_the_audit_says_so(rig: Rig) -> None:
     schedule = await rig.every(0.3, now + SECOND)
     end = now + timedelta(seconds=0.2)
     await rig.store.change_schedule(
-        schedule.id, lambda s, at: paused(s, at, "me", note="lunch", until=end)
+        schedule.id, lambda s, at: pause_schedule(s, at, "me", note="lunch", until=end)
     )
     kept = await rig.every(0.3, now + SECOND)
-    await rig.store.change_schedule(kept.id, lambda s, at: paused(s, at, "me", note="for good"))
+    await rig.store.change_schedule(kept.id, lambda s, at: pause_schedule(s, at, "me", note="for good"))
     await rig.ended(schedule)
     after = await rig.schedule(schedule.id)
     assert (after.enabled, after.pause_note, after.pause_until) == (True, "", None)

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine import checkpoints as kept_states
-from chimes.engine.checkpoints import Forgetting, state_of
+from chimes.engine.checkpoints import CheckpointCleaner, state_of
 from chimes.engine.events import Events, RunEnded, RunRescued
 from chimes.engine.membership import Membership, StoreClock
 from chimes.errors import StoreUnavailable
-from chimes.model.checkpoint import heard_name, kept_name_agent_run
+from chimes.model.checkpoint import agent_callback_name, agent_checkpoint_name
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Run, RunStatus
 from chimes.model.sync import task_run
@@ -135,27 +135,27 @@ async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None
     assert await state.keep("kept")
     assert await state.read() == "kept"
     assert await state.heard() is None
-    await store.set_state(heard_name(run.id), "said")
+    await store.set_state(agent_callback_name(run.id), "said")
     assert (await state.heard(), await state.read()) == ("said", "kept")
 
 
 async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -> None:
     store = Away(SettableClock(NOW))
-    forgetting = Forgetting(store)
+    forgetting = CheckpointCleaner(store)
     run = await an_agent_run(store)
-    for name in (kept_name_agent_run(run.id), heard_name(run.id), "sync:shop#orders"):
+    for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id), "sync:shop#orders"):
         await store.set_state(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)
     # Neither one that is tried again nor one of another kind.
     forgetting(RunRescued(run=run))
     forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
     await forgetting.once()
-    assert await store.read_state(kept_name_agent_run(run.id)) is not None
+    assert await store.read_state(agent_checkpoint_name(run.id)) is not None
     forgetting(RunEnded(run=ended, seconds=0.0))
     store.failures = 1
     with pytest.raises(StoreUnavailable):
         await forgetting.once()
     await forgetting.once()
-    assert await store.read_state(kept_name_agent_run(run.id)) is None
-    assert await store.read_state(heard_name(run.id)) is None
+    assert await store.read_state(agent_checkpoint_name(run.id)) is None
+    assert await store.read_state(agent_callback_name(run.id)) is None
     assert await store.read_state("sync:shop#orders") is not None

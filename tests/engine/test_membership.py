@@ -12,14 +12,14 @@ from chimes.engine.capacity import Capacity, pools_of
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
 from chimes.engine.executor import Execution, Executor
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import Stop
+from chimes.engine.in_flight import StopReason
 from chimes.engine.maintenance import LONGEST_REST, Maintenance
 from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock, new_node_id
-from chimes.engine.reconciler import Reconciler, Rejoining
+from chimes.engine.reconciler import Reconciler, LeaseRecovery
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, NodeFacts
+from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.memory import MemoryStore
@@ -96,7 +96,7 @@ async def test_a_beat_renews_from_before_it_was_sent(
     beat = node.memory.beat
 
     async def slow(
-        node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeFacts
+        node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeReport
     ) -> HeartbeatResult:
         answer = await beat(node_id, lease, clock=clock, facts=facts)
         node.clock.advance(4)
@@ -163,9 +163,9 @@ class Work:
             events=node.events,
         )
         self.node = node
-        self.hands = Executor(node.faults.store, execution, steps, node.events, node.clock)
+        self.executor = Executor(node.faults.store, execution, steps, node.events, node.clock)
         (pool,) = pools_of([self.runner], workers=1)
-        self.capacity = Capacity(pool, self.hands.stirred)
+        self.capacity = Capacity(pool, self.executor.stirred)
 
     async def take(self) -> RunId:
         """One run, claimed and in hand."""
@@ -177,7 +177,7 @@ class Work:
                     node_id=self.node.membership.node_id, offers=frozenset({"http"}), free=1
                 )
             )
-            reserved.used = self.hands.take(runs, self.capacity)
+            reserved.used = self.executor.take(runs, self.capacity)
         assert self.capacity.free == 0
         return waiting.id
 
@@ -186,11 +186,11 @@ class Work:
 async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
     work = Work(node)
     run_id = await work.take()
-    work.hands.stop_taking()
-    await asyncio.wait_for(work.hands.empty.wait(), 1)
-    assert work.hands.unstarted() == ((run_id, 1),)
+    work.executor.stop_taking()
+    await asyncio.wait_for(work.executor.empty.wait(), 1)
+    assert work.executor.unstarted() == ((run_id, 1),)
     assert work.capacity.free == 1
-    await node.memory.release(work.hands.unstarted())
+    await node.memory.release(work.executor.unstarted())
     back = await node.memory.get_run(run_id)
     assert back is not None
     assert (back.status, back.attempt, work.runner.calls) == (RunStatus.QUEUED, 0, [])
@@ -203,19 +203,19 @@ async def test_who_joins_again_does_not_give_up_what_is_done(
     monkeypatch.setattr(rejoining, "STUCK_AFTER", -0.9)
     work = Work(node)
     run_id = await work.take()
-    await until(lambda: work.hands.recorder.waiting)
+    await until(lambda: work.executor.recorder.waiting)
     node.membership.lose("it is too slow")
     await until(node.membership.lost.is_set)
-    await Rejoining(node.faults.store, node.membership, work.hands).once()
+    await LeaseRecovery(node.faults.store, node.membership, work.executor).once()
     assert node.membership.trusted
-    await work.hands.recorder.once()
+    await work.executor.recorder.once()
     run = await node.memory.get_run(run_id)
     assert run is not None
     assert (run.status, run.attempt, len(run.attempts)) == (RunStatus.SUCCEEDED, 1, 1)
     # With nothing in hand nobody has to wait for the end of the lease.
     node.membership.lose("again")
     await until(node.membership.lost.is_set)
-    await Rejoining(node.faults.store, node.membership, work.hands).once()
+    await LeaseRecovery(node.faults.store, node.membership, work.executor).once()
     assert node.faults.count["leave"] == 1
 
 
@@ -225,12 +225,12 @@ async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) 
     work.runner.script = [work.runner.wait]
     run_id = await work.take()
     await until(lambda: work.runner.calls)
-    work.hands.stop_all(Stop.DRAIN)
-    await asyncio.wait_for(work.hands.empty.wait(), 1)
+    work.executor.stop_all(StopReason.DRAIN)
+    await asyncio.wait_for(work.executor.empty.wait(), 1)
     oversight = Reconciler(
         node.faults.store,
         node.membership,
-        work.hands,
+        work.executor,
         [work.capacity],
         clock=node.clock,
         time=node.time,

@@ -16,10 +16,10 @@ from chimes.engine.prefetch import (
     LAST_CALL,
     TELLING,
     TO_SPARE,
-    Outlook,
+    PrefetchPlanner,
 )
 from chimes.model.ids import RunId
-from chimes.model.planning import CLOSED
+from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.store.port import Pressing
 from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND
@@ -51,7 +51,7 @@ def clock() -> SettableClock:
 
 async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) -> None:
     store = Coming()
-    outlook = Outlook(store, clock)
+    outlook = PrefetchPlanner(store, clock)
     assert await outlook.until(NOW) == NOW + AHEAD
     assert store.asked == [(FURTHEST, timedelta(seconds=COST * CAUTION))]
     far = NOW + timedelta(minutes=1)
@@ -62,8 +62,8 @@ async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) 
 
 async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
     begin_by = DUE - 2 * SECOND
-    outlook = Outlook(Coming(Pressing(due=DUE, begin_by=begin_by)), clock)
-    begin = begin_by - CLOSED - TO_SPARE
+    outlook = PrefetchPlanner(Coming(Pressing(due=DUE, begin_by=begin_by)), clock)
+    begin = begin_by - PREFETCH_CUTOFF - TO_SPARE
     assert await outlook.until(NOW) == NOW + AHEAD
     assert outlook.next_look(DUE, NOW) == begin
     clock.advance(begin - NOW)
@@ -75,7 +75,7 @@ async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
 
 async def test_the_store_is_not_asked_all_the_time(clock: SettableClock) -> None:
     store = Coming()
-    outlook = Outlook(store, clock)
+    outlook = PrefetchPlanner(store, clock)
     for _ in range(5):
         await outlook.until(NOW)
     assert len(store.asked) == 1
@@ -86,7 +86,7 @@ async def test_the_store_is_not_asked_all_the_time(clock: SettableClock) -> None
 
 async def test_it_learns_what_taking_one_costs(clock: SettableClock) -> None:
     store = Coming()
-    outlook = Outlook(store, clock)
+    outlook = PrefetchPlanner(store, clock)
     outlook.took(TELLING - 1, 100.0)
     for _ in range(100):
         outlook.took(200, 200 * 0.001)
@@ -96,7 +96,7 @@ async def test_it_learns_what_taking_one_costs(clock: SettableClock) -> None:
 
 
 async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableClock) -> None:
-    outlook = Outlook(Coming(), clock)
+    outlook = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
     assert await outlook.until(NOW) == NOW + AHEAD
     outlook.in_vain()
@@ -112,7 +112,7 @@ async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableCl
 
 
 async def test_who_found_no_place_is_called_once_more(clock: SettableClock) -> None:
-    outlook = Outlook(Coming(), clock)
+    outlook = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
     assert outlook.next_look(due, NOW) == due
     outlook.left_over = True

@@ -19,30 +19,30 @@ from chimes.engine.events import (
     DrainStarted,
     DutyFailed,
     DutyRecovered,
-    FallbackBegan,
+    FallbackStarted,
     FallbackEnded,
     MessagesPruned,
-    NodeBeat,
+    NodeHeartbeat,
     NodeDraining,
     NodeJoined,
     NodeLost,
     NodeResumed,
     PauseEnded,
-    Reports,
-    RunDropped,
+    EventLogger,
+    AttemptAbandoned,
     RunEnded,
-    RunHandedOn,
+    RunReleased,
     RunRescued,
     RunRetrying,
     RunsPruned,
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
-    SenderBroken,
-    SlotsTaken,
+    SenderRaised,
+    SlotsAlreadyTaken,
     StoreClockJumped,
     StoreRegressed,
-    TargetBroken,
+    TargetRaised,
     TargetStuck,
 )
 from chimes.engine.metrics import Metrics
@@ -50,9 +50,9 @@ from chimes.errors import StoreUnavailable
 from chimes.log import JsonFormatter
 from chimes.model.ids import NodeId
 from chimes.model.notification import DeliveryState
-from chimes.model.planning import Firing
+from chimes.model.planning import PolicyPlan
 from chimes.model.policy import Misfire, Policy
-from chimes.model.run import AttemptEnd, Outcome, RunStatus, claimed
+from chimes.model.run import AttemptEnd, Outcome, RunStatus, claim
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
 from tests.builders import NOW, a_delivery, a_run, a_schedule, a_verdict
@@ -60,12 +60,12 @@ from tests.engine.rig import FAILURE, SUCCESS, Rig, until
 
 NODE = NodeId("node-1")
 SCHEDULE = a_schedule(name="nightly")
-RUN = claimed(a_run(SCHEDULE), NODE, NOW)
+RUN = claim(a_run(SCHEDULE), NODE, NOW)
 DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
 
 EVERY_EVENT: list[events.Event] = [
     SchedulesFired(
-        firings=(Firing(schedule=SCHEDULE, runs=()),),
+        firings=(PolicyPlan(schedule=SCHEDULE, runs=()),),
         runs=(
             RUN,
             a_run(SCHEDULE, status=RunStatus.MISSED, missed_count=7),
@@ -78,10 +78,10 @@ EVERY_EVENT: list[events.Event] = [
     RunEnded(run=DONE, seconds=0.25),
     RunRetrying(run=RUN, seconds=0.1),
     CompletionFenced(run=RUN, verdict=a_verdict(RUN, NOW)),
-    RunDropped(run=RUN, why="ownership lost"),
-    RunHandedOn(run=RUN),
+    AttemptAbandoned(run=RUN, why="ownership lost"),
+    RunReleased(run=RUN),
     TargetStuck(run=RUN),
-    TargetBroken(run=RUN, error=ZeroDivisionError("by nought")),
+    TargetRaised(run=RUN, error=ZeroDivisionError("by nought")),
     RunRescued(run=a_run(SCHEDULE, status=RunStatus.UNKNOWN)),
     PauseEnded(schedule=SCHEDULE),
     RunsPruned(count=12),
@@ -89,11 +89,11 @@ EVERY_EVENT: list[events.Event] = [
     DeliveryEnded(delivery=a_delivery(state=DeliveryState.DEAD), seconds=0.5),
     DeliveryRetrying(delivery=a_delivery(), seconds=0.5),
     DeliveryFenced(delivery=a_delivery()),
-    SenderBroken(delivery=a_delivery(), error=ZeroDivisionError("by nought")),
+    SenderRaised(delivery=a_delivery(), error=ZeroDivisionError("by nought")),
     MessagesPruned(count=3),
     NodeJoined(node_id=NODE),
     NodeLost(node_id=NODE, why="no heartbeat"),
-    NodeBeat(node_id=NODE, clock_skew=-600.0),
+    NodeHeartbeat(node_id=NODE, clock_skew=-600.0),
     NodeDraining(node_id=NODE, running=2),
     NodeResumed(node_id=NODE),
     StoreRegressed(why="the store went back"),
@@ -103,8 +103,8 @@ EVERY_EVENT: list[events.Event] = [
     DutyFailed(duty="scheduler", error=StoreUnavailable("gone"), first=False),
     DutyFailed(duty="scheduler", error=KeyError("bug"), first=False),
     DutyRecovered(duty="scheduler"),
-    FallbackBegan(error=KeyError("no table")),
-    SlotsTaken(count=2),
+    FallbackStarted(error=KeyError("no table")),
+    SlotsAlreadyTaken(count=2),
     DrainStarted(node_id=NODE, running=3, grace=timedelta(seconds=30)),
     DrainEnded(node_id=NODE, given_up=1),
     FallbackEnded(),
@@ -179,7 +179,7 @@ def test_what_agents_use_is_added_up() -> None:
 # R2.33
 def test_a_fallback_shows_while_it_lasts() -> None:
     metrics = Metrics()
-    metrics(FallbackBegan(error=KeyError("no table")))
+    metrics(FallbackStarted(error=KeyError("no table")))
     assert value(metrics, "fallback") == 1
     metrics(FallbackEnded())
     assert value(metrics, "fallback") == 0
@@ -240,9 +240,9 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def test_the_fields_of_the_lines_about_runs_and_schedules(
     lines: pytest.LogCaptureFixture,
 ) -> None:
-    reports = Reports()
+    reports = EventLogger()
     reports(RunEnded(run=DONE, seconds=0.25))
-    reports(SchedulesFired(firings=(Firing(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
+    reports(SchedulesFired(firings=(PolicyPlan(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
     ended, fired = (
         json.loads(JsonFormatter(Redactor(())).format(record)) for record in lines.records
     )
@@ -256,7 +256,7 @@ def test_the_fields_of_the_lines_about_runs_and_schedules(
 
 
 def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture) -> None:
-    reports = Reports()
+    reports = EventLogger()
     for event in EVERY_EVENT:
         reports(event)
     said = [(record.levelname, record.getMessage()) for record in lines.records]
@@ -277,15 +277,15 @@ def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture
 def test_a_skewed_clock_is_said_once_until_it_is_right_again(
     lines: pytest.LogCaptureFixture,
 ) -> None:
-    reports = Reports()
+    reports = EventLogger()
     for skew in (0.1, 5.0, 6.0, 0.0, -9.0):
-        reports(NodeBeat(node_id=NODE, clock_skew=skew))
+        reports(NodeHeartbeat(node_id=NODE, clock_skew=skew))
     assert [record.__dict__["clock_skew_s"] for record in lines.records] == [5.0, -9.0]
 
 
 def test_a_listener_may_say_what_it_hears() -> None:
     class Picky:
-        hears = (events.NodeJoined, events.NodeLost)
+        event_types = (events.NodeJoined, events.NodeLost)
 
         def __init__(self) -> None:
             self.heard: list[events.Event] = []
@@ -299,4 +299,4 @@ def test_a_listener_may_say_what_it_hears() -> None:
         for event in EVERY_EVENT:
             telling.emit(event)
     assert everything == EVERY_EVENT * 2
-    assert picky.heard == [each for each in EVERY_EVENT if isinstance(each, Picky.hears)] * 2
+    assert picky.heard == [each for each in EVERY_EVENT if isinstance(each, Picky.event_types)] * 2

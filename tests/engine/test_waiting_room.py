@@ -11,9 +11,9 @@ from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity
 from chimes.engine.in_flight import InFlightRun
 from chimes.engine.membership import StoreClock
-from chimes.engine.prefetch import WaitingRoom
+from chimes.engine.prefetch import PrefetchQueue
 from chimes.model.ids import NodeId, RunId
-from chimes.model.planning import FireContext, OnTime, plan, taken_ahead
+from chimes.model.planning import FireContext, SingleSlotPlan, plan, prefetch_plan
 from chimes.store.port import Pressing, Store
 from tests.builders import due_schedule
 
@@ -41,8 +41,8 @@ class Asked:
 
 def a_hold(slot: datetime) -> InFlightRun:
     firing = plan(due_schedule(slot), FireContext(), slot)
-    assert isinstance(firing, OnTime)
-    run = taken_ahead(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
+    assert isinstance(firing, SingleSlotPlan)
+    run = prefetch_plan(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
     return InFlightRun(run, cast(Capacity, None), lambda _: None, lambda: slot)
 
 
@@ -56,7 +56,7 @@ async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
         if len(gone) == 2:
             all_gone.set()
 
-    room = WaitingRoom(
+    room = PrefetchQueue(
         store,
         StoreClock(cast(Store, store), SystemClock()),
         go=go,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chimes.model.access import Actor, Owner, OwnerType, Role, revoked
+from chimes.model.access import Actor, Owner, OwnerType, Role, revoke
 from chimes.model.ids import KeyId
 from tests.builders import ALICE, BOB, HOUR, NOW, a_key
 
@@ -47,11 +47,11 @@ def test_a_key_is_usable_until_it_expires_or_is_revoked() -> None:
     assert key.usable(NOW)
     assert not key.usable(NOW + HOUR)
     assert a_key().usable(NOW + 10_000 * HOUR)
-    assert not revoked(key, NOW).usable(NOW)
+    assert not revoke(key, NOW).usable(NOW)
 
 
 def test_a_key_is_revoked_once() -> None:
     key = a_key()
-    once = revoked(key, NOW)
+    once = revoke(key, NOW)
     assert once == replace(key, revoked_at=NOW)
-    assert revoked(once, NOW + HOUR) is once
+    assert revoke(once, NOW + HOUR) is once

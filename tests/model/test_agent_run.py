@@ -5,31 +5,31 @@ from __future__ import annotations
 import pytest
 
 from chimes.model.checkpoint import (
-    Handover,
+    AgentCheckpoint,
     PipelineEnd,
-    callback_address,
-    end_of_agent_run,
-    handover_from,
-    heard_name,
-    kept_name_agent_run,
+    callback_url,
+    pipeline_end,
+    decode_agent_checkpoint,
+    agent_callback_name,
+    agent_checkpoint_name,
 )
 from chimes.model.ids import RunId
 
 
-@pytest.mark.parametrize("kept", [Handover(), Handover(token="t", pipeline_run_id="p/1")])
-def test_a_handover_comes_back_as_it_was(kept: Handover) -> None:
-    assert handover_from(kept.to_text()) == kept
+@pytest.mark.parametrize("kept", [AgentCheckpoint(), AgentCheckpoint(token="t", pipeline_run_id="p/1")])
+def test_a_handover_comes_back_as_it_was(kept: AgentCheckpoint) -> None:
+    assert decode_agent_checkpoint(kept.to_text()) == kept
 
 
 @pytest.mark.parametrize("text", [None, "", "{", "[]", '{"token": null}'])
 def test_what_is_not_ours_counts_as_nothing(text: str | None) -> None:
-    assert handover_from(text) == Handover()
+    assert decode_agent_checkpoint(text) == AgentCheckpoint()
 
 
 def test_names_and_addresses() -> None:
     run = RunId("a/b ก")
-    assert kept_name_agent_run(run) != heard_name(run)
-    assert callback_address("https://h.example/x/", run, "T") == (
+    assert agent_checkpoint_name(run) != agent_callback_name(run)
+    assert callback_url("https://h.example/x/", run, "T") == (
         "https://h.example/x/api/v1/agent/callbacks/a%2Fb%20%E0%B8%81?token=T"
     )
 
@@ -49,4 +49,4 @@ def test_names_and_addresses() -> None:
     ],
 )
 def test_words_for_an_end(word: str, end: PipelineEnd | None) -> None:
-    assert end_of_agent_run(word) is end
+    assert pipeline_end(word) is end

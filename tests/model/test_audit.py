@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from chimes.model.audit import AuditEntry, chained, entry_hash, verify_chain
+from chimes.model.audit import AuditEntry, chain_entry, entry_hash, verify_chain
 from tests.builders import HOUR, NOW, an_entry
 
 
@@ -14,7 +14,7 @@ def chain(length: int) -> list[AuditEntry]:
     entries: list[AuditEntry] = []
     for number in range(1, length + 1):
         before = entries[-1].hash if entries else ""
-        entries.append(chained(an_entry(verb=str(number)), number=number, previous_hash=before))
+        entries.append(chain_entry(an_entry(verb=str(number)), number=number, previous_hash=before))
     return entries
 
 

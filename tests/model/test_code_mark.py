@@ -13,21 +13,21 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import (
     Dependency,
-    attached,
-    code_mark,
+    reattach,
+    source_marker,
     definition_digest,
-    found_at,
+    move_source,
     is_detached,
-    marked,
-    paused,
-    unmarked,
+    mark_source,
+    pause_schedule,
+    clear_source_marker,
 )
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.triggers import Cron
 from tests.builders import NOW, a_schedule
 
-DECLARED = marked(
+DECLARED = mark_source(
     a_schedule(
         target=TaskTarget(name="report", args={"day": "Monday", "list": [1, 2.5, None]}),
         policy=Policy(overlap=Overlap.QUEUE, delivery=(Recipient(channel=Channel.INBOX),)),
@@ -59,12 +59,12 @@ def test_every_edit_of_the_definition_detaches(edit: dict[str, Any]) -> None:
     # As it was again, it is attached again.
     back = {name: getattr(DECLARED, name) for name in edit}
     assert not is_detached(replace(edited, **back))
-    assert not is_detached(marked(edited, "shop/tasks.py:12"))
-    assert not is_detached(attached(edited))
+    assert not is_detached(mark_source(edited, "shop/tasks.py:12"))
+    assert not is_detached(reattach(edited))
 
 
 def test_what_is_no_part_of_the_definition_detaches_nothing() -> None:
-    assert not is_detached(paused(DECLARED, NOW, "anna", note="holiday"))
+    assert not is_detached(pause_schedule(DECLARED, NOW, "anna", note="holiday"))
     assert not is_detached(replace(DECLARED, next_run_at=NOW, fired_count=9, last_error="x"))
 
 
@@ -79,18 +79,18 @@ def test_usual_values_are_no_part_of_the_digest() -> None:
     assert definition_digest(a_schedule(policy=Policy())) == definition_digest(
         a_schedule(policy=Policy(max_retries=0))
     )
-    assert marked(DECLARED, "shop/tasks.py:12") == DECLARED
+    assert mark_source(DECLARED, "shop/tasks.py:12") == DECLARED
 
 
 def test_the_mark_moves_and_goes_without_touching_what_doors_keep() -> None:
-    moved = found_at(DECLARED, "shop/jobs.py:3")
-    mark, before = code_mark(moved), code_mark(DECLARED)
+    moved = move_source(DECLARED, "shop/jobs.py:3")
+    mark, before = source_marker(moved), source_marker(DECLARED)
     assert mark is not None
     assert before is not None
     assert (mark.at, mark.digest) == ("shop/jobs.py:3", before.digest)
-    assert unmarked(moved).compat_data == {"ksana": {"every": "90s"}}
-    plain = unmarked(DECLARED)
-    assert code_mark(plain) is None
+    assert clear_source_marker(moved).compat_data == {"ksana": {"every": "90s"}}
+    plain = clear_source_marker(DECLARED)
+    assert source_marker(plain) is None
     assert not is_detached(plain)
-    assert found_at(plain, "x") == attached(plain) == unmarked(plain) == plain
-    assert code_mark(replace(plain, compat_data={"declared": "damaged"})) is None
+    assert move_source(plain, "x") == reattach(plain) == clear_source_marker(plain) == plain
+    assert source_marker(replace(plain, compat_data={"declared": "damaged"})) is None

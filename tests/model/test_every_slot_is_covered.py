@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chimes.model.ids import RunId
-from chimes.model.planning import ON_TIME_LIMIT, FireContext, new_rows, plan
+from chimes.model.planning import ON_TIME_LIMIT, FireContext, runs_to_insert, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule, at_slot
+from chimes.model.schedule import Schedule, set_cursor
 from chimes.triggers import Cron, Every
 from tests.builders import NOW, SECOND, a_schedule
 
@@ -38,7 +38,7 @@ class Life:
                 return
             firing = plan(self.schedule, FireContext(admitted=tuple(self.admitted)), now)
             free = [run.id for run in firing.runs if run.id not in self.rows]
-            for run in new_rows(firing.runs, free):
+            for run in runs_to_insert(firing.runs, free):
                 self.rows[run.id] = run
                 if not run.status.terminal:
                     (self.waiting if run.blocked else self.admitted).append(run.id)
@@ -120,7 +120,7 @@ def test_of_an_interval(
     trigger = Every(
         timedelta(seconds=interval), anchor=first, jitter=timedelta(seconds=interval * jitter)
     )
-    schedule = at_slot(a_schedule(trigger=trigger, policy=policy), first)
+    schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), first)
     life = Life(schedule, limit=policy.concurrency_limit)
     now = live(life, pattern)
     count = int((now - first) / timedelta(seconds=interval)) + 1 if now >= first else 0
@@ -135,7 +135,7 @@ def test_of_an_interval(
 @given(step=st.sampled_from([5, 15, 30]), policy=policies, pattern=ticks)
 def test_of_a_cron(step: int, policy: Policy, pattern: list[tuple[float, int]]) -> None:
     schedule = a_schedule(trigger=Cron(f"*/{step} * * * * *"), policy=policy)
-    life = Life(at_slot(schedule, NOW), limit=policy.concurrency_limit)
+    life = Life(set_cursor(schedule, NOW), limit=policy.concurrency_limit)
     now = live(life, pattern)
     count = int((now - NOW) / timedelta(seconds=step)) + 1
     check(life, [NOW + number * timedelta(seconds=step) for number in range(count)])
@@ -148,7 +148,7 @@ def test_with_a_last_run(
 ) -> None:
     """Up to the run that uses the trigger up; no run comes after it."""
     trigger = Every(timedelta(seconds=interval), anchor=NOW, max_runs=most)
-    schedule = at_slot(a_schedule(trigger=trigger, policy=policy), NOW)
+    schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
     life = Life(schedule, limit=policy.concurrency_limit)
     now = live(life, pattern)
     ran = [row for row in life.rows.values() if row.status is not RunStatus.MISSED]
@@ -172,13 +172,13 @@ def test_when_the_cursor_is_set_back(
 ) -> None:
     """F51, C5: slots that have their rows keep them, and nothing is made twice."""
     trigger = Every(timedelta(seconds=interval), anchor=NOW)
-    schedule = at_slot(a_schedule(trigger=trigger, policy=policy), NOW)
+    schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
     life = Life(schedule, limit=policy.concurrency_limit)
     now = live(life, pattern)
     before = dict(life.rows)
     slot = life.schedule.next_slot
     assert slot is not None
-    life.schedule = at_slot(life.schedule, max(NOW, slot - back * timedelta(seconds=interval)))
+    life.schedule = set_cursor(life.schedule, max(NOW, slot - back * timedelta(seconds=interval)))
     life.tick(now)
     assert {run_id: life.rows[run_id] for run_id in before} == before
     while life.admitted:

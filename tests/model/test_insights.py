@@ -14,31 +14,31 @@ from chimes.errors import InvalidInput
 from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.insights import (
     BOUNDS,
-    MOST_BUCKETS,
-    NOBODY,
+    MAX_BUCKETS,
+    UNKNOWN_NODE,
     QUARTER,
-    Cause,
-    Lags,
+    IssueCause,
+    LagHistogram,
     Result,
-    Sign,
+    ScheduleIssue,
     Streak,
-    Tally,
+    StatusCounts,
     Window,
     bracket_of,
     first_node,
-    glance_at,
-    gravest,
+    assess_health,
+    most_severe,
     is_failing,
-    joined,
-    lag_in,
+    merge_lags,
+    bracket_lag,
     median_duration,
-    quarter_of,
+    quarter_start,
     result_of,
     stopped_by_error,
-    summed,
+    sum_counts,
 )
 from chimes.model.run import Origin, RunStatus
-from chimes.model.schedule import paused, set_aside
+from chimes.model.schedule import pause_schedule, stop_with_error
 from chimes.triggers import Cron, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 from tests.ended_runs import ended
@@ -63,10 +63,10 @@ def test_buckets_of_a_window() -> None:
     assert window.starts(2 * QUARTER) == (NOW, NOW + 2 * QUARTER)
     assert window.starts(3 * QUARTER) == (NOW, NOW + 3 * QUARTER)
     assert window.starts(timedelta(days=1)) == (NOW,)
-    longest = Window(since=NOW, until=NOW + MOST_BUCKETS * QUARTER)
-    assert len(longest.starts(QUARTER)) == MOST_BUCKETS
+    longest = Window(since=NOW, until=NOW + MAX_BUCKETS * QUARTER)
+    assert len(longest.starts(QUARTER)) == MAX_BUCKETS
     with pytest.raises(InvalidInput, match="3001"):
-        Window(since=NOW, until=NOW + (MOST_BUCKETS + 1) * QUARTER).starts(QUARTER)
+        Window(since=NOW, until=NOW + (MAX_BUCKETS + 1) * QUARTER).starts(QUARTER)
 
 
 @pytest.mark.parametrize("zone", ["Asia/Kolkata", "Asia/Kathmandu", "Australia/Eucla", "UTC"])
@@ -75,35 +75,35 @@ def test_hours_of_every_zone_are_made_of_quarters(zone: str) -> None:
     for hours in range(48):
         local = (NOW + hours * HOUR).astimezone(ZoneInfo(zone))
         begins = local.replace(minute=0, second=0, microsecond=0)
-        assert quarter_of(begins) == begins
+        assert quarter_start(begins) == begins
 
 
 # --- counts -------------------------------------------------------------------------------------
 def test_rates() -> None:
-    assert Tally(at=NOW).success_rate is None
-    assert Tally(at=NOW, statuses={SKIPPED: 3, RunStatus.MISSED: 1}).success_rate is None
+    assert StatusCounts(at=NOW).success_rate is None
+    assert StatusCounts(at=NOW, statuses={SKIPPED: 3, RunStatus.MISSED: 1}).success_rate is None
     counts = {OK: 3, FAILED: 1, RunStatus.TIMEOUT: 1, RunStatus.UNKNOWN: 1, SKIPPED: 9}
-    tally = Tally(at=NOW, statuses=counts)
+    tally = StatusCounts(at=NOW, statuses=counts)
     assert (tally.success_rate, tally.bad, tally.total) == (0.5, 3, 15)
     assert tally[OK] == 3
     assert tally[RunStatus.CANCELED] == 0
-    whole = summed([tally, Tally(at=NOW, statuses={OK: 1}), Tally(at=NOW)], NOW - HOUR)
-    assert whole == Tally(at=NOW - HOUR, statuses=counts | {OK: 4})
+    whole = sum_counts([tally, StatusCounts(at=NOW, statuses={OK: 1}), StatusCounts(at=NOW)], NOW - HOUR)
+    assert whole == StatusCounts(at=NOW - HOUR, statuses=counts | {OK: 4})
 
 
 # --- lags ---------------------------------------------------------------------------------------
 @given(st.integers(min_value=1000, max_value=30 * 86_400_000_000))
 def test_a_bracket_is_off_by_less_than_a_tenth(micros: int) -> None:
     lag = timedelta(microseconds=micros)
-    read = lag_in(bracket_of(lag))
+    read = bracket_lag(bracket_of(lag))
     assert abs(read - lag) <= lag * 0.1
 
 
 @given(st.lists(st.integers(min_value=1000, max_value=10**10), min_size=1, max_size=200))
 def test_quantiles_are_off_by_less_than_a_tenth(micros: list[int]) -> None:
-    lags = Lags()
+    lags = LagHistogram()
     for each in micros:
-        lags = joined([lags, Lags({bracket_of(timedelta(microseconds=each)): 1})])
+        lags = merge_lags([lags, LagHistogram({bracket_of(timedelta(microseconds=each)): 1})])
     ordered = sorted(micros)
     for share in (0.01, 0.5, 0.95, 0.99, 1.0):
         exact = ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
@@ -115,21 +115,21 @@ def test_quantiles_are_off_by_less_than_a_tenth(micros: list[int]) -> None:
 def test_the_ends_of_the_brackets() -> None:
     assert (bracket_of(timedelta(0)), bracket_of(-SECOND)) == (0, 0)
     assert bracket_of(timedelta(microseconds=999)) == 0
-    assert lag_in(0) == timedelta(0)
-    assert lag_in(bracket_of(timedelta(days=400))) == BOUNDS[-1] * MICRO
+    assert bracket_lag(0) == timedelta(0)
+    assert bracket_lag(bracket_of(timedelta(days=400))) == BOUNDS[-1] * MICRO
     assert (len(BOUNDS), BOUNDS[:3], BOUNDS[-1]) == (121, (1000, 1200, 1440), BOUNDS[-1])
     assert list(BOUNDS) == sorted(set(BOUNDS))
 
 
 def test_no_lags_have_no_quantile() -> None:
-    assert Lags().quantile(0.5) is None
+    assert LagHistogram().quantile(0.5) is None
     for share in (0.0, -1.0, 1.1):
         with pytest.raises(InvalidInput):
-            Lags({1: 1}).quantile(share)
+            LagHistogram({1: 1}).quantile(share)
 
 
 def test_who_began_a_run() -> None:
-    assert first_node(a_run()) == NOBODY
+    assert first_node(a_run()) == UNKNOWN_NODE
     assert first_node(a_run(holder=NodeId("n"))) == "n"
     assert first_node(ended(NOW, node="first")) == "first"
 
@@ -144,14 +144,14 @@ def results(*statuses: RunStatus) -> list[Result]:
 
 
 def test_streaks() -> None:
-    assert glance_at([]).streak is None
-    assert glance_at(results(SKIPPED)).streak is None
-    assert glance_at(results(OK, OK)).streak == Streak(good=True, count=2, open=False)
-    assert glance_at(results(*[OK] * 30)).streak == Streak(good=True, count=30, open=True)
-    assert glance_at(results(SKIPPED, OK, SKIPPED, OK, FAILED)).streak == Streak(
+    assert assess_health([]).streak is None
+    assert assess_health(results(SKIPPED)).streak is None
+    assert assess_health(results(OK, OK)).streak == Streak(good=True, count=2, open=False)
+    assert assess_health(results(*[OK] * 30)).streak == Streak(good=True, count=30, open=True)
+    assert assess_health(results(SKIPPED, OK, SKIPPED, OK, FAILED)).streak == Streak(
         good=True, count=2, open=False
     )
-    assert glance_at(results(FAILED, RunStatus.TIMEOUT, OK)).streak == Streak(
+    assert assess_health(results(FAILED, RunStatus.TIMEOUT, OK)).streak == Streak(
         good=False, count=2, open=False
     )
 
@@ -168,7 +168,7 @@ def test_the_median_is_that_of_the_newest_successes() -> None:
     assert median_duration(results(FAILED, SKIPPED)) is None
     assert median_duration(results(OK, FAILED, OK)) == 2 * SECOND
     assert median_duration(results(*[OK] * 30)) == 10.5 * SECOND
-    glance = glance_at(results(FAILED, OK, OK))
+    glance = assess_health(results(FAILED, OK, OK))
     assert glance.last_good == glance.results[1]
     assert glance.median == 2.5 * SECOND
 
@@ -182,33 +182,33 @@ def test_a_result_that_goes_on() -> None:
 
 # --- attention ----------------------------------------------------------------------------------
 def test_the_gravest_sign_of_each() -> None:
-    def sign(name: str, cause: Cause, at: timedelta = timedelta(0)) -> Sign:
-        return Sign(schedule_id=ScheduleId(name), cause=cause, at=NOW + at)
+    def sign(name: str, cause: IssueCause, at: timedelta = timedelta(0)) -> ScheduleIssue:
+        return ScheduleIssue(schedule_id=ScheduleId(name), cause=cause, at=NOW + at)
 
     signs = [
-        sign("a", Cause.LATE, HOUR),
-        sign("a", Cause.FAILING),
-        sign("b", Cause.FAILING, MINUTE),
-        sign("c", Cause.STOPPED, -HOUR),
-        sign("d", Cause.FAILING),
+        sign("a", IssueCause.LATE, HOUR),
+        sign("a", IssueCause.FAILING),
+        sign("b", IssueCause.FAILING, MINUTE),
+        sign("c", IssueCause.STOPPED, -HOUR),
+        sign("d", IssueCause.FAILING),
     ]
-    assert gravest(signs) == [signs[3], signs[2], signs[1], signs[4]]
+    assert most_severe(signs) == [signs[3], signs[2], signs[1], signs[4]]
 
 
 def test_what_has_stopped_by_itself() -> None:
     once = a_schedule(trigger=Once(NOW + HOUR))
-    assert stopped_by_error(set_aside(a_schedule(), "broken"))
-    assert stopped_by_error(set_aside(once, "broken"))
-    assert not stopped_by_error(replace(set_aside(once, "failed"), last_slot=NOW + HOUR))
+    assert stopped_by_error(stop_with_error(a_schedule(), "broken"))
+    assert stopped_by_error(stop_with_error(once, "broken"))
+    assert not stopped_by_error(replace(stop_with_error(once, "failed"), last_slot=NOW + HOUR))
     assert not stopped_by_error(a_schedule())
-    assert not stopped_by_error(replace(set_aside(a_schedule(), "x"), last_status=OK))
-    assert not stopped_by_error(replace(set_aside(a_schedule(), "x"), last_error=""))
+    assert not stopped_by_error(replace(stop_with_error(a_schedule(), "x"), last_status=OK))
+    assert not stopped_by_error(replace(stop_with_error(a_schedule(), "x"), last_error=""))
     limited = a_schedule(trigger=Cron("0 9 * * *", max_runs=1), fired_count=1)
-    assert not stopped_by_error(set_aside(limited, "failed"))
-    assert stopped_by_error(paused(a_schedule(), NOW, "chimes", note="gone"))
-    assert not stopped_by_error(paused(a_schedule(), NOW, "chimes"))
-    assert not stopped_by_error(paused(a_schedule(), NOW, "chimes", note="x", until=NOW + HOUR))
-    assert not stopped_by_error(paused(a_schedule(), NOW, "user:alice", note="holidays"))
+    assert not stopped_by_error(stop_with_error(limited, "failed"))
+    assert stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes", note="gone"))
+    assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes"))
+    assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes", note="x", until=NOW + HOUR))
+    assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "user:alice", note="holidays"))
 
 
 def test_a_trigger_that_cannot_say_when() -> None:
@@ -217,5 +217,5 @@ def test_a_trigger_that_cannot_say_when() -> None:
             raise ValueError("no such zone")
 
     assert stopped_by_error(
-        set_aside(a_schedule(trigger=Broken(NOW), enabled=True, next_slot=NOW), "x")
+        stop_with_error(a_schedule(trigger=Broken(NOW), enabled=True, next_slot=NOW), "x")
     )

@@ -11,17 +11,17 @@ import pytest
 from chimes.model.ids import RunId
 from chimes.model.notification import (
     DIGEST_SLACK,
-    LEFT_BEHIND,
+    DIGEST_TIMEOUT,
     Delivery,
     DeliveryState,
-    belongs_to,
-    digest_ends,
+    belongs_to_digest,
+    digest_end,
     digest_of,
-    outbox,
-    trial_delivery,
+    plan_deliveries,
+    make_test_delivery,
 )
 from chimes.model.policy import Policy
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
 
@@ -29,7 +29,7 @@ CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
 INBOX = Recipient(channel=Channel.INBOX)
 LATE = (NotifyOn.LATE,)
 #: NOW is within it.
-QUIET = Quiet(start=time(0), end=time(23, 59), zone="UTC")
+QUIET = QuietHours(start=time(0), end=time(23, 59), zone="UTC")
 DAILY = Digest(every=Period.DAY, zone="UTC")
 
 
@@ -47,7 +47,7 @@ def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
 
 
 def why(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
-    return [each.occasion for each in outbox(run, previous, NOW)]
+    return [each.occasion for each in plan_deliveries(run, previous, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -83,42 +83,42 @@ def test_a_late_run_is_told_once_and_by_what_became_of_it_if_that_is_asked_for()
 
 
 def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
-    (delivery,) = outbox(ended(replace(CHAT, quiet=QUIET)), None, NOW)
+    (delivery,) = plan_deliveries(ended(replace(CHAT, quiet=QUIET)), None, NOW)
     assert (delivery.created_at, delivery.available_at) == (NOW, QUIET.until(NOW))
     but = replace(QUIET, but=(NotifyOn.SUCCESS,))
-    (urgent,) = outbox(ended(replace(CHAT, quiet=but)), None, NOW)
+    (urgent,) = plan_deliveries(ended(replace(CHAT, quiet=but)), None, NOW)
     assert urgent.available_at == NOW
-    (inbox,) = outbox(ended(replace(INBOX, quiet=QUIET)), None, NOW)
+    (inbox,) = plan_deliveries(ended(replace(INBOX, quiet=QUIET)), None, NOW)
     assert inbox.available_at == NOW
 
 
 def collected(*, now: Any = NOW, **given: Any) -> tuple[Delivery, Delivery]:
-    member, digest = outbox(ended(replace(CHAT, digest=DAILY), **given), None, now)
+    member, digest = plan_deliveries(ended(replace(CHAT, digest=DAILY), **given), None, now)
     return member, digest
 
 
 def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
     member, digest = collected()
     end = DAILY.end_after(NOW)
-    assert digest_ends(digest) == end
+    assert digest_end(digest) == end
     assert digest.available_at == end + DIGEST_SLACK
-    assert member.available_at == end + DIGEST_SLACK + LEFT_BEHIND
+    assert member.available_at == end + DIGEST_SLACK + DIGEST_TIMEOUT
     assert (digest.run_id, digest.occasion) == (None, NotifyOn.DIGEST)
-    assert belongs_to(member, digest)
-    assert not belongs_to(digest, digest)
+    assert belongs_to_digest(member, digest)
+    assert not belongs_to_digest(digest, digest)
 
 
 def test_all_of_a_period_have_the_same_digest() -> None:
     _, first = collected()
     later, same = collected(now=NOW + HOUR, id=RunId("another"))
     assert same.id == first.id
-    assert belongs_to(later, first)
+    assert belongs_to_digest(later, first)
     tomorrow, other = collected(now=NOW + timedelta(days=1), id=RunId("third"))
     assert other.id != first.id
-    assert not belongs_to(tomorrow, first)
-    assert not belongs_to(later, other), "both may be due at the same time"
-    assert belongs_to(replace(later, receipt=other.id), other), "left behind by the first"
-    assert not belongs_to(replace(later, receipt=other.id), first)
+    assert not belongs_to_digest(tomorrow, first)
+    assert not belongs_to_digest(later, other), "both may be due at the same time"
+    assert belongs_to_digest(replace(later, receipt=other.id), other), "left behind by the first"
+    assert not belongs_to_digest(replace(later, receipt=other.id), first)
 
 
 def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
@@ -131,48 +131,48 @@ def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
         replace(member, recipient=CHAT),
         replace(member, state=DeliveryState.DELIVERED),
     ):
-        assert not belongs_to(other, digest)
+        assert not belongs_to_digest(other, digest)
     assert digest_of(replace(member, owner=BOB), NOW).id != digest.id
 
 
 def test_what_is_urgent_goes_past_the_digest() -> None:
     urgent = replace(CHAT, digest=replace(DAILY, but=(NotifyOn.FAILURE,)))
-    (alone,) = outbox(ended(urgent, status=RunStatus.FAILED), None, NOW)
+    (alone,) = plan_deliveries(ended(urgent, status=RunStatus.FAILED), None, NOW)
     assert alone.available_at == NOW
-    member, digest = outbox(ended(urgent), None, NOW)
-    assert belongs_to(member, digest)
-    assert belongs_to(member, collected()[1]), "what is urgent to whom divides no digest"
+    member, digest = plan_deliveries(ended(urgent), None, NOW)
+    assert belongs_to_digest(member, digest)
+    assert belongs_to_digest(member, collected()[1]), "what is urgent to whom divides no digest"
 
 
 def test_a_digest_waits_for_the_end_of_quiet_hours() -> None:
-    quiet = Quiet(start=time(7), end=time(9), zone="UTC")
-    _, digest = outbox(ended(replace(CHAT, digest=DAILY, quiet=quiet)), None, NOW)
-    assert digest_ends(digest) == DAILY.end_after(NOW) + HOUR
-    assert digest.available_at == digest_ends(digest) + DIGEST_SLACK
+    quiet = QuietHours(start=time(7), end=time(9), zone="UTC")
+    _, digest = plan_deliveries(ended(replace(CHAT, digest=DAILY, quiet=quiet)), None, NOW)
+    assert digest_end(digest) == DAILY.end_after(NOW) + HOUR
+    assert digest.available_at == digest_end(digest) + DIGEST_SLACK
 
 
 def test_periods_that_end_in_quiet_hours_are_one_digest() -> None:
-    night = Quiet(start=time(22), end=time(7), zone="UTC")
+    night = QuietHours(start=time(22), end=time(7), zone="UTC")
     hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"), quiet=night)
     evening = NOW.replace(hour=21, minute=30, second=0, microsecond=0)
     morning = evening.replace(hour=7, minute=0) + timedelta(days=1)
     ids: dict[int, str] = {}
     for half_hours in range(24):
         at = evening + half_hours * HOUR / 2
-        _, digest = outbox(ended(hourly), None, at)
+        _, digest = plan_deliveries(ended(hourly), None, at)
         ids[half_hours] = digest.id
         if at < morning:
-            assert digest_ends(digest) == morning
+            assert digest_end(digest) == morning
         else:
-            assert digest_ends(digest) == hourly.digest_after(at) > at
+            assert digest_end(digest) == hourly.digest_after(at) > at
     assert len({ids[each] for each in range(19)}) == 1
     assert len(set(ids.values())) == 1 + 3
-    _, before = outbox(ended(hourly), None, evening - HOUR)
-    assert digest_ends(before) == evening - HOUR / 2
+    _, before = plan_deliveries(ended(hourly), None, evening - HOUR)
+    assert digest_end(before) == evening - HOUR / 2
 
 
 def test_what_comes_after_the_end_and_in_the_quiet_hours_goes_with_the_digest_that_waits() -> None:
-    at_eight = replace(CHAT, digest=DAILY, quiet=Quiet(start=time(7), end=time(9), zone="UTC"))
+    at_eight = replace(CHAT, digest=DAILY, quiet=QuietHours(start=time(7), end=time(9), zone="UTC"))
     before, within = (NOW.replace(hour=7, minute=59), NOW.replace(hour=8, minute=30))
     assert at_eight.digest_after(before) == at_eight.digest_after(within)
     assert at_eight.digest_after(within) == NOW.replace(hour=9, minute=0, second=0, microsecond=0)
@@ -181,23 +181,23 @@ def test_what_comes_after_the_end_and_in_the_quiet_hours_goes_with_the_digest_th
 
 
 def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
-    night = Quiet(start=time(22), end=time(7), zone="UTC")
+    night = QuietHours(start=time(22), end=time(7), zone="UTC")
     some = [replace(CHAT, digest=DAILY), replace(CHAT, digest=DAILY, quiet=night)]
-    ids = {outbox(ended(each), None, NOW)[1].id for each in some}
+    ids = {plan_deliveries(ended(each), None, NOW)[1].id for each in some}
     assert len(ids) == 2
     spared = replace(some[1], quiet=replace(night, but=(NotifyOn.FAILURE,)))
-    assert outbox(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
+    assert plan_deliveries(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
     inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
-    assert len({outbox(ended(each), None, NOW)[1].id for each in inbox}) == 1
+    assert len({plan_deliveries(ended(each), None, NOW)[1].id for each in inbox}) == 1
 
 
 def test_a_zone_that_there_is_no_more_keeps_no_run_from_its_end() -> None:
     lost = replace(
         CHAT, digest=replace(DAILY, zone="Mars/Olympus"), quiet=replace(QUIET, zone="Mars/Base")
     )
-    member, digest = outbox(ended(lost), None, NOW)
-    assert belongs_to(member, digest)
-    (alone,) = outbox(ended(replace(lost, digest=None)), None, NOW)
+    member, digest = plan_deliveries(ended(lost), None, NOW)
+    assert belongs_to_digest(member, digest)
+    (alone,) = plan_deliveries(ended(replace(lost, digest=None)), None, NOW)
     assert alone.available_at == QUIET.until(NOW), "by the clock of UTC"
 
 
@@ -210,7 +210,7 @@ def test_who_lets_successes_through_lets_recoveries_through() -> None:
         quiet=replace(QUIET, but=success),
         digest=replace(DAILY, but=success),
     )
-    (told,) = outbox(ended(urgent), RunStatus.FAILED, NOW)
+    (told,) = plan_deliveries(ended(urgent), RunStatus.FAILED, NOW)
     assert (told.occasion, told.available_at) == (NotifyOn.RECOVERY, NOW)
     assert urgent.collects(NotifyOn.FAILURE)
     assert urgent.quiet_until(NOW, NotifyOn.FAILURE) is not None
@@ -218,7 +218,7 @@ def test_who_lets_successes_through_lets_recoveries_through() -> None:
 
 def test_a_test_waits_for_nothing() -> None:
     anybody = replace(CHAT, quiet=QUIET, digest=DAILY)
-    test = trial_delivery(anybody, ALICE, "x", NOW)
+    test = make_test_delivery(anybody, ALICE, "x", NOW)
     assert (test.available_at, test.run_id) == (NOW, None)
     assert anybody.quiet_until(NOW, test.occasion) is None
     assert not anybody.collects(test.occasion)

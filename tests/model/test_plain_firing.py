@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId
-from chimes.model.planning import FireContext, Firing, OnTime, _by_policy, _one_on_time, plan
+from chimes.model.planning import FireContext, PolicyPlan, SingleSlotPlan, _plan_by_policy, _plan_single_slot, plan
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import claimed
+from chimes.model.run import claim
 from chimes.triggers import Cron, Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule
 
@@ -63,17 +63,17 @@ def test_the_short_way_says_what_the_long_way_says(
     )
     context = FireContext(admitted=tuple(RunId(f"r{n}") for n in range(admitted)))
     now = due + late
-    short = _one_on_time(schedule, context, now)
+    short = _plan_single_slot(schedule, context, now)
     if short is not None:
-        said = Firing(schedule=short.schedule, runs=short.runs, cancel=short.cancel)
-        assert said == _by_policy(schedule, context, now)
+        said = PolicyPlan(schedule=short.schedule, runs=short.runs, cancel=short.cancel)
+        assert said == _plan_by_policy(schedule, context, now)
         (run,) = short.runs
-        assert short.run(NodeId("n")) == claimed(run, NodeId("n"), now)
+        assert short.run(NodeId("n")) == claim(run, NodeId("n"), now)
 
 
 def test_nearly_every_firing_goes_the_short_way() -> None:
     schedule = a_schedule(next_slot=NOW, next_run_at=NOW)
-    assert isinstance(plan(schedule, FireContext(), NOW), OnTime)
+    assert isinstance(plan(schedule, FireContext(), NOW), SingleSlotPlan)
 
 
 # C8, C27

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from chimes.model.ids import ScheduleId, slot_run_id
-from chimes.model.planning import ON_TIME_LIMIT, Firing, plan
+from chimes.model.planning import ON_TIME_LIMIT, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Origin, Reason, Run
-from chimes.model.schedule import Dependency, at_slot
+from chimes.model.schedule import Dependency, set_cursor
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
 from tests.model.firings import FREE, MISSED, QUEUED, SKIPPED, busy, minutes, shown
 
 
-def late_by(now: datetime, **given: Any) -> Firing:
+def late_by(now: datetime, **given: Any) -> PolicyPlan:
     """A schedule of every minute whose cursor has stood on NOW since then."""
     return plan(due_schedule(policy=Policy(**given)), FREE, now)
 
@@ -69,9 +69,9 @@ def test_a_due_slot_becomes_its_run() -> None:
 
 def test_a_schedule_that_is_not_due_is_left_alone() -> None:
     waiting = a_schedule()
-    assert plan(waiting, FREE, NOW) == Firing(schedule=waiting, runs=())
-    unplanned = at_slot(waiting, None)
-    assert plan(unplanned, FREE, NOW) == Firing(schedule=unplanned, runs=())
+    assert plan(waiting, FREE, NOW) == PolicyPlan(schedule=waiting, runs=())
+    unplanned = set_cursor(waiting, None)
+    assert plan(unplanned, FREE, NOW) == PolicyPlan(schedule=unplanned, runs=())
 
 
 # C1: late within the grace is on time, under any policy
@@ -214,7 +214,7 @@ def test_lateness_counts_from_the_jittered_moment() -> None:
     schedule = a_schedule(
         trigger=trigger, policy=Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     )
-    schedule = at_slot(schedule, NOW)
+    schedule = set_cursor(schedule, NOW)
     due = schedule.next_run_at
     assert due is not None
     on_time = plan(schedule, FREE, due + SECOND)
@@ -235,7 +235,7 @@ def test_lateness_counts_from_the_jittered_moment() -> None:
 def test_a_jittered_slot_exactly_at_the_grace_is_on_time() -> None:
     trigger = Every("1m", anchor=NOW, jitter="1m")
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
-    schedule = at_slot(a_schedule(trigger=trigger, policy=policy), NOW)
+    schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
     slot = NOW + 5 * MINUTE
     edge = slot + trigger.jitter_for(schedule.id, slot)
     missed, *rest = plan(schedule, FREE, edge + SECOND).runs

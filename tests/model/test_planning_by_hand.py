@@ -8,18 +8,18 @@ import pytest
 
 from chimes.model.ids import RunId, slot_run_id
 from chimes.model.planning import (
-    Firing,
+    PolicyPlan,
     backfill_run,
-    ended_at_once,
+    end_immediately,
     manual_run,
-    new_rows,
+    runs_to_insert,
     plan,
     retry_run,
     slot_run,
 )
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Origin, Reason, RunStatus
-from chimes.model.schedule import Schedule, at_slot, moved, rescheduled
+from chimes.model.schedule import Schedule, set_cursor, move_next_run, reschedule_next
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule, full_schedule
 from tests.model.firings import FREE, MISSED, QUEUED, shown
@@ -27,7 +27,7 @@ from tests.model.firings import FREE, MISSED, QUEUED, shown
 
 # --- moved and rescheduled --------------------------------------------------------------------
 def test_a_moved_slot_keeps_its_identity() -> None:
-    schedule = moved(a_schedule(), NOW + 20 * SECOND, NOW, "me")
+    schedule = move_next_run(a_schedule(), NOW + 20 * SECOND, NOW, "me")
     slot, moment = NOW + MINUTE, NOW + 20 * SECOND
     firing = plan(schedule, FREE, moment)
     (run,) = firing.runs
@@ -40,7 +40,7 @@ def test_a_moved_slot_keeps_its_identity() -> None:
 @pytest.mark.parametrize("misfire", Misfire)
 def test_slots_behind_a_moved_one_are_judged_by_themselves(misfire: Misfire) -> None:
     policy = Policy(misfire=misfire, misfire_grace=SECOND)
-    schedule = moved(a_schedule(policy=policy), NOW + 4 * MINUTE, NOW, "me")
+    schedule = move_next_run(a_schedule(policy=policy), NOW + 4 * MINUTE, NOW, "me")
     now = NOW + 4 * MINUTE
     first = plan(schedule, FREE, now)
     assert shown(first) == [(QUEUED, NOW + MINUTE, False)]
@@ -59,7 +59,7 @@ def test_slots_behind_a_moved_one_are_judged_by_themselves(misfire: Misfire) -> 
 
 def test_a_moved_slot_may_be_missed_too() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
-    schedule = moved(a_schedule(policy=policy), NOW + 3 * MINUTE, NOW, "me")
+    schedule = move_next_run(a_schedule(policy=policy), NOW + 3 * MINUTE, NOW, "me")
     (missed,) = plan(schedule, FREE, NOW + 3.5 * MINUTE).runs
     assert (missed.slot, missed.missed_count) == (NOW + MINUTE, 3)
     assert missed.planned_at == NOW + 3 * MINUTE
@@ -70,7 +70,7 @@ def test_a_moved_slot_may_be_missed_too() -> None:
 def test_a_rescheduled_slot_that_is_late_is_not_lost(misfire: Misfire) -> None:
     policy = Policy(misfire=misfire, misfire_grace=SECOND)
     slot = NOW + 30 * SECOND
-    schedule = rescheduled(a_schedule(policy=policy), slot, NOW, "me")
+    schedule = reschedule_next(a_schedule(policy=policy), slot, NOW, "me")
     firing = plan(schedule, FREE, slot + 5 * SECOND)
     (row,) = firing.runs
     assert row.slot == slot
@@ -81,7 +81,7 @@ def test_a_rescheduled_slot_that_is_late_is_not_lost(misfire: Misfire) -> None:
 
 def test_a_rescheduled_slot_is_counted_among_the_missed() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
-    schedule = rescheduled(a_schedule(policy=policy), NOW + 30 * SECOND, NOW, "me")
+    schedule = reschedule_next(a_schedule(policy=policy), NOW + 30 * SECOND, NOW, "me")
     (row,) = plan(schedule, FREE, NOW + 3.5 * MINUTE).runs
     assert (row.slot, row.missed_count) == (NOW + 30 * SECOND, 4)
     assert row.missed_until == NOW + 3 * MINUTE
@@ -94,9 +94,9 @@ def test_slots_below_the_purge_mark_are_never_made_again() -> None:
     firing = plan(schedule, FREE, NOW + 3 * MINUTE)
     assert shown(firing) == [(QUEUED, NOW + 3 * MINUTE, False)]
     idle = plan(schedule, FREE, NOW + MINUTE)
-    assert idle == Firing(schedule=at_slot(schedule, NOW + 3 * MINUTE), runs=())
+    assert idle == PolicyPlan(schedule=set_cursor(schedule, NOW + 3 * MINUTE), runs=())
     over = due_schedule(trigger=Once(NOW), purged_until=NOW)
-    assert plan(over, FREE, NOW) == Firing(schedule=at_slot(over, None), runs=())
+    assert plan(over, FREE, NOW) == PolicyPlan(schedule=set_cursor(over, None), runs=())
 
 
 # I3: nobody waits behind a run that was never made
@@ -105,13 +105,13 @@ def test_a_place_given_to_a_taken_slot_goes_to_the_next() -> None:
     runs = plan(schedule, FREE, NOW + 40 * SECOND).runs
     assert [run.blocked for run in runs] == [False, False, True, True, True]
     everything = [run.id for run in runs]
-    assert new_rows(runs, everything) == runs
-    without_first = new_rows(runs, everything[1:])
+    assert runs_to_insert(runs, everything) == runs
+    without_first = runs_to_insert(runs, everything[1:])
     assert [run.slot for run in without_first] == [run.slot for run in runs[1:]]
     assert [run.blocked for run in without_first] == [False, False, True, True]
-    assert [run.blocked for run in new_rows(runs, everything[2:])] == [False, False, True]
-    assert [run.blocked for run in new_rows(runs, everything[:3])] == [False, False, True]
-    assert new_rows(runs, []) == ()
+    assert [run.blocked for run in runs_to_insert(runs, everything[2:])] == [False, False, True]
+    assert [run.blocked for run in runs_to_insert(runs, everything[:3])] == [False, False, True]
+    assert runs_to_insert(runs, []) == ()
 
 
 # --- other runs -------------------------------------------------------------------------------
@@ -158,7 +158,7 @@ def test_a_backfill_takes_a_free_slot() -> None:
 def test_a_backfill_of_a_taken_slot_stands_beside_its_row() -> None:
     schedule = full_schedule()
     slot = NOW - HOUR
-    row = ended_at_once(slot_run(schedule, slot, NOW), MISSED, Reason.MISFIRE, NOW)
+    row = end_immediately(slot_run(schedule, slot, NOW), MISSED, Reason.MISFIRE, NOW)
     run = backfill_run(schedule, slot, row, NOW)
     assert (run.slot, run.retry_of, run.planned_at) == (None, row.id, slot)
     assert run.id != row.id

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.planning import IN_THE_WAY, FireContext, plan, stops_only_its_own
+from chimes.model.planning import BLOCKING_RUN, FireContext, plan, cancels_only_own_runs
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency
@@ -26,7 +26,7 @@ def test_overlap_skip_leaves_a_row() -> None:
     assert (firing.schedule.last_status, firing.schedule.last_slot) == (SKIPPED, NOW)
     assert firing.schedule.last_enqueued_at is None
     assert firing.cancel == ()
-    assert row.result == {IN_THE_WAY: busy(1).admitted[-1]}
+    assert row.result == {BLOCKING_RUN: busy(1).admitted[-1]}
 
 
 def test_who_stood_in_the_way_under_a_shared_key_is_not_told() -> None:  # S04
@@ -74,7 +74,7 @@ def test_cancel_old_asks_nobody_elses_run() -> None:
     ],
 )
 def test_whose_the_runs_are_matters_under_a_shared_key(policy: Policy, matters: bool) -> None:
-    assert stops_only_its_own(due_schedule(policy=policy)) is matters
+    assert cancels_only_own_runs(due_schedule(policy=policy)) is matters
 
 
 def test_overlap_allow_has_no_limit_unless_one_is_given() -> None:

@@ -7,7 +7,7 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.model.validation import MOST_RECIPIENTS, check_recipients
+from chimes.model.validation import MAX_RECIPIENTS, check_recipients
 from tests.tables import each_row
 
 SECRET = "whsec_" + "QUJDREVGR0hJSktMTU5PUFFSU1RVVldY"
@@ -101,7 +101,7 @@ def test_nobody_is_named_twice_and_not_too_many() -> None:
     with pytest.raises(InvalidInput) as refused:
         check_recipients(twice)
     assert (refused.value.field, refused.value.code) == ("delivery[1].to", "twice")
-    many = [to(Channel.TELEGRAM, str(n)) for n in range(1, MOST_RECIPIENTS + 2)]
+    many = [to(Channel.TELEGRAM, str(n)) for n in range(1, MAX_RECIPIENTS + 2)]
     check_recipients(many[:-1])
     with pytest.raises(InvalidInput, match="at most 10"):
         check_recipients(many)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.model.recipient import recipient_from_text, recipient_text
+from chimes.model.recipient import parse_recipient, format_recipient
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, recipients_out
 
@@ -43,7 +43,7 @@ from chimes.web.api.translate import recipients_from, recipients_out
     ids=range(6),
 )
 def test_what_is_written_is_read(text: str, found: dict[str, Any]) -> None:
-    assert recipient_from_text(text) == found
+    assert parse_recipient(text) == found
 
 
 @pytest.mark.parametrize(
@@ -57,9 +57,9 @@ def test_what_is_written_is_read(text: str, found: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_read_is_written_again(text: str) -> None:
-    (recipient,) = recipients_from([RecipientIn.model_validate(recipient_from_text(text))])
+    (recipient,) = recipients_from([RecipientIn.model_validate(parse_recipient(text))])
     (plain,) = recipients_out([recipient])
-    assert recipient_text(plain) == text
+    assert format_recipient(plain) == text
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_what_is_read_is_written_again(text: str) -> None:
 )
 def test_no_option_is_lost_without_a_word(text: str, field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        recipient_from_text(text)
+        parse_recipient(text)
     assert refused.value.field == field
 
 
 def test_the_short_word_of_a_digest_is_one_as_well() -> None:
-    assert recipient_text({"channel": "inbox", "digest": "daily"}) == "inbox:digest=daily"
+    assert format_recipient({"channel": "inbox", "digest": "daily"}) == "inbox:digest=daily"

@@ -20,17 +20,17 @@ from chimes.model.run import (
     Reason,
     Run,
     RunStatus,
-    accepts,
-    cancel_asked,
-    canceled,
-    claimed,
-    judged,
-    lost,
-    marked_started,
+    owns_fence,
+    request_cancel,
+    cancel,
+    claim,
+    completion_of,
+    mark_lost,
+    mark_started,
     queue_order,
-    released,
-    settled,
-    unblocked,
+    release,
+    complete,
+    unblock,
 )
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_retry, a_run, a_verdict, an_attempt
 
@@ -38,7 +38,7 @@ NODE = NodeId("node-1")
 
 
 def running(**given: Any) -> Run:
-    return claimed(a_run(**given), NODE, NOW)
+    return claim(a_run(**given), NODE, NOW)
 
 
 def test_which_states_are_the_end() -> None:
@@ -48,7 +48,7 @@ def test_which_states_are_the_end() -> None:
 
 def test_a_claim_counts_attempt_and_fence() -> None:
     before = a_run(started=True)
-    run = claimed(before, NODE, NOW)
+    run = claim(before, NODE, NOW)
     assert run == replace(
         before,
         status=RunStatus.RUNNING,
@@ -59,7 +59,7 @@ def test_a_claim_counts_attempt_and_fence() -> None:
         claimed_at=NOW,
         started_at=NOW,
     )
-    again = claimed(replace(run, status=RunStatus.QUEUED), NodeId("other"), NOW + MINUTE)
+    again = claim(replace(run, status=RunStatus.QUEUED), NodeId("other"), NOW + MINUTE)
     assert (again.attempt, again.fence, again.holder) == (2, 2, "other")
     # The run started when its first attempt did.
     assert (again.claimed_at, again.started_at) == (NOW + MINUTE, NOW)
@@ -67,28 +67,28 @@ def test_a_claim_counts_attempt_and_fence() -> None:
 
 def test_the_started_mark() -> None:
     run = running()
-    assert marked_started(run) == replace(run, started=True)
+    assert mark_started(run) == replace(run, started=True)
 
 
 def test_a_release_undoes_a_claim_but_for_the_fence() -> None:
     before = a_run()
-    assert released(claimed(before, NODE, NOW)) == replace(before, fence=1)
+    assert release(claim(before, NODE, NOW)) == replace(before, fence=1)
     waiting = replace(before, attempt=1, fence=1, started_at=NOW - MINUTE)
-    assert released(claimed(waiting, NODE, NOW)) == replace(waiting, fence=2)
+    assert release(claim(waiting, NODE, NOW)) == replace(waiting, fence=2)
 
 
 def test_a_release_forgets_the_started_mark() -> None:
-    assert not released(marked_started(running())).started
+    assert not release(mark_started(running())).started
 
 
 # I5
 def test_only_the_holder_of_the_current_fence_owns_a_run() -> None:
     run = running()
-    assert accepts(run, 1)
-    assert not accepts(run, 0)
-    assert not accepts(run, 2)
-    assert not accepts(replace(run, status=RunStatus.QUEUED), 1)
-    assert not accepts(replace(run, status=RunStatus.SUCCEEDED), 1)
+    assert owns_fence(run, 1)
+    assert not owns_fence(run, 0)
+    assert not owns_fence(run, 2)
+    assert not owns_fence(replace(run, status=RunStatus.QUEUED), 1)
+    assert not owns_fence(replace(run, status=RunStatus.SUCCEEDED), 1)
 
 
 # --- what a run says about itself -------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_what_can_be_claimed_and_what_counts() -> None:
         True,
         False,
     ]
-    assert not unblocked(blocked).blocked
+    assert not unblock(blocked).blocked
 
 
 def test_failures_and_crashes_are_counted_apart() -> None:
@@ -144,7 +144,7 @@ def test_failures_and_crashes_are_counted_apart() -> None:
 # --- from outcome to verdict, C14, R3.48 ------------------------------------------------------
 def judge(run: Run, **outcome: Any) -> Completion:
     made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
-    return judged(run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),))
+    return completion_of(run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),))
 
 
 def test_a_success_is_the_verdict() -> None:
@@ -165,11 +165,11 @@ def test_a_retryable_failure_is_tried_max_retries_times_again(end: AttemptEnd) -
     run = a_run(policy=Policy(max_retries=2, retry_backoff=7 * SECOND))
     statuses = []
     for _ in range(3):
-        run = claimed(run, NODE, NOW)
+        run = claim(run, NODE, NOW)
         verdict = judge(run, end=end, retryable=True, error="no", code="http_503")
         statuses.append((verdict.status, verdict.retry_in))
         assert (verdict.error, verdict.reason) == ("no", "http_503")
-        run = settled(run, verdict, NOW)
+        run = complete(run, verdict, NOW)
     ended = RunStatus(end.value)
     assert statuses == [(RunStatus.QUEUED, 7 * SECOND)] * 2 + [(ended, None)]
     assert (run.status, run.attempt) == (ended, 3)
@@ -181,8 +181,8 @@ def test_a_permanent_failure_is_not_tried_again() -> None:
 
 
 def test_lost_attempts_do_not_use_up_retries() -> None:
-    run = lost(running(policy=Policy(max_retries=1)), NOW)
-    verdict = judge(claimed(run, NODE, NOW), retryable=True)
+    run = mark_lost(running(policy=Policy(max_retries=1)), NOW)
+    verdict = judge(claim(run, NODE, NOW), retryable=True)
     assert verdict.status is RunStatus.QUEUED
 
 
@@ -191,11 +191,11 @@ def test_the_back_off_grows_with_the_failures() -> None:
     run = a_run(policy=policy)
     waits = []
     for _ in range(4):
-        run = claimed(run, NODE, NOW)
+        run = claim(run, NODE, NOW)
         verdict = judge(run, retryable=True)
         assert verdict.retry_in is not None
         waits.append(verdict.retry_in / SECOND)
-        run = settled(run, verdict, NOW)
+        run = complete(run, verdict, NOW)
     assert [round(wait // 1) for wait in waits] == [1, 2, 4, 8]
 
 
@@ -228,9 +228,9 @@ def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
     "end", [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
 )
 def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
-    run = marked_started(running())
+    run = mark_started(running())
     verdict = a_verdict(run, NOW, end, reason="why")
-    assert settled(run, verdict, NOW + SECOND) == replace(
+    assert complete(run, verdict, NOW + SECOND) == replace(
         run,
         status=RunStatus(end.value),
         holder=None,
@@ -246,7 +246,7 @@ def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
 def test_a_retry_waits_its_time() -> None:
     run = running()
     verdict = a_retry(run, NOW, MINUTE)
-    waiting = settled(run, verdict, NOW + SECOND)
+    waiting = complete(run, verdict, NOW + SECOND)
     assert waiting == replace(
         run,
         status=RunStatus.QUEUED,
@@ -259,32 +259,32 @@ def test_a_retry_waits_its_time() -> None:
 
 
 def test_a_cancel_beats_a_retry_but_not_a_result() -> None:
-    run = cancel_asked(running(), "by hand", NOW)
-    ended = settled(run, a_retry(run, NOW, MINUTE), NOW)
+    run = request_cancel(running(), "by hand", NOW)
+    ended = complete(run, a_retry(run, NOW, MINUTE), NOW)
     assert (ended.status, ended.reason) == (RunStatus.CANCELED, "by hand")
     assert ended.finished_at == NOW
-    assert settled(run, a_verdict(run, NOW), NOW).status is RunStatus.SUCCEEDED
+    assert complete(run, a_verdict(run, NOW), NOW).status is RunStatus.SUCCEEDED
 
 
 # --- cancelling -------------------------------------------------------------------------------
 def test_a_waiting_run_ends_at_once() -> None:
     for run in (a_run(), a_run(blocked=True)):
-        assert cancel_asked(run, "why", NOW) == canceled(run, "why", NOW)
-        assert canceled(run, "why", NOW) == replace(
+        assert request_cancel(run, "why", NOW) == cancel(run, "why", NOW)
+        assert cancel(run, "why", NOW) == replace(
             run, status=RunStatus.CANCELED, reason="why", blocked=False, finished_at=NOW
         )
 
 
 def test_a_running_run_is_asked() -> None:
     run = running()
-    assert cancel_asked(run, "why", NOW) == replace(run, cancel_requested=True, reason="why")
+    assert request_cancel(run, "why", NOW) == replace(run, cancel_requested=True, reason="why")
 
 
 # I4
 @pytest.mark.parametrize("status", [status for status in RunStatus if status.terminal])
 def test_an_ended_run_stays(status: RunStatus) -> None:
     run = a_run(status=status)
-    assert cancel_asked(run, "why", NOW) is run
+    assert request_cancel(run, "why", NOW) is run
 
 
 # --- lost leases, F04-F07, F66 ----------------------------------------------------------------
@@ -302,7 +302,7 @@ def lost_attempt(run: Run) -> Attempt:
 
 def test_a_lost_run_waits_again_at_once() -> None:
     run = running()
-    assert lost(run, NOW + HOUR) == replace(
+    assert mark_lost(run, NOW + HOUR) == replace(
         run,
         status=RunStatus.QUEUED,
         holder=None,
@@ -312,22 +312,22 @@ def test_a_lost_run_waits_again_at_once() -> None:
 
 
 def test_a_run_lost_after_its_start_is_repeated_by_default() -> None:
-    after = lost(marked_started(running()), NOW)
+    after = mark_lost(mark_started(running()), NOW)
     assert (after.status, after.started) == (RunStatus.QUEUED, False)
 
 
 # Decision 9
 def test_under_stop_a_run_that_had_begun_is_unknown() -> None:
     run = running(policy=Policy(on_lost=OnLost.STOP))
-    assert lost(run, NOW).status is RunStatus.QUEUED
-    after = lost(marked_started(run), NOW + HOUR)
+    assert mark_lost(run, NOW).status is RunStatus.QUEUED
+    after = mark_lost(mark_started(run), NOW + HOUR)
     assert (after.status, after.reason) == (RunStatus.UNKNOWN, Reason.LOST_AFTER_START)
     assert (after.finished_at, after.holder) == (NOW + HOUR, None)
     assert after.error == lost_attempt(run).error
 
 
 def test_a_lost_run_that_was_to_stop_is_canceled() -> None:
-    after = lost(cancel_asked(running(), "by hand", NOW), NOW)
+    after = mark_lost(request_cancel(running(), "by hand", NOW), NOW)
     assert (after.status, after.reason, after.finished_at) == (RunStatus.CANCELED, "by hand", NOW)
     assert after.crashes == 1
 
@@ -336,7 +336,7 @@ def test_the_crash_limit_ends_it() -> None:
     run = a_run()
     for number in range(1, CRASH_LIMIT + 1):
         assert run.status is RunStatus.QUEUED
-        run = lost(claimed(run, NODE, NOW), NOW + number * SECOND)
+        run = mark_lost(claim(run, NODE, NOW), NOW + number * SECOND)
     assert (run.status, run.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
     assert (run.crashes, run.finished_at) == (CRASH_LIMIT, NOW + CRASH_LIMIT * SECOND)
     assert run.error
@@ -345,12 +345,12 @@ def test_the_crash_limit_ends_it() -> None:
 def test_failures_between_crashes_do_not_count_as_crashes() -> None:
     run = a_run()
     for _ in range(CRASH_LIMIT - 1):
-        run = lost(claimed(run, NODE, NOW), NOW)
-        run = claimed(run, NODE, NOW)
-        run = settled(run, a_retry(run, NOW, timedelta(0)), NOW)
+        run = mark_lost(claim(run, NODE, NOW), NOW)
+        run = claim(run, NODE, NOW)
+        run = complete(run, a_retry(run, NOW, timedelta(0)), NOW)
     assert run.status is RunStatus.QUEUED
 
 
 def test_a_run_without_a_claim_time_is_lost_from_now() -> None:
-    after = lost(replace(running(), claimed_at=None), NOW + HOUR)
+    after = mark_lost(replace(running(), claimed_at=None), NOW + HOUR)
     assert after.attempts[0].started_at == NOW + HOUR

@@ -11,19 +11,19 @@ import pytest
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
-    at_slot,
-    deleted,
+    set_cursor,
+    delete_schedule,
     due_time,
-    edited,
-    moved,
-    passed,
-    paused,
-    planned,
-    recorded,
-    rescheduled,
-    resumed,
-    runs_left,
-    set_aside,
+    apply_edit,
+    move_next_run,
+    skip_next_slot,
+    pause_schedule,
+    plan_after,
+    record_run,
+    reschedule_next,
+    resume_schedule,
+    has_runs_left,
+    stop_with_error,
 )
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule
@@ -41,13 +41,13 @@ def changed(schedule: Schedule, **given: Any) -> Schedule:
 # --- the cursor -------------------------------------------------------------------------------
 def test_planning_puts_the_cursor_on_the_next_slot() -> None:
     schedule = a_schedule(next_slot=None)
-    after = planned(schedule, NOW)
+    after = plan_after(schedule, NOW)
     assert after == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
 
 
 # T9, C9
 def test_jitter_moves_the_moment_and_not_the_slot() -> None:
-    schedule = planned(a_schedule(trigger=Every("1m", anchor=NOW, jitter="30s")), NOW)
+    schedule = plan_after(a_schedule(trigger=Every("1m", anchor=NOW, jitter="30s")), NOW)
     assert schedule.next_slot == NOW + MINUTE
     assert schedule.next_run_at is not None
     jitter = schedule.next_run_at - NOW - MINUTE
@@ -68,36 +68,36 @@ def test_jitter_moves_the_moment_and_not_the_slot() -> None:
 )
 def test_some_schedules_have_no_next_slot(given: dict[str, Any]) -> None:
     schedule = replace(a_schedule(), **given)
-    after = planned(schedule, NOW)
+    after = plan_after(schedule, NOW)
     assert (after.next_slot, after.next_run_at) == (None, None)
 
 
 def test_runs_left() -> None:
     endless = a_schedule(fired_count=10**9)
-    assert runs_left(endless)
+    assert has_runs_left(endless)
     limited = a_schedule(trigger=Every("1m", anchor=NOW, max_runs=3), fired_count=2)
-    assert runs_left(limited)
-    assert not runs_left(limited, fired=1)
+    assert has_runs_left(limited)
+    assert not has_runs_left(limited, fired=1)
 
 
 # --- edits, F55 -------------------------------------------------------------------------------
 def test_an_edit_of_something_else_leaves_the_cursor_alone() -> None:
-    schedule = moved(a_schedule(), NOW + HOUR, NOW, "me")
-    after = edited(schedule, replace(schedule, name="new"), LATER, "me")
+    schedule = move_next_run(a_schedule(), NOW + HOUR, NOW, "me")
+    after = apply_edit(schedule, replace(schedule, name="new"), LATER, "me")
     assert after == changed(schedule, name="new")
 
 
 def test_a_new_trigger_is_planned_anew() -> None:
     schedule = a_schedule()
     trigger = Every("7m", anchor=NOW)
-    after = edited(schedule, replace(schedule, trigger=trigger), LATER, "me")
+    after = apply_edit(schedule, replace(schedule, trigger=trigger), LATER, "me")
     slot = NOW + 7 * MINUTE
     assert after == changed(schedule, trigger=trigger, next_slot=slot, next_run_at=slot)
 
 
 def test_a_pause_takes_the_cursor_away() -> None:
     schedule = a_schedule()
-    after = paused(schedule, LATER, "me", note="lunch", until=NOW + HOUR)
+    after = pause_schedule(schedule, LATER, "me", note="lunch", until=NOW + HOUR)
     assert after == changed(
         schedule,
         enabled=False,
@@ -110,8 +110,8 @@ def test_a_pause_takes_the_cursor_away() -> None:
 
 # C8
 def test_resuming_starts_after_now() -> None:
-    asleep = paused(a_schedule(), NOW, "me", note="lunch", until=NOW + HOUR)
-    after = resumed(asleep, LATER, "me")
+    asleep = pause_schedule(a_schedule(), NOW, "me", note="lunch", until=NOW + HOUR)
+    after = resume_schedule(asleep, LATER, "me")
     slot = NOW + 2 * MINUTE
     assert after == changed(
         asleep, enabled=True, pause_note="", pause_until=None, next_slot=slot, next_run_at=slot
@@ -120,13 +120,13 @@ def test_resuming_starts_after_now() -> None:
 
 def test_resuming_what_runs_changes_no_slot() -> None:
     schedule = due_schedule()
-    assert resumed(schedule, LATER, "me") == changed(schedule)
+    assert resume_schedule(schedule, LATER, "me") == changed(schedule)
 
 
 # C16
 def test_deleting() -> None:
     schedule = a_schedule()
-    assert deleted(schedule, LATER, "me") == changed(
+    assert delete_schedule(schedule, LATER, "me") == changed(
         schedule, enabled=False, deleted_at=LATER, next_slot=None, next_run_at=None
     )
 
@@ -135,35 +135,35 @@ def test_deleting() -> None:
 def test_rescheduling_makes_another_next_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR + SECOND
-    assert rescheduled(schedule, to, LATER, "me") == changed(schedule, next_slot=to, next_run_at=to)
-    past = rescheduled(schedule, NOW - HOUR, LATER, "me")
+    assert reschedule_next(schedule, to, LATER, "me") == changed(schedule, next_slot=to, next_run_at=to)
+    past = reschedule_next(schedule, NOW - HOUR, LATER, "me")
     assert past == changed(schedule, next_slot=LATER, next_run_at=LATER)
 
 
 def test_moving_keeps_the_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR
-    assert moved(schedule, to, LATER, "me") == changed(schedule, next_run_at=to)
-    assert moved(schedule, NOW - HOUR, LATER, "me") == changed(schedule, next_run_at=LATER)
+    assert move_next_run(schedule, to, LATER, "me") == changed(schedule, next_run_at=to)
+    assert move_next_run(schedule, NOW - HOUR, LATER, "me") == changed(schedule, next_run_at=LATER)
 
 
 def test_passing_a_slot() -> None:
     schedule = a_schedule()
-    assert passed(schedule, LATER, "me") == changed(
+    assert skip_next_slot(schedule, LATER, "me") == changed(
         schedule,
         next_slot=NOW + 2 * MINUTE,
         next_run_at=NOW + 2 * MINUTE,
         last_slot=NOW + MINUTE,
     )
     last = due_schedule(trigger=Once(NOW))
-    after = passed(last, LATER, "me")
+    after = skip_next_slot(last, LATER, "me")
     assert (after.next_slot, after.last_slot) == (None, NOW)
 
 
 # R2.10
 def test_setting_aside() -> None:
     schedule = due_schedule()
-    assert set_aside(schedule, "broken") == replace(
+    assert stop_with_error(schedule, "broken") == replace(
         schedule,
         next_slot=None,
         next_run_at=None,
@@ -173,7 +173,7 @@ def test_setting_aside() -> None:
 
 
 def test_a_cursor_can_be_put_anywhere() -> None:
-    schedule = at_slot(a_schedule(), NOW - HOUR)
+    schedule = set_cursor(a_schedule(), NOW - HOUR)
     assert (schedule.next_slot, schedule.next_run_at) == (NOW - HOUR, NOW - HOUR)
 
 
@@ -189,7 +189,7 @@ def ended(status: RunStatus, started: int | None, finished: int, error: str = ""
 
 def test_a_success_shows() -> None:
     schedule = a_schedule(last_status=RunStatus.FAILED, last_error="old")
-    assert recorded(schedule, ended(RunStatus.SUCCEEDED, 1, 5)) == replace(
+    assert record_run(schedule, ended(RunStatus.SUCCEEDED, 1, 5)) == replace(
         schedule,
         last_run_at=NOW + SECOND,
         last_status=RunStatus.SUCCEEDED,
@@ -200,31 +200,31 @@ def test_a_success_shows() -> None:
 
 def test_a_failure_keeps_the_time_of_the_last_success() -> None:
     schedule = a_schedule(last_success_at=NOW - HOUR)
-    after = recorded(schedule, ended(RunStatus.FAILED, 1, 5, "no"))
+    after = record_run(schedule, ended(RunStatus.FAILED, 1, 5, "no"))
     assert after == replace(
         schedule, last_run_at=NOW + SECOND, last_status=RunStatus.FAILED, last_error="no"
     )
 
 
 def test_an_older_run_that_ends_later_does_not_hide_the_newer_one() -> None:
-    schedule = recorded(a_schedule(), ended(RunStatus.FAILED, 10, 11, "new"))
-    after = recorded(schedule, ended(RunStatus.TIMEOUT, 2, 20, "old"))
+    schedule = record_run(a_schedule(), ended(RunStatus.FAILED, 10, 11, "new"))
+    after = record_run(schedule, ended(RunStatus.TIMEOUT, 2, 20, "old"))
     assert after == schedule
-    succeeded = recorded(schedule, ended(RunStatus.SUCCEEDED, 2, 20))
+    succeeded = record_run(schedule, ended(RunStatus.SUCCEEDED, 2, 20))
     assert succeeded == replace(schedule, last_success_at=NOW + 20 * SECOND)
     # Successes that end out of order leave the latest one.
-    assert recorded(succeeded, ended(RunStatus.SUCCEEDED, 1, 15)) == succeeded
+    assert record_run(succeeded, ended(RunStatus.SUCCEEDED, 1, 15)) == succeeded
 
 
 def test_a_run_that_never_started_shows_its_end() -> None:
     schedule = a_schedule(last_run_at=NOW)
-    after = recorded(schedule, ended(RunStatus.CANCELED, None, 3))
+    after = record_run(schedule, ended(RunStatus.CANCELED, None, 3))
     assert after == replace(schedule, last_status=RunStatus.CANCELED)
 
 
 def test_a_success_without_an_end_changes_no_time_of_success() -> None:
     run = a_run(status=RunStatus.SUCCEEDED, started_at=NOW)
-    after = recorded(a_schedule(last_success_at=NOW - HOUR), run)
+    after = record_run(a_schedule(last_success_at=NOW - HOUR), run)
     assert (after.last_success_at, after.last_run_at) == (NOW - HOUR, NOW)
 
 
@@ -232,7 +232,7 @@ def test_a_pause_that_ended_by_itself_is_planned_from_its_end() -> None:
     # The slot of that very moment counts, and so does what came due before anybody looked
     schedule = a_schedule()
     until = NOW + 5 * MINUTE
-    off = paused(schedule, NOW, "me", until=until)
+    off = pause_schedule(schedule, NOW, "me", until=until)
     late = until + 3 * MINUTE + SECOND
-    assert resumed(off, late, "chimes", since=until).next_slot == until
-    assert resumed(off, late, "me").next_slot == until + 4 * MINUTE
+    assert resume_schedule(off, late, "chimes", since=until).next_slot == until
+    assert resume_schedule(off, late, "me").next_slot == until + 4 * MINUTE

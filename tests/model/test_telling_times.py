@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.model.recipient import Digest, Period, Quiet
+from chimes.model.recipient import Digest, Period, QuietHours
 
 NEW_YORK, BANGKOK = "America/New_York", "Asia/Bangkok"
 MOMENTS = st.integers(1_767_225_600, 1_830_297_600).map(
@@ -27,8 +27,8 @@ def utc(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
-def night(zone: str = BANGKOK) -> Quiet:
-    return Quiet(start=time(22), end=time(7), zone=zone)
+def night(zone: str = BANGKOK) -> QuietHours:
+    return QuietHours(start=time(22), end=time(7), zone=zone)
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_quiet_hours_go_over_midnight(moment: str, until: str | None) -> None:
 
 
 def test_quiet_hours_within_a_day() -> None:
-    lunch = Quiet(start=time(12), end=time(13), zone=BANGKOK)
+    lunch = QuietHours(start=time(12), end=time(13), zone=BANGKOK)
     assert lunch.until(utc("2026-11-16 05:30")) == utc("2026-11-16 06:00")
     assert lunch.until(utc("2026-11-16 06:00")) is None
 
@@ -54,7 +54,7 @@ def test_quiet_hours_end_by_the_wall_clock_when_the_clock_changes() -> None:
     """The night of 2027-03-14 has an hour less in New York, that of 2027-11-07 one more."""
     assert night(NEW_YORK).until(utc("2027-03-14 04:00")) == utc("2027-03-14 11:00")
     assert night(NEW_YORK).until(utc("2027-11-07 04:00")) == utc("2027-11-07 12:00")
-    in_the_gap = Quiet(start=time(1), end=time(2, 30), zone=NEW_YORK)
+    in_the_gap = QuietHours(start=time(1), end=time(2, 30), zone=NEW_YORK)
     assert in_the_gap.until(utc("2027-03-14 06:30")) == utc("2027-03-14 07:00")
 
 
@@ -80,7 +80,7 @@ def test_a_period_ends_by_the_wall_clock(digest: Digest, moment: str, end: str) 
 def test_quiet_hours_end_and_are_over_then(
     moment: datetime, zone: str, start: time, end: time
 ) -> None:
-    quiet = Quiet(start=start, end=end, zone=zone)
+    quiet = QuietHours(start=start, end=end, zone=zone)
     until = quiet.until(moment)
     if until is not None:
         assert moment < until <= moment + timedelta(hours=26)

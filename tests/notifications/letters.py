@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chimes.model.ids import DeliveryId
-from chimes.model.notification import Delivery, outbox
+from chimes.model.notification import Delivery, plan_deliveries
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run, RunStatus
@@ -42,7 +42,7 @@ def a_delivery_of(run: Run, recipient: Recipient, occasion: NotifyOn | None = No
     from dataclasses import replace
 
     told = replace(run, policy=Policy(delivery=(recipient,)))
-    (made,) = outbox(told, None, NOW)
+    (made,) = plan_deliveries(told, None, NOW)
     return made if occasion is None else replace(made, occasion=occasion)
 
 

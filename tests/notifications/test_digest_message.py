@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.notification import Delivery, outbox, trial_delivery
+from chimes.model.notification import Delivery, plan_deliveries, make_test_delivery
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.notifications.base import Letter
@@ -27,7 +27,7 @@ HOOK = Recipient(
 
 
 def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, Gathered]:
-    rows = [each for run in runs for each in outbox(run, previous, run.created_at)]
+    rows = [each for run in runs for each in plan_deliveries(run, previous, run.created_at)]
     digest = next(each for each in rows if each.occasion is NotifyOn.DIGEST)
     members = tuple(each for each in rows if each.occasion is not NotifyOn.DIGEST)
     return digest, Gathered(members=members)
@@ -115,7 +115,7 @@ def test_programs_get_it_as_data() -> None:
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
 def test_a_test_says_that_it_is_one(language: str) -> None:
-    test = replace(trial_delivery(HOOK, ALICE, "x", NOW), schedule_name="Nightly")
+    test = replace(make_test_delivery(HOOK, ALICE, "x", NOW), schedule_name="Nightly")
     message = trial_message(test, language=language, zone="UTC", public_url="https://c.example")
     assert "Nightly" in message.text
     assert "https://c.example/ui/inbox" in message.text
@@ -127,4 +127,4 @@ def test_a_test_says_that_it_is_one(language: str) -> None:
 def test_what_cannot_be_made_is_named_by_its_kind() -> None:
     digest, _ = of_runs(an_end(1, NOW, told=HOOK))
     assert bare_message(digest, "en").text == "Digest"
-    assert bare_message(trial_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"
+    assert bare_message(make_test_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"

@@ -6,12 +6,12 @@ from dataclasses import replace
 from datetime import timedelta
 
 from chimes.model.notification import (
-    MOST_ATTEMPTS,
-    MOST_HELD_BACK,
+    MAX_DELIVERY_ATTEMPTS,
+    MAX_RATE_LIMITED_CLAIMS,
     Delivery,
     DeliveryState,
-    delivery_begun,
-    delivery_settled,
+    claim_delivery,
+    complete_delivery,
 )
 from chimes.notifications.base import Refused, Result, Retry, Sent
 from chimes.notifications.outcomes import verdict_of
@@ -26,8 +26,8 @@ BUSY = Retry(error="429", code="rate_limited", after=timedelta(seconds=7), holds
 def tried(delivery: Delivery, result: Result) -> Delivery:
     """One attempt, as soon as it is due."""
     now = delivery.available_at
-    begun = delivery_begun(delivery, now, HOLD)
-    return delivery_settled(begun, verdict_of(begun, a_letter(), result), now)
+    begun = claim_delivery(delivery, now, HOLD)
+    return complete_delivery(begun, verdict_of(begun, a_letter(), result), now)
 
 
 def a_pending_one() -> Delivery:
@@ -47,7 +47,7 @@ def test_it_is_given_up_after_about_a_day() -> None:
     delivery, tries = a_pending_one(), 0
     while delivery.state is DeliveryState.PENDING:
         delivery, tries = tried(delivery, DOWN), tries + 1
-    assert tries == delivery.attempts == MOST_ATTEMPTS
+    assert tries == delivery.attempts == MAX_DELIVERY_ATTEMPTS
     assert delivery.available_at - NOW < timedelta(hours=25)
 
 
@@ -65,11 +65,11 @@ def test_nobody_is_asked_for_ever() -> None:
     delivery, tries = a_pending_one(), 0
     while delivery.state is DeliveryState.PENDING:
         delivery, tries = tried(delivery, BUSY), tries + 1
-    assert tries == MOST_HELD_BACK + MOST_ATTEMPTS
+    assert tries == MAX_RATE_LIMITED_CLAIMS + MAX_DELIVERY_ATTEMPTS
 
 
 def test_what_is_refused_is_given_up_at_once() -> None:
     dead = tried(a_pending_one(), Refused(error="no", code="blocked"))
     assert (dead.state, dead.attempts) == (DeliveryState.DEAD, 1)
-    begun = delivery_begun(replace(dead, state=DeliveryState.PENDING), NOW, HOLD)
+    begun = claim_delivery(replace(dead, state=DeliveryState.PENDING), NOW, HOLD)
     assert verdict_of(begun, a_letter(), Refused(error="no", code="x")).inbox is not None

@@ -14,9 +14,9 @@ import pytest
 
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery
-from chimes.model.planning import CLOSED
+from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule, paused
+from chimes.model.schedule import Schedule, pause_schedule
 from chimes.model.target import TaskTarget
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
@@ -129,9 +129,9 @@ async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, s
 
         def pause(schedule: Schedule, now: datetime) -> Schedule:
             in_time.discard(schedule.id)
-            if now < slot - CLOSED:
+            if now < slot - PREFETCH_CUTOFF:
                 in_time.add(schedule.id)
-            return paused(schedule, now, "me")
+            return pause_schedule(schedule, now, "me")
 
         half = made[: CROWD // 2]
         await asyncio.gather(*(store.change_schedule(each.id, pause) for each in half))

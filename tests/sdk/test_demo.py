@@ -11,12 +11,12 @@ import pytest
 
 from chimes.errors import NotAllowed
 from chimes.model.access import Actor, Owner, OwnerType, Role
-from chimes.model.insights import Cause, Window
+from chimes.model.insights import IssueCause, Window
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery, RunQuery, ScheduleQuery
-from chimes.model.notification import outbox
+from chimes.model.notification import plan_deliveries
 from chimes.model.planning import manual_run
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule, deleted
+from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.runtime.serve import work
 from chimes.services.demo import (
@@ -92,7 +92,7 @@ def test_two_weeks_have_everything_that_can_happen() -> None:
         assert run.finished_at is not None
         assert NOW - PAST <= run.planned_at < run.finished_at <= NOW
         assert run.started_at is None or run.planned_at < run.started_at < run.finished_at
-        assert not outbox(run, None, NOW)
+        assert not plan_deliveries(run, None, NOW)
 
 
 def test_the_same_slot_has_the_same_story() -> None:
@@ -151,7 +151,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
 async def looks_real(store: Store) -> None:
     insights = InsightService(store)
     causes = {each.sign.cause for each in (await insights.attention(ADMIN)).items}
-    assert {Cause.FAILING, Cause.MISSED} <= causes
+    assert {IssueCause.FAILING, IssueCause.MISSED} <= causes
     week = await insights.run_totals(ADMIN, Window.last(timedelta(days=7), NOW))
     assert week.total > 500
     assert 0.9 < (week.success_rate or 0) < 1
@@ -216,7 +216,9 @@ async def test_what_is_gone_or_under_way_stops_no_removal(tmp_path: Path) -> Non
     demo = DemoService(store)
     await demo.load(ADMIN, live=True)
     first, second = (await store.list_schedules(EVERY_SCHEDULE)).items[:2]
-    await store.change_schedule(first.id, lambda before, at: deleted(before, at, "somebody"))
+    await store.change_schedule(
+        first.id, lambda before, at: delete_schedule(before, at, "somebody")
+    )
     (under_way,) = await running_by_hand(store, second)
     assert (await demo.remove(ADMIN)).schedules == 9
     assert (await store.list_runs(EVERY_RUN)).items == (under_way,)

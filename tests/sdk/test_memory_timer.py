@@ -14,21 +14,28 @@ from chimes.engine.events import (
     DutyRecovered,
     Event,
     Events,
-    FallbackBegan,
     FallbackEnded,
+    FallbackStarted,
     ScheduleBroken,
     SchedulesFired,
-    SlotsTaken,
+    SlotsAlreadyTaken,
 )
-from chimes.engine.poller import Told
+from chimes.engine.poller import PollOnEvent
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId, ScheduleId, declared_id, slot_run_id
 from chimes.model.listing import RunQuery
 from chimes.model.planning import slot_run
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Dependency, Schedule, planned
-from chimes.sdk.memory_mode import LOOK_BACK, REFRESH, Fallback, MemoryTimer, Timed, known_ids
+from chimes.model.schedule import Dependency, Schedule, plan_after
+from chimes.sdk.memory_mode import (
+    LOOK_BACK,
+    REFRESH,
+    Fallback,
+    LocalSchedule,
+    MemoryScheduler,
+    ids_from_runs,
+)
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
@@ -44,7 +51,7 @@ class Scene:
         self.clock = SettableClock(START)
         self.store = MemoryStore(self.clock)
         self.events: list[Event] = []
-        self.declared: list[Timed] = []
+        self.declared: list[LocalSchedule] = []
         self.declaring_fails: Exception | None = None
 
     def schedule(self, name: str = "tick", **given: Any) -> Schedule:
@@ -55,22 +62,22 @@ class Scene:
             "created_at": START,
             "updated_at": START,
         }
-        return planned(a_schedule(**(values | given)), self.clock.now())
+        return plan_after(a_schedule(**(values | given)), self.clock.now())
 
-    def timer(self, *schedules: Schedule, always: bool = True) -> MemoryTimer:
-        self.declared = [Timed(schedule=each, always=always) for each in schedules]
+    def timer(self, *schedules: Schedule, always: bool = True) -> MemoryScheduler:
+        self.declared = [LocalSchedule(schedule=each, memory_mode=always) for each in schedules]
         self.faults = Faults(self.store)
         self.fallback = Fallback(self.events.append)
 
-        async def declarations() -> list[Timed]:
+        async def declarations() -> list[LocalSchedule]:
             if self.declaring_fails is not None:
                 raise self.declaring_fails
             return self.declared
 
-        return MemoryTimer(
+        return MemoryScheduler(
             self.faults.store,
-            declarations=declarations,
-            known=self.declared,
+            load=declarations,
+            initial=self.declared,
             fallback=self.fallback,
             clock=self.clock,
             events=Events([self.events.append]),
@@ -105,7 +112,7 @@ async def test_each_slot_when_it_comes(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule)
     rest = await timer.once()
-    assert isinstance(rest, Told)
+    assert isinstance(rest, PollOnEvent)
     assert await scene.slots() == []
     for minute in (1, 2, 3):
         scene.clock.set(START.replace(minute=minute, second=0))
@@ -122,11 +129,11 @@ async def test_each_slot_when_it_comes(scene: Scene) -> None:
 async def test_it_sleeps_until_the_next_slot_or_the_next_poll(scene: Scene) -> None:
     timer = scene.timer(scene.schedule())
     rest = await timer.once()
-    assert isinstance(rest, Told)
+    assert isinstance(rest, PollOnEvent)
     assert rest.seconds == 1.0
     scene.clock.advance(29.75)
     rest = await timer.once()
-    assert isinstance(rest, Told)
+    assert isinstance(rest, PollOnEvent)
     assert rest.seconds == pytest.approx(0.25)
 
 
@@ -139,7 +146,7 @@ async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
         await timer.once()
         scene.clock.advance(0.001)
     assert len(await scene.runs()) == 1
-    assert sum(event.count for event in scene.told(SlotsTaken)) == 4
+    assert sum(event.count for event in scene.told(SlotsAlreadyTaken)) == 4
     assert sum(len(event.runs) for event in scene.told(SchedulesFired)) == 1
 
 
@@ -252,7 +259,7 @@ async def test_one_that_cannot_be_planned_stops_alone(
 
 
 async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
-    timer = scene.timer(scene.schedule(), always=False)
+    timer = scene.timer(scene.schedule(), memory_mode=False)
     scene.clock.advance(MINUTE)
     await timer.once()
     assert await scene.runs() == []
@@ -261,7 +268,7 @@ async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
 # R2.33
 async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: Scene) -> None:
     schedule = scene.schedule()
-    timer = scene.timer(schedule, scene.schedule("paused", enabled=False), always=False)
+    timer = scene.timer(schedule, scene.schedule("paused", enabled=False), memory_mode=False)
     await timer.once()
     scene.clock.set(START.replace(minute=3, second=5))
     # Slot 3 was fired by the store just before its table broke.
@@ -287,15 +294,15 @@ async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: S
     assert await scene.slots() == [3, 4]
     assert {run.schedule_name for run in await scene.runs()} == {"tick"}
     assert [
-        type(each) for each in scene.events if isinstance(each, FallbackBegan | FallbackEnded)
+        type(each) for each in scene.events if isinstance(each, FallbackStarted | FallbackEnded)
     ] == [
-        FallbackBegan,
+        FallbackStarted,
         FallbackEnded,
     ]
 
 
 async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
-    timer = scene.timer(scene.schedule(), always=False)
+    timer = scene.timer(scene.schedule(), memory_mode=False)
     await timer.once()
     scene.clock.set(START.replace(minute=1, second=0) + LOOK_BACK / 2)
     scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
@@ -307,7 +314,7 @@ async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene
     """It was created, or resumed, after the slot of minute 1 (C8)."""
     scene.clock.set(START.replace(minute=1, second=10))
     young = scene.schedule(updated_at=scene.clock.now())
-    timer = scene.timer(young, always=False)
+    timer = scene.timer(young, memory_mode=False)
     await timer.once()
     scene.clock.set(START.replace(minute=1, second=20))
     scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
@@ -322,7 +329,7 @@ async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene
 async def test_a_store_that_is_down_is_no_reason_for_a_fallback(
     scene: Scene, error: Exception
 ) -> None:
-    scene.timer(scene.schedule(), always=False)
+    scene.timer(scene.schedule(), memory_mode=False)
     scene.fallback(DutyFailed(duty="scheduler", error=error, first=True))
     scene.fallback(DutyFailed(duty="maintenance", error=KeyError("x"), first=True))
     assert not scene.fallback.active
@@ -335,7 +342,7 @@ async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
     timer = scene.timer(schedule)
     await timer.once()
     moved = replace(schedule, id=ScheduleId("another"))
-    scene.declared = [Timed(schedule=moved, always=True)]
+    scene.declared = [LocalSchedule(schedule=moved, memory_mode=True)]
     scene.clock.advance(REFRESH)
     await timer.once()
     scene.clock.set(START.replace(minute=1, second=0))
@@ -343,7 +350,7 @@ async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
     assert [run.schedule_id for run in await scene.runs()] == ["another"]
     # Another trigger is planned from now on.
     scene.declared = [
-        Timed(schedule=replace(moved, trigger=Every("3m")), always=True),
+        LocalSchedule(schedule=replace(moved, trigger=Every("3m")), memory_mode=True),
     ]
     scene.clock.advance(REFRESH)
     await timer.once()
@@ -358,7 +365,7 @@ async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
 async def test_ids_are_found_in_the_runs(scene: Scene) -> None:
     schedule = scene.schedule("known", namespace="catbird")
     await scene.store.add_runs([slot_run(schedule, START, START)])
-    found = await known_ids(scene.store, "catbird", ["known", "unknown"])
+    found = await ids_from_runs(scene.store, "catbird", ["known", "unknown"])
     assert found == {"known": schedule.id}
 
 
@@ -374,5 +381,5 @@ async def test_the_id_of_one_that_runs_seldom_is_found_too(scene: Scene) -> None
         scene.clock.advance(1)
         now = scene.clock.now()
         await scene.store.add_runs([replace(slot_run(busy, now, now), id=RunId(f"r{number}"))])
-    found = await known_ids(scene.store, "catbird", ["busy", "rare"])
+    found = await ids_from_runs(scene.store, "catbird", ["busy", "rare"])
     assert found == {"busy": busy.id, "rare": declared_id("catbird", "rare", 2)}

@@ -17,11 +17,11 @@ from chimes.model.access import Actor, Role
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
-from chimes.model.schedule import Schedule, attached, code_mark, is_detached
+from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.runtime.composition import Runtime
-from chimes.sdk.app import short_path
-from chimes.sdk.declare import Syncing
+from chimes.sdk.declare import module_path
+from chimes.sdk.reconcile import ScheduleReconciler
 from chimes.testing import SettableClock
 from tests.builders import a_node
 from tests.sdk.looking import QUICK, audited, eventually, runs_of, stored
@@ -122,7 +122,7 @@ async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
     shared_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # UX A.3, ADR 33
     first = await release(shared_url, timeout="20s")
-    mark = code_mark(first)
+    mark = source_marker(first)
     assert mark is not None
     assert re.fullmatch(r"tests/sdk/test_sync\.py:\d+", mark.at)
 
@@ -139,7 +139,7 @@ async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
     assert (kept.priority, kept.policy.timeout) == (7, timedelta(seconds=20))
     assert kept.trigger == first.trigger
     assert is_detached(kept)
-    await edited(attached)
+    await edited(reattach)
     followed = await release(shared_url, "0 10 * * *", timeout="30s")
     assert (followed.priority, followed.policy.timeout) == (0, timedelta(seconds=30))
     assert not is_detached(followed)
@@ -219,7 +219,7 @@ async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str
         app.declarations._declared["nightly"] = replace(declared, at="shop/tasks.py:99")
         await app.sync()
         moved = await stored(app, "nightly")
-        mark = code_mark(moved)
+        mark = source_marker(moved)
         assert mark is not None
         assert mark.at == "shop/tasks.py:99"
         assert moved.version == first.version
@@ -236,7 +236,7 @@ async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str
     ],
 )
 def test_places_in_code_are_the_same_on_every_machine(path: str, module: str, shown: str) -> None:
-    assert short_path(path, module) == shown
+    assert module_path(path, module) == shown
 
 
 async def test_a_backlog_survives_a_redeploy() -> None:
@@ -275,19 +275,19 @@ async def test_one_that_appears_while_we_look_is_not_made_twice(
 ) -> None:
     """C22, R2.7: another node creates it after we found none and before we choose an id."""
     async with an_app(shared_url) as first, an_app(shared_url) as second:
-        look, looked = Syncing.find, 0
+        look, looked = ScheduleReconciler.find, 0
 
-        async def too_early(self: Syncing, name: str) -> Schedule | None:
+        async def too_early(self: ScheduleReconciler, name: str) -> Schedule | None:
             nonlocal looked
             found = await look(self, name)
             looked += 1
             if looked == 1:
-                monkeypatch.setattr(Syncing, "find", look)
+                monkeypatch.setattr(ScheduleReconciler, "find", look)
                 await first.sync()
-                monkeypatch.setattr(Syncing, "find", too_early)
+                monkeypatch.setattr(ScheduleReconciler, "find", too_early)
             return found
 
-        monkeypatch.setattr(Syncing, "find", too_early)
+        monkeypatch.setattr(ScheduleReconciler, "find", too_early)
         ours = await second.sync()
         assert looked > 1
         assert [each.id for each in await second.list_schedules()] == [each.id for each in ours]
@@ -390,10 +390,10 @@ async def test_one_that_is_over_stops_no_start(
         await app.sync()
         assert [info.name for info in await app.list_schedules()] == ["daily"]
         for _ in range(2):
-            timed = await app.declarations.timed(app.runtime())
+            timed = await app.declarations.local_schedules(app.runtime())
             assert [each.schedule.name for each in timed] == ["daily"]
         # It is said once, and is no reason to write everything again at each refresh.
-        assert caplog.text.count("is over and was not created") == 1
+        assert caplog.text.count("has ended and is not created") == 1
         assert len(synced) == 1
 
 
@@ -423,7 +423,7 @@ async def test_dependencies_by_name(url: str) -> None:
 @pytest.mark.parametrize(
     ("others", "why"),
     [
-        ({"b": "nobody"}, "there is no schedule 'nobody' to depend on"),
+        ({"b": "nobody"}, "depends on 'nobody', which does not exist"),
         ({"b": "a", "a": "b"}, "a -> b -> a|b -> a -> b"),
     ],
 )

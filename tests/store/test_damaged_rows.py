@@ -14,7 +14,7 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import deleted
+from chimes.model.schedule import delete_schedule
 from chimes.model.target import SyncTarget
 from chimes.store.sql.store import SqlStore
 from chimes.testing import SettableClock
@@ -139,7 +139,7 @@ async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
 
     with pytest.raises(Conflict, match=f"replace the {column}"):
         await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, name="renamed"))
-    gone = await store.change_schedule(bad.id, lambda now_is, at: deleted(now_is, at, "me"))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: delete_schedule(now_is, at, "me"))
     assert gone.deleted_at is not None
     assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
 

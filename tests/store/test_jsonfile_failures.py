@@ -18,7 +18,7 @@ import pytest
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
-from chimes.model.run import Run, lost
+from chimes.model.run import Run, mark_lost
 from chimes.model.schedule import Schedule
 from chimes.store.jsonfile import JsonFileStore
 from chimes.store.jsonfile import files as disk
@@ -158,7 +158,7 @@ async def contents_of_copy(directory: Path, copy: Path) -> list[Item]:
 def settled(items: list[Item]) -> list[Item]:
     """As a restart leaves them."""
     lost_with_it = [
-        lost(item, NOW) if isinstance(item, Run) and item.holder else item for item in items
+        mark_lost(item, NOW) if isinstance(item, Run) and item.holder else item for item in items
     ]
     return sorted(lost_with_it, key=repr)
 

@@ -16,7 +16,7 @@ from chimes.model.listing import InboxQuery
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn
-from chimes.model.schedule import edited
+from chimes.model.schedule import apply_edit
 from chimes.model.target import AgentTarget
 from chimes.store.json_values import to_text
 from chimes.store.jsonfile import JsonFileStore
@@ -191,7 +191,7 @@ async def test_an_agent_job_and_its_recipients(tmp_path: Path) -> None:
         # One that says less says less in the file, too.
         short = AgentTarget(prompt="x")
         after = await store.change_schedule(
-            schedule.id, lambda s, now: edited(s, replace(s, target=short), now, "me")
+            schedule.id, lambda s, now: apply_edit(s, replace(s, target=short), now, "me")
         )
         assert document(tmp_path)["jobs"][0]["agent"] == {"prompt": "x"}
     async with opened(tmp_path) as store:

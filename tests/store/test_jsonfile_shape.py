@@ -14,7 +14,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus
-from chimes.model.schedule import deleted, edited, paused
+from chimes.model.schedule import delete_schedule, apply_edit, pause_schedule
 from chimes.model.target import SyncTarget, Target, TaskTarget
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
@@ -260,7 +260,7 @@ async def test_last_status_is_in_the_words_of_ksana(
     async with opened(tmp_path) as store:
         await store.add_schedule(schedule)
         assert job(tmp_path, "a")["last_status"] == word
-        await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "me"))
+        await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "me"))
         assert job(tmp_path, "a")["last_status"] == "paused"
     async with opened(tmp_path) as store:
         assert (await the_schedule(store)).last_status == status
@@ -515,7 +515,7 @@ async def test_a_job_that_was_taken_out_is_gone_with_its_waiting_runs(tmp_path: 
 async def test_a_deleted_schedule_is_no_job_and_its_id_stays_used(tmp_path: Path) -> None:
     async with opened(tmp_path) as store:
         await store.add_schedule(a_schedule(id=ScheduleId("a")))
-        await store.change_schedule(ScheduleId("a"), lambda s, now: deleted(s, now, "me"))
+        await store.change_schedule(ScheduleId("a"), lambda s, now: delete_schedule(s, now, "me"))
         assert document(tmp_path)["jobs"] == []
     async with opened(tmp_path) as store:
         assert (await the_schedule(store)).deleted_at == NOW
@@ -528,7 +528,7 @@ async def test_unknown_keys_are_written_back(tmp_path: Path) -> None:
     edit(tmp_path, lambda data: data.update(generator="by hand"))
     async with opened(tmp_path) as store:
         await store.change_schedule(
-            ScheduleId("a"), lambda s, now: edited(s, replace(s, name="new"), now, "me")
+            ScheduleId("a"), lambda s, now: apply_edit(s, replace(s, name="new"), now, "me")
         )
     async with opened(tmp_path):
         after = job(tmp_path, "a")
@@ -604,7 +604,7 @@ async def test_a_job_that_makes_no_sense_can_be_mended_over_the_api(tmp_path: Pa
     async with opened(tmp_path) as store:
         await store.change_schedule(
             ScheduleId("a"),
-            lambda s, now: edited(
+            lambda s, now: apply_edit(
                 s, replace(s, trigger=Every("1m", anchor=NOW), enabled=True), now, "me"
             ),
         )

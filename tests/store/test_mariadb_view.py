@@ -15,7 +15,7 @@ import pytest
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
-from chimes.model.schedule import deleted, paused, planned
+from chimes.model.schedule import delete_schedule, pause_schedule, plan_after
 from chimes.model.target import ActionTarget
 from chimes.services.templates import TEMPLATES
 from chimes.store.json_values import EPOCH
@@ -62,7 +62,7 @@ async def add(store: SqlStore, **given: object) -> ScheduleId:
     values = {"trigger": Every("1h", anchor=EPOCH), "created_at": now, "updated_at": now}
     schedule = a_schedule(**({"next_slot": None} | values | given))
     if schedule.enabled and schedule.next_slot is None:
-        schedule = planned(schedule, now)
+        schedule = plan_after(schedule, now)
     return (await store.add_schedule(schedule)).id
 
 
@@ -194,11 +194,11 @@ async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: 
 # What Chimes itself writes shows in the view.
 async def test_the_view_follows_what_chimes_writes(store: SqlStore, mariadb_url: str) -> None:
     schedule_id = await add(store)
-    await store.change_schedule(schedule_id, lambda s, now: paused(s, now, "erin"))
+    await store.change_schedule(schedule_id, lambda s, now: pause_schedule(s, now, "erin"))
     assert await column(mariadb_url, "f_status", schedule_id) == "inactive"
     assert await column(mariadb_url, "f_next_run_time", schedule_id) == 0
     assert await column(mariadb_url, "f_updater", schedule_id) == "erin"
-    await store.change_schedule(schedule_id, lambda s, now: deleted(s, now, "erin"))
+    await store.change_schedule(schedule_id, lambda s, now: delete_schedule(s, now, "erin"))
     assert await sql(mariadb_url, "SELECT * FROM t_action_schedule") == []
 
 

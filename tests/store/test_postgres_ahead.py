@@ -15,9 +15,9 @@ import pytest
 
 from chimes.model.ids import NodeId, RunId, ScheduleId, slot_run_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import CLOSED, plan
+from chimes.model.planning import PREFETCH_CUTOFF, plan
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import Schedule, edited, paused, resumed
+from chimes.model.schedule import Schedule, apply_edit, pause_schedule, resume_schedule
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
@@ -171,7 +171,7 @@ async def test_what_somebody_is_just_taking_back_is_not_confirmed(
     await change.start()
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", runs[0].schedule_id)
     left = slot - await stores[0].now()
-    assert left > CLOSED, "this machine was too busy to change anything in time"
+    assert left > PREFETCH_CUTOFF, "this machine was too busy to change anything in time"
     await asyncio.sleep(left.total_seconds())  # until it is closed
     holds = [(run.id, run.fence) for run in runs]
     answer = await asyncio.wait_for(stores[1].confirm(holds), 5)
@@ -210,15 +210,15 @@ async def test_changes_race_with_those_who_look_ahead(stores: list[SqlStore], se
             way = rng.choice(("pause", "resume", "edit"))
 
             def change(before: Schedule, now: datetime, way: str = way) -> Schedule:
-                if now > slot - CLOSED:
+                if now > slot - PREFETCH_CUTOFF:
                     late.add(before.id)
                 match way:
                     case "pause":
-                        after = paused(before, now, "me")
+                        after = pause_schedule(before, now, "me")
                     case "resume":
-                        after = resumed(before, now, "me")
+                        after = resume_schedule(before, now, "me")
                     case _:
-                        after = edited(before, replace(before, name=str(now)), now, "me")
+                        after = apply_edit(before, replace(before, name=str(now)), now, "me")
                 on[before.id] = after.enabled
                 return after
 

@@ -22,7 +22,7 @@ from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
-from chimes.model.schedule import rescheduled
+from chimes.model.schedule import reschedule_next
 from chimes.store.port import ClaimRequest, FireResult
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Every
@@ -204,7 +204,7 @@ class Crowd:
             case 0:
                 await store.change_schedule(
                     name,
-                    lambda s, at: rescheduled(s, at, at, "me"),
+                    lambda s, at: reschedule_next(s, at, at, "me"),
                 )
                 await store.fire_due(plan, limit=5, places=offer)
             case 1:

@@ -20,7 +20,7 @@ from chimes.clock import SystemClock
 from chimes.errors import ConfigError, StoreUnavailable
 from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.node import HeartbeatResult
-from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.port import ClaimRequest
@@ -153,7 +153,7 @@ async def test_a_unit_whose_connection_is_killed_is_done_once_more_as_a_whole(
     answered = threading.Event()
     times = 0
 
-    def slow_plan(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def slow_plan(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         nonlocal times
         times += 1
         if times == 1:

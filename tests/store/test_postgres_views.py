@@ -12,9 +12,9 @@ import pytest
 
 from chimes.model.audit import verify_chain
 from chimes.model.listing import AuditQuery, RunQuery
-from chimes.model.planning import FireContext, Firing, plan
+from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, paused
+from chimes.model.schedule import Schedule, pause_schedule
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.services.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
@@ -124,7 +124,7 @@ async def test_a_pause_by_sql_is_a_pause(store: SqlStore, sql: asyncpg.Connectio
     schedule = await added(store)
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", schedule.id)
     after = await current(store, schedule)
-    expected = paused(schedule, after.updated_at, "sql:chimes")
+    expected = pause_schedule(schedule, after.updated_at, "sql:chimes")
     assert after == expected
     assert after.updated_at > schedule.updated_at
 
@@ -231,7 +231,7 @@ async def test_each_claim_of_a_schedule_has_its_row(
     good = await added(store, next_slot=now, next_run_at=now)
     bad = await added(store, next_slot=now, next_run_at=now)
 
-    def choosy(schedule: Schedule, context: FireContext, at: datetime) -> Firing:
+    def choosy(schedule: Schedule, context: FireContext, at: datetime) -> PolicyPlan:
         if schedule.id == bad.id:
             raise ValueError("cannot plan this")
         return plan(schedule, context, at)

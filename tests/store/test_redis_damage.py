@@ -14,7 +14,7 @@ from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import deleted
+from chimes.model.schedule import delete_schedule
 from chimes.model.sync import task_id
 from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
@@ -100,7 +100,7 @@ async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
     assert "of this schedule cannot be read" in listed[bad.id].last_error
     with pytest.raises(Conflict, match=f"replace the .*{part}|{part}"):
         await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, priority=3))
-    gone = await store.change_schedule(bad.id, lambda now_is, at: deleted(now_is, at, "me"))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: delete_schedule(now_is, at, "me"))
     assert gone.deleted_at is not None
     assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
 

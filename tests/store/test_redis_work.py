@@ -15,9 +15,9 @@ from chimes.errors import StoreUnavailable
 from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
-from chimes.model.planning import AnyFiring, FireContext, plan
+from chimes.model.planning import FirePlan, FireContext, plan
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, deleted
+from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.redis import RedisStore
 from chimes.store.redis import connection as connections
 from chimes.store.redis import due_schedules as firing
@@ -204,7 +204,7 @@ async def test_a_node_that_dies_while_firing_delays_it_a_little(
     monkeypatch.setattr(firing, "RESERVED_MICROS", 300_000)
     schedule = await store.add_schedule(due_schedule())
 
-    def die(*_: object) -> AnyFiring:
+    def die(*_: object) -> FirePlan:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -229,7 +229,7 @@ async def test_a_schedule_that_changes_while_it_fires_is_planned_again(
     )
     planned: list[str] = []
 
-    def plan_and_interfere(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
+    def plan_and_interfere(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
         if schedule.id == changing.id and not planned:
             client.hincrby(f"chimes:schedule:{changing.id}", "rev", 1)
         planned.append(schedule.id)
@@ -338,7 +338,7 @@ async def test_a_small_owner_is_found_in_a_large_namespace(
 async def test_a_namespace_has_what_is_in_it_now(store: RedisStore) -> None:
     moved, gone, kept = [await store.add_schedule(a_schedule(namespace="a")) for _ in range(3)]
     await store.change_schedule(moved.id, lambda was, at: replace(was, namespace="b"))
-    await store.change_schedule(gone.id, lambda was, at: deleted(was, at, "me"))
+    await store.change_schedule(gone.id, lambda was, at: delete_schedule(was, at, "me"))
 
     async def held(namespace: str) -> list[str]:
         query = ScheduleQuery(namespace=namespace)

@@ -13,10 +13,10 @@ from chimes.clock import Clock
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.node import HeartbeatResult, NodeFacts
-from chimes.model.notification import Delivery, DeliveryVerdict, outbox
-from chimes.model.planning import Firing
-from chimes.model.run import Completion, LogEntry, Run, RunStatus, lost
+from chimes.model.node import HeartbeatResult, NodeReport
+from chimes.model.notification import Delivery, DeliveryCompletion, plan_deliveries
+from chimes.model.planning import PolicyPlan
+from chimes.model.run import Completion, LogEntry, Run, RunStatus, mark_lost
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
 from chimes.store.memory.state import State
@@ -70,7 +70,7 @@ class NoPoison(MemoryStore):
     def _lose(self, runs: Sequence[Run], now: datetime) -> tuple[Run, ...]:
         after = []
         for run in runs:
-            forgiven = lost(replace(run, attempts=()), now)
+            forgiven = mark_lost(replace(run, attempts=()), now)
             after.append(replace(forgiven, attempts=(*run.attempts, *forgiven.attempts)))
             self._state.put_run(after[-1])
             self._record(after[-1], None, now)
@@ -87,7 +87,7 @@ class HeartbeatRevives(MemoryStore):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeFacts | None = None,
+        facts: NodeReport | None = None,
     ) -> HeartbeatResult:
         node = self._state.nodes.get(node_id)
         if node is not None:
@@ -106,7 +106,7 @@ class NeverUnblocks(MemoryStore):
 class StuckCursor(MemoryStore):
     """The cursor stays where it is when the slot has its row already."""
 
-    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+    def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
         before = self._state.schedules[firing.schedule.id]
         inserted = super()._fire(firing, now)
         if not inserted:
@@ -220,7 +220,7 @@ class StopsNothing(MemoryStore):
 class ClaimsBlocked(MemoryStore):
     """The limit of a key holds for waiting runs only when they are inserted by hand."""
 
-    def _fire(self, firing: Firing, now: datetime) -> list[Run]:
+    def _fire(self, firing: PolicyPlan, now: datetime) -> list[Run]:
         free = tuple(replace(run, blocked=False) for run in firing.runs)
         return super()._fire(replace(firing, runs=free), now)
 
@@ -274,7 +274,7 @@ class TellsAgain(MemoryStore):
     async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
         finished = await super().finish(verdicts)
         for run in finished.accepted:
-            for delivery in outbox(run, None, self._clock.now()):
+            for delivery in plan_deliveries(run, None, self._clock.now()):
                 self._state.deliveries[delivery.id] = delivery
         return finished
 
@@ -283,14 +283,14 @@ class ForgetsFailures(MemoryStore):
     """Why somebody is told does not depend on what was before."""
 
     def _post(self, run: Run, now: datetime) -> None:
-        for delivery in outbox(run, None, now):
+        for delivery in plan_deliveries(run, None, now):
             self._state.add_delivery(delivery)
 
 
 class OpenDeliveries(MemoryStore):
     """What a sender says counts whatever its fence."""
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         known = self._state.deliveries
         current = [
             replace(verdict, fence=known[verdict.delivery_id].fence)

@@ -15,7 +15,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, Run, RunStatus
-from chimes.model.schedule import Schedule, deleted
+from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.port import ApiKey, AuditEntry, Item, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -118,7 +118,7 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.add_schedule(due_schedule(next_run_at=NOW + SECOND / 2), an_entry())
     await store.add_schedule(a_schedule(owner=BOB, enabled=False, labels={"a": "b"}))
     gone = await store.add_schedule(a_schedule())
-    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "user:alice"), an_entry())
+    await store.change_schedule(gone.id, lambda s, now: delete_schedule(s, now, "user:alice"), an_entry())
     clock.advance(1.25)
     await store.fire_due(plan, limit=10)
     await store.add_runs([a_run(priority=number) for number in range(5)])

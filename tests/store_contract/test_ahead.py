@@ -12,19 +12,19 @@ import pytest
 
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import CLOSED, CROWD, FireContext, Firing, manual_run, plan
+from chimes.model.planning import PREFETCH_CUTOFF, PREFETCH_MINIMUM, FireContext, PolicyPlan, manual_run, plan
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import Reason, Run, RunStatus, given_back
+from chimes.model.run import Reason, Run, RunStatus, release_or_cancel
 from chimes.model.schedule import (
     Dependency,
     Schedule,
-    deleted,
-    edited,
-    moved,
-    passed,
-    paused,
-    rescheduled,
-    resumed,
+    delete_schedule,
+    apply_edit,
+    move_next_run,
+    skip_next_slot,
+    pause_schedule,
+    reschedule_next,
+    resume_schedule,
 )
 from chimes.model.target import TaskTarget
 from chimes.store.port import FireResult, LookingAhead, Pressing, Store
@@ -52,7 +52,7 @@ async def ahead_store(tmp_path: Path, clock: SettableClock) -> AsyncIterator[Sql
     await home.close()
 
 
-async def crowd(store: Store, count: int = CROWD, slot: datetime = SLOT, **given: Any) -> None:
+async def crowd(store: Store, count: int = PREFETCH_MINIMUM, slot: datetime = SLOT, **given: Any) -> None:
     await store.load([due_schedule(slot, **given) for _ in range(count)])
 
 
@@ -93,7 +93,7 @@ async def test_every_store_takes_what_is_due(store: Store, clock: SettableClock)
 TENTH = timedelta(milliseconds=10)
 
 
-@pytest.mark.parametrize("count", [0, CROWD - 1])
+@pytest.mark.parametrize("count", [0, PREFETCH_MINIMUM - 1])
 async def test_few_do_not_press(ahead_store: SqlStore, count: int) -> None:
     await crowd(ahead_store, count)
     assert await ahead_store.pressing(MINUTE, TENTH) is None
@@ -101,11 +101,11 @@ async def test_few_do_not_press(ahead_store: SqlStore, count: int) -> None:
 
 async def test_a_crowd_presses_the_earlier_the_larger_it_is(ahead_store: SqlStore) -> None:
     slot = NOW + 5 * SECOND
-    await crowd(ahead_store, CROWD, slot)
-    expected = Pressing(due=slot, begin_by=slot - CROWD * TENTH)
+    await crowd(ahead_store, PREFETCH_MINIMUM, slot)
+    expected = Pressing(due=slot, begin_by=slot - PREFETCH_MINIMUM * TENTH)
     assert await ahead_store.pressing(MINUTE, TENTH) == expected
-    await crowd(ahead_store, CROWD, slot)
-    expected = Pressing(due=slot, begin_by=slot - 2 * CROWD * TENTH)
+    await crowd(ahead_store, PREFETCH_MINIMUM, slot)
+    expected = Pressing(due=slot, begin_by=slot - 2 * PREFETCH_MINIMUM * TENTH)
     assert await ahead_store.pressing(MINUTE, TENTH) == expected
     assert await ahead_store.pressing(4 * SECOND, TENTH) is None
 
@@ -113,10 +113,10 @@ async def test_a_crowd_presses_the_earlier_the_larger_it_is(ahead_store: SqlStor
 async def test_who_comes_before_a_crowd_is_taken_before_it(ahead_store: SqlStore) -> None:
     near, far = NOW + 5 * SECOND, NOW + 6 * SECOND
     await crowd(ahead_store, 10, near)
-    await crowd(ahead_store, 3 * CROWD, far)
+    await crowd(ahead_store, 3 * PREFETCH_MINIMUM, far)
     await crowd(ahead_store, 5, far + 5 * SECOND)
     answer = await ahead_store.pressing(MINUTE, TENTH)
-    assert answer == Pressing(due=far, begin_by=far - (10 + 3 * CROWD) * TENTH)
+    assert answer == Pressing(due=far, begin_by=far - (10 + 3 * PREFETCH_MINIMUM) * TENTH)
     # An even stream presses least: each has its own time.
     answer = await ahead_store.pressing(MINUTE, timedelta(microseconds=1))
     assert answer is not None
@@ -127,7 +127,7 @@ async def test_what_is_taken_ahead_is_claimed_and_planned_for_its_time(
     ahead_store: SqlStore,
 ) -> None:
     fired = await a_crowd_ahead(ahead_store)
-    assert (len(fired.claimed), fired.others, fired.more) == (CROWD, (), False)
+    assert (len(fired.claimed), fired.others, fired.more) == (PREFETCH_MINIMUM, (), False)
     assert await all_runs(ahead_store) == {run.id: run for run in fired.claimed}
     for run in fired.claimed:
         assert run.slot is not None
@@ -155,7 +155,7 @@ async def test_at_its_time_it_goes_on_like_any_other(
 
 async def test_few_are_left_to_their_time(ahead_store: SqlStore) -> None:
     await joined(ahead_store)
-    await crowd(ahead_store, CROWD - 1)
+    await crowd(ahead_store, PREFETCH_MINIMUM - 1)
     assert await looked(ahead_store) == FireResult()
     assert await all_runs(ahead_store) == {}
 
@@ -194,7 +194,7 @@ async def test_who_is_still_at_work_is_left_to_its_time(
 ) -> None:
     await joined(ahead_store)
     await crowd(ahead_store, slot=NOW)
-    assert len((await looked(ahead_store)).claimed) == CROWD
+    assert len((await looked(ahead_store)).claimed) == PREFETCH_MINIMUM
     clock.advance(59)
     await joined(ahead_store, "node-2")
     assert await looked(ahead_store, "node-2") == FireResult()
@@ -208,7 +208,7 @@ async def test_one_slot_ahead_at_most(ahead_store: SqlStore, clock: SettableCloc
         "trigger": Every("1s", anchor=SLOT),
         "policy": Policy(overlap=Overlap.ALLOW, misfire=Misfire.ALL),
     }
-    assert len((await a_crowd_ahead(ahead_store, **given)).claimed) == CROWD
+    assert len((await a_crowd_ahead(ahead_store, **given)).claimed) == PREFETCH_MINIMUM
     clock.advance(0.75)
     assert await looked(ahead_store) == FireResult()
     clock.advance(0.25)
@@ -219,7 +219,7 @@ async def test_a_plan_that_fails_is_left_to_its_time(ahead_store: SqlStore) -> N
     await joined(ahead_store)
     await crowd(ahead_store)
 
-    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         raise ValueError("this can never be planned")
 
     fired = await ahead_store.fire_due(faulty, limit=99, places=places(free=99), ahead=AHEAD)
@@ -243,9 +243,9 @@ async def test_nothing_is_confirmed_before_it_is_closed(
     ahead_store: SqlStore, clock: SettableClock
 ) -> None:
     runs = (await a_crowd_ahead(ahead_store)).claimed
-    clock.set(SLOT - CLOSED - timedelta(microseconds=1))
+    clock.set(SLOT - PREFETCH_CUTOFF - timedelta(microseconds=1))
     assert await ahead_store.confirm(holds(runs)) == frozenset()
-    clock.set(SLOT - CLOSED)
+    clock.set(SLOT - PREFETCH_CUTOFF)
     assert await ahead_store.confirm(holds(runs)) == set(holds(runs))
     assert await ahead_store.confirm([]) == frozenset()
 
@@ -257,7 +257,7 @@ async def test_only_what_is_still_held_is_confirmed(
     await ahead_store.cancel_run(canceled.id, Reason.CANCELED_BY_HAND)
     await ahead_store.release(holds([released]))
     assert gone.schedule_id is not None
-    await ahead_store.change_schedule(gone.schedule_id, lambda s, now: paused(s, now, "me"))
+    await ahead_store.change_schedule(gone.schedule_id, lambda s, now: pause_schedule(s, now, "me"))
     clock.set(SLOT)
     asked = [*holds([canceled, released, gone, *others]), (fenced.id, fenced.fence + 1)]
     assert await ahead_store.confirm(asked) == set(holds(others))
@@ -269,7 +269,7 @@ async def test_given_back_it_waits_for_its_time_in_the_queue(
     run, asked, *_ = (await a_crowd_ahead(ahead_store)).claimed
     await ahead_store.cancel_run(asked.id, Reason.CANCELED_BY_HAND)
     await ahead_store.release(holds([run, asked]))
-    assert await ahead_store.get_run(run.id) == given_back(run, NOW)
+    assert await ahead_store.get_run(run.id) == release_or_cancel(run, NOW)
     ended = await ahead_store.get_run(asked.id)
     assert ended is not None
     assert (ended.status, ended.started_at, ended.attempts) == (RunStatus.CANCELED, None, ())
@@ -288,7 +288,7 @@ async def test_a_node_that_is_gone(
     runs = (await a_crowd_ahead(ahead_store)).claimed
     if later:
         clock.advance(LEASE)
-        assert len(await ahead_store.rescue(limit=1000)) == CROWD
+        assert len(await ahead_store.rescue(limit=1000)) == PREFETCH_MINIMUM
     else:
         await ahead_store.leave(NODE)
     found = (await ahead_store.list_runs(RunQuery(limit=None))).items
@@ -306,14 +306,14 @@ async def test_a_node_that_is_gone(
 # --- changes ------------------------------------------------------------------------------------
 Change = Callable[[Schedule, datetime], Schedule]
 CHANGES: dict[str, Change] = {
-    "pause": lambda s, now: paused(s, now, "me"),
-    "bounce": lambda s, now: resumed(paused(s, now, "me"), now, "me"),
-    "delete": lambda s, now: deleted(s, now, "me"),
-    "skip": lambda s, now: passed(s, now, "me"),
-    "move": lambda s, now: moved(s, now + MINUTE, now, "me"),
-    "reschedule": lambda s, now: rescheduled(s, now + MINUTE, now, "me"),
-    "edit": lambda s, now: edited(s, replace(s, trigger=Every("7s", anchor=SLOT)), now, "me"),
-    "rename": lambda s, now: edited(s, replace(s, name="another"), now, "me"),
+    "pause": lambda s, now: pause_schedule(s, now, "me"),
+    "bounce": lambda s, now: resume_schedule(pause_schedule(s, now, "me"), now, "me"),
+    "delete": lambda s, now: delete_schedule(s, now, "me"),
+    "skip": lambda s, now: skip_next_slot(s, now, "me"),
+    "move": lambda s, now: move_next_run(s, now + MINUTE, now, "me"),
+    "reschedule": lambda s, now: reschedule_next(s, now + MINUTE, now, "me"),
+    "edit": lambda s, now: apply_edit(s, replace(s, trigger=Every("7s", anchor=SLOT)), now, "me"),
+    "rename": lambda s, now: apply_edit(s, replace(s, name="another"), now, "me"),
 }
 
 
@@ -326,14 +326,14 @@ async def test_until_it_is_closed_a_change_finds_nothing_taken(
     before = {s.id: s for s in [i async for i in ahead_store.dump()] if isinstance(s, Schedule)}
     run, *_ = (await looked(ahead_store)).claimed
     assert run.schedule_id is not None
-    clock.set(SLOT - CLOSED - timedelta(microseconds=1))
+    clock.set(SLOT - PREFETCH_CUTOFF - timedelta(microseconds=1))
     now, was = clock.now(), before[run.schedule_id]
     after = await ahead_store.change_schedule(was.id, change, an_entry())
     # There was no row before it; and something was put into the queue.
     as_it_was = replace(was, last_slot=None, last_enqueued_at=NOW)
     assert after == change(as_it_was, now) == await ahead_store.get_schedule(was.id)
     assert run.id not in await all_runs(ahead_store)
-    assert len(await all_runs(ahead_store)) == CROWD - 1
+    assert len(await all_runs(ahead_store)) == PREFETCH_MINIMUM - 1
     clock.set(SLOT)
     assert await ahead_store.confirm(holds([run])) == frozenset()
 
@@ -344,7 +344,7 @@ async def test_once_it_is_closed_a_change_comes_after_it(
 ) -> None:
     run, *_ = (await a_crowd_ahead(ahead_store)).claimed
     was = await the(ahead_store, run)
-    clock.set(SLOT - CLOSED)
+    clock.set(SLOT - PREFETCH_CUTOFF)
     after = await ahead_store.change_schedule(was.id, change, an_entry())
     assert after == change(was, clock.now())
     assert await ahead_store.confirm(holds([run])) == set(holds([run]))
@@ -412,7 +412,7 @@ async def test_a_run_by_hand_does_not_wait_for_what_has_not_begun(
     assert not by_hand.blocked
     after = await the(ahead_store, run)
     assert (after.next_slot, after.fired_count) == (SLOT, 0)
-    clock.set(SLOT - CLOSED)
+    clock.set(SLOT - PREFETCH_CUTOFF)
     (behind,) = await ahead_store.add_runs([manual_run(await the(ahead_store, closed), SLOT)])
     assert behind.blocked
     clock.set(SLOT)
@@ -427,12 +427,12 @@ async def test_a_pause_by_the_receiver(ahead_store: SqlStore, clock: SettableClo
     await crowd(ahead_store, slot=NOW, **given)
     first = (await looked(ahead_store)).claimed[0]
     await looked(ahead_store)
-    assert len(await all_runs(ahead_store)) == 2 * CROWD
+    assert len(await all_runs(ahead_store)) == 2 * PREFETCH_MINIMUM
     gone = replace(a_verdict(first, clock.now()), pause_schedule="gone")
     await ahead_store.finish([gone])
     after = await the(ahead_store, first)
     assert (after.enabled, after.next_slot, after.fired_count) == (False, None, 1)
-    assert len(await all_runs(ahead_store)) == 2 * CROWD - 1
+    assert len(await all_runs(ahead_store)) == 2 * PREFETCH_MINIMUM - 1
 
 
 async def test_a_store_moved_elsewhere_keeps_what_was_ahead(

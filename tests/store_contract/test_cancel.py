@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.run import Reason, RunStatus, canceled
-from chimes.model.schedule import recorded
+from chimes.model.run import Reason, RunStatus, cancel
+from chimes.model.schedule import record_run
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, MINUTE, a_retry, a_run, a_schedule, a_verdict, an_entry, places
@@ -24,10 +24,10 @@ async def test_nobody_cannot_be_canceled(store: Store) -> None:
 async def test_a_waiting_run_of_a_schedule_shows_on_it(store: Store, clock: SettableClock) -> None:
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule)])
-    ended = canceled(run, BY_HAND, clock.advance(1))
+    ended = cancel(run, BY_HAND, clock.advance(1))
     assert await store.cancel_run(run.id, BY_HAND, an_entry(verb="cancel")) == ended
     assert await store.get_run(run.id) == ended
-    assert await store.get_schedule(schedule.id) == recorded(schedule, ended)
+    assert await store.get_schedule(schedule.id) == record_run(schedule, ended)
     assert [entry.verb for entry in await store.list_audit(AuditQuery())] == ["cancel"]
 
 
@@ -42,7 +42,7 @@ async def test_a_blocked_run_ends_and_frees_nothing(store: Store) -> None:
 async def test_a_run_between_two_attempts_ends(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     (waiting,) = (await store.finish([a_retry(run, clock.now(), MINUTE)])).accepted
-    assert await store.cancel_run(run.id, BY_HAND) == canceled(waiting, BY_HAND, clock.now())
+    assert await store.cancel_run(run.id, BY_HAND) == cancel(waiting, BY_HAND, clock.now())
     clock.advance(MINUTE)
     assert await store.next_available() is None
 

@@ -11,12 +11,12 @@ import pytest
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.listing import AuditQuery, DeliveryQuery, InboxQuery
 from chimes.model.notification import (
-    MOST_ATTEMPTS,
+    MAX_DELIVERY_ATTEMPTS,
     Delivery,
     DeliveryState,
-    delivery_begun,
-    delivery_reopened,
-    delivery_settled,
+    claim_delivery,
+    reopen_delivery,
+    complete_delivery,
 )
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.store.port import Store
@@ -76,8 +76,8 @@ async def test_deliveries_are_handed_out_oldest_first(store: Store) -> None:
     later = a_delivery(id=DeliveryId("0"), available_at=NOW + timedelta(microseconds=1))
     await store.load([late, twin_b, twin_a, first, later])
     assert await claimed(store, limit=2) == (
-        delivery_begun(first, NOW, HOLD),
-        delivery_begun(twin_a, NOW, HOLD),
+        claim_delivery(first, NOW, HOLD),
+        claim_delivery(twin_a, NOW, HOLD),
     )
     assert in_order(*await claimed(store)) == [twin_b.id, late.id]
     assert await claimed(store) == ()
@@ -168,7 +168,7 @@ async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> N
     delivery = await one_claimed(store)
     now = clock.advance(1)
     verdict = a_sending(delivery, progress=3, receipt="message 17")
-    sent = delivery_settled(delivery, verdict, now)
+    sent = complete_delivery(delivery, verdict, now)
     assert (sent.state, sent.finished_at) == (DeliveryState.DELIVERED, now)
     assert (sent.progress, sent.receipt, sent.error) == (3, "message 17", "")
     assert await store.finish_deliveries([verdict]) == (sent,)
@@ -221,14 +221,14 @@ async def test_a_delivery_is_dead_after_its_last_attempt(
     store: Store, clock: SettableClock
 ) -> None:
     await store.load([a_delivery()])
-    for number in range(1, MOST_ATTEMPTS + 1):
+    for number in range(1, MAX_DELIVERY_ATTEMPTS + 1):
         (delivery,) = await claimed(store)
         assert delivery.attempts == number
         (after,) = await store.finish_deliveries(
             [a_sending(delivery, retry_in=SECOND, error=f"no {number}")]
         )
         clock.advance(1)
-    assert (after.state, after.error) == (DeliveryState.DEAD, f"no {MOST_ATTEMPTS}")
+    assert (after.state, after.error) == (DeliveryState.DEAD, f"no {MAX_DELIVERY_ATTEMPTS}")
     assert await claimed(store) == ()
 
 
@@ -284,7 +284,7 @@ async def test_a_dead_letter_is_tried_again(store: Store, clock: SettableClock) 
     (dead,) = await store.finish_deliveries([a_sending(delivery, sent=False, error="403")])
     now = clock.advance(HOUR)
     before = store.changes()
-    reopened = delivery_reopened(dead, now)
+    reopened = reopen_delivery(dead, now)
     assert (reopened.state, reopened.attempts) == (DeliveryState.PENDING, 0)
     assert await store.retry_delivery(dead.id, an_entry(verb="retry")) == reopened
     assert store.changes() > before

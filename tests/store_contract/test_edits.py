@@ -12,9 +12,9 @@ import pytest
 from chimes.errors import ChimesError, Conflict, NotFound
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery
-from chimes.model.planning import ended_at_once, plan, slot_run
-from chimes.model.run import Reason, Run, RunStatus, canceled
-from chimes.model.schedule import Schedule, deleted, recorded
+from chimes.model.planning import end_immediately, plan, slot_run
+from chimes.model.run import Reason, Run, RunStatus, cancel
+from chimes.model.schedule import Schedule, delete_schedule, record_run
 from chimes.services.audit import verified_chain
 from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock
@@ -27,7 +27,7 @@ from tests.tables import each_row
 def removal(schedule_id: str, **given: object) -> ScheduleEdit:
     edit = ScheduleEdit(
         schedule_id=ScheduleId(schedule_id),
-        change=lambda s, now: deleted(s, now, "me"),
+        change=lambda s, now: delete_schedule(s, now, "me"),
         audit=an_entry(object_id=schedule_id, verb="delete"),
     )
     return replace(edit, **given)
@@ -44,7 +44,7 @@ async def test_all_of_them_are_changed_in_the_order_given(
     now = clock.advance(3)
     asked = [made[2], made[0], made[3]]
     changed = await store.change_schedules([removal(each.id) for each in asked])
-    assert changed == tuple(deleted(each, now, "me") for each in asked)
+    assert changed == tuple(delete_schedule(each, now, "me") for each in asked)
     for each, after in zip(asked, changed, strict=True):
         assert await store.get_schedule(each.id) == after
     assert await store.get_schedule(made[1].id) == made[1]
@@ -58,7 +58,7 @@ async def test_each_has_its_own_change_and_its_own_rows(store: Store, clock: Set
     def skipped(before: Schedule, now: datetime) -> Sequence[Run]:
         assert before.next_slot is not None
         run = slot_run(before, before.next_slot, now)
-        return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+        return [end_immediately(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
 
     gone, renamed = await store.change_schedules(
         [
@@ -131,12 +131,12 @@ async def test_waiting_runs_end_and_running_ones_go_on(store: Store, clock: Sett
     gone, _ = await store.change_schedules([removal(busy.id), removal(other.id)])
     assert await all_runs(store) == {
         running.id: running,
-        shared.id: canceled(shared, Reason.SCHEDULE_DELETED, now),
-        blocked.id: canceled(blocked, Reason.SCHEDULE_DELETED, now),
+        shared.id: cancel(shared, Reason.SCHEDULE_DELETED, now),
+        blocked.id: cancel(blocked, Reason.SCHEDULE_DELETED, now),
         left.id: replace(left, blocked=False),
     }
     (ended,) = (await store.finish([a_verdict(running, now)])).accepted
-    assert await store.get_schedule(busy.id) == recorded(gone, ended)
+    assert await store.get_schedule(busy.id) == record_run(gone, ended)
 
 
 async def test_it_is_kept(durable_home: Home) -> None:

@@ -10,8 +10,8 @@ from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
-from chimes.model.run import AttemptEnd, Reason, RunStatus, canceled, settled, unblocked
-from chimes.model.schedule import deleted, paused, recorded
+from chimes.model.run import AttemptEnd, Reason, RunStatus, cancel, complete, unblock
+from chimes.model.schedule import delete_schedule, pause_schedule, record_run
 from chimes.store.port import CompletionResult, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -39,11 +39,11 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
     schedule, run = await running_slot(store)
     now = clock.advance(2.5)
     verdict = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
-    ended = settled(run, verdict, now)
+    ended = complete(run, verdict, now)
     assert (ended.status, ended.finished_at) == (RunStatus(end.value), now)
     assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
-    assert await store.get_schedule(schedule.id) == recorded(schedule, ended)
+    assert await store.get_schedule(schedule.id) == record_run(schedule, ended)
     assert [entry.message for entry in await store.read_logs(run.id)] == ["line"]
 
 
@@ -56,7 +56,7 @@ async def test_a_run_without_a_schedule_ends_too(
     run = await running_run(store)
     whose = run if known else None
     verdict = replace(a_verdict(run, clock.now(), end), run=whose)
-    ended = settled(run, verdict, NOW)
+    ended = complete(run, verdict, NOW)
     assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
     assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
@@ -103,7 +103,7 @@ async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock
     schedule, run = await running_slot(store)
     now = clock.advance(1)
     verdict = a_retry(run, now, 5 * SECOND)
-    waiting = settled(run, verdict, now)
+    waiting = complete(run, verdict, now)
     assert await store.finish([verdict]) == CompletionResult(accepted=(waiting,))
     assert (waiting.status, waiting.available_at) == (RunStatus.QUEUED, now + 5 * SECOND)
     assert await store.get_schedule(schedule.id) == schedule
@@ -207,7 +207,7 @@ async def test_a_batch_says_which_were_accepted_and_which_refused(
         a_verdict(first, now),
     ]
     finished = await store.finish(verdicts)
-    assert finished.accepted == (settled(third, verdicts[0], now), settled(first, verdicts[3], now))
+    assert finished.accepted == (complete(third, verdicts[0], now), complete(first, verdicts[3], now))
     assert finished.refused == (second.id, "nobody")
     assert await store.get_run(second.id) == second
 
@@ -227,8 +227,8 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
     ]
     finished = await store.finish(verdicts)
     assert finished.accepted == (
-        settled(first, verdicts[0], now),
-        settled(second, verdicts[1], now),
+        complete(first, verdicts[0], now),
+        complete(second, verdicts[1], now),
     )
     assert finished.refused == (first.id,)
 
@@ -239,7 +239,7 @@ async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClo
     now = clock.advance(1)
     verdict = a_verdict(run, now, AttemptEnd.FAILED, pause_schedule="gone")
     (ended,) = (await store.finish([verdict])).accepted
-    expected = paused(recorded(schedule, ended), now, "chimes", note="gone")
+    expected = pause_schedule(record_run(schedule, ended), now, "chimes", note="gone")
     assert await store.get_schedule(schedule.id) == expected
     assert (expected.enabled, expected.next_run_at) == (False, None)
     await store.finish([verdict])
@@ -250,14 +250,14 @@ async def test_a_paused_or_deleted_schedule_is_not_paused_again(
     store: Store, clock: SettableClock
 ) -> None:
     for change in (
-        lambda s, now: paused(s, now, "me", note="by hand"),
-        lambda s, now: deleted(s, now, "me"),
+        lambda s, now: pause_schedule(s, now, "me", note="by hand"),
+        lambda s, now: delete_schedule(s, now, "me"),
     ):
         schedule, run = await running_slot(store)
         before = await store.change_schedule(schedule.id, change)
         verdict = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
         (ended,) = (await store.finish([verdict])).accepted
-        assert await store.get_schedule(schedule.id) == recorded(before, ended)
+        assert await store.get_schedule(schedule.id) == record_run(before, ended)
 
 
 # C6, queued
@@ -308,7 +308,7 @@ async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableC
     assert await store.get_run(waiting.id) == waiting
     (claimed_wide,) = await store.claim(places())
     await store.finish([a_verdict(claimed_wide, clock.now())])
-    assert await store.get_run(waiting.id) == unblocked(waiting)
+    assert await store.get_run(waiting.id) == unblock(waiting)
 
 
 async def test_the_runs_of_a_batch_end_one_after_the_other(
@@ -354,7 +354,7 @@ async def test_a_cancel_beats_a_retry(store: Store, clock: SettableClock) -> Non
     assert ended.finished_at == now
     assert len(ended.attempts) == 1
     summary = await store.get_schedule(schedule.id)
-    assert summary == recorded(schedule, ended)
+    assert summary == record_run(schedule, ended)
 
 
 # C16
@@ -364,11 +364,11 @@ async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock
         await store.add_runs([a_run(concurrency_key="k")]),
     )
     now = clock.advance(3)
-    ended = canceled(first, "because", now)
+    ended = cancel(first, "because", now)
     before = store.changes()
     assert await store.cancel_run(first.id, "because") == ended
     assert store.changes() > before
-    assert await all_runs(store) == {first.id: ended, second.id: unblocked(second)}
+    assert await all_runs(store) == {first.id: ended, second.id: unblock(second)}
 
 
 # F65: the trail says who paused it; nobody asked for it by hand

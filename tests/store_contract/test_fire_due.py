@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import IN_THE_WAY, FireContext, Firing, plan
+from chimes.model.planning import BLOCKING_RUN, FireContext, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
-from chimes.model.run import Reason, Run, RunStatus, canceled, claimed
-from chimes.model.schedule import Dependency, Schedule, deleted, set_aside
+from chimes.model.run import Reason, Run, RunStatus, cancel, claim
+from chimes.model.schedule import Dependency, Schedule, delete_schedule, stop_with_error
 from chimes.store.port import FireResult, Store
 from chimes.testing import SettableClock
 from chimes.triggers import Every, Once
@@ -53,7 +53,7 @@ async def test_only_due_enabled_living_schedules_fire(store: Store) -> None:
     await store.add_schedule(due_schedule(NOW + timedelta(microseconds=1)))
     await store.add_schedule(due_schedule(NOW, enabled=False))
     gone = await store.add_schedule(due_schedule(NOW))
-    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(gone.id, lambda s, now: delete_schedule(s, now, "me"))
     fired = await store.fire_due(plan, limit=10)
     assert [run.schedule_id for run in fired.others] == [due.id]
 
@@ -66,7 +66,7 @@ async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
         )
     order: list[str] = []
 
-    def noting(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def noting(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         order.append(schedule.id)
         return plan(schedule, context, now)
 
@@ -124,13 +124,13 @@ async def test_a_broken_plan_sets_aside_its_schedule_alone(
         await store.add_schedule(due_schedule(NOW - offset * SECOND)) for offset in (3, 2, 1)
     ]
 
-    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         if schedule.id == broken.id:
             raise ValueError("this can never be planned")
         return plan(schedule, context, now)
 
     fired = await store.fire_due(faulty, limit=10)
-    aside = set_aside(broken, "ValueError: this can never be planned")
+    aside = stop_with_error(broken, "ValueError: this can never be planned")
     assert fired.broken == (aside,)
     assert [before for before, _ in fired.plans] == [first, last]
     assert await store.get_schedule(broken.id) == aside
@@ -147,8 +147,8 @@ async def test_new_runs_come_claimed_for_a_node_with_free_places(
     expected = plan(schedule, FireContext(), now)
     (run,) = expected.runs
     fired = await store.fire_due(plan, limit=10, places=places())
-    assert fired == FireResult(claimed=(claimed(run, NODE, now),), plans=((schedule, expected),))
-    assert await all_runs(store) == {run.id: claimed(run, NODE, now)}
+    assert fired == FireResult(claimed=(claim(run, NODE, now),), plans=((schedule, expected),))
+    assert await all_runs(store) == {run.id: claim(run, NODE, now)}
     assert await store.claim(places()) == ()
 
 
@@ -218,10 +218,10 @@ async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -
     await joined(store)
     await store.add_schedule(due_schedule())
 
-    def later(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def later(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         firing = plan(schedule, context, now)
         runs = tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
-        return Firing(schedule=firing.schedule, runs=runs)
+        return PolicyPlan(schedule=firing.schedule, runs=runs)
 
     fired = await store.fire_due(later, limit=10, places=places())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
@@ -240,7 +240,7 @@ async def test_a_blocked_run_waits_for_the_one_before_it(
     assert await store.claim(places()) == ()
     await store.finish([a_verdict(first, clock.now())])
     (next_one,) = await store.claim(places())
-    assert next_one == claimed(replace(second, blocked=False), NODE, clock.now())
+    assert next_one == claim(replace(second, blocked=False), NODE, clock.now())
 
 
 # C6, the default
@@ -253,7 +253,7 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
     # Which run stood in its way stays on record (UX A.3).
-    assert skipped.result == {IN_THE_WAY: run.id}
+    assert skipped.result == {BLOCKING_RUN: run.id}
     assert await store.get_run(skipped.id) == skipped
     assert await store.get_schedule(schedule.id) == expected.schedule
 
@@ -265,7 +265,7 @@ async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableCl
     (old,) = (await store.fire_due(plan, limit=10)).others
     now = clock.advance(MINUTE)
     (new,) = (await store.fire_due(plan, limit=10, places=places())).claimed
-    assert await all_runs(store) == {old.id: canceled(old, Reason.REPLACED, now), new.id: new}
+    assert await all_runs(store) == {old.id: cancel(old, Reason.REPLACED, now), new.id: new}
     assert (new.slot, new.status) == (NOW + MINUTE, RunStatus.RUNNING)
 
 
@@ -299,7 +299,7 @@ async def test_the_plan_hears_which_runs_are_active_oldest_first(
     await store.add_runs(rows)
     heard: list[FireContext] = []
 
-    def noting(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def noting(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         heard.append(context)
         return plan(schedule, context, now)
 
@@ -321,7 +321,7 @@ async def test_the_plan_hears_when_the_dependency_succeeded(
     orphan = await store.add_schedule(due_schedule(clock.now(), depends_on=nobody))
     heard: dict[str, datetime | None] = {}
 
-    def noting(each: Schedule, context: FireContext, now: datetime) -> Firing:
+    def noting(each: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         heard[each.id] = context.dependency_succeeded_at
         return plan(each, context, now)
 
@@ -348,10 +348,10 @@ async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) 
 async def test_every_row_of_a_plan_is_inserted(store: Store, clock: SettableClock) -> None:
     rows: list[Run] = []
 
-    def many(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+    def many(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         rows.extend(a_run(schedule, slot=NOW + n * SECOND, target=TARGET) for n in range(50))
         done = replace(schedule, next_slot=None, next_run_at=None)
-        return Firing(schedule=done, runs=tuple(rows))
+        return PolicyPlan(schedule=done, runs=tuple(rows))
 
     await store.add_schedule(due_schedule())
     fired = await store.fire_due(many, limit=10)

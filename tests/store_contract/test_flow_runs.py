@@ -11,7 +11,7 @@ from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
-from chimes.model.schedule import deleted
+from chimes.model.schedule import delete_schedule
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -126,7 +126,7 @@ async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Stor
     step = a_step(flow)
     await store.add_runs([step])
     await store.release([(flow.id, flow.fence)])
-    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "user:alice"))
+    await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "user:alice"))
     assert (await the_run(store, flow.id)).status is RunStatus.CANCELED
     assert (await the_run(store, step.id)).status is RunStatus.CANCELED
 

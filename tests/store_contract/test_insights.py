@@ -12,19 +12,19 @@ import pytest
 from chimes.errors import InvalidInput
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    EVERY_RUN,
-    MADE_BEFORE,
-    MOST_OF_ONE,
-    MOST_SCHEDULES,
+    ALL_RUNS,
+    MAX_PLANNING_LEAD,
+    MAX_RESULTS_PER_SCHEDULE,
+    MAX_SCHEDULES,
     QUARTER,
     LagBucket,
-    Lags,
+    LagHistogram,
     RunFilter,
     ScheduleCounts,
-    Tally,
+    StatusCounts,
     Window,
     bracket_of,
-    quarter_of,
+    quarter_start,
     result_of,
 )
 from chimes.model.listing import ScheduleQuery
@@ -50,7 +50,7 @@ from tests.store_contract.scenes import joined, running_run, running_slot
 from tests.store_contract.stores import Home
 
 DAY = timedelta(days=1)
-SINCE = quarter_of(NOW) - HOUR
+SINCE = quarter_start(NOW) - HOUR
 WINDOW = Window(since=SINCE, until=SINCE + HOUR)
 OK, FAILED, TIMEOUT = RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.TIMEOUT
 MISSED, SKIPPED, CANCELED = RunStatus.MISSED, RunStatus.SKIPPED, RunStatus.CANCELED
@@ -72,7 +72,7 @@ async def rolled_up(store: Store, clock: SettableClock) -> None:
 # --- windows ------------------------------------------------------------------------------------
 async def test_an_empty_store(store: Store) -> None:
     assert await store.schedule_counts(ScheduleQuery()) == ScheduleCounts()
-    assert await store.count_runs(WINDOW) == (Tally(at=SINCE),)
+    assert await store.count_runs(WINDOW) == (StatusCounts(at=SINCE),)
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE),)
     assert await store.run_lags(WINDOW, by_node=True) == ()
     assert await store.newest_results([ScheduleId("nobody")], each=30) == {}
@@ -97,10 +97,10 @@ async def test_runs_are_counted_by_status_and_bucket(store: Store, clock: Settab
         ]
     )
     buckets = (
-        Tally(at=SINCE, statuses={OK: 2}),
-        Tally(at=quarter, statuses={FAILED: 1, TIMEOUT: 1, MISSED: 1, RunStatus.QUEUED: 2}),
-        Tally(at=quarter + QUARTER),
-        Tally(at=quarter + 2 * QUARTER),
+        StatusCounts(at=SINCE, statuses={OK: 2}),
+        StatusCounts(at=quarter, statuses={FAILED: 1, TIMEOUT: 1, MISSED: 1, RunStatus.QUEUED: 2}),
+        StatusCounts(at=quarter + QUARTER),
+        StatusCounts(at=quarter + 2 * QUARTER),
     )
     (tally,) = await store.count_runs(WINDOW)
     assert await store.count_runs(WINDOW, step=QUARTER) == buckets
@@ -115,8 +115,8 @@ async def test_the_last_bucket_may_be_shorter(store: Store, clock: SettableClock
     await store.load([ended(SINCE + n * QUARTER) for n in range(5)])
     step = 3 * QUARTER
     expected = (
-        Tally(at=SINCE, statuses={OK: 3}),
-        Tally(at=SINCE + step, statuses={OK: 1}),
+        StatusCounts(at=SINCE, statuses={OK: 3}),
+        StatusCounts(at=SINCE + step, statuses={OK: 1}),
     )
     assert await store.count_runs(WINDOW, step=step) == expected
     await rolled_up(store, clock)
@@ -154,7 +154,7 @@ async def test_runs_are_counted_by_what_they_are(store: Store, clock: SettableCl
 
 
 async def test_of_one_schedule_runs_made_long_before_do_not_count(store: Store) -> None:
-    schedule, edge = a_schedule(), SINCE - MADE_BEFORE
+    schedule, edge = a_schedule(), SINCE - MAX_PLANNING_LEAD
     await store.load(
         [
             ended(SINCE, schedule=schedule, created_at=edge),
@@ -215,8 +215,8 @@ async def test_what_is_loaded_later_is_counted_too(store: Store, clock: Settable
     assert await store.load([old]) == 1
     assert await store.load([old]) == 0
     await store.add_runs([again])
-    expected = (Tally(at=SINCE, statuses={OK: 1, FAILED: 1, MISSED: 1}),)
-    lags = Lags({bracket_of(SECOND): 1, bracket_of(MINUTE): 1})
+    expected = (StatusCounts(at=SINCE, statuses={OK: 1, FAILED: 1, MISSED: 1}),)
+    lags = LagHistogram({bracket_of(SECOND): 1, bracket_of(MINUTE): 1})
     assert await store.count_runs(WINDOW) == expected
     assert await store.run_lags(WINDOW) == (LagBucket(at=SINCE, lags=lags),)
     await rolled_up(store, clock)
@@ -235,7 +235,7 @@ async def test_what_retention_forgets_does_not_count(store: Store, clock: Settab
     (bucket,) = await store.run_lags(WINDOW)
     assert bucket.lags.total == 10
     left = [bracket_of(n * SECOND) for n in range(10, 20)]
-    assert bucket.lags == Lags({each: left.count(each) for each in left})
+    assert bucket.lags == LagHistogram({each: left.count(each) for each in left})
 
 
 async def test_many_roll_up_while_others_count(shared_home: Home, clock: SettableClock) -> None:
@@ -263,7 +263,7 @@ async def test_many_roll_up_while_others_count(shared_home: Home, clock: Settabl
     done.set()
     assert await looking <= {90}
     assert sum(rolled) in (0, 90)
-    assert await page.count_runs(WINDOW) == (Tally(at=SINCE, statuses={OK: 90}),)
+    assert await page.count_runs(WINDOW) == (StatusCounts(at=SINCE, statuses={OK: 90}),)
     (bucket,) = await page.run_lags(WINDOW)
     assert bucket.lags.total == 90
 
@@ -281,7 +281,7 @@ async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> 
     while await store.roll_up(limit=1):
         pass
     clock.set(NOW)
-    assert await store.count_runs(WINDOW) == (Tally(at=SINCE, statuses={OK: 2}),)
+    assert await store.count_runs(WINDOW) == (StatusCounts(at=SINCE, statuses={OK: 2}),)
 
 
 # --- lags ---------------------------------------------------------------------------------------
@@ -301,19 +301,19 @@ async def test_lags_are_those_of_slots_that_have_begun(store: Store, clock: Sett
     second, minute = bracket_of(SECOND), bracket_of(MINUTE)
     (whole,) = await store.run_lags(WINDOW)
     for _ in range(2):
-        assert whole == LagBucket(at=SINCE, lags=Lags({second: 1, minute: 1, 0: 2}))
-        assert await store.run_lags(WINDOW, ALICE) == (LagBucket(at=SINCE, lags=Lags({second: 1})),)
+        assert whole == LagBucket(at=SINCE, lags=LagHistogram({second: 1, minute: 1, 0: 2}))
+        assert await store.run_lags(WINDOW, ALICE) == (LagBucket(at=SINCE, lags=LagHistogram({second: 1})),)
         assert await store.run_lags(WINDOW, BOB) == (LagBucket(at=SINCE),)
         assert await store.run_lags(WINDOW, step=QUARTER) == (
-            LagBucket(at=SINCE, lags=Lags({second: 1, minute: 1})),
-            LagBucket(at=quarter, lags=Lags({0: 2})),
+            LagBucket(at=SINCE, lags=LagHistogram({second: 1, minute: 1})),
+            LagBucket(at=quarter, lags=LagHistogram({0: 2})),
             LagBucket(at=quarter + QUARTER),
             LagBucket(at=quarter + 2 * QUARTER),
         )
         assert await store.run_lags(WINDOW, step=QUARTER, by_node=True) == (
-            LagBucket(at=SINCE, node=NodeId("node-1"), lags=Lags({second: 1})),
-            LagBucket(at=SINCE, node=NodeId("node-2"), lags=Lags({minute: 1})),
-            LagBucket(at=quarter, node=NodeId("node-1"), lags=Lags({0: 2})),
+            LagBucket(at=SINCE, node=NodeId("node-1"), lags=LagHistogram({second: 1})),
+            LagBucket(at=SINCE, node=NodeId("node-2"), lags=LagHistogram({minute: 1})),
+            LagBucket(at=quarter, node=NodeId("node-1"), lags=LagHistogram({0: 2})),
         )
         await rolled_up(store, clock)
         (whole,) = await store.run_lags(WINDOW)
@@ -327,7 +327,7 @@ async def test_brackets_are_the_same_everywhere(store: Store, clock: SettableClo
     for lag in lags:
         expected[bracket_of(lag)] = expected.get(bracket_of(lag), 0) + 1
     (live,) = await store.run_lags(WINDOW)
-    assert live.lags == Lags(expected)
+    assert live.lags == LagHistogram(expected)
     clock.advance(60 * 86400)
     while await store.roll_up(limit=50):
         pass
@@ -339,7 +339,7 @@ async def test_a_run_that_goes_on_has_a_lag(store: Store, clock: SettableClock) 
     _, run = await running_slot(store)
     window = Window.last(HOUR, clock.now())
     assert run.started_at is not None
-    expected = Lags({bracket_of(run.started_at - run.planned_at): 1})
+    expected = LagHistogram({bracket_of(run.started_at - run.planned_at): 1})
     assert await store.run_lags(window, by_node=True) == (
         LagBucket(at=window.since, node=NodeId("node-1"), lags=expected),
     )
@@ -376,8 +376,8 @@ async def test_the_newest_results_of_each(store: Store) -> None:
 
 
 async def test_not_too_many_results(store: Store) -> None:
-    ids = [ScheduleId(f"s{n}") for n in range(MOST_SCHEDULES + 1)]
-    for asked, each in ((ids, 1), (ids[:1], MOST_OF_ONE + 1), (ids[:100], 100)):
+    ids = [ScheduleId(f"s{n}") for n in range(MAX_SCHEDULES + 1)]
+    for asked, each in ((ids, 1), (ids[:1], MAX_RESULTS_PER_SCHEDULE + 1), (ids[:100], 100)):
         with pytest.raises(InvalidInput):
             await store.newest_results(asked, each=each)
     assert await store.newest_results(ids[:-1], each=30) == {}
@@ -415,7 +415,7 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
             same,
             failed(-1, "connection refused"),
             failed(6, "connection refused", status=CANCELED),
-            failed(7, "connection refused", created_at=SINCE - MADE_BEFORE - SECOND),
+            failed(7, "connection refused", created_at=SINCE - MAX_PLANNING_LEAD - SECOND),
             failed(8, "", status=OK),
         ]
     )
@@ -432,7 +432,7 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
     assert (await store.error_groups(WINDOW, limit=1)).groups == found.groups[:1]
     of_bob = await store.error_groups(WINDOW, RunFilter(owner=BOB), limit=10)
     assert of_bob.groups == found.groups[2:]
-    assert await store.error_groups(WINDOW, EVERY_RUN, limit=3) == found
+    assert await store.error_groups(WINDOW, ALL_RUNS, limit=3) == found
 
 
 async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

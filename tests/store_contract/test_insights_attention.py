@@ -6,10 +6,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.insights import Attention, Attentions, Cause, Sign
+from chimes.model.insights import ScheduleAttention, AttentionList, IssueCause, ScheduleIssue
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
-from chimes.model.schedule import Schedule, paused, set_aside
+from chimes.model.schedule import Schedule, pause_schedule, stop_with_error
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once
@@ -32,12 +32,12 @@ from tests.store_contract.test_insights import FAILED, MISSED, OK, SKIPPED, TIME
 DAY = timedelta(days=1)
 
 
-async def attention(store: Store, **given: Any) -> Attentions:
+async def attention(store: Store, **given: Any) -> AttentionList:
     return await store.needing_attention(**({"late": MINUTE, "limit": 50} | given))
 
 
-def sign(schedule: Schedule, cause: Cause, **given: Any) -> Attention:
-    return Attention(schedule=schedule, sign=Sign(schedule_id=schedule.id, cause=cause, **given))
+def sign(schedule: Schedule, cause: IssueCause, **given: Any) -> ScheduleAttention:
+    return ScheduleAttention(schedule=schedule, sign=ScheduleIssue(schedule_id=schedule.id, cause=cause, **given))
 
 
 def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
@@ -49,7 +49,7 @@ def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
 async def test_all_is_well(store: Store) -> None:
     fine = a_schedule(last_status=OK)
     await store.load([fine, a_schedule(enabled=False), *past(fine, FAILED, FAILED, OK)])
-    assert await attention(store) == Attentions()
+    assert await attention(store) == AttentionList()
 
 
 async def test_failures_in_a_row(store: Store) -> None:
@@ -63,11 +63,11 @@ async def test_failures_in_a_row(store: Store) -> None:
     await store.load([failing, skipped, off, once, gone, *runs, *others])
     await store.load([*past(off, FAILED, FAILED), *past(once, OK, FAILED)])
     await store.load(past(gone, FAILED, FAILED))
-    first = sign(failing, Cause.FAILING, at=runs[3].planned_at, count=3, run_id=runs[3].id)
-    second = sign(skipped, Cause.FAILING, at=others[1].planned_at, count=2, run_id=others[1].id)
-    assert await attention(store) == Attentions(total=2, items=(first, second))
-    assert await attention(store, limit=1) == Attentions(total=2, items=(first,))
-    assert await attention(store, owner=BOB) == Attentions(total=1, items=(second,))
+    first = sign(failing, IssueCause.FAILING, at=runs[3].planned_at, count=3, run_id=runs[3].id)
+    second = sign(skipped, IssueCause.FAILING, at=others[1].planned_at, count=2, run_id=others[1].id)
+    assert await attention(store) == AttentionList(total=2, items=(first, second))
+    assert await attention(store, limit=1) == AttentionList(total=2, items=(first,))
+    assert await attention(store, owner=BOB) == AttentionList(total=1, items=(second,))
 
 
 async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None:
@@ -80,14 +80,14 @@ async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None
     (run,) = (await store.fire_due(plan, limit=5, places=places("node-2"))).claimed
     await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
     (item,) = (await attention(store)).items
-    expected = Sign(
+    expected = ScheduleIssue(
         schedule_id=schedule.id,
-        cause=Cause.FAILING,
+        cause=IssueCause.FAILING,
         at=run.planned_at,
         count=2,
         run_id=run.id,
     )
-    assert item == Attention(schedule=await _now(store, schedule), sign=expected)
+    assert item == ScheduleAttention(schedule=await _now(store, schedule), sign=expected)
 
 
 async def test_missed_slots(store: Store) -> None:
@@ -98,11 +98,11 @@ async def test_missed_slots(store: Store) -> None:
     edge = ended(recent, MISSED, other, missed_count=1)
     await store.load([one, other, old, many, single, edge])
     await store.load([ended(recent - SECOND, MISSED, old), ended(NOW - HOUR, MISSED)])
-    assert await attention(store) == Attentions(
+    assert await attention(store) == AttentionList(
         total=2,
         items=(
-            sign(one, Cause.MISSED, at=single.planned_at, count=8, run_id=single.id),
-            sign(other, Cause.MISSED, at=recent, count=1, run_id=edge.id),
+            sign(one, IssueCause.MISSED, at=single.planned_at, count=8, run_id=single.id),
+            sign(other, IssueCause.MISSED, at=recent, count=1, run_id=edge.id),
         ),
     )
 
@@ -130,35 +130,35 @@ async def test_late_slots(store: Store) -> None:
             a_run(ok, origin=Origin.SCHEDULE, planned_at=NOW - HOUR, started_at=NOW - HOUR),
         ]
     )
-    assert await attention(store) == Attentions(
+    assert await attention(store) == AttentionList(
         total=3,
         items=(
-            sign(overdue, Cause.LATE, at=NOW - 3 * MINUTE, lag=3 * MINUTE),
-            sign(begun, Cause.LATE, at=later.planned_at, count=2, lag=2 * MINUTE, run_id=later.id),
-            sign(waiting, Cause.LATE, at=queued.planned_at, lag=2 * HOUR, run_id=queued.id),
+            sign(overdue, IssueCause.LATE, at=NOW - 3 * MINUTE, lag=3 * MINUTE),
+            sign(begun, IssueCause.LATE, at=later.planned_at, count=2, lag=2 * MINUTE, run_id=later.id),
+            sign(waiting, IssueCause.LATE, at=queued.planned_at, lag=2 * HOUR, run_id=queued.id),
         ),
     )
     assert (await attention(store, late=DAY)).total == 0
 
 
 async def test_what_has_stopped_by_itself(store: Store) -> None:
-    broken = replace(set_aside(a_schedule(), "no such zone"), updated_at=NOW + SECOND)
-    gone = paused(a_schedule(), NOW, "chimes", note="gone")
-    by_hand = paused(a_schedule(), NOW, "user:alice", note="holidays")
-    over = paused(a_schedule(), NOW, "user:alice", until=NOW - MINUTE)
-    not_yet = paused(a_schedule(), NOW, "user:alice", until=NOW + MINUTE)
+    broken = replace(stop_with_error(a_schedule(), "no such zone"), updated_at=NOW + SECOND)
+    gone = pause_schedule(a_schedule(), NOW, "chimes", note="gone")
+    by_hand = pause_schedule(a_schedule(), NOW, "user:alice", note="holidays")
+    over = pause_schedule(a_schedule(), NOW, "user:alice", until=NOW - MINUTE)
+    not_yet = pause_schedule(a_schedule(), NOW, "user:alice", until=NOW + MINUTE)
     had_its_turn = replace(
-        set_aside(a_schedule(trigger=Once(NOW - HOUR)), "it failed"),
+        stop_with_error(a_schedule(trigger=Once(NOW - HOUR)), "it failed"),
         last_slot=NOW - HOUR,
         fired_count=1,
     )
     await store.load([broken, gone, by_hand, over, not_yet, had_its_turn])
-    assert await attention(store) == Attentions(
+    assert await attention(store) == AttentionList(
         total=3,
         items=(
-            sign(broken, Cause.STOPPED, at=NOW + SECOND),
-            sign(gone, Cause.STOPPED, at=NOW),
-            sign(over, Cause.PAUSE_OVER, at=NOW - MINUTE),
+            sign(broken, IssueCause.STOPPED, at=NOW + SECOND),
+            sign(gone, IssueCause.STOPPED, at=NOW),
+            sign(over, IssueCause.PAUSE_OVER, at=NOW - MINUTE),
         ),
     )
 
@@ -169,11 +169,11 @@ async def test_the_gravest_reason_counts(store: Store) -> None:
     runs = past(both, FAILED, FAILED)
     missed = ended(NOW - HOUR, MISSED, missing)
     await store.load([both, missing, *runs, missed, ended(NOW - HOUR, MISSED, both)])
-    assert await attention(store) == Attentions(
+    assert await attention(store) == AttentionList(
         total=2,
         items=(
-            sign(both, Cause.FAILING, at=runs[1].planned_at, count=2, run_id=runs[1].id),
-            sign(missing, Cause.MISSED, at=missed.planned_at, run_id=missed.id),
+            sign(both, IssueCause.FAILING, at=runs[1].planned_at, count=2, run_id=runs[1].id),
+            sign(missing, IssueCause.MISSED, at=missed.planned_at, run_id=missed.id),
         ),
     )
 

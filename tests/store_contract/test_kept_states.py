@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from chimes.model.checkpoint import LONGEST_STATE, Checkpoint
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH, Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import Run
@@ -73,8 +73,8 @@ async def test_any_json_comes_back_as_it_was(store: Store, ascii_only: bool) -> 
 
 async def test_there_is_room_for_the_longest(store: Store) -> None:
     run = await running_task(store)
-    value = json.dumps("\U0001f514" * (LONGEST_STATE - 2), ensure_ascii=False)
-    assert len(value) == LONGEST_STATE
+    value = json.dumps("\U0001f514" * (MAX_CHECKPOINT_LENGTH - 2), ensure_ascii=False)
+    assert len(value) == MAX_CHECKPOINT_LENGTH
     assert await store.keep_state(run.id, run.fence, SYNC.key, value)
     kept = await store.read_state(SYNC.key)
     assert kept is not None

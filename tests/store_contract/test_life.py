@@ -10,7 +10,7 @@ import pytest
 
 from chimes.errors import AlreadyExists
 from chimes.model.planning import plan
-from chimes.model.run import RunStatus, lost, released
+from chimes.model.run import RunStatus, mark_lost, release
 from chimes.store.port import AuditEntry, Item, Run, RunLog, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -60,7 +60,7 @@ async def test_the_time_is_the_injected_clocks(store: Store, clock: SettableCloc
 def arrived(item: Item) -> Item:
     """An item after the move: the node that held it is elsewhere."""
     if isinstance(item, Run) and item.status is RunStatus.RUNNING:
-        return released(item)
+        return release(item)
     return item
 
 
@@ -132,7 +132,7 @@ async def test_a_loaded_run_that_was_at_work_waits(store: Store) -> None:
         started_at=NOW - MINUTE,
     )
     assert await store.load([run, RunLog(run_id=run.id, entries=())]) >= 1
-    assert await store.get_run(run.id) == released(run)
+    assert await store.get_run(run.id) == release(run)
     assert await store.rescue(limit=10) == ()
 
 
@@ -141,7 +141,7 @@ def outlived(item: Item, kind: StoreKind, now: datetime) -> Item:
     """An item after a restart. Where only one process can have the store open, the one that held
     the runs is known to be gone; elsewhere their leases decide."""
     if not kind.shared and isinstance(item, Run) and item.status is RunStatus.RUNNING:
-        return lost(item, now)
+        return mark_lost(item, now)
     return item
 
 

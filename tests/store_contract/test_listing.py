@@ -14,7 +14,7 @@ from chimes.model.access import OwnerType
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.schedule import Schedule, deleted
+from chimes.model.schedule import Schedule, delete_schedule
 from chimes.model.target import ActionTarget
 from chimes.store.port import Store
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, SECOND, a_run, a_schedule
@@ -60,7 +60,7 @@ async def test_schedules_are_filtered(store: Store) -> None:
 async def test_schedules_by_their_ids(store: Store) -> None:
     made = [await store.add_schedule(a_schedule(name=name, owner=ALICE)) for name in "abcd"]
     gone, *_, last = made
-    await store.change_schedule(gone.id, lambda each, now: deleted(each, now, "me"))
+    await store.change_schedule(gone.id, lambda each, now: delete_schedule(each, now, "me"))
     ids = (last.id, ScheduleId("nobody"), made[1].id, gone.id, last.id)
     assert await listed(store, ids=ids) == ["b", "d"]
     assert await listed(store, ids=ids, owner=BOB) == []
@@ -167,7 +167,7 @@ async def test_schedules_by_when_they_are_due(store_with_due: Store, sort: Sched
 
 async def test_deleted_schedules_are_not_listed(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
-    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     assert await listed(store) == []
     assert await listed(store, enabled=False) == []
 
@@ -249,7 +249,7 @@ async def test_pages_are_stable_under_inserts_and_deletes(store: Store, descendi
         seen.extend(row.name for row in page.items)
         await store.add_schedule(a_schedule(name=f"{number:02d}"))
         # The row on which the page ended goes: the cursor is a place, not a row.
-        await store.change_schedule(page.items[-1].id, lambda s, now: deleted(s, now, "me"))
+        await store.change_schedule(page.items[-1].id, lambda s, now: delete_schedule(s, now, "me"))
         if page.next is None:
             break
         query = replace(query, after=page.next)

@@ -11,15 +11,15 @@ from chimes.errors import Conflict, NotFound
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, NodeFacts, NodeMark, NodeState
-from chimes.model.run import lost
+from chimes.model.node import HeartbeatResult, NodeReport, NodeEvent, NodeState
+from chimes.model.run import mark_lost
 from chimes.store.codec.node import facts_from_text, facts_to_text
 from chimes.store.port import MARKS_KEPT, Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
-FACTS = NodeFacts(
+FACTS = NodeReport(
     running=3,
     sending=2,
     claims_per_minute=2.5,
@@ -97,9 +97,9 @@ async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> No
     await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)
     (node,) = await store.nodes()
     assert node.facts == FACTS
-    await store.beat(NODE, LEASE, clock=NOW, facts=NodeFacts())
+    await store.beat(NODE, LEASE, clock=NOW, facts=NodeReport())
     (node,) = await store.nodes()
-    assert node.facts == NodeFacts()
+    assert node.facts == NodeReport()
     # A node of an older version tells nothing.
     await store.beat(NODE, LEASE, clock=NOW)
     (node,) = await store.nodes()
@@ -122,15 +122,15 @@ async def test_only_a_node_whose_lease_is_over_is_forgotten(
     assert (await store.forget_node(NODE, note("forget"))).id == NODE
     assert store.changes() > before
     assert [node.id for node in await store.nodes()] == ["node-2"]
-    assert await all_runs(store) == {run.id: lost(run, now), theirs.id: theirs}
+    assert await all_runs(store) == {run.id: mark_lost(run, now), theirs.id: theirs}
     assert await verbs(store) == ["forget"]
     with pytest.raises(NotFound):
         await store.forget_node(NODE, note("forget"))
 
 
 async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
-    def mark(at: timedelta, name: str, came: bool) -> NodeMark:
-        return NodeMark(at=NOW + at, node_id=NodeId(name), version="0.1.0", joined=came)
+    def mark(at: timedelta, name: str, came: bool) -> NodeEvent:
+        return NodeEvent(at=NOW + at, node_id=NodeId(name), version="0.1.0", joined=came)
 
     for name in ("left", "lost", "forgotten", "there"):
         await joined(store, name)
@@ -183,7 +183,7 @@ def test_what_cannot_be_read_of_a_node_is_as_if_it_had_told_nothing() -> None:
     assert facts_from_text(facts_to_text(FACTS)) == FACTS
     assert facts_from_text(facts_to_text(None)) is None
     # A newer node may tell more, or less.
-    assert facts_from_text('{"running": 2, "humidity": 0.5}') == NodeFacts(running=2)
+    assert facts_from_text('{"running": 2, "humidity": 0.5}') == NodeReport(running=2)
     for text in ("", "null", "{", "[1]", '{"running": "many"}', '{"queues": 5}'):
         assert facts_from_text(text) is None, text
 
@@ -204,12 +204,12 @@ async def test_steps_of_a_flow_that_goes_on_are_not_counted(
 
 def test_the_state_of_a_node() -> None:
     node = a_node(lease_until=NOW + SECOND)
-    heard = NodeFacts(draining=True)
+    heard = NodeReport(draining=True)
     assert node.state(NOW) is NodeState.ALIVE
     assert node.state(NOW + SECOND) is NodeState.GONE
     asked = replace(node, drain=True)
     assert asked.state(NOW) is NodeState.DRAINING
-    assert replace(asked, facts=NodeFacts(running=0)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, facts=NodeReport(running=0)).state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=replace(heard, running=1)).state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=replace(heard, sending=1)).state(NOW) is NodeState.DRAINING
     assert replace(asked, facts=heard).state(NOW) is NodeState.DRAINED

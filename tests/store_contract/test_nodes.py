@@ -8,8 +8,8 @@ from datetime import timedelta
 from chimes.model.ids import NodeId
 from chimes.model.node import HeartbeatResult
 from chimes.model.policy import OnLost, Policy, RunDefaults
-from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, lost, marked_started
-from chimes.model.schedule import recorded
+from chimes.model.run import CRASH_LIMIT, AttemptEnd, Reason, RunStatus, mark_lost, mark_started
+from chimes.model.schedule import record_run
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -137,7 +137,7 @@ async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> 
     await store.leave(NODE)
     assert store.changes() > before
     assert [node.id for node in await store.nodes()] == ["node-2"]
-    assert await all_runs(store) == {run.id: lost(run, now), theirs.id: theirs}
+    assert await all_runs(store) == {run.id: mark_lost(run, now), theirs.id: theirs}
     assert not (await store.beat(NODE, LEASE, clock=now)).alive
     await store.leave(NODE)
     await store.leave(NodeId("nobody"))
@@ -152,12 +152,12 @@ async def test_rescue_takes_the_runs_of_ended_leases_only(
     mine = [await running_run(store) for _ in range(3)]
     clock.advance(LEASE - SECOND)
     before = store.changes()
-    assert await store.rescue(limit=10) == (lost(theirs, clock.now()),)
+    assert await store.rescue(limit=10) == (mark_lost(theirs, clock.now()),)
     assert store.changes() > before
     assert [node.id for node in await store.nodes()] == ["node-1"]
     now = clock.advance(1)
     rescued = await store.rescue(limit=10)
-    assert {run.id: run for run in rescued} == {run.id: lost(run, now) for run in mine}
+    assert {run.id: run for run in rescued} == {run.id: mark_lost(run, now) for run in mine}
     assert await store.nodes() == ()
     assert await store.rescue(limit=10) == ()
     for run in rescued:
@@ -219,7 +219,7 @@ async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: Setta
     assert (after.status, after.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
     assert [attempt.end for attempt in after.attempts] == [AttemptEnd.LOST] * CRASH_LIMIT
     assert after.finished_at == clock.now()
-    assert await store.get_schedule(schedule.id) == recorded(schedule, after)
+    assert await store.get_schedule(schedule.id) == record_run(schedule, after)
     await joined(store, "next")
     (claimed,) = await store.claim(places("next"))
     assert claimed.id == behind.id
@@ -231,9 +231,9 @@ async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: Setta
     await store.start(run.id, run.fence)
     now = clock.advance(LEASE)
     (after,) = await store.rescue(limit=10)
-    assert after == lost(marked_started(run), now)
+    assert after == mark_lost(mark_started(run), now)
     assert (after.status, after.reason) == (RunStatus.UNKNOWN, Reason.LOST_AFTER_START)
-    assert await store.get_schedule(schedule.id) == recorded(schedule, after)
+    assert await store.get_schedule(schedule.id) == record_run(schedule, after)
     await joined(store, "node-2")
     assert await store.claim(places("node-2")) == ()
     stale = a_verdict(run, now)
@@ -246,7 +246,7 @@ async def test_on_lost_stop_repeats_a_run_that_had_not_begun(
     _, run = await running_slot(store, policy=Policy(on_lost=OnLost.STOP))
     clock.advance(LEASE)
     (after,) = await store.rescue(limit=10)
-    assert after == lost(run, clock.now())
+    assert after == mark_lost(run, clock.now())
     assert after.status is RunStatus.QUEUED
 
 

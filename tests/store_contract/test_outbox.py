@@ -11,12 +11,12 @@ from datetime import time
 import pytest
 
 from chimes.model.ids import DeliveryId, RunId
-from chimes.model.notification import Delivery, DeliveryState, outbox
-from chimes.model.planning import ended_at_once, plan, slot_run
+from chimes.model.notification import Delivery, DeliveryState, plan_deliveries
+from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
-from chimes.model.schedule import deleted, edited, passed
+from chimes.model.schedule import delete_schedule, apply_edit, skip_next_slot
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -87,7 +87,7 @@ async def test_a_verdict_brings_its_delivery(
         created_at=now,
         available_at=now,
     )
-    assert (delivery,) == outbox(after, None, now)
+    assert (delivery,) == plan_deliveries(after, None, now)
     assert store.changes() > before, "whoever sends is woken"
     assert await store.next_delivery() == now
 
@@ -97,7 +97,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     store: Store, clock: SettableClock
 ) -> None:
     now = clock.now()
-    quiet = Quiet(
+    quiet = QuietHours(
         start=(now - HOUR).time().replace(second=0, microsecond=0),
         end=(now + 3 * HOUR).time().replace(second=0, microsecond=0),
         zone="UTC",
@@ -110,7 +110,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     run_b = (await running_slot(store, policy=policy, owner=ALICE))[1]
     now = clock.advance(2.5)
     accepted = (await store.finish([a_verdict(run, now), a_verdict(run_b, now)])).accepted
-    wanted = {each.id: each for after in accepted for each in outbox(after, None, now)}
+    wanted = {each.id: each for after in accepted for each in plan_deliveries(after, None, now)}
     assert await all_deliveries(store) == wanted
     why = sorted(each.occasion for each in wanted.values())
     assert why.count(NotifyOn.DIGEST) == 1, "both runs have the same"
@@ -305,7 +305,7 @@ async def test_each_recipient_has_a_delivery_of_its_own(store: Store, clock: Set
     run = await running_run(store, a_run(policy=Policy(delivery=recipients)))
     (after,) = (await store.finish([a_verdict(run, clock.now())])).accepted
     rows = await all_deliveries(store)
-    assert rows == {row.id: row for row in outbox(after, None, clock.now())}
+    assert rows == {row.id: row for row in plan_deliveries(after, None, clock.now())}
     sent_to = {row.recipient for row in rows.values()}
     assert sent_to == {INBOX, CHAT, replace(CHAT, to="other")}, "the hook wants no first success"
 
@@ -315,7 +315,7 @@ async def test_a_run_tells_whom_it_was_made_to_tell(store: Store, clock: Settabl
     schedule, run = await running_slot(store, policy=TOLD)
     await store.change_schedule(
         schedule.id,
-        lambda s, now: edited(s, replace(s, policy=Policy(delivery=(CHAT,))), now, "me"),
+        lambda s, now: apply_edit(s, replace(s, policy=Policy(delivery=(CHAT,))), now, "me"),
     )
     await store.finish([a_verdict(run, clock.now())])
     (row,) = (await all_deliveries(store)).values()
@@ -348,7 +348,7 @@ async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: Set
     assert (dead.status, dead.reason) == (RunStatus.FAILED, Reason.CRASH_LIMIT)
     assert await store.rescue(limit=10) == ()
     rows = await all_deliveries(store)
-    assert rows == {row.id: row for row in outbox(dead, None, clock.now())}
+    assert rows == {row.id: row for row in plan_deliveries(dead, None, clock.now())}
     assert await told(store) == [(run.id, NotifyOn.FAILURE)]
 
 
@@ -399,7 +399,7 @@ async def test_deleting_a_schedule_tells_of_its_waiting_runs(
 ) -> None:
     schedule = await store.add_schedule(a_schedule(policy=TOLD))
     runs = await store.add_runs([a_run(schedule), a_run(schedule), a_run(policy=TOLD)])
-    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     assert await told(store) == sorted((run.id, NotifyOn.ALWAYS) for run in runs[:2])
 
 
@@ -413,7 +413,7 @@ async def test_missed_slots_tell_and_skipped_ones_do_not(
     (missed,) = (await store.fire_due(plan, limit=10)).others
     assert missed.status is RunStatus.MISSED
     rows = await all_deliveries(store)
-    assert rows == {row.id: row for row in outbox(missed, None, now)}
+    assert rows == {row.id: row for row in plan_deliveries(missed, None, now)}
     assert await told(store) == [(missed.id, NotifyOn.FAILURE)]
     assert store.changes() > before
 
@@ -477,10 +477,10 @@ async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: Settabl
 
     def rows(before: object, at: object) -> list[Run]:
         run = slot_run(schedule, NOW, now)
-        return [ended_at_once(run, RunStatus.MISSED, Reason.MISFIRE, now)]
+        return [end_immediately(run, RunStatus.MISSED, Reason.MISFIRE, now)]
 
     for _ in range(2):
-        await store.change_schedule(schedule.id, lambda s, at: passed(s, at, "me"), runs=rows)
+        await store.change_schedule(schedule.id, lambda s, at: skip_next_slot(s, at, "me"), runs=rows)
     ((_, occasion),) = await told(store)
     assert occasion is NotifyOn.FAILURE
 
@@ -513,7 +513,7 @@ async def test_a_run_that_is_loaded_tells_nobody(store: Store) -> None:
 
 async def test_a_delivery_that_is_there_stays_as_it_is(store: Store, clock: SettableClock) -> None:
     run = await running_run(store, a_run(policy=TOLD))
-    (expected,) = outbox(replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW)
+    (expected,) = plan_deliveries(replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW)
     kept = replace(expected, state=DeliveryState.DELIVERED, finished_at=NOW, attempts=1)
     other = replace(kept, id=DeliveryId("other"))
     assert await store.load([kept, other]) == 2

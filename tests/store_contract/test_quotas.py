@@ -12,7 +12,7 @@ from chimes.errors import AlreadyExists, QuotaExceeded
 from chimes.model.access import Owner, OwnerType, Quota
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import plan
-from chimes.model.schedule import Schedule, deleted, edited, paused, resumed
+from chimes.model.schedule import Schedule, delete_schedule, apply_edit, pause_schedule, resume_schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once
@@ -46,7 +46,7 @@ async def test_the_quota_counts_the_owners_living_schedules(store: Store) -> Non
         await store.add_schedule(refused, an_entry(), quotas=TWO)
     assert await store.get_schedule(refused.id) is None
     assert await audit_verbs(store) == []
-    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(first.id, lambda s, now: delete_schedule(s, now, "me"))
     assert await store.add_schedule(refused, quotas=TWO) == refused
 
 
@@ -95,22 +95,22 @@ async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> Non
     made = [await store.add_schedule(a_schedule(namespace="softnix")) for _ in range(2)]
     for each in made:
         await store.change_schedule(
-            each.id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+            each.id, lambda s, now: pause_schedule(s, now, "me", until=now + MINUTE), quotas=quotas
         )
     with pytest.raises(QuotaExceeded):
         await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
     # Resuming one that counts already is no more than before.
-    await store.change_schedule(made[0].id, lambda s, now: resumed(s, now, "me"), quotas=quotas)
-    await store.change_schedule(made[1].id, lambda s, now: paused(s, now, "me"), quotas=quotas)
+    await store.change_schedule(made[0].id, lambda s, now: resume_schedule(s, now, "me"), quotas=quotas)
+    await store.change_schedule(made[1].id, lambda s, now: pause_schedule(s, now, "me"), quotas=quotas)
     third = await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
     # Nor is a pause given an end afterwards where there is no room for it.
     with pytest.raises(QuotaExceeded):
         await store.change_schedule(
-            made[1].id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+            made[1].id, lambda s, now: pause_schedule(s, now, "me", until=now + MINUTE), quotas=quotas
         )
-    await store.change_schedule(third.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(third.id, lambda s, now: delete_schedule(s, now, "me"))
     await store.change_schedule(
-        made[1].id, lambda s, now: paused(s, now, "me", until=now + MINUTE), quotas=quotas
+        made[1].id, lambda s, now: pause_schedule(s, now, "me", until=now + MINUTE), quotas=quotas
     )
 
 
@@ -134,7 +134,7 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
     with pytest.raises(QuotaExceeded):
         await store.change_schedule(
             waiting.id,
-            lambda s, now: resumed(s, now, "me"),
+            lambda s, now: resume_schedule(s, now, "me"),
             an_entry(verb="resume"),
             quotas=TWENTY_ACTIVE,
         )
@@ -143,17 +143,17 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
     # One that counts already may be changed in any other way.
     await store.change_schedule(
         last.id,
-        lambda s, now: edited(s, replace(s, name="other"), now, "me"),
+        lambda s, now: apply_edit(s, replace(s, name="other"), now, "me"),
         quotas=TWENTY_ACTIVE,
     )
-    await store.change_schedule(last.id, lambda s, now: paused(s, now, "me"), quotas=TWENTY_ACTIVE)
+    await store.change_schedule(last.id, lambda s, now: pause_schedule(s, now, "me"), quotas=TWENTY_ACTIVE)
     after = await store.change_schedule(
-        waiting.id, lambda s, now: resumed(s, now, "me"), quotas=TWENTY_ACTIVE
+        waiting.id, lambda s, now: resume_schedule(s, now, "me"), quotas=TWENTY_ACTIVE
     )
     assert after.enabled
     with pytest.raises(QuotaExceeded):
         await store.change_schedule(
-            last.id, lambda s, now: resumed(s, now, "me"), quotas=TWENTY_ACTIVE
+            last.id, lambda s, now: resume_schedule(s, now, "me"), quotas=TWENTY_ACTIVE
         )
 
 
@@ -172,7 +172,7 @@ async def test_the_quota_holds_when_many_resume_at_once(shared_home: Home) -> No
     sleeping = [await stores[0].add_schedule(a_schedule(enabled=False)) for _ in range(12)]
     works = [
         stores[number % 2].change_schedule(
-            each.id, lambda s, now: resumed(s, now, "me"), quotas=quotas
+            each.id, lambda s, now: resume_schedule(s, now, "me"), quotas=quotas
         )
         for number, each in enumerate(sleeping)
     ]

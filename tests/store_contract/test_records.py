@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from chimes.errors import AlreadyExists, Conflict, NotFound
-from chimes.model.access import ApiKey, Role, Scope, revoked
-from chimes.model.audit import AuditEntry, chained, verify_chain
+from chimes.model.access import ApiKey, Role, Scope, revoke
+from chimes.model.audit import AuditEntry, chain_entry, verify_chain
 from chimes.model.ids import KeyId
 from chimes.model.listing import AuditQuery, Counts
 from chimes.model.notification import DeliveryState
 from chimes.model.planning import plan
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
-from chimes.model.schedule import deleted
+from chimes.model.schedule import delete_schedule
 from chimes.store.port import Remembered, Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -43,11 +43,11 @@ from tests.store_contract.scenes import joined
 # --- audit ------------------------------------------------------------------------------------
 async def test_entries_are_numbered_and_chained(store: Store) -> None:
     first = await store.append_audit(an_entry(verb="one"))
-    assert first == chained(an_entry(verb="one"), number=1, previous_hash="")
+    assert first == chain_entry(an_entry(verb="one"), number=1, previous_hash="")
     second = await store.append_audit(
         an_entry(verb="two", allowed=False, changes={}, number=9, hash="x", previous_hash="y")
     )
-    assert second == chained(
+    assert second == chain_entry(
         an_entry(verb="two", allowed=False, changes={}), number=2, previous_hash=first.hash
     )
     assert await store.list_audit(AuditQuery()) == (second, first)
@@ -56,12 +56,12 @@ async def test_entries_are_numbered_and_chained(store: Store) -> None:
 async def test_the_chain_holds_over_entries_of_all_verbs(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule(), an_entry(verb="create"))
     await store.change_schedule(
-        schedule.id, lambda s, now: deleted(s, now, "me"), an_entry(verb="delete")
+        schedule.id, lambda s, now: delete_schedule(s, now, "me"), an_entry(verb="delete")
     )
     (run,) = await store.add_runs([a_run()], an_entry(verb="run"))
     await store.cancel_run(run.id, "x", an_entry(verb="cancel"))
     key = await store.add_key(a_key(), an_entry(verb="key create"))
-    await store.change_key(key.id, revoked, an_entry(verb="key revoke"))
+    await store.change_key(key.id, revoke, an_entry(verb="key revoke"))
     entries = list(reversed(await store.list_audit(AuditQuery())))
     verbs = ["create", "delete", "run", "cancel", "key create", "key revoke"]
     assert [entry.verb for entry in entries] == verbs
@@ -159,7 +159,7 @@ async def test_keys_are_listed_oldest_first(store: Store) -> None:
 async def test_a_key_changes_in_one_step(store: Store, clock: SettableClock) -> None:
     key = await store.add_key(a_key())
     now = clock.advance(1)
-    assert await store.change_key(key.id, revoked, an_entry()) == replace(key, revoked_at=now)
+    assert await store.change_key(key.id, revoke, an_entry()) == replace(key, revoked_at=now)
     assert await store.get_key(key.id) == replace(key, revoked_at=now)
     assert len(await store.list_audit(AuditQuery())) == 1
 
@@ -173,7 +173,7 @@ async def test_a_key_change_that_fails_changes_nothing(store: Store) -> None:
     with pytest.raises(Conflict):
         await store.change_key(key.id, refuse, an_entry())
     with pytest.raises(NotFound):
-        await store.change_key(KeyId("nobody"), revoked, an_entry())
+        await store.change_key(KeyId("nobody"), revoke, an_entry())
     assert await store.get_key(key.id) == key
     assert await store.list_audit(AuditQuery()) == ()
 
@@ -263,7 +263,7 @@ async def test_counts(store: Store, clock: SettableClock) -> None:
     ):
         await store.add_schedule(schedule)
     gone = await store.add_schedule(due_schedule(NOW))
-    await store.change_schedule(gone.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(gone.id, lambda s, now: delete_schedule(s, now, "me"))
     await store.add_runs([a_run() for _ in range(4)])
     first, second, _ = await store.claim(places(free=3))
     await store.finish(

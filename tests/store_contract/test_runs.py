@@ -7,7 +7,7 @@ from dataclasses import replace
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import OnLost, Policy
-from chimes.model.run import RunStatus, claimed, marked_started, released
+from chimes.model.run import RunStatus, claim, mark_started, release
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -150,11 +150,11 @@ async def test_claims_go_by_rank_then_time_then_plan_then_id(
     expected = sorted(rows, key=lambda run: run.id)
     now = clock.advance(1)
     first = await store.claim(places(free=3))
-    assert first == tuple(claimed(run, NODE, now) for run in expected[:3])
+    assert first == tuple(claim(run, NODE, now) for run in expected[:3])
     rest = await store.claim(places(free=100))
     assert [run.id for run in rest] == [run.id for run in expected[3:]]
     assert await store.claim(places()) == ()
-    assert await all_runs(store) == {run.id: claimed(run, NODE, now) for run in rows}
+    assert await all_runs(store) == {run.id: claim(run, NODE, now) for run in rows}
 
 
 async def test_claims_take_no_more_than_free(store: Store) -> None:
@@ -206,7 +206,7 @@ async def test_the_started_mark_needs_the_current_fence(store: Store, clock: Set
     assert not await store.start(run.id, run.fence + 1)
     assert await store.get_run(run.id) == run
     assert await store.start(run.id, run.fence)
-    assert await store.get_run(run.id) == marked_started(run)
+    assert await store.get_run(run.id) == mark_started(run)
     assert await store.start(run.id, run.fence)
     await store.finish([a_verdict(run, clock.now())])
     assert not await store.start(run.id, run.fence)
@@ -220,7 +220,7 @@ async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: Set
     clock.advance(2)
     await store.release([(run.id, run.fence)])
     after = await store.get_run(run.id)
-    assert after == released(run) == replace(before, fence=1)
+    assert after == release(run) == replace(before, fence=1)
     (again,) = await store.claim(places())
     assert (again.attempt, again.fence) == (1, 2)
 
@@ -233,8 +233,8 @@ async def test_a_retry_that_is_released_keeps_its_first_start(
     clock.advance(1)
     (second,) = await store.claim(places())
     await store.release([(second.id, second.fence)])
-    assert await store.get_run(run.id) == released(second)
-    assert released(second).started_at == NOW
+    assert await store.get_run(run.id) == release(second)
+    assert release(second).started_at == NOW
 
 
 async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableClock) -> None:

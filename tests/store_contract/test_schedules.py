@@ -12,9 +12,9 @@ import pytest
 from chimes.errors import AlreadyExists, Conflict, NotFound
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
-from chimes.model.planning import ended_at_once, plan, slot_run
-from chimes.model.run import Reason, Run, RunStatus, canceled
-from chimes.model.schedule import Schedule, brought_back, deleted, passed, paused, recorded
+from chimes.model.planning import end_immediately, plan, slot_run
+from chimes.model.run import Reason, Run, RunStatus, cancel
+from chimes.model.schedule import Schedule, restore_schedule, delete_schedule, skip_next_slot, pause_schedule, record_run
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -68,7 +68,7 @@ async def test_an_id_is_used_once_for_ever(store: Store) -> None:
     with pytest.raises(AlreadyExists):
         await store.add_schedule(replace(schedule, name="other"), an_entry(verb="second"))
     assert await store.get_schedule(schedule.id) == schedule
-    gone = await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    gone = await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     with pytest.raises(AlreadyExists):
         await store.add_schedule(schedule)
     assert await store.get_schedule(schedule.id) == gone
@@ -91,10 +91,10 @@ async def test_a_change_gets_the_current_value_and_the_stores_time(
 
     def change(before: Schedule, at: datetime) -> Schedule:
         seen.append((before, at))
-        return paused(before, at, "user:alice", note="lunch", until=at + MINUTE)
+        return pause_schedule(before, at, "user:alice", note="lunch", until=at + MINUTE)
 
     after = await store.change_schedule(schedule.id, change, an_entry(verb="pause"))
-    assert after == paused(schedule, now, "user:alice", note="lunch", until=now + MINUTE)
+    assert after == pause_schedule(schedule, now, "user:alice", note="lunch", until=now + MINUTE)
     assert await store.get_schedule(schedule.id) == after
     assert seen[-1] == (schedule, now)
     assert await audit_verbs(store) == ["pause"]
@@ -130,7 +130,7 @@ async def test_rows_that_cannot_be_made_change_nothing(store: Store) -> None:
 
     with pytest.raises(Conflict, match="no rows"):
         await store.change_schedule(
-            schedule.id, lambda s, now: paused(s, now, "me"), an_entry(), runs=refuse
+            schedule.id, lambda s, now: pause_schedule(s, now, "me"), an_entry(), runs=refuse
         )
     assert await store.get_schedule(schedule.id) == schedule
     assert await audit_verbs(store) == []
@@ -140,7 +140,7 @@ async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> Non
     with pytest.raises(NotFound):
         await store.change_schedule(ScheduleId("nobody"), lambda s, now: s, an_entry())
     schedule = await store.add_schedule(a_schedule())
-    gone = await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    gone = await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     with pytest.raises(NotFound):
         await store.change_schedule(schedule.id, lambda s, now: schedule, an_entry())
     assert await store.get_schedule(schedule.id) == gone
@@ -149,10 +149,10 @@ async def test_an_unknown_or_deleted_schedule_cannot_change(store: Store) -> Non
 
 async def test_a_deleted_schedule_can_be_brought_back(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
-    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     back = await store.change_schedule(
         schedule.id,
-        lambda s, now: brought_back(s, now, "me", enabled=True),
+        lambda s, now: restore_schedule(s, now, "me", enabled=True),
         an_entry(verb="restore"),
         deleted=True,
     )
@@ -174,10 +174,10 @@ async def test_rows_of_a_change_are_made_from_the_value_before_it(
     def skipped(before: Schedule, now: datetime) -> list[Run]:
         assert before.next_slot is not None
         run = slot_run(before, before.next_slot, now)
-        return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+        return [end_immediately(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
 
     after = await store.change_schedule(
-        schedule.id, lambda s, now: passed(s, now, "me"), runs=skipped
+        schedule.id, lambda s, now: skip_next_slot(s, now, "me"), runs=skipped
     )
     (row,) = (await all_runs(store)).values()
     assert row == skipped(schedule, clock.now())[0]
@@ -188,7 +188,7 @@ async def test_rows_of_a_change_are_made_from_the_value_before_it(
     )
     other = replace(slot_run(back, slot, clock.now()), id="other id", priority=9)
     await store.change_schedule(
-        schedule.id, lambda s, now: passed(s, now, "me"), runs=lambda s, now: [other]
+        schedule.id, lambda s, now: skip_next_slot(s, now, "me"), runs=lambda s, now: [other]
     )
     assert await all_runs(store) == {row.id: row}
 
@@ -204,17 +204,17 @@ async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
     assert (waiting.blocked, blocked.blocked) == (False, True)
     (other,) = await store.add_runs([a_run()])
     now = clock.advance(2)
-    gone = await store.change_schedule(schedule.id, lambda s, at: deleted(s, at, "me"))
-    assert gone == deleted(schedule, now, "me")
+    gone = await store.change_schedule(schedule.id, lambda s, at: delete_schedule(s, at, "me"))
+    assert gone == delete_schedule(schedule, now, "me")
     assert await all_runs(store) == {
         running.id: running,
-        waiting.id: canceled(waiting, Reason.SCHEDULE_DELETED, now),
-        blocked.id: canceled(blocked, Reason.SCHEDULE_DELETED, now),
+        waiting.id: cancel(waiting, Reason.SCHEDULE_DELETED, now),
+        blocked.id: cancel(blocked, Reason.SCHEDULE_DELETED, now),
         other.id: other,
     }
     (ended,) = (await store.finish([a_verdict(running, now)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
-    assert await store.get_schedule(schedule.id) == recorded(gone, ended)
+    assert await store.get_schedule(schedule.id) == record_run(gone, ended)
 
 
 async def test_deleting_ends_a_run_that_waits_for_its_retry(
@@ -222,7 +222,7 @@ async def test_deleting_ends_a_run_that_waits_for_its_retry(
 ) -> None:
     schedule, run = await running_slot(store)
     await store.finish([a_retry(run, clock.now(), MINUTE)])
-    await store.change_schedule(schedule.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(schedule.id, lambda s, now: delete_schedule(s, now, "me"))
     (ended,) = (await all_runs(store)).values()
     assert (ended.status, ended.reason) == (RunStatus.CANCELED, Reason.SCHEDULE_DELETED)
     clock.advance(MINUTE)
@@ -262,7 +262,7 @@ async def test_next_due_is_the_earliest_of_the_enabled(store: Store) -> None:
     await store.add_schedule(due_schedule(NOW + 3 * MINUTE))
     first = await store.add_schedule(due_schedule(NOW - MINUTE, next_run_at=NOW + MINUTE))
     assert await store.next_due() == NOW + MINUTE
-    await store.change_schedule(first.id, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(first.id, lambda s, now: delete_schedule(s, now, "me"))
     assert await store.next_due() == NOW + 3 * MINUTE
 
 
@@ -272,7 +272,7 @@ async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: Settabl
     assert await store.next_due() == NOW
     await store.fire_due(plan, limit=10)
     assert await store.next_due() == NOW + MINUTE
-    await store.change_schedule(schedule.id, lambda s, now: paused(s, now, "me"))
+    await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "me"))
     assert await store.next_due() is None
 
 
@@ -291,7 +291,7 @@ async def test_the_zones_of_what_is_to_come(store: Store) -> None:
     every = await add(Every("1h"), owner=BOB)
     await add(Cron("0 9 * * *", timezone="Asia/Bangkok"), enabled=False)
     ended = await add(Cron("0 9 * * *", timezone="Asia/Seoul"))
-    await store.change_schedule(ended, lambda s, now: deleted(s, now, "me"))
+    await store.change_schedule(ended, lambda s, now: delete_schedule(s, now, "me"))
     await add(Cron("0 9 * * *", timezone="Asia/Manila"), next_run_at=None, next_slot=None)
     assert await store.zones_in_use() == {
         "Asia/Tokyo": tuple(sorted(tokyo)),

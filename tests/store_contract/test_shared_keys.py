@@ -7,8 +7,8 @@ import pytest
 from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
-from chimes.model.run import Reason, cancel_asked
-from chimes.model.schedule import paused
+from chimes.model.run import Reason, request_cancel
+from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, due_schedule, places
@@ -32,11 +32,11 @@ async def test_a_schedule_makes_place_by_its_own_runs_only(
     if begun:
         taken = await store.claim(places())
         by_hand, theirs, own = sorted(taken, key=lambda run: run.created_at)
-    await store.change_schedule(other.id, lambda s, now: paused(s, now, "me"))
+    await store.change_schedule(other.id, lambda s, now: pause_schedule(s, now, "me"))
     now = clock.advance(MINUTE)
     (new,) = (await store.fire_due(plan, limit=10)).others
     assert (new.schedule_id, new.blocked) == (mine.id, begun)
-    stopped = cancel_asked(own, Reason.REPLACED, now)
+    stopped = request_cancel(own, Reason.REPLACED, now)
     assert await all_runs(store) == {run.id: run for run in (by_hand, theirs, stopped, new)}
 
 

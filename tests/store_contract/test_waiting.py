@@ -11,7 +11,7 @@ import pytest
 
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
-from chimes.model.schedule import resumed
+from chimes.model.schedule import resume_schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -38,7 +38,7 @@ async def _add_schedule(store: Store, clock: SettableClock) -> Callable[[], Awai
 
 async def _resume(store: Store, clock: SettableClock) -> Callable[[], Awaitable[object]]:
     schedule = await store.add_schedule(a_schedule(enabled=False))
-    return lambda: store.change_schedule(schedule.id, lambda s, now: resumed(s, now, "me"))
+    return lambda: store.change_schedule(schedule.id, lambda s, now: resume_schedule(s, now, "me"))
 
 
 async def _fire(store: Store, clock: SettableClock) -> Callable[[], Awaitable[object]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from chimes.i18n import _
-from chimes.model.run import AttemptEnd, Outcome, judged
+from chimes.model.run import AttemptEnd, Outcome, completion_of
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import MINUTE, a_delivery, a_sending, an_attempt
@@ -17,7 +17,7 @@ async def test_what_an_attempt_failed_of_is_kept_as_plain_text(
     schedule, run = await running_slot(store)
     wording = _("timed out after {seconds:g}s", seconds=30.0)
     attempt = an_attempt(run, clock.now(), AttemptEnd.TIMEOUT, wording)
-    verdict = judged(run, Outcome(end=AttemptEnd.TIMEOUT, error=wording), attempt, ())
+    verdict = completion_of(run, Outcome(end=AttemptEnd.TIMEOUT, error=wording), attempt, ())
     (accepted,) = (await store.finish([verdict])).accepted
     kept = await store.get_run(run.id)
     shown = await store.get_schedule(schedule.id)

@@ -13,7 +13,7 @@ import pytest
 
 from chimes.errors import ConfigError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.checkpoint import ExecutionEnd, end_of, execution_kept, kept_text
+from chimes.model.checkpoint import ExecutionEnd, execution_end, decode_action_checkpoint, encode_action_checkpoint
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget
@@ -90,7 +90,7 @@ async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -
     assert there.asked == [f"{base}/action-executions/e1"] * 3
     # The account is asked for there, too.
     assert {each.headers["x-account-id"] for each in there.requests} == {"u-1"}
-    assert execution_kept(state.value) == "e1"
+    assert decode_action_checkpoint(state.value) == "e1"
     assert "accepted as execution e1" in [text for _, text in logged(call)]
 
 
@@ -105,12 +105,12 @@ async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
     async with a_service() as there, acting(there.url) as runner:
         await runner.execute(an_action(state=(state := Watched())))
     assert seen == []
-    assert state.writes == [kept_text("e1")]
+    assert state.writes == [encode_action_checkpoint("e1")]
 
 
 # C4: a node that takes over asks for the execution there is
 async def test_another_attempt_goes_on_with_the_same_execution() -> None:
-    state = Kept(value=kept_text("e1"))
+    state = Kept(value=encode_action_checkpoint("e1"))
     async with a_service() as there, acting(there.url) as runner:
         outcome = await runner.execute(an_action(state=state, attempt=2, fence=2))
     assert outcome.end is AttemptEnd.SUCCEEDED
@@ -585,7 +585,7 @@ async def test_without_a_service_the_run_says_which_setting_is_missing() -> None
 
 @pytest.mark.parametrize("text", [None, "", "[]", "{", '{"execution_id": 5}'])
 def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
-    assert execution_kept(text) == ""
+    assert decode_action_checkpoint(text) == ""
 
 
 @pytest.mark.parametrize(
@@ -598,4 +598,4 @@ def test_what_was_not_kept_by_us_is_nothing(text: str | None) -> None:
     ],
 )
 def test_words_of_a_service(words: tuple[str, ...], end: ExecutionEnd | None) -> None:
-    assert {end_of(word) for word in words} == {end}
+    assert {execution_end(word) for word in words} == {end}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Owner, OwnerType
-from chimes.model.checkpoint import Handover, handover_from
+from chimes.model.checkpoint import AgentCheckpoint, decode_agent_checkpoint
 from chimes.model.run import AttemptEnd
 from chimes.targets.agent import AgentPrompt, pipeline
 from chimes.targets.agent.service import KEEP_LIMIT, MOST_ARTIFACTS
@@ -100,7 +100,7 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
         },
     }
     assert {each.target for each in gets} == {"/runs/pipe%2F1"}
-    assert handover_from(state.value) == Handover(pipeline_run_id="pipe/1")
+    assert decode_agent_checkpoint(state.value) == AgentCheckpoint(pipeline_run_id="pipe/1")
 
 
 # R1.32: one run however often it is tried
@@ -298,8 +298,8 @@ async def test_a_callback_ends_the_wait_and_its_address_is_the_same_for_every_at
         state.said = json.dumps({"status": "completed", "output": "told"})
         outcome = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
         # The pipeline's id was not kept in time: the very same is sent again.
-        kept = handover_from(state.value)
-        state.value = Handover(token=kept.token).to_text()
+        kept = decode_agent_checkpoint(state.value)
+        state.value = AgentCheckpoint(token=kept.token).to_text()
         again = await runner.execute(a_prompt(state=state, run={"id": "run-1"}))
     assert outcome.result is not None
     assert outcome.result["text"] == "told"
@@ -319,7 +319,7 @@ async def test_the_token_is_kept_before_it_is_sent() -> None:
         state = Kept()
         await runner.execute(a_prompt(state=state))
         await runner.execute(a_prompt(state=state))
-    tokens = {handover_from(each).token for each in state.writes}
+    tokens = {decode_agent_checkpoint(each).token for each in state.writes}
     assert len(tokens) == 1
     assert {each["callback_url"].rpartition("=")[2] for each in there.posts} == tokens
 

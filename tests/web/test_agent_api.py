@@ -10,11 +10,11 @@ import pytest
 
 from chimes.config.file import parsed_yaml
 from chimes.model.access import Actor, Owner, OwnerType, Role
-from chimes.model.checkpoint import Handover, heard_name, kept_name_agent_run
+from chimes.model.checkpoint import AgentCheckpoint, agent_callback_name, agent_checkpoint_name
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import AuditQuery
 from chimes.model.policy import Backoff, Policy, RunDefaults
-from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from
 from chimes.web.compat.ksana.translate import job_from_schedule
@@ -86,7 +86,7 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
             to="42",
             on=(NotifyOn.LATE, NotifyOn.FAILURE),
             late_after=timedelta(minutes=5),
-            quiet=Quiet(start=time(22), end=time(7, 30), zone=zone, but=(NotifyOn.FAILURE,)),
+            quiet=QuietHours(start=time(22), end=time(7, 30), zone=zone, but=(NotifyOn.FAILURE,)),
             digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
         ),
     )
@@ -98,7 +98,7 @@ def test_recipients_can_be_written_in_yaml_as_people_do() -> None:
     found = parsed_yaml(text, "a file")
     (recipient,) = recipients_from([RecipientIn.model_validate(found)])
     assert recipient.on == (NotifyOn.LATE,)
-    assert recipient.quiet == Quiet(start=time(22), end=time(7, 30))
+    assert recipient.quiet == QuietHours(start=time(22), end=time(7, 30))
 
 
 @pytest.mark.parametrize(
@@ -366,14 +366,14 @@ async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: R
     rig = any_rig
     await rig.key(Role.ADMIN)
     run = RunId("run-1")
-    await rig.store.set_state(kept_name_agent_run(run), Handover(token="T" * 43).to_text())
+    await rig.store.set_state(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
     running = await called_back(rig, run, "T" * 43, json={"status": "running"})
     assert running.status_code == 204
-    assert await rig.store.read_state(heard_name(run)) is None
+    assert await rig.store.read_state(agent_callback_name(run)) is None
     assert (await called_back(rig, run, "T" * 43)).status_code == 204
     later = await called_back(rig, run, "T" * 43, json={"status": "failed"})
     assert later.status_code == 204
-    heard = await rig.store.read_state(heard_name(run))
+    heard = await rig.store.read_state(agent_callback_name(run))
     assert heard is not None
     assert json.loads(heard.value) == ENDED
 
@@ -381,15 +381,15 @@ async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: R
 @pytest.mark.parametrize("token", ["", "t" * 43, "T" * 42, "ก", "T" * 2000])
 async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> None:
     await rig.store.set_state(
-        kept_name_agent_run(RunId("run-1")), Handover(token="T" * 43).to_text()
+        agent_checkpoint_name(RunId("run-1")), AgentCheckpoint(token="T" * 43).to_text()
     )
-    await rig.store.set_state(kept_name_agent_run(RunId("polled")), Handover().to_text())
+    await rig.store.set_state(agent_checkpoint_name(RunId("polled")), AgentCheckpoint().to_text())
     for run in ("run-1", "polled", "no-such-run", "a%00b"):
         # Not even whether the body could be read is told.
         for given in ({"json": ENDED}, {"content": b"{", "headers": {"Content-Type": "x/y"}}):
             answer = await called_back(rig, run, token, **given)
             assert answer.status_code == 404
-    assert await rig.store.read_state(heard_name(RunId("run-1"))) is None
+    assert await rig.store.read_state(agent_callback_name(RunId("run-1"))) is None
 
 
 @pytest.mark.parametrize(
@@ -406,6 +406,6 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
 )
 async def test_callbacks_that_cannot_be_read(rig: Rig, given: Any, status: int) -> None:
     run = RunId("run-1")
-    await rig.store.set_state(kept_name_agent_run(run), Handover(token="T" * 43).to_text())
+    await rig.store.set_state(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
     assert (await called_back(rig, run, "T" * 43, **given)).status_code == status
-    assert await rig.store.read_state(heard_name(run)) is None
+    assert await rig.store.read_state(agent_callback_name(run)) is None

@@ -6,13 +6,13 @@ import pytest
 
 from chimes.model.access import Actor, Owner, OwnerType, Role, Scope
 from chimes.model.listing import AuditQuery
-from chimes.model.node import NodeFacts
+from chimes.model.node import NodeReport
 from tests.builders import LEASE, a_node
 from tests.web.rig import Rig, serving
 
 ALICE = Owner(type=OwnerType.USER, id="alice")
 NODE = "/api/v1/nodes/node-1"
-FACTS = NodeFacts(running=0, claims_per_minute=1.5, memory=5_000_000, queues=("x",), draining=True)
+FACTS = NodeReport(running=0, claims_per_minute=1.5, memory=5_000_000, queues=("x",), draining=True)
 
 
 async def test_drain_resume_and_forget() -> None:
@@ -47,7 +47,7 @@ async def test_drain_resume_and_forget() -> None:
         assert (trail[2].reason, trail[2].changes) == ("new kernel", {"drain": [False, True]})
 
 
-# What belongs to nobody is for those who see everything; and a key may be narrower
+# C15: what belongs to nobody is for those who see everything; and a key may be narrower
 @pytest.mark.parametrize(
     ("role", "scopes", "expected"),
     [

@@ -21,7 +21,7 @@ from chimes.i18n import _, counted, joined
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
-from chimes.model.schedule import Schedule, at_slot, planned
+from chimes.model.schedule import Schedule, set_cursor, plan_after
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_target
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
@@ -135,12 +135,12 @@ async def _import(asked: _Asked, settings: Settings, output: Output) -> None:
 
 
 async def _read(asked: _Asked, settings: Settings, table: str) -> Read:
-    from chimes.sdk.tasks import owner_of
+    from chimes.sdk.arguments import parse_owner
     from chimes.services.validation import action_policy
     from chimes.store.sql.database.kweaver_table import read_table
     from chimes.triggers.zones import parse_zone
 
-    owner, zone = owner_of(asked.owner), parse_zone(asked.timezone)
+    owner, zone = parse_owner(asked.owner), parse_zone(asked.timezone)
     policy = replace(action_policy(settings), misfire_grace=settings.misfire_grace)
     rows = await read_table(asked.source, table)
     found = read(rows, timezone=zone.name, owner=owner, policy=policy)
@@ -379,11 +379,11 @@ def _with_next_time(
 ) -> tuple[Schedule, bool]:
     """A time that is due already stays: what it owes is for the misfire policy to say (C1)."""
     if stored is None:
-        return planned(schedule, now), True
+        return plan_after(schedule, now), True
     on_grid = trigger.next_after(stored - timedelta(microseconds=1)) == stored
     if on_grid:
-        return at_slot(schedule, stored), True
-    return planned(schedule, min(stored, now)), False
+        return set_cursor(schedule, stored), True
+    return plan_after(schedule, min(stored, now)), False
 
 
 def same_clock(found: Read) -> bool:

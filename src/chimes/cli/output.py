@@ -16,7 +16,7 @@ import click
 
 from chimes.cli.locale import said, spoken
 from chimes.i18n import ENGLISH, Message, _
-from chimes.model.recipient import recipient_text
+from chimes.model.recipient import format_recipient
 from chimes.redaction import escaped
 
 # @@ How much room text takes on a terminal, where not every character is one column wide.
@@ -538,7 +538,7 @@ def _told(item: Json) -> str | None:
     """Who is told how runs end, as `--notify` takes it."""
     given = item.get("delivery")
     found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
-    return ", ".join(recipient_text(each) for each in found) or None
+    return ", ".join(format_recipient(each) for each in found) or None
 
 
 def _policy(item: Json) -> str:

@@ -19,7 +19,7 @@ from chimes.cli.options import Whole, client_options, output_options
 from chimes.cli.output import RUN_COLUMNS, Column, Json, Output, echo, pick, tell
 from chimes.cli.schedules import text_in
 from chimes.i18n import _
-from chimes.model.insights import BAD
+from chimes.model.insights import FAILED_STATUSES
 from chimes.redaction import escaped
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
@@ -179,7 +179,7 @@ def known(backend: Backend, output: Output, schedule: str, reason: str, forget: 
 
 
 def _latest_failure(backend: Backend, schedule: Json) -> Json:
-    statuses = ",".join(status.value for status in BAD)
+    statuses = ",".join(status.value for status in FAILED_STATUSES)
     latest = list(pages(backend, path_of("schedules", schedule["id"], "runs"), 1, status=statuses))
     if not latest:
         raise Failure(_("{schedule} has not failed", schedule=schedule.get("name")), NOT_FOUND)

@@ -51,7 +51,7 @@ from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
-from chimes.model.recipient import recipient_from_text
+from chimes.model.recipient import parse_recipient
 from chimes.redaction import escaped
 from chimes.triggers import Every, Trigger
 
@@ -595,7 +595,7 @@ def _objects(answer: Json, name: str) -> list[object]:
 def written_recipient(text: str) -> Json:
     """As the API takes it; a usage error if an option would be lost."""
     try:
-        return recipient_from_text(text)
+        return parse_recipient(text)
     except InvalidInput as error:
         raise click.UsageError(error.message) from None
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.recipient import LATE_AFTER, WEEKDAYS, Recipient
+from chimes.model.recipient import DEFAULT_LATE_AFTER, WEEKDAYS, Recipient
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -254,7 +254,7 @@ def _recipient(given: RecipientLike) -> Json:
         "language": given.language,
         "signing_secrets": list(given.signing_secrets),
     }
-    if given.late_after != LATE_AFTER:
+    if given.late_after != DEFAULT_LATE_AFTER:
         found["late_after"] = format_duration_iso(given.late_after)
     if (quiet := given.quiet) is not None:
         found["quiet"] = {

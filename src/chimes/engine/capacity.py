@@ -1,4 +1,4 @@
-"""The places of a pool: how many of its runs a node may carry out at once, and who has them."""
+"""Pools of a node, and the permits that limit how many runs of a pool execute at once."""
 
 from __future__ import annotations
 
@@ -10,123 +10,127 @@ from dataclasses import dataclass
 
 from chimes.targets.base import TargetRunner
 
-# @@ Which places a node has for what. Runs that only wait for others (flows) have places of their
-# own: otherwise they would take those that their steps need, and nothing would ever move. So have
-# those whose number is limited by itself (sync tasks).
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Pool:
-    #: As its duty is called in log lines.
+    """Runners that share permits."""
+
+    #: The name of its duty in log lines.
     name: str
     runners: tuple[TargetRunner, ...]
-    places: int
+    permits: int
 
     @property
-    def offers(self) -> frozenset[str]:
-        """The `target.needs` that may take its places."""
+    def capabilities(self) -> frozenset[str]:
+        """The `target.needs` that its runners can execute."""
         if len(self.runners) == 1:
             return self.runners[0].offers
         return frozenset[str]().union(*(runner.offers for runner in self.runners))
 
 
-def pools_of(runners: Iterable[TargetRunner], *, workers: int) -> tuple[Pool, ...]:
-    """The first is the one whose places are offered to runs as their schedules fire."""
-    given = tuple(runners)
-    ordinary = tuple(runner for runner in given if runner.places is None)
+def build_pools(runners: Iterable[TargetRunner], *, workers: int) -> tuple[Pool, ...]:
+    """The first pool also takes runs as their schedules fire.
+
+    Runners with a limit of their own get their own pool. Flows need it: they only wait for their
+    steps, and in a shared pool they would hold the permits that the steps wait for."""
+    runners = tuple(runners)
+    shared = tuple(runner for runner in runners if runner.places is None)
     return (
-        Pool(name="worker", runners=ordinary, places=workers),
+        Pool(name="worker", runners=shared, permits=workers),
         *(
-            Pool(name=f"{runner.kind} worker", runners=(runner,), places=runner.places)
-            for runner in given
+            Pool(name=f"{runner.kind} worker", runners=(runner,), permits=runner.places)
+            for runner in runners
             if runner.places
         ),
     )
 
 
-#: Seconds; longer than other nodes take to look into the queue.
-STAND_BACK = 5.0
+#: Seconds for which a returned requirement is not claimed again; longer than other nodes need to
+#: poll the queue.
+YIELD_SECONDS = 5.0
 
 
 @dataclass(slots=True)
-class Reserved:
-    """ClaimRequest held while the store is asked for runs; `used` is set to how many came."""
+class Reservation:
+    """Permits reserved while the store is asked for runs; the caller sets `used`."""
 
     free: int
     used: int = 0
 
 
 class Capacity:
-    def __init__(self, pool: Pool, stirred: asyncio.Event) -> None:
-        """`stirred` is set when there may be runs of this node that it does not know of."""
+    """The permits of one pool."""
+
+    def __init__(self, pool: Pool, reconcile: asyncio.Event) -> None:
+        """`reconcile` is set when the store may have given this node runs that it does not know
+        of."""
         self.pool = pool
-        self.total = pool.places
-        self._taken = 0
+        self.total = pool.permits
+        self._used = 0
         self._reserved = 0
-        #: Set while there is a free place.
-        self.room = asyncio.Event()
-        #: Runs may be waiting in the queue that were there before anything that fires now: new
-        #: runs then queue up by rank instead of overtaking them.
+        #: Set while a permit is free.
+        self.available = asyncio.Event()
+        #: The queue may have runs that are older than what fires now: new runs are then queued by
+        #: rank instead of overtaking them.
         self.backlog = True
-        #: How often the store was asked for runs, and whether an answer may have been lost: the
-        #: store may then have given this node runs that it does not know of (F03, F23).
-        self.asked = 0
-        self.doubtful = False
-        self._stirred = stirred
-        #: What is left to other nodes, by how often.
-        self._resting: Counter[str] = Counter()
-        self._signal()
+        #: How often the store was asked for runs, and whether an answer may have been lost.
+        self.claims = 0
+        self.claim_in_doubt = False
+        self._reconcile = reconcile
+        #: Requirements that are left to other nodes, by how many runs were returned.
+        self._yielded: Counter[str] = Counter()
+        self._update()
 
     @property
-    def offers(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         """What may be claimed now."""
-        offers = self.pool.offers
-        return offers.difference(self._resting) if self._resting else offers
+        capabilities = self.pool.capabilities
+        return capabilities.difference(self._yielded) if self._yielded else capabilities
 
-    def stand_back(self, needs: str) -> None:
-        """For a while others come first: what was given back would be claimed again at once."""
-        self._resting[needs] += 1
-        asyncio.get_running_loop().call_later(STAND_BACK, self._step_up, needs)
+    def yield_requirement(self, requirement: str) -> None:
+        """Lets other nodes claim first: otherwise a returned run would be claimed here again."""
+        self._yielded[requirement] += 1
+        asyncio.get_running_loop().call_later(YIELD_SECONDS, self._end_yield, requirement)
 
-    def _step_up(self, needs: str) -> None:
-        self._resting[needs] -= 1
-        if not self._resting[needs]:
-            del self._resting[needs]
+    def _end_yield(self, requirement: str) -> None:
+        self._yielded[requirement] -= 1
+        if not self._yielded[requirement]:
+            del self._yielded[requirement]
 
     @property
     def free(self) -> int:
-        return max(0, self.total - self._taken - self._reserved)
+        return max(0, self.total - self._used - self._reserved)
 
     @property
-    def asking(self) -> bool:
-        """Whether the store is just being asked for runs."""
+    def is_claiming(self) -> bool:
+        """Whether a request for runs is under way."""
         return self._reserved > 0
 
     @contextmanager
-    def reserve(self, most: int | None = None) -> Iterator[Reserved]:
-        """All free places, or `most` of them, so that two questions on their way never bring more
-        than fit."""
-        reserved = Reserved(self.free if most is None else min(most, self.free))
-        self._reserved += reserved.free
-        self.asked += 1
-        self._signal()
+    def reserve(self, limit: int | None = None) -> Iterator[Reservation]:
+        """Reserves all free permits, or up to `limit`, so that concurrent requests never return
+        more runs than fit."""
+        reservation = Reservation(self.free if limit is None else min(limit, self.free))
+        self._reserved += reservation.free
+        self.claims += 1
+        self._update()
         try:
-            yield reserved
+            yield reservation
         except BaseException:
-            self.doubtful = True
-            self._stirred.set()
+            self.claim_in_doubt = True
+            self._reconcile.set()
             raise
         finally:
-            self._reserved -= reserved.free
-            self._taken += reserved.used
-            self._signal()
+            self._reserved -= reservation.free
+            self._used += reservation.used
+            self._update()
 
-    def give_back(self) -> None:
-        self._taken -= 1
-        self._signal()
+    def release(self) -> None:
+        self._used -= 1
+        self._update()
 
-    def _signal(self) -> None:
+    def _update(self) -> None:
         if self.free:
-            self.room.set()
+            self.available.set()
         else:
-            self.room.clear()
+            self.available.clear()

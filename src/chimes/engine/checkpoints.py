@@ -1,4 +1,4 @@
-"""The state that a target keeps: from one run to the next, or from one attempt to the next."""
+"""Checkpoints: state that a target keeps between runs or between the attempts of a run."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from chimes.engine.events import Event, RunEnded, RunRescued
-from chimes.engine.poller import Rest, Told
+from chimes.engine.poller import NextPoll, PollOnEvent
 from chimes.errors import StoreUnavailable
-from chimes.model import checkpoint as action_run
-from chimes.model import checkpoint as agent_run
+from chimes.model.checkpoint import (
+    action_checkpoint_name,
+    agent_callback_name,
+    agent_checkpoint_name,
+)
 from chimes.model.ids import RunId
 from chimes.model.run import Run
 from chimes.model.target import ActionTarget, AgentTarget, SyncTarget
 from chimes.store.port import Store
 
 T = TypeVar("T")
-#: Seconds between two tries while the store is away. The engine stops the attempt when it has
-#: lost its run meanwhile.
-PAUSE = 0.25
+#: Seconds between two tries while the store is unavailable. The reconciler stops an attempt that
+#: loses its run meanwhile.
+RETRY_PAUSE = 0.25
 
 
 class TargetState:
+    """Implements `chimes.targets.base.State`."""
+
     def __init__(self, store: Store, run: Run, name: str) -> None:
         self._store = store
         self._run = run
@@ -32,61 +37,58 @@ class TargetState:
         return await self._read(self._name)
 
     async def heard(self) -> str | None:
-        return await self._read(agent_run.heard_name(self._run.id))
+        return await self._read(agent_callback_name(self._run.id))
 
     async def keep(self, value: str) -> bool:
         run = self._run
-        return await _patiently(
-            lambda: self._store.keep_state(run.id, run.fence, self._name, value)
-        )
+        return await _retrying(lambda: self._store.keep_state(run.id, run.fence, self._name, value))
 
     async def _read(self, name: str) -> str | None:
-        kept = await _patiently(lambda: self._store.read_state(name))
-        return None if kept is None else kept.value
+        checkpoint = await _retrying(lambda: self._store.read_state(name))
+        return None if checkpoint is None else checkpoint.value
 
 
-def state_of(store: Store, run: Run) -> TargetState | None:
-    """None for a target that keeps nothing. What an agent run or an action keeps is its own, and
-    is forgotten when it has ended."""
+def checkpoint_of(store: Store, run: Run) -> TargetState | None:
+    """None for a target without a checkpoint. A sync keeps one for all its runs; an agent prompt
+    or an action keeps one per run, which is deleted when the run has ended."""
     if run.target.kind == "task":
-        # Most are, and are asked for every attempt.
+        # The most frequent kind, decided first: this is called for every attempt.
         return None
     match run.target:
         case SyncTarget():
             return TargetState(store, run, run.target.key)
         case AgentTarget():
-            return TargetState(store, run, agent_run.kept_name_agent_run(run.id))
+            return TargetState(store, run, agent_checkpoint_name(run.id))
         case ActionTarget():
-            return TargetState(store, run, action_run.kept_name(run.id))
+            return TargetState(store, run, action_checkpoint_name(run.id))
         case _:
             return None
 
 
-class Forgetting:
-    """Forgets what was kept for agent runs and actions that have ended; a duty, and a listener of
-    the engine."""
+class CheckpointCleaner:
+    """Deletes the checkpoints of ended agent and action runs; a duty and an event listener."""
 
-    name = "forgetting"
-    hears = (RunEnded, RunRescued)
+    name = "checkpoint cleaner"
+    event_types = (RunEnded, RunRescued)
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._ended: dict[RunId, tuple[str, ...]] = {}
-        self._stirred = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded | RunRescued):
-            names = _names_kept(event.run)
+            names = _names_of(event.run)
             if names and event.run.status.terminal:
                 self._ended[event.run.id] = names
-                self._stirred.set()
+                self._changed.set()
 
-    async def once(self) -> Rest:
-        await self.forget()
-        self._stirred.clear()
-        return Told(event=self._stirred)
+    async def run_once(self) -> NextPoll:
+        await self.clean()
+        self._changed.clear()
+        return PollOnEvent(event=self._changed)
 
-    async def forget(self) -> None:
+    async def clean(self) -> None:
         while self._ended:
             run_id = next(iter(self._ended))
             for name in self._ended[run_id]:
@@ -95,20 +97,20 @@ class Forgetting:
             del self._ended[run_id]
 
 
-def _names_kept(run: Run) -> tuple[str, ...]:
-    """Of this run alone."""
+def _names_of(run: Run) -> tuple[str, ...]:
+    """The checkpoints of this run alone."""
     match run.target:
         case AgentTarget():
-            return agent_run.kept_name_agent_run(run.id), agent_run.heard_name(run.id)
+            return agent_checkpoint_name(run.id), agent_callback_name(run.id)
         case ActionTarget():
-            return (action_run.kept_name(run.id),)
+            return (action_checkpoint_name(run.id),)
         case _:
             return ()
 
 
-async def _patiently(verb: Callable[[], Awaitable[T]]) -> T:
+async def _retrying(operation: Callable[[], Awaitable[T]]) -> T:
     while True:
         try:
-            return await verb()
+            return await operation()
         except StoreUnavailable:
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY_PAUSE)

@@ -29,10 +29,10 @@ from chimes.engine.events import (
     RunEnded,
     RunRescued,
     SchedulesFired,
-    SenderBroken,
+    SenderRaised,
 )
 from chimes.engine.membership import StoreClock
-from chimes.engine.poller import AtOnce, Rest, Told
+from chimes.engine.poller import PollNow, NextPoll, PollOnEvent
 from chimes.errors import StoreUnavailable
 from chimes.failpoints import hit
 from chimes.i18n import _
@@ -40,14 +40,14 @@ from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import DeliveryId, RunId, ScheduleId
 from chimes.model.listing import DeliveryQuery, RunQuery
 from chimes.model.notification import (
-    LEFT_BEHIND,
-    LONGEST_HOLD,
-    MOST_ATTEMPTS,
+    DIGEST_TIMEOUT,
+    DELIVERY_LEASE,
+    MAX_DELIVERY_ATTEMPTS,
     Delivery,
     DeliveryState,
-    DeliveryVerdict,
-    belongs_to,
-    digest_for,
+    DeliveryCompletion,
+    belongs_to_digest,
+    digest_id_for,
     digest_of,
 )
 from chimes.model.recipient import Channel, NotifyOn, Recipient
@@ -69,7 +69,7 @@ from chimes.triggers import Cron, Once
 
 # @@ What digests take along, and what they leave behind (ADR 32).
 
-#: Told of, and settled in one transaction with their digest; the others are only settled.
+#: PollOnEvent of, and settled in one transaction with their digest; the others are only settled.
 MOST_GATHERED = 10_000
 #: What no digest took along in so many of its periods, and two days, is given up.
 MOST_PERIODS = 3
@@ -103,7 +103,7 @@ async def settle_others(store: Store, digest: Delivery, told: Gathered) -> None:
             )
 
 
-async def settle_missed(store: Store, missed: Sequence[DeliveryVerdict]) -> None:
+async def settle_missed(store: Store, missed: Sequence[DeliveryCompletion]) -> None:
     """Those of a digest that was sent which somebody has taken in hand meanwhile, only to find out
     that they wait for it: nobody else tells them, so the fence is no matter."""
     for start in range(0, len(missed), _PAGE):
@@ -126,7 +126,7 @@ async def _members(store: Store, digest: Delivery) -> AsyncGenerator[list[Delive
     )
     while True:
         page = await store.list_deliveries(query)
-        yield [each for each in page.items if belongs_to(each, digest)]
+        yield [each for each in page.items if belongs_to_digest(each, digest)]
         if page.next is None:
             return
         query = replace(query, after=page.next)
@@ -142,15 +142,15 @@ async def runs_of(store: Store, ids: set[RunId]) -> dict[RunId, Run]:
 async def left_behind(store: Store, member: Delivery, now: datetime) -> Result:
     """About one that was to be part of a digest and is still there: it waits for that digest if it
     is still to come; if not, for the next one, which is seen to be there."""
-    known = (await store.list_deliveries(DeliveryQuery(ids=(digest_for(member),)))).items
+    known = (await store.list_deliveries(DeliveryQuery(ids=(digest_id_for(member),)))).items
     if known and known[0].state is DeliveryState.PENDING:
-        return _waits(LEFT_BEHIND)
+        return _waits(DIGEST_TIMEOUT)
     digest = member.recipient.digest
     assert digest is not None
     if now - member.created_at > MOST_PERIODS * digest.length + _SPARE:
         return Refused(error=_("no digest could be delivered that has it"), code="digest")
     following = await store.add_delivery(digest_of(member, now))
-    wait = max(following.available_at - now, timedelta()) + LEFT_BEHIND
+    wait = max(following.available_at - now, timedelta()) + DIGEST_TIMEOUT
     return replace(_waits(wait), digest=following.id)
 
 
@@ -168,10 +168,10 @@ MOST_VERDICTS = 2_000
 
 
 class _Waiting(NamedTuple):
-    verdict: DeliveryVerdict
+    verdict: DeliveryCompletion
     delivery: Delivery
     seconds: float
-    along: tuple[DeliveryVerdict, ...]
+    along: tuple[DeliveryCompletion, ...]
 
 
 class DeliveryRecorder:
@@ -192,10 +192,10 @@ class DeliveryRecorder:
 
     def put(
         self,
-        verdict: DeliveryVerdict,
+        verdict: DeliveryCompletion,
         delivery: Delivery,
         seconds: float,
-        along: tuple[DeliveryVerdict, ...] = (),
+        along: tuple[DeliveryCompletion, ...] = (),
     ) -> None:
         """`along`: those that are settled with it, in the same transaction."""
         key = (verdict.delivery_id, verdict.fence)
@@ -206,7 +206,7 @@ class DeliveryRecorder:
     def waiting(self) -> int:
         return len(self._pending)
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         # The store answers by id, so a batch holds no two attempts of one delivery.
         batch: dict[DeliveryId, _Waiting] = {}
         verdicts = 0
@@ -218,9 +218,9 @@ class DeliveryRecorder:
         if batch:
             await self._write(list(batch.values()))
         if self._pending:
-            return AtOnce()
+            return PollNow()
         self._arrived.clear()
-        return Told(event=self._arrived)
+        return PollOnEvent(event=self._arrived)
 
     async def _write(self, batch: list[_Waiting]) -> None:
         try:
@@ -278,7 +278,7 @@ def _is_over(delivery: Delivery | None) -> bool:
 # @@ Who will read a message: in which language, by which clock, and whether it may be sent there.
 
 
-class Readers:
+class RecipientPreferences:
     """One object serves one batch, and asks for each reader once."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
@@ -397,7 +397,7 @@ SETTING_OF = {
 SENT_HERE = "sends:"
 
 
-class Admission:
+class DeliveryPolicy:
     def __init__(
         self, store: Store, senders: Collection[Channel], *, time: StoreClock, clock: Clock
     ) -> None:
@@ -408,15 +408,15 @@ class Admission:
         self._clock = clock
         self._say_from = -math.inf
 
-    async def answer(self, delivery: Delivery, readers: Readers) -> Result | None:
+    async def answer(self, delivery: Delivery, readers: RecipientPreferences) -> Result | None:
         """What is to be said of the delivery without sending it; None: it is to be sent.
 
         One whose senders all died is not sent for ever."""
-        if delivery.attempts > MOST_ATTEMPTS:
+        if delivery.attempts > MAX_DELIVERY_ATTEMPTS:
             return Refused(
                 error=_(
                     "begun {times} times, and no sender lived to say what became of it",
-                    times=MOST_ATTEMPTS,
+                    times=MAX_DELIVERY_ATTEMPTS,
                 ),
                 code="lost",
             )
@@ -499,7 +499,7 @@ class Admission:
 MOST = 10_000
 
 
-class HeldBack:
+class RetryAfterCache:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._until: dict[tuple[Channel, str], float] = {}
@@ -534,7 +534,7 @@ class HeldBack:
 
 #: Seconds that one attempt may take, and how long its sender has before it counts as lost.
 LONGEST_SENDING = 150.0
-HOLD = LONGEST_HOLD
+HOLD = DELIVERY_LEASE
 #: Seconds after that for those that a digest has no room for; both together are less than HOLD.
 LONGEST_SETTLING = 15.0
 NEVER = timedelta(days=36500)
@@ -551,7 +551,7 @@ _NOTHING = Gathered(members=())
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Reader:
-    asked: Readers
+    asked: RecipientPreferences
     language: str
     zone: str = ""
 
@@ -597,13 +597,13 @@ class Deliverer:
         self._taken: tuple[Delivery, ...] = ()
         self._taken_at = -math.inf
         self._busy: Counter[Channel] = Counter()
-        self._held_back = HeldBack(clock)
-        self._admission = Admission(store, self._senders, time=time, clock=clock)
+        self._held_back = RetryAfterCache(clock)
+        self._admission = DeliveryPolicy(store, self._senders, time=time, clock=clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self.idle = asyncio.Event()
         self.idle.set()
 
-    hears = (RunEnded, RunRescued, SchedulesFired)
+    event_types = (RunEnded, RunRescued, SchedulesFired)
 
     def __call__(self, event: Event) -> None:
         match event:
@@ -639,14 +639,14 @@ class Deliverer:
             await sender.close()
 
     # --- the duty -----------------------------------------------------------------------------
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         self._stirred.clear()
         await self._admission.say_what_is_here()
         if self._taken:
             await self._begin()
         open_channels = [c for c, sender in self._senders.items() if self._free(sender) > 0]
         if not open_channels:
-            return Told(event=self._stirred)
+            return PollOnEvent(event=self._stirred)
         changes, told = self._store.changes(), self._told
         if not told and changes == self._seen and self._clock.monotonic() < self._look_from:
             return self._rest()
@@ -665,7 +665,7 @@ class Deliverer:
             return self._rest()
         self._look_from = -math.inf
         await self._begin()
-        return AtOnce()
+        return PollNow()
 
     def _free(self, sender: Sender) -> int:
         return sender.places - self._busy[sender.channel]
@@ -682,11 +682,11 @@ class Deliverer:
         self._look_from = self._clock.monotonic() + wait
         return False
 
-    def _rest(self) -> Rest:
+    def _rest(self) -> NextPoll:
         """Looks at the counter of changes once a poll, which costs the store nothing."""
         left = self._look_from - self._clock.monotonic()
-        poll = self._time.rest_of(self._poll)
-        return Told(event=self._stirred, seconds=max(0.0, min(poll, left)))
+        poll = self._time.seconds_to_tick(self._poll)
+        return PollOnEvent(event=self._stirred, seconds=max(0.0, min(poll, left)))
 
     def _stir(self) -> None:
         self._told = True
@@ -706,7 +706,7 @@ class Deliverer:
             return
         ids = {each.run_id for each in self._taken if each.run_id is not None}
         runs = await runs_of(self._store, ids)
-        readers = Readers(self._store, self._settings)
+        readers = RecipientPreferences(self._store, self._settings)
         ready = [(each, *await self._known(each, readers)) for each in self._taken]
         self._taken = ()
         for delivery, reader, answer in ready:
@@ -718,7 +718,9 @@ class Deliverer:
             self._tasks.add(task)
             task.add_done_callback(partial(self._done, channel))
 
-    async def _known(self, delivery: Delivery, readers: Readers) -> tuple[_Reader, Result | None]:
+    async def _known(
+        self, delivery: Delivery, readers: RecipientPreferences
+    ) -> tuple[_Reader, Result | None]:
         """One about which nothing can be found out must not hold up the others."""
         reader = _Reader(asked=readers, language=delivery.recipient.language or USUAL)
         try:
@@ -731,7 +733,7 @@ class Deliverer:
             return reader, self._broken(delivery, error)
 
     def _broken(self, delivery: Delivery, error: Exception) -> Retry:
-        self._tell(SenderBroken(delivery=delivery, error=error))
+        self._tell(SenderRaised(delivery=delivery, error=error))
         text = _("{type} in the channel itself", type=type(error).__name__)
         return Retry(error=text, code="broken")
 
@@ -796,7 +798,7 @@ class Deliverer:
         except (TimeoutError, StoreUnavailable):
             pass
         except Exception as error:
-            self._tell(SenderBroken(delivery=digest, error=error))
+            self._tell(SenderRaised(delivery=digest, error=error))
 
     async def _letter(
         self, delivery: Delivery, run: Run | None, language: str, zone: str, along: Gathered

@@ -13,7 +13,7 @@ from datetime import timedelta
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId
 from chimes.model.notification import Delivery, DeliveryState
-from chimes.model.planning import AnyFiring
+from chimes.model.planning import FirePlan
 from chimes.model.run import Completion, Run, RunStatus
 from chimes.model.schedule import Schedule
 
@@ -25,7 +25,7 @@ class SchedulesFired:
     """One batch of due schedules became rows."""
 
     #: What came of the schedules whose cursors moved.
-    firings: tuple[AnyFiring, ...]
+    firings: tuple[FirePlan, ...]
     runs: tuple[Run, ...]
     seconds: float
 
@@ -74,7 +74,7 @@ class CompletionFenced:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunDropped:
+class AttemptAbandoned:
     """This node stopped an attempt without a verdict: another one will be made."""
 
     run: Run
@@ -82,7 +82,7 @@ class RunDropped:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RunHandedOn:
+class RunReleased:
     """This node gave a flow back in the middle, or what only others can carry out: another one
     goes on with it."""
 
@@ -97,7 +97,7 @@ class TargetStuck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TargetBroken:
+class TargetRaised:
     """A target raised instead of answering with an outcome."""
 
     run: Run
@@ -146,7 +146,7 @@ class DeliveryFenced:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SenderBroken:
+class SenderRaised:
     """A channel raised instead of answering with a result."""
 
     delivery: Delivery
@@ -174,7 +174,7 @@ class NodeLost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeBeat:
+class NodeHeartbeat:
     node_id: NodeId
     #: Seconds that this machine's wall clock is ahead of the store's (F50).
     clock_skew: float
@@ -223,7 +223,7 @@ class DutyRecovered:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class FallbackBegan:
+class FallbackStarted:
     """The store cannot schedule although it answers: this node times what its application has
     declared from memory (R2.33)."""
 
@@ -236,7 +236,7 @@ class FallbackEnded:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SlotsTaken:
+class SlotsAlreadyTaken:
     """Slots timed in memory whose runs another node had made already (R2.16)."""
 
     count: int
@@ -263,30 +263,30 @@ Event = (
     | RunEnded
     | RunRetrying
     | CompletionFenced
-    | RunDropped
-    | RunHandedOn
+    | AttemptAbandoned
+    | RunReleased
     | TargetStuck
-    | TargetBroken
+    | TargetRaised
     | RunRescued
     | PauseEnded
     | RunsPruned
     | DeliveryEnded
     | DeliveryRetrying
     | DeliveryFenced
-    | SenderBroken
+    | SenderRaised
     | MessagesPruned
     | NodeJoined
     | NodeLost
-    | NodeBeat
+    | NodeHeartbeat
     | NodeDraining
     | NodeResumed
     | StoreClockJumped
     | StoreRegressed
     | DutyFailed
     | DutyRecovered
-    | FallbackBegan
+    | FallbackStarted
     | FallbackEnded
-    | SlotsTaken
+    | SlotsAlreadyTaken
     | DrainStarted
     | DrainEnded
 )
@@ -322,7 +322,7 @@ SKEW = 2.0
 GOOD_ENDS = (RunStatus.SUCCEEDED, RunStatus.CANCELED)
 
 
-class Reports:
+class EventLogger:
     """A listener that writes log lines. The fields of a line are in `extra`; `job_name` stands
     for `name`, which a log record has for itself."""
 
@@ -347,7 +347,7 @@ class Reports:
                 )
             case SchedulesFired():
                 self._fired(event)
-            case NodeBeat():
+            case NodeHeartbeat():
                 self._beat(event)
             case NodeDraining():
                 self._line(
@@ -360,15 +360,15 @@ class Reports:
                 self._line(logging.INFO, "asked to go on", node=event.node_id)
             case ScheduleBroken() | PauseEnded():
                 self._schedule(event)
-            case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderBroken():
+            case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderRaised():
                 self._delivery(event)
             case (
                 CompletionFenced()
-                | RunDropped()
-                | RunHandedOn()
+                | AttemptAbandoned()
+                | RunReleased()
                 | RunRescued()
                 | TargetStuck()
-                | TargetBroken()
+                | TargetRaised()
             ):
                 self._ownership(event)
             case _:
@@ -402,7 +402,7 @@ class Reports:
                 self._line(logging.INFO, "pause is over", schedule=schedule)
 
     def _delivery(
-        self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced | SenderBroken
+        self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced | SenderRaised
     ) -> None:
         about = _of_delivery(event.delivery)
         match event:
@@ -421,27 +421,32 @@ class Reports:
                 )
             case DeliveryFenced():
                 self._log.warning("delivery was taken over meanwhile", extra=about)
-            case SenderBroken(error=error):
+            case SenderRaised(error=error):
                 self._log.error("channel raised", extra=about, exc_info=error)
 
     def _ownership(
         self,
         event: (
-            CompletionFenced | RunDropped | RunHandedOn | RunRescued | TargetStuck | TargetBroken
+            CompletionFenced
+            | AttemptAbandoned
+            | RunReleased
+            | RunRescued
+            | TargetStuck
+            | TargetRaised
         ),
     ) -> None:
         match event:
             case CompletionFenced(run=run, verdict=verdict):
                 self._line(logging.WARNING, "fenced", run=run, refused_status=verdict.status.value)
-            case RunDropped(run=run):
+            case AttemptAbandoned(run=run):
                 self._line(logging.WARNING, "attempt stopped", run=run, why=str(event.why))
-            case RunHandedOn(run=run):
+            case RunReleased(run=run):
                 self._line(logging.INFO, "given back, to go on elsewhere", run=run)
             case RunRescued(run=run):
                 self._line(logging.WARNING, "rescued", run=run)
             case TargetStuck(run=run):
                 self._line(logging.ERROR, "target does not stop when told", run=run)
-            case TargetBroken(run=run, error=error):
+            case TargetRaised(run=run, error=error):
                 self._line(logging.ERROR, "target raised", run=run, failure=error)
 
     def _node(self, event: Event) -> None:
@@ -450,7 +455,7 @@ class Reports:
                 self._duty_failed(duty, error, first=event.first)
             case DutyRecovered(duty=duty):
                 self._line(logging.INFO, f"{duty} works again", duty=duty)
-            case FallbackBegan(error=error):
+            case FallbackStarted(error=error):
                 self._line(
                     logging.ERROR,
                     "the store cannot schedule: schedules of the application are timed in memory "
@@ -489,7 +494,7 @@ class Reports:
         elif first:
             self._line(logging.WARNING, f"{duty}: the store does not answer", error=str(error))
 
-    def _beat(self, event: NodeBeat) -> None:
+    def _beat(self, event: NodeHeartbeat) -> None:
         skewed = abs(event.clock_skew) > SKEW
         if skewed and not self._skewed:
             self._line(

@@ -1,4 +1,9 @@
-"""The runs that this process has in hand: from the claim to the store's answer to the verdict."""
+"""Executes claimed runs and tracks them until their completion is stored.
+
+A run passes through the methods of `Executor` in the order of the file: `accept` (claimed),
+`_execute` (one attempt), `_finish` (outcome to completion, to the recorder), `_on_recorded`
+(stored). `stop` may end the attempt in between.
+"""
 
 from __future__ import annotations
 
@@ -6,127 +11,51 @@ import asyncio
 import contextvars
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
-from chimes.engine.checkpoints import state_of
+from chimes.engine.checkpoints import checkpoint_of
 from chimes.engine.events import (
+    AttemptAbandoned,
     CompletionFenced,
     Events,
-    RunDropped,
     RunEnded,
-    RunHandedOn,
+    RunReleased,
     RunRetrying,
     RunStarted,
-    TargetBroken,
+    TargetRaised,
     TargetStuck,
 )
 from chimes.engine.flow_steps import FlowSteps
-from chimes.engine.in_flight import InFlightRun, Stop
+from chimes.engine.in_flight import Claim, InFlightRun, StopReason
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.prefetch import Outlook, WaitingRoom
-from chimes.engine.recorder import LiveLogs, Recorder
-from chimes.errors import StoreUnavailable, told
+from chimes.engine.prefetch import PrefetchQueue
+from chimes.engine.recorder import Recorder
+from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _, joined
-from chimes.model.change import maker, replace
+from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
-from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, judged
+from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.store.port import LookingAhead, Store
 from chimes.targets.base import Call, NotHere, TargetRunner
 
-# @@ The tasks that carry out attempts, one attempt after another.
-#
-# Most attempts end without ever waiting, and a task for each would cost as much as they do. One
-# that waits has its task to itself from then on, and others go on with those behind it: twice as
-# many whenever all of them were found waiting, so that a crowd of attempts that wait is soon
-# under way.
+#: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
+TIMEOUT_SLACK = 0.5
+#: Seconds between two checks for overdue attempts.
+SWEEP_INTERVAL = 0.25
+#: Seconds that a target may continue after it was stopped.
+STUCK_AFTER = 5.0
 
-#: Attempts in a row that one task carried out without waiting, after which one is enough.
-ENOUGH = 20
-
-
-class TaskPool:
-    def __init__(self, carry_out: Callable[[InFlightRun], Awaitable[None]]) -> None:
-        self._carry_out = carry_out
-        #: In the order in which they begin.
-        self._line: deque[InFlightRun] = deque()
-        #: How many start at once; more than one where attempts usually wait.
-        self._width = 1
-        self._relief: asyncio.Handle | None = None
-        #: A task that nobody refers to may be collected.
-        self._tasks: set[asyncio.Task[None]] = set()
-        #: Every carrier begins with this one, whoever starts it.
-        self._context = contextvars.copy_context()
-
-    def put(self, holds: Iterable[InFlightRun]) -> None:
-        self._line.extend(holds)
-        self._start()
-
-    def _start(self) -> None:
-        for _unused in range(min(self._width, len(self._line))):
-            task = asyncio.create_task(self._carry(), context=self._context.copy())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        if self._line:
-            if self._relief is not None:
-                self._relief.cancel()
-            # Behind the first steps of those.
-            self._relief = asyncio.get_running_loop().call_soon(self._relieve)
-
-    def _relieve(self) -> None:
-        self._relief = None
-        if self._line:
-            self._width = min(self._width * 2, len(self._line))
-            self._start()
-
-    async def _carry(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        waited = Flag()
-        # Comes to its turn as soon as this task waits for anything.
-        asyncio.get_running_loop().call_soon(waited.set)
-        in_a_row = 0
-        while self._line:
-            hold = self._line.popleft()
-            if hold.handed_over:
-                continue
-            hold.task = task
-            try:
-                await self._carry_out(hold)
-            except Exception:
-                self._start()
-                raise
-            if waited.is_set or task.cancelling():
-                # Who waited may have left something behind in its task, above all that it was
-                # told to stop: nobody else is to find it.
-                self._start()
-                return
-            in_a_row += 1
-            if in_a_row == ENOUGH:
-                self._width = 1
+# Built for every attempt, so without the cost of a frozen dataclass' `__init__`.
+_make_call = fast_constructor(Call)
+_make_attempt = fast_constructor(Attempt)
+_make_started = fast_constructor(RunStarted)
+_make_ended = fast_constructor(RunEnded)
 
 
-class Flag:
-    __slots__ = ("is_set",)
-
-    def __init__(self) -> None:
-        self.is_set = False
-
-    def set(self) -> None:
-        self.is_set = True
-
-
-# @@ One attempt: from a claimed run to the verdict on it.
-
-_make_call = maker(Call)
-_make_attempt = maker(Attempt)
-_make_started = maker(RunStarted)
-
-
-class Execution:
+class Executor:
     def __init__(
         self,
         store: Store,
@@ -145,390 +74,451 @@ class Execution:
         self._clock = clock
         self._time = time
         self._events = events
+        self._in_flight: dict[Claim, InFlightRun] = {}
+        #: Claims that can be released without a trace.
+        self._releasable: list[Claim] = []
+        #: Claims of attempts that started and were given up without a completion.
+        self._abandoned: set[Claim] = set()
+        self._accepting = True
+        self._sweeping = False
+        #: Outcomes of prefetched runs that wait until the rest of their batch has started.
+        self._deferred: list[tuple[InFlightRun, Outcome | None]] = []
+        self._pool = TaskPool(self._execute)
+        self.recorder = Recorder(store, clock, self._on_recorded)
+        #: None where the store does not support prefetch.
+        self.prefetched: PrefetchQueue | None = None
+        if isinstance(store, LookingAhead) and store.looks_ahead:
+            self.prefetched = PrefetchQueue(
+                store,
+                time,
+                start=self._start_prefetched,
+                drop=lambda attempt: self.stop(attempt, StopReason.LOST),
+            )
+        #: Set when the reconciler has something to do.
+        self.reconcile = asyncio.Event()
+        #: Set while no run is in flight.
+        self.empty = asyncio.Event()
+        self.empty.set()
+        self.accepted_total = 0
+        #: Targets that did not stop within `STUCK_AFTER`.
+        self.stuck_total = 0
 
-    async def attempt(self, hold: InFlightRun) -> Outcome | None:
-        """None: there is no verdict to write. If the attempt has not begun then, no effect can
-        have happened and the run may be given back."""
-        run = hold.run
+    # --- claimed ------------------------------------------------------------------------------
+    def accept(self, runs: Iterable[Run], capacity: Capacity) -> int:
+        """Starts runs that were claimed for this node; returns how many permits they use."""
+        accepted = 0
+        ready: list[InFlightRun] = []
+        for run in runs:
+            if not self._accepting:
+                self._releasable.append((run.id, run.fence))
+                continue
+            attempt = InFlightRun(run, capacity, self.recorder.logs.watch, self._time.now)
+            self._in_flight[attempt.claim] = attempt
+            if run.ahead and self.prefetched is not None:
+                self.prefetched.add(attempt)
+            else:
+                ready.append(attempt)
+            accepted += 1
+        self._pool.submit(ready)
+        self.accepted_total += accepted
+        if accepted:
+            self.empty.clear()
+            self._start_sweeping()
+        if accepted or self._releasable:
+            self.reconcile.set()
+        return accepted
+
+    def _start_prefetched(self, attempts: Sequence[InFlightRun]) -> None:
+        for attempt in attempts:
+            attempt.prefetched = False
+        self._pool.submit(attempts)
+
+    # --- executed -----------------------------------------------------------------------------
+    async def _execute(self, attempt: InFlightRun) -> None:
+        outcome = await self._run_attempt(attempt)
+        attempt.task = None
+        if not attempt.run.ahead:
+            self._finish(attempt, outcome)
+            return
+        # The rest of the prefetched batch starts first.
+        if not self._deferred:
+            asyncio.get_running_loop().call_soon(self._finish_deferred)
+        self._deferred.append((attempt, outcome))
+
+    async def _run_attempt(self, attempt: InFlightRun) -> Outcome | None:
+        """None: there is no completion to record. If the attempt did not start, no effect can have
+        happened and the run may be released."""
+        run = attempt.run
         try:
             hit("run.claimed")
-            if _marks_its_start(run):
-                hold.began = self._clock.monotonic()
-                if not self._membership.trusted or not await self._marked(run):
+            if _records_start(run):
+                attempt.started_monotonic = self._clock.monotonic()
+                if not self._membership.trusted or not await self._record_start(run):
                     return None
             hit("run.started")
             hit("run.before_effect")
-            # The last look before the effect: the process may have stood still meanwhile (F14).
+            # Checked last before the effect: the process may have been suspended meanwhile.
             if not self._membership.trusted:
                 return None
-            self._begin(hold)
-            outcome = await self._execute(hold)
+            self._begin(attempt)
+            outcome = await self._call_target(attempt)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if hold.stop is None or task is None:
+            if attempt.stop is None or task is None:
                 raise
             task.uncancel()
-            return self.stopped(hold)
+            return self._outcome_of_stop(attempt)
         except NotHere:
-            hold.begun = False
-            hold.capacity.stand_back(run.target.needs)
-            self._events.emit(RunHandedOn(run=run))
+            attempt.started = False
+            attempt.capacity.yield_requirement(run.target.needs)
+            self._events.emit(RunReleased(run=run))
             return None
         except Exception as error:
-            self._events.emit(TargetBroken(run=run, error=error))
+            self._events.emit(TargetRaised(run=run, error=error))
             outcome = Outcome(
                 end=AttemptEnd.FAILED,
                 retryable=True,
-                error=joined(": ", (type(error).__name__, told(error))),
+                error=joined(": ", (type(error).__name__, message_of(error))),
                 code="target_error",
             )
-        hold.ended = self._clock.monotonic()
+        attempt.ended = self._clock.monotonic()
         return outcome
 
-    def stopped(self, hold: InFlightRun) -> Outcome | None:
-        """What came of an attempt that was told to stop; None where a new attempt is due."""
-        match hold.stop:
-            case Stop.CANCEL:
-                return Outcome(end=AttemptEnd.CANCELED, code=hold.reason)
-            case Stop.TIMEOUT:
-                return Outcome(
-                    end=AttemptEnd.TIMEOUT,
-                    # Another attempt would find the same steps, and no time left either.
-                    retryable=not hold.run.resumable,
-                    error=_(
-                        "no answer within {seconds:g} s",
-                        seconds=hold.run.policy.timeout.total_seconds(),
-                    ),
-                    code="timeout",
-                )
-            case _:
-                if hold.begun and hold.run.resumable:
-                    self._events.emit(RunHandedOn(run=hold.run))
-                elif hold.begun:
-                    self._events.emit(RunDropped(run=hold.run, why=hold.stop or Stop.LOST))
-                return None
-
-    def now(self) -> datetime:
-        """The store's time, near enough for a line of a log."""
-        return self._time.now()
-
-    def overtime(self, hold: InFlightRun) -> float:
-        """Seconds past its deadline. Each attempt has its own time; what is resumable has it
-        once, from its first start."""
-        run = hold.run
-        if run.resumable and run.started_at is not None:
-            return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
-        return self._clock.monotonic() - hold.began - run.policy.timeout.total_seconds()
-
-    async def _marked(self, run: Run) -> bool:
+    async def _record_start(self, run: Run) -> bool:
         try:
             return await self._store.start(run.id, run.fence)
         except StoreUnavailable:
             return False
 
-    def _begin(self, hold: InFlightRun) -> None:
-        hold.began = self._clock.monotonic()
-        run = hold.run
+    def _begin(self, attempt: InFlightRun) -> None:
+        attempt.started_monotonic = self._clock.monotonic()
+        run = attempt.run
         due = run.planned_at if run.attempt == 1 else run.available_at
-        # The store has said that it is due: a guess at its time that lies before is wrong.
-        now = max(self._time.at(hold.began), due)
-        hold.begun = True
-        hold.began_at = now
+        # The store has decided that the run is due: an earlier estimate of its time is wrong.
+        now = max(self._time.at(attempt.started_monotonic), due)
+        attempt.started = True
+        attempt.started_at = now
         self._events.emit(_make_started(run, (now - due).total_seconds()))
 
-    async def _execute(self, hold: InFlightRun) -> Outcome:
-        run = hold.run
+    async def _call_target(self, attempt: InFlightRun) -> Outcome:
+        run = attempt.run
         runner = self._runners[run.target.kind]
         call = _make_call(
             run,
-            hold.began_at,
-            hold.add_log,
+            attempt.started_at,
+            attempt.add_log,
             None,  # steps
-            state_of(self._store, run),
-            hold.is_canceled,
-            hold.ends_its_run,
-            hold.unwritten,
+            checkpoint_of(self._store, run),
+            attempt.is_canceled,
+            attempt.set_self_completing,
+            attempt.unwritten_logs,
         )
         if not run.resumable:
             return await runner.execute(call)
         try:
-            return await runner.execute(replace(call, steps=self._steps.of(run)))
+            return await runner.execute(replace(call, steps=self._steps.open(run)))
         finally:
-            self._steps.forget(run)
+            self._steps.close(run)
 
-    def verdict(self, hold: InFlightRun, outcome: Outcome) -> Completion:
-        run = hold.run
-        ended = self._clock.monotonic() if hold.ended is None else hold.ended
-        now = max(self._time.at(ended), hold.began_at or run.created_at)
-        hold.seconds = ended - hold.began if hold.begun else 0.0
-        attempt = outcome.completed or _make_attempt(
+    # --- outcome to completion ----------------------------------------------------------------
+    def _finish_deferred(self) -> None:
+        deferred, self._deferred = self._deferred, []
+        for attempt, outcome in deferred:
+            self._finish(attempt, outcome)
+
+    def _finish(self, attempt: InFlightRun, outcome: Outcome | None) -> None:
+        """Hands the completion to the recorder; without an outcome the run is given up."""
+        if attempt.finished:
+            return
+        try:
+            completion = None if outcome is None else self._completion(attempt, outcome)
+            attempt.finished = True
+            if attempt.stuck_timer is not None:
+                attempt.stuck_timer.cancel()
+            if completion is None:
+                self._give_up(attempt)
+                return
+            # The permit is free while the completion is written, unless as many completions as
+            # there are permits wait: each is an effect that is repeated if this process dies now.
+            if self.recorder.unrecorded < attempt.capacity.total:
+                self._release_permit(attempt)
+            self.recorder.record(attempt, completion)
+        except Exception as error:
+            # The attempt then ends by its timeout, and the others go on.
+            attempt.ended = None
+            self._events.emit(TargetRaised(run=attempt.run, error=error))
+
+    def _completion(self, attempt: InFlightRun, outcome: Outcome) -> Completion:
+        run = attempt.run
+        ended = self._clock.monotonic() if attempt.ended is None else attempt.ended
+        now = max(self._time.at(ended), attempt.started_at or run.created_at)
+        attempt.duration = ended - attempt.started_monotonic if attempt.started else 0.0
+        record = outcome.completed or _make_attempt(
             run.attempt,
             run.fence,
             run.holder or self._membership.node_id,
-            hold.began_at or now,  # started_at
+            attempt.started_at or now,
             now,
             outcome.end,
             outcome.error,
         )
-        return judged(run, outcome, attempt, hold.logs)
+        return completion_of(run, outcome, record, attempt.pending_logs)
 
+    def _give_up(self, attempt: InFlightRun) -> None:
+        """Without a completion: another node, or this one, makes another attempt."""
+        if not attempt.started or attempt.run.resumable:
+            self._releasable.append(attempt.claim)
+            self.reconcile.set()
+        else:
+            self._abandoned.add(attempt.claim)
+        self.recorder.logs.abandon(attempt)
+        self._remove(attempt)
 
-def _marks_its_start(run: Run) -> bool:
-    return run.policy.on_lost is OnLost.STOP and not run.resumable
+    # --- recorded -----------------------------------------------------------------------------
+    def _on_recorded(self, completion: Completion, run: Run | None) -> None:
+        """`run`: as stored, or None if the completion was refused because of its fence."""
+        attempt = self._in_flight[completion.run_id, completion.fence]
+        self._remove(attempt)
+        if run is None:
+            self._events.emit(CompletionFenced(run=attempt.run, completion=completion))
+            return
+        if run.parent_id is not None and run.status.terminal:
+            self._steps.step_ended(run)
+        if completion.retry_in is not None and not run.status.terminal:
+            self._events.emit(RunRetrying(run=run, seconds=attempt.duration))
+        else:
+            self._events.emit(_make_ended(run, attempt.duration))
 
+    def _remove(self, attempt: InFlightRun) -> None:
+        self._release_permit(attempt)
+        del self._in_flight[attempt.claim]
+        if not self._in_flight:
+            self.empty.set()
 
-#: How much longer than its own deadline a target may take before it is stopped from outside.
-GUARD_SLACK = 0.5
-#: Seconds between two looks for targets that take longer.
-SWEEP = 0.25
-#: How long a target may go on after it was told to stop.
-STUCK_AFTER = 5.0
+    def _release_permit(self, attempt: InFlightRun) -> None:
+        if attempt.has_permit:
+            attempt.has_permit = False
+            attempt.capacity.release()
 
-_make_ended = maker(RunEnded)
+    # --- stopped ------------------------------------------------------------------------------
+    def stop(self, attempt: InFlightRun, why: StopReason, reason: str = "") -> None:
+        if attempt.stop is not None or attempt.finished or attempt.ended is not None:
+            return
+        attempt.stop, attempt.cancel_reason = why, reason
+        if attempt.prefetched:
+            # It did not start, so its claim is released, whatever the reason.
+            self._finish(attempt, None)
+            return
+        if attempt.task is None:
+            self._finish_stopped(attempt)
+            return
+        attempt.task.cancel()
+        # The task may end without passing through `_execute`.
+        attempt.task.add_done_callback(lambda _task: self._finish_stopped(attempt))
+        if attempt.stuck_timer is not None:
+            attempt.stuck_timer.cancel()
+        attempt.stuck_timer = asyncio.get_running_loop().call_later(
+            STUCK_AFTER, self._give_up_stuck, attempt
+        )
 
+    def stop_all(self, why: StopReason) -> int:
+        attempts = list(self.executing.values())
+        for attempt in attempts:
+            self.stop(attempt, why)
+        return len(attempts)
 
-class Executor:
-    def __init__(
-        self,
-        store: Store,
-        execution: Execution,
-        steps: FlowSteps,
-        events: Events,
-        clock: Clock,
-        time: StoreClock | None = None,
-    ) -> None:
-        """Without a time nothing waits here for its own."""
-        self._execution = execution
-        self._steps = steps
-        self._events = events
-        #: Set when there is something to look after: a run in hand, one to give back, a doubt.
-        self.stirred = asyncio.Event()
-        self._holds: dict[tuple[RunId, int], InFlightRun] = {}
-        self._unstarted: list[tuple[RunId, int]] = []
-        self._dropped: set[tuple[RunId, int]] = set()
-        self._draining = False
+    def stop_accepting(self) -> None:
+        """Releases runs that have not started, also those that are claimed later, and those that
+        another node can resume."""
+        self._accepting = False
+        for attempt in self.executing.values():
+            if not attempt.started or attempt.run.resumable:
+                self.stop(attempt, StopReason.DRAIN)
+
+    def resume_accepting(self) -> None:
+        self._accepting = True
+
+    def _start_sweeping(self) -> None:
+        """One timer for all attempts: most end long before their deadline, and a timer for each
+        would cost more than its execution."""
+        if not self._sweeping:
+            self._sweeping = True
+            asyncio.get_running_loop().call_later(SWEEP_INTERVAL, self._stop_overdue)
+
+    def _stop_overdue(self) -> None:
         self._sweeping = False
-        #: Targets so far that did not stop when told.
-        self.stuck = 0
-        #: Runs so far that were begun with.
-        self.taken = 0
-        self.recorder = Recorder(store, self._settled)
-        self.logs = LiveLogs(store, clock, self.recorder.put)
-        #: Where the store takes crowds ahead of their time.
-        self.outlook: Outlook | None = None
-        self.room: WaitingRoom | None = None
-        if time is not None and isinstance(store, LookingAhead) and store.looks_ahead:
-            self.outlook = Outlook(store, clock)
-            self.room = WaitingRoom(
-                store,
-                time,
-                go=self._go,
-                turn_away=lambda hold: self.stop(hold, Stop.LOST),
-            )
-        self._carriers = TaskPool(self._carry_out)
-        #: Attempts of crowds whose targets have answered.
-        self._answered: list[tuple[InFlightRun, Outcome | None]] = []
-        self.empty = asyncio.Event()
-        self.empty.set()
+        for attempt in self.executing.values():
+            if self._seconds_overdue(attempt) > TIMEOUT_SLACK:
+                self.stop(attempt, StopReason.TIMEOUT)
+        if self._in_flight:
+            self._start_sweeping()
 
+    def _seconds_overdue(self, attempt: InFlightRun) -> float:
+        """The timeout applies to each attempt; for a resumable run to all attempts together."""
+        run = attempt.run
+        if run.resumable and run.started_at is not None:
+            return (self._time.now() - run.started_at - run.policy.timeout).total_seconds()
+        elapsed = self._clock.monotonic() - attempt.started_monotonic
+        return elapsed - run.policy.timeout.total_seconds()
+
+    def _give_up_stuck(self, attempt: InFlightRun) -> None:
+        if not attempt.finished:
+            self.stuck_total += 1
+            self._events.emit(TargetStuck(run=attempt.run))
+        self._finish_stopped(attempt)
+
+    def _finish_stopped(self, attempt: InFlightRun) -> None:
+        if not attempt.finished:
+            self._finish(attempt, self._outcome_of_stop(attempt))
+
+    def _outcome_of_stop(self, attempt: InFlightRun) -> Outcome | None:
+        """None: another attempt is due."""
+        run = attempt.run
+        match attempt.stop:
+            case StopReason.CANCEL:
+                return Outcome(end=AttemptEnd.CANCELED, code=attempt.cancel_reason)
+            case StopReason.TIMEOUT:
+                return Outcome(
+                    end=AttemptEnd.TIMEOUT,
+                    # Another attempt of a flow would have no time left either.
+                    retryable=not run.resumable,
+                    error=_(
+                        "no answer within {seconds:g} s",
+                        seconds=run.policy.timeout.total_seconds(),
+                    ),
+                    code="timeout",
+                )
+            case _:
+                if attempt.started and run.resumable:
+                    self._events.emit(RunReleased(run=run))
+                elif attempt.started:
+                    why = attempt.stop or StopReason.LOST
+                    self._events.emit(AttemptAbandoned(run=run, why=why))
+                return None
+
+    # --- state, for the reconciler and the engine ---------------------------------------------
     @property
-    def running(self) -> tuple[RunId, ...]:
-        return tuple(run_id for run_id, _unused in self._holds)
+    def run_ids(self) -> tuple[RunId, ...]:
+        return tuple(run_id for run_id, _fence in self._in_flight)
 
     @property
     def count(self) -> int:
-        """Of those; safe from any thread."""
-        return len(self._holds)
+        """Runs in flight; safe from any thread."""
+        return len(self._in_flight)
 
     @property
-    def executing(self) -> dict[tuple[RunId, int], InFlightRun]:
-        """Those whose target has not answered yet."""
-        return {key: hold for key, hold in self._holds.items() if not hold.handed_over}
+    def executing(self) -> dict[Claim, InFlightRun]:
+        """The runs whose attempt is not over."""
+        return {claim: each for claim, each in self._in_flight.items() if not each.finished}
 
     @property
-    def only_waiting(self) -> bool:
-        """Whether nothing is being carried out but what waits for its time."""
-        return all(hold.waiting or hold.handed_over for hold in self._holds.values())
+    def only_prefetched(self) -> bool:
+        """Whether no attempt executes."""
+        return all(each.prefetched or each.finished for each in self._in_flight.values())
 
-    def knows(self, run: Run) -> bool:
-        """Whether it is in hand, or was let go after it had begun: giving that back would say
+    def tracks(self, run: Run) -> bool:
+        """Whether the run is in flight, or was abandoned after its start: releasing it would claim
         that nothing has happened."""
-        key = run.id, run.fence
-        return key in self._holds or key in self._dropped
-
-    def take(self, runs: Iterable[Run], capacity: Capacity) -> int:
-        """Begin with runs that were claimed for this node; how many of the places they fill."""
-        taken = 0
-        at_once: list[InFlightRun] = []
-        for run in runs:
-            if self._draining:
-                self._unstarted.append((run.id, run.fence))
-                continue
-            hold = InFlightRun(run, capacity, self.logs.watch, self._execution.now)
-            self._holds[run.id, run.fence] = hold
-            if run.ahead and self.room is not None:
-                self.room.admit(hold)
-            else:
-                at_once.append(hold)
-            taken += 1
-        self._carriers.put(at_once)
-        self.taken += taken
-        if taken:
-            self.empty.clear()
-            self._look_out()
-        if taken or self._unstarted:
-            self.stirred.set()
-        return taken
-
-    def stop(self, hold: InFlightRun, why: Stop, reason: str = "") -> None:
-        if hold.stop is not None or hold.handed_over or hold.ended is not None:
-            return
-        hold.stop, hold.reason = why, reason
-        if hold.waiting:
-            # It has not begun, whatever the reason: the store knows what to do with it.
-            self._hand_over(hold, None)
-            return
-        if hold.task is None:
-            # Nobody has come to it yet.
-            self._ended(hold)
-            return
-        hold.task.cancel()
-        # Its task may have ended without a word, by somebody else's doing.
-        hold.task.add_done_callback(lambda _unused: self._ended(hold))
-        if hold.timer is not None:
-            hold.timer.cancel()
-        hold.timer = asyncio.get_running_loop().call_later(STUCK_AFTER, self._stuck, hold)
-
-    def stop_all(self, why: Stop) -> int:
-        holds = list(self.executing.values())
-        for hold in holds:
-            self.stop(hold, why)
-        return len(holds)
-
-    def stop_taking(self) -> None:
-        """Runs that have not begun are given back, those that come in late too, and those that
-        another node can go on with (F69)."""
-        self._draining = True
-        for hold in self.executing.values():
-            if not hold.begun or hold.run.resumable:
-                self.stop(hold, Stop.DRAIN)
-
-    def take_again(self) -> None:
-        self._draining = False
-
-    def unstarted(self) -> Sequence[tuple[RunId, int]]:
-        """What can be given back to the store without a trace."""
-        return tuple(self._unstarted)
-
-    def given_back(self, holds: Sequence[tuple[RunId, int]]) -> None:
-        self._unstarted = [hold for hold in self._unstarted if hold not in holds]
+        claim = run.id, run.fence
+        return claim in self._in_flight or claim in self._abandoned
 
     @property
-    def dropped(self) -> frozenset[tuple[RunId, int]]:
-        """Begun and let go without a verdict, as far as this node may still own them."""
-        return frozenset(self._dropped)
+    def releasable(self) -> Sequence[Claim]:
+        return tuple(self._releasable)
 
-    def forget(self, dropped: Iterable[tuple[RunId, int]]) -> None:
-        """They are not this node's any more."""
-        self._dropped.difference_update(dropped)
+    def forget_released(self, claims: Sequence[Claim]) -> None:
+        self._releasable = [claim for claim in self._releasable if claim not in claims]
 
-    def _go(self, holds: Sequence[InFlightRun]) -> None:
-        for hold in holds:
-            hold.waiting = False
-        self._carriers.put(holds)
+    @property
+    def abandoned(self) -> frozenset[Claim]:
+        """Abandoned claims that this node may still own."""
+        return frozenset(self._abandoned)
 
-    async def _carry_out(self, hold: InFlightRun) -> None:
-        outcome = await self._execution.attempt(hold)
-        hold.task = None
-        if not hold.run.ahead:
-            self._conclude(hold, outcome)
-            return
-        # It is one of a crowd: first the others begin, then its end is dealt with.
-        if not self._answered:
-            asyncio.get_running_loop().call_soon(self._conclude_all)
-        self._answered.append((hold, outcome))
+    def forget_abandoned(self, claims: Iterable[Claim]) -> None:
+        """This node does not own them any more."""
+        self._abandoned.difference_update(claims)
 
-    def _conclude_all(self) -> None:
-        answered, self._answered = self._answered, []
-        for hold, outcome in answered:
-            self._conclude(hold, outcome)
 
-    def _conclude(self, hold: InFlightRun, outcome: Outcome | None) -> None:
-        if hold.handed_over:
-            return
-        try:
-            verdict = None if outcome is None else self._execution.verdict(hold, outcome)
-            self._hand_over(hold, verdict)
-        except Exception as error:
-            # As if its target had not answered: its time ends it. The others go on.
-            hold.ended = None
-            self._events.emit(TargetBroken(run=hold.run, error=error))
+def _records_start(run: Run) -> bool:
+    return run.policy.on_lost is OnLost.STOP and not run.resumable
 
-    def _look_out(self) -> None:
-        """One timer for all, while there is anything in hand: most runs end long before their
-        deadline, and a timer for each would cost more than carrying it out."""
-        if not self._sweeping:
-            self._sweeping = True
-            asyncio.get_running_loop().call_later(SWEEP, self._sweep)
 
-    def _sweep(self) -> None:
-        self._sweeping = False
-        for hold in self.executing.values():
-            if self._execution.overtime(hold) > GUARD_SLACK:
-                self.stop(hold, Stop.TIMEOUT)
-        if self._holds:
-            self._look_out()
+#: Attempts in a row that a task executes without suspending, before one task is enough.
+SHRINK_AFTER = 20
 
-    def _stuck(self, hold: InFlightRun) -> None:
-        if not hold.handed_over:
-            self.stuck += 1
-            self._events.emit(TargetStuck(run=hold.run))
-        self._ended(hold)
 
-    def _ended(self, hold: InFlightRun) -> None:
-        if not hold.handed_over:
-            self._conclude(hold, self._execution.stopped(hold))
+class TaskPool:
+    """Executes attempts one after another in few tasks.
 
-    def _hand_over(self, hold: InFlightRun, verdict: Completion | None) -> None:
-        hold.handed_over = True
-        if hold.timer is not None:
-            hold.timer.cancel()
-        if verdict is not None:
-            # Its place is free: writing the verdict down goes on beside the next claim. But not
-            # while as many wait to be written as there are places: every effect without a verdict
-            # in the store is one that is repeated if this process dies now (I6).
-            if self.recorder.waiting + self.logs.waiting < hold.capacity.total:
-                self._free_place(hold)
-            self.logs.ended(hold, verdict)
-            return
-        self._free_place(hold)
-        if not hold.begun or hold.run.resumable:
-            self._unstarted.append((hold.run.id, hold.run.fence))
-            self.stirred.set()
-        else:
-            self._dropped.add((hold.run.id, hold.run.fence))
-        self.logs.let_go(hold)
-        self._let_go(hold)
+    Most attempts end without suspending, and a task for each would double their cost. An attempt
+    that suspends keeps its task to itself, and other tasks continue with the queue: twice as many
+    whenever all of them were found suspended, so that a large batch of slow attempts is soon under
+    way."""
 
-    def _settled(self, verdict: Completion, run: Run | None) -> None:
-        hold = self._holds[verdict.run_id, verdict.fence]
-        self._let_go(hold)
-        if run is not None and run.parent_id is not None and run.status.terminal:
-            self._steps.heard(run)
-        if run is None:
-            self._events.emit(CompletionFenced(run=hold.run, verdict=verdict))
-        elif verdict.retry_in is not None and not run.status.terminal:
-            self._events.emit(RunRetrying(run=run, seconds=hold.seconds))
-        else:
-            self._events.emit(_make_ended(run, hold.seconds))
+    def __init__(self, execute: Callable[[InFlightRun], Awaitable[None]]) -> None:
+        self._execute = execute
+        self._queue: deque[InFlightRun] = deque()
+        #: Tasks to start at once; more than one where attempts usually suspend.
+        self._width = 1
+        self._growth: asyncio.Handle | None = None
+        #: Strong references: the event loop keeps only weak ones.
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: Every task starts with a copy of this context, independent of its caller.
+        self._context = contextvars.copy_context()
 
-    def _free_place(self, hold: InFlightRun) -> None:
-        if hold.placed:
-            hold.placed = False
-            hold.capacity.give_back()
+    def submit(self, attempts: Iterable[InFlightRun]) -> None:
+        self._queue.extend(attempts)
+        self._start_tasks()
 
-    def _let_go(self, hold: InFlightRun) -> None:
-        self._free_place(hold)
-        del self._holds[hold.run.id, hold.run.fence]
-        if not self._holds:
-            self.empty.set()
+    def _start_tasks(self) -> None:
+        for _number in range(min(self._width, len(self._queue))):
+            task = asyncio.create_task(self._work(), context=self._context.copy())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if self._queue:
+            if self._growth is not None:
+                self._growth.cancel()
+            # Runs behind the first step of the new tasks.
+            self._growth = asyncio.get_running_loop().call_soon(self._grow)
+
+    def _grow(self) -> None:
+        self._growth = None
+        if self._queue:
+            self._width = min(self._width * 2, len(self._queue))
+            self._start_tasks()
+
+    async def _work(self) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        suspended = _Flag()
+        # Called as soon as this task suspends.
+        asyncio.get_running_loop().call_soon(suspended.set)
+        in_a_row = 0
+        while self._queue:
+            attempt = self._queue.popleft()
+            if attempt.finished:
+                continue
+            attempt.task = task
+            try:
+                await self._execute(attempt)
+            except Exception:
+                self._start_tasks()
+                raise
+            if suspended.is_set or task.cancelling():
+                # A suspended attempt may leave state behind in its task, above all a pending
+                # cancellation, so the task is not reused.
+                self._start_tasks()
+                return
+            in_a_row += 1
+            if in_a_row == SHRINK_AFTER:
+                self._width = 1
+
+
+class _Flag:
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def set(self) -> None:
+        self.is_set = True

@@ -20,13 +20,13 @@ from chimes.engine.events import (
     StoreClockJumped,
 )
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.poller import After, AtOnce, Rest, Told
+from chimes.engine.poller import PollAfter, PollNow, NextPoll, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery, ScheduleQuery
-from chimes.model.schedule import Schedule, resumed
+from chimes.model.schedule import Schedule, resume_schedule
 from chimes.model.sync import TASK_RUN_STATUSES
 from chimes.model.target import SyncTarget
 from chimes.store.port import Store
@@ -76,7 +76,7 @@ class Maintenance:
         self._rescue_from = 0.0
         self._longest_rest = min(LONGEST_REST, membership.lease.total_seconds() / 3)
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         rescuing = self._clock.monotonic() >= self._rescue_from
         now = await (self._time.ask() if rescuing else self._time.recent())
         self._watch_clock()
@@ -93,7 +93,7 @@ class Maintenance:
             if self._prune_at is None or now >= self._prune_at:
                 await self.prune(now)
                 self._prune_at = now + PRUNE_EVERY
-        return After(self._time.rest_of(self._poll))
+        return PollAfter(self._time.seconds_to_tick(self._poll))
 
     def _watch_clock(self) -> None:
         """By a clock that was put forward leases end early. Whose lease has time left renews it
@@ -105,7 +105,7 @@ class Maintenance:
                 self._rescue_from = self._clock.monotonic() + self._membership.lease.total_seconds()
 
     async def _rest_from_rescuing(self) -> None:
-        """Until the first lease can end; and no longer than a node takes that came meanwhile."""
+        """PollAtTime the first lease can end; and no longer than a node takes that came meanwhile."""
         before = self._clock.monotonic()
         nodes = await self._store.nodes()
         now = self._time.now()
@@ -174,13 +174,13 @@ class Maintenance:
                 raise Conflict(_("the pause has been changed meanwhile"))
             # From the end of the pause, not from when somebody looked: what came due since then
             # is for the misfire policy to judge.
-            return resumed(current, at, ACTOR, since=current.pause_until)
+            return resume_schedule(current, at, ACTOR, since=current.pause_until)
 
         until = schedule.pause_until
         audit = AuditEntry(
             at=now,
             actor=ACTOR,
-            door="engine",
+            interface="engine",
             verb="resume",
             object_kind="schedule",
             object_id=schedule.id,
@@ -241,7 +241,7 @@ class LogRetention:
         self._cleared: set[str] = set()
         self._stirred = asyncio.Event()
 
-    hears = (RunEnded,)
+    event_types = (RunEnded,)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded) and isinstance(event.run.target, SyncTarget):
@@ -249,10 +249,10 @@ class LogRetention:
             self._waiting[target.key] = target
             self._stirred.set()
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         if not self._waiting:
             self._stirred.clear()
-            return Told(event=self._stirred)
+            return PollOnEvent(event=self._stirred)
         key = next(iter(self._waiting))
         target = self._waiting.pop(key)
         began = self._clock.monotonic()
@@ -263,7 +263,7 @@ class LogRetention:
             raise
         self._cleared.add(key)
         took = self._clock.monotonic() - began
-        return After(took / SHARE) if took > SHARE else AtOnce()
+        return PollAfter(took / SHARE) if took > SHARE else PollNow()
 
     async def _trim(self, target: SyncTarget) -> None:
         """Newest first, past those that keep their logs."""

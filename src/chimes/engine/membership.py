@@ -1,9 +1,9 @@
-"""Whether this node may act on the runs it holds: its id, and until when it trusts its lease.
+"""Membership of the node: its id, its lease and heartbeat, the store's clock, fail-over detection.
 
-Trust is counted on the monotonic clock from before the request that renewed the lease was sent,
-less a margin; so it ends before the lease does, also when the store cannot be reached
-(RELIABILITY 0.5). Trust that is lost stays lost: the node joins again under a new id, because
-somebody else may have taken its runs in the meantime (F16).
+Trust in the lease is counted on the monotonic clock from before the request that renewed it was
+sent, less a margin; so it ends before the lease does, also when the store cannot be reached. Lost
+trust stays lost: the node joins again under a new id, because other nodes may have claimed its
+runs in the meantime.
 """
 
 from __future__ import annotations
@@ -24,44 +24,42 @@ from chimes.engine.events import (
     DutyFailed,
     DutyRecovered,
     Events,
-    NodeBeat,
+    NodeHeartbeat,
     NodeJoined,
     NodeLost,
     StoreRegressed,
 )
-from chimes.engine.poller import After, Duty, Rest, Told
+from chimes.engine.poller import NextPoll, PollAfter, PollOnEvent
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.node import HeartbeatResult, Node, NodeFacts
+from chimes.model.node import HeartbeatResult, Node, NodeReport
 from chimes.model.policy import RunDefaults
 from chimes.store.epoch import Epoch, WithEpoch, regress
 from chimes.store.port import Store
 
-# @@ The store's time between two looks at it: its last answer plus what has passed since.
-#
-# Only for values that need not be exact to the microsecond (outgoing timestamps, log lines, how
-# long to sleep); what is due or expired is always decided by the store itself.
-#
-# Between two answers the store's clock must have gone on by what passed on the monotonic one
-# here. If it has not, somebody turned it, or this machine stood still (F51, F52).
-
-#: Seconds by which the two clocks may differ before that counts as a jump.
-TOLERATED = 5.0
-#: Seconds for which an answer is good enough to sleep by.
+#: Seconds by which store clock and monotonic clock may diverge before it counts as a jump.
+MAX_DRIFT = 5.0
+#: Seconds for which an answer is accurate enough to sleep by.
 RECENT = 5.0
-#: The part of an interval that a look may be early without being repeated at once.
-EARLY = 0.05
+#: The share of an interval by which a tick may come early without another one following it.
+EARLY_SHARE = 0.05
 
 
 class StoreClock:
+    """Estimates the store's time: its last answer plus the time that has passed since.
+
+    Only for values that need not be exact (outgoing timestamps, log lines, sleeping times); the
+    store itself decides what is due or expired. A jump of the store's clock against the monotonic
+    clock means that it was set, or that this machine was suspended."""
+
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        #: What the store said, when that was here, and by how much that may be wrong.
+        #: The store's answer, when that was here, and by how many seconds that may be wrong.
         self._anchor = (clock.now(), clock.monotonic(), 0.0)
-        #: The answer that says most about how late it is there at least, and when it had come.
-        self._least = (clock.now(), clock.monotonic())
+        #: The answer with the best lower bound of the store's time, and when it had arrived.
+        self._lower_bound = (clock.now(), clock.monotonic())
         self._seen = False
         self._began = clock.monotonic()
         self._jumps: list[float] = []
@@ -69,64 +67,64 @@ class StoreClock:
     async def ask(self) -> datetime:
         before = self._clock.monotonic()
         now = await self._store.now()
-        self.observed(now, before)
+        self.observe(now, before)
         return now
 
     async def recent(self) -> datetime:
-        """For deciding how long to sleep: asks only if nobody has lately."""
+        """To compute sleeping times: asks the store only if the last answer is old."""
         age = self._clock.monotonic() - self._anchor[1]
         return self.now() if self._seen and age < RECENT else await self.ask()
 
-    def observed(self, now: datetime, before: float) -> None:
-        """The store said `now` in an answer to a question asked at `before`. The heartbeat's
-        thread calls it too, so each change is a single one."""
+    def observe(self, now: datetime, before: float) -> None:
+        """The store answered `now` to a request sent at `before`. The heartbeat thread calls this
+        too, so each assignment is atomic."""
         after = self._clock.monotonic()
         at, monotonic, doubt = self._anchor
         middle, doubt_now = (before + after) / 2, (after - before) / 2
         jump = (now - at).total_seconds() - (middle - monotonic)
-        if self._seen and abs(jump) > TOLERATED + doubt + doubt_now:
+        if self._seen and abs(jump) > MAX_DRIFT + doubt + doubt_now:
             self._jumps.append(jump)
         self._anchor = (now, middle, doubt_now)
-        if self._says_more(now, before, after):
-            self._least = (now, after)
+        if self._is_better_bound(now, before, after):
+            self._lower_bound = (now, after)
         self._seen = True
 
-    def _says_more(self, now: datetime, before: float, after: float) -> bool:
-        """An answer that took long says little: an earlier one is kept for a while, unless this
-        one shows that the clock was put back."""
-        least, at = self._least
-        gained = (now - least).total_seconds()
+    def _is_better_bound(self, now: datetime, before: float, after: float) -> bool:
+        """A slow answer is a weak bound: an earlier one is kept for a while, unless this one shows
+        that the clock was set back."""
+        bound, at = self._lower_bound
+        gained = (now - bound).total_seconds()
         return not self._seen or after - at > RECENT or gained >= after - at or gained < before - at
 
     def seconds_until(self, moment: datetime) -> float:
-        """Until the store's clock has come to that moment, however long answers were on their
-        way: what waits so long is not early."""
-        least, at = self._least
-        return (moment - least).total_seconds() - (self._clock.monotonic() - at)
+        """Until the store's clock has certainly reached `moment`, whatever the latency was: a
+        sleep of this length never ends early."""
+        bound, at = self._lower_bound
+        return (moment - bound).total_seconds() - (self._clock.monotonic() - at)
 
     def take_jumps(self) -> list[float]:
-        """Seconds by which the store's clock has jumped since the last call; back is negative."""
+        """Seconds by which the store's clock jumped since the last call; negative: back."""
         jumps, self._jumps = self._jumps, []
         return jumps
 
     def now(self) -> datetime:
         return self.at(self._clock.monotonic())
 
-    def rest_of(self, every: timedelta) -> float:
-        """Seconds until those look again who look so often whatever happens: all of this node at
-        the same moment, because waking up costs more than looking."""
+    def seconds_to_tick(self, every: timedelta) -> float:
+        """Seconds until the next shared poll tick: all duties of the node poll at the same moment,
+        because waking the process costs more than a poll."""
         period = every.total_seconds()
-        rest = period - (self._clock.monotonic() - self._began) % period
-        return rest if rest > period * EARLY else rest + period
+        seconds = period - (self._clock.monotonic() - self._began) % period
+        return seconds if seconds > period * EARLY_SHARE else seconds + period
 
     def at(self, moment: float) -> datetime:
-        """What time it was there, or will be, at a moment of the monotonic clock."""
+        """The store's time at a moment of the monotonic clock."""
         at, monotonic, _ = self._anchor
         return at + timedelta(0, 0, round((moment - monotonic) * 1_000_000))
 
 
 def new_node_id() -> NodeId:
-    """Never used twice, also not by a machine that starts again with the same pid."""
+    """Never used twice, also not by a machine that restarts with the same pid."""
     return NodeId(f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
@@ -142,7 +140,7 @@ class Membership:
         version: str,
         roles: tuple[str, ...],
         capacity: int,
-        offers: Callable[[], frozenset[str]] = frozenset,
+        capabilities: Callable[[], frozenset[str]] = frozenset,
         defaults: Mapping[str, RunDefaults] = MappingProxyType({}),
         node_id: NodeId | None = None,
         node_ids: Callable[[], NodeId] = new_node_id,
@@ -154,7 +152,7 @@ class Membership:
         self._version = version
         self._roles = roles
         self._capacity = capacity
-        self._offers = offers
+        self._capabilities = capabilities
         self._defaults = defaults
         self._node_ids = node_ids
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -163,11 +161,11 @@ class Membership:
         self.lease = lease
         self.margin = lease / 6
         self.node_id = node_id or node_ids()
-        #: Set when trust was lost and not yet found again.
+        #: Set from the loss of trust until the node has joined again.
         self.lost = asyncio.Event()
-        #: Set unless an operator asked this node to drain.
-        self.at_work = asyncio.Event()
-        self.at_work.set()
+        #: Set unless an operator drains this node.
+        self.accepting = asyncio.Event()
+        self.accepting.set()
 
     async def join(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -180,33 +178,33 @@ class Membership:
         self._events.emit(NodeJoined(node_id=self.node_id))
 
     async def announce(self) -> None:
-        """The others learn what this node offers now. One that has lost its lease says so when it
-        joins again."""
+        """Publishes the current capabilities. A node that has lost its lease does so when it joins
+        again."""
         if self.trusted:
             await self._register()
 
     async def _register(self) -> float:
-        """When it was sent, on the monotonic clock."""
+        """When the request was sent, on the monotonic clock."""
         before = self._clock.monotonic()
         now = await self._time.ask()
-        offers = self._offers()
+        capabilities = self._capabilities()
         await self._store.join(
             Node(
                 id=self.node_id,
                 version=self._version,
                 roles=self._roles,
                 capacity=self._capacity,
-                offers=tuple(sorted(offers)),
+                offers=tuple(sorted(capabilities)),
                 defaults={
                     name: self._defaults[name]
                     for name in self._defaults
-                    # Of a source each collection by itself.
-                    if name.partition("#")[0] in offers
+                    # `source#collection`: each collection of a source has its own defaults.
+                    if name.partition("#")[0] in capabilities
                 },
                 started_at=now,
                 heartbeat_at=now,
                 lease_until=now + self.lease,
-                # What was asked of the id that is lost holds for the new one.
+                # A drain request for the lost id holds for the new one.
                 drain=self.draining,
             ),
             self.lease,
@@ -219,8 +217,8 @@ class Membership:
 
     @property
     def draining(self) -> bool:
-        """Whether it is to take nothing new until it is told to go on."""
-        return not self.at_work.is_set()
+        """Whether an operator drains this node."""
+        return not self.accepting.is_set()
 
     @property
     def joined(self) -> bool:
@@ -234,10 +232,10 @@ class Membership:
         return self._joined
 
     @property
-    def trust_left(self) -> float:
+    def trusted_seconds(self) -> float:
         return self._trusted_until - self._clock.monotonic()
 
-    def renewed(self, node_id: NodeId, before: float) -> None:
+    def renew(self, node_id: NodeId, before: float) -> None:
         """A heartbeat sent at `before` was accepted."""
         if self._joined and node_id == self.node_id:
             self._trust_from(before)
@@ -247,9 +245,9 @@ class Membership:
         if not self._joined or self._loop is None:
             return
         self._joined = False
-        self._loop.call_soon_threadsafe(self._tell, NodeLost(node_id=self.node_id, why=why))
+        self._loop.call_soon_threadsafe(self._emit_lost, NodeLost(node_id=self.node_id, why=why))
 
-    def _tell(self, event: NodeLost) -> None:
+    def _emit_lost(self, event: NodeLost) -> None:
         self.lost.set()
         self._events.emit(event)
 
@@ -257,16 +255,15 @@ class Membership:
         self._trusted_until = before + (self.lease - self.margin).total_seconds()
 
 
-# @@ The heartbeat: a thread with its own event loop, so that work which blocks the engine's loop
-# does not cost the node its lease (RELIABILITY 0.11, F18).
-
-NAME = "heartbeat"
+HEARTBEAT = "heartbeat"
 
 
 class Heartbeat:
-    """Renews the lease, by default three times within its length; after a failure it tries again
-    sooner. A call that fails, or is not answered within the margin, counts like a refusal:
-    nothing renews the trust but an accepted beat."""
+    """Renews the lease in a thread with its own event loop, so that work which blocks the engine's
+    loop does not cost the node its lease.
+
+    By default it beats three times within the length of the lease, and sooner after a failure.
+    Only an accepted heartbeat renews trust: an error, or no answer within the margin, does not."""
 
     def __init__(
         self,
@@ -276,118 +273,118 @@ class Heartbeat:
         clock: Clock,
         time: StoreClock,
         events: Events,
-        canceling: Callable[[], None],
-        facts: Callable[[], NodeFacts] = NodeFacts,
-        hearing: Callable[[bool], None] = lambda drain: None,
+        on_cancel: Callable[[], None],
+        report: Callable[[], NodeReport] = NodeReport,
+        on_drain: Callable[[bool], None] = lambda drain: None,
         period: timedelta | None = None,
     ) -> None:
-        """`facts` is asked in the thread; `canceling` and `hearing` (whether the node is to drain)
-        are called in the engine's loop."""
-        self._facts = facts
-        self._hearing = hearing
-        self._untold = False
+        """`report` is called in the thread; `on_cancel`, and `on_drain` with whether the node is
+        to drain, are called in the engine's loop."""
+        self._report = report
+        self._on_drain = on_drain
+        #: A drain request that the node has not reported yet.
+        self._drain_unreported = False
         self._period = period or membership.lease / 3
         self._store = store
         self._membership = membership
         self._clock = clock
         self._time = time
         self._events = events
-        self._canceling = canceling
+        self._on_cancel = on_cancel
         self._failing = False
-        self._main: asyncio.AbstractEventLoop | None = None
-        self._own: asyncio.AbstractEventLoop | None = None
+        self._engine_loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: asyncio.AbstractEventLoop | None = None
         self._stopped = asyncio.Event()
         self._thread = threading.Thread(target=self._run, name="chimes heartbeat", daemon=True)
 
     def start(self) -> None:
-        self._main = asyncio.get_running_loop()
+        self._engine_loop = asyncio.get_running_loop()
         self._thread.start()
 
     async def stop(self) -> None:
-        own = self._own
-        if own is not None:
-            with contextlib.suppress(RuntimeError):  # that loop has ended already
-                own.call_soon_threadsafe(self._stopped.set)
-        patience = self._membership.margin.total_seconds() + 1
-        await asyncio.to_thread(self._thread.join, patience)
+        own_loop = self._own_loop
+        if own_loop is not None:
+            with contextlib.suppress(RuntimeError):  # that loop is closed already
+                own_loop.call_soon_threadsafe(self._stopped.set)
+        timeout = self._membership.margin.total_seconds() + 1
+        await asyncio.to_thread(self._thread.join, timeout)
 
     def _run(self) -> None:
-        asyncio.run(self._live())
+        asyncio.run(self._loop())
 
-    async def _live(self) -> None:
-        self._own = asyncio.get_running_loop()
+    async def _loop(self) -> None:
+        self._own_loop = asyncio.get_running_loop()
         period = self._period
         while not self._stopped.is_set():
-            ok = await self.once()
-            # What was just heard is confirmed soon.
-            wait = (period if ok and not self._untold else period / 10).total_seconds()
+            accepted = await self.run_once()
+            # A drain request is confirmed soon.
+            soon = not accepted or self._drain_unreported
+            wait = (period / 10 if soon else period).total_seconds()
             if self._membership.joined:
-                # Wakes in time to say that the trust is over.
-                wait = min(wait, max(0.0, self._membership.trust_left) + 0.001)
+                # Wakes in time to notice the end of trust.
+                wait = min(wait, max(0.0, self._membership.trusted_seconds) + 0.001)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopped.wait(), wait)
 
-    async def once(self) -> bool:
-        """One beat. False: it was not accepted, or there was no lease to renew."""
+    async def run_once(self) -> bool:
+        """One heartbeat. False: it was not accepted, or there was no lease to renew."""
         member = self._membership
         if not member.trusted:
             return False
         node_id = member.node_id
         before = self._clock.monotonic()
         try:
-            facts = self._facts()
-            beat = await self._beat(member.margin, facts)
+            report = self._report()
+            result = await self._beat(member.margin, report)
         except Exception as error:
-            self._tell(DutyFailed(duty=NAME, error=error, first=not self._failing))
+            self._emit(DutyFailed(duty=HEARTBEAT, error=error, first=not self._failing))
             self._failing = True
             return False
         if self._failing:
             self._failing = False
-            self._tell(DutyRecovered(duty=NAME))
-        self._time.observed(beat.now, before)
-        if not beat.alive:
-            member.lose("the lease had ended before the heartbeat came")
+            self._emit(DutyRecovered(duty=HEARTBEAT))
+        self._time.observe(result.now, before)
+        if not result.alive:
+            member.lose("the lease had ended before the heartbeat arrived")
             return False
-        member.renewed(node_id, before)
-        skew = (self._clock.now() - beat.now).total_seconds()
-        self._tell(NodeBeat(node_id=node_id, clock_skew=skew))
-        if beat.cancel:
-            self._on_main(self._canceling)
-        self._untold = beat.drain != facts.draining
-        if self._untold:
-            self._on_main(partial(self._hearing, beat.drain))
+        member.renew(node_id, before)
+        skew = (self._clock.now() - result.now).total_seconds()
+        self._emit(NodeHeartbeat(node_id=node_id, clock_skew=skew))
+        if result.cancel:
+            self._call_in_engine(self._on_cancel)
+        self._drain_unreported = result.drain != report.draining
+        if self._drain_unreported:
+            self._call_in_engine(partial(self._on_drain, result.drain))
         return True
 
-    async def _beat(self, within: timedelta, facts: NodeFacts) -> HeartbeatResult:
-        async with asyncio.timeout(within.total_seconds()):
+    async def _beat(self, timeout: timedelta, report: NodeReport) -> HeartbeatResult:
+        async with asyncio.timeout(timeout.total_seconds()):
             return await self._store.beat(
                 self._membership.node_id,
                 self._membership.lease,
                 clock=self._clock.now(),
-                facts=facts,
+                facts=report,
             )
 
-    def _tell(self, event: DutyFailed | DutyRecovered | NodeBeat) -> None:
-        self._on_main(lambda: self._events.emit(event))
+    def _emit(self, event: DutyFailed | DutyRecovered | NodeHeartbeat) -> None:
+        self._call_in_engine(lambda: self._events.emit(event))
 
-    def _on_main(self, call: Callable[[], None]) -> None:
-        if self._main is not None:
-            with contextlib.suppress(RuntimeError):  # the engine's loop has been closed
-                self._main.call_soon_threadsafe(call)
+    def _call_in_engine(self, call: Callable[[], None]) -> None:
+        if self._engine_loop is not None:
+            with contextlib.suppress(RuntimeError):  # the engine's loop is closed
+                self._engine_loop.call_soon_threadsafe(call)
 
 
-# @@ Notices that the store has gone back: a fail-over that lost commits, a restored backup (F28).
-#
-# What this node holds then, it may hold only in its own memory: it lets everything go and joins
-# anew, so that each run is held by whom the store says, or by nobody. Slots that come back un-run
-# are run again, under the same run ids.
-
-#: Between two looks.
-EVERY = timedelta(seconds=5)
+FAILOVER_CHECK_INTERVAL = timedelta(seconds=5)
 
 
 class FailoverWatch:
-    name = "epoch watch"
+    """Detects that the store went back in time: a fail-over that lost commits, a restored backup.
+
+    The claims of this node may then exist only in its own memory: it gives up all runs and joins
+    again. Slots that are unrun again in the store run again, under the same run ids."""
+
+    name = "failover watch"
 
     def __init__(
         self,
@@ -397,58 +394,40 @@ class FailoverWatch:
         *,
         time: StoreClock,
         events: Events,
-        every: timedelta = EVERY,
+        interval: timedelta = FAILOVER_CHECK_INTERVAL,
     ) -> None:
         self._store = store
         self._epochs = epochs
         self._membership = membership
         self._time = time
         self._events = events
-        self._every = every
-        self._seen: Epoch | None = None
-        self._unsaid: list[str] = []
+        self._interval = interval
+        self._last: Epoch | None = None
+        self._unaudited: list[str] = []
 
-    async def once(self) -> Rest:
-        before, self._seen = self._seen, await self._epochs.epoch()
-        why = regress(before, self._seen) if before is not None else ""
+    async def run_once(self) -> NextPoll:
+        before, self._last = self._last, await self._epochs.epoch()
+        why = regress(before, self._last) if before is not None else ""
         if why:
             self._events.emit(StoreRegressed(why=why))
             self._membership.lose(why)
-            self._unsaid.append(why)
-        while self._unsaid:
+            self._unaudited.append(why)
+        while self._unaudited:
             await self._store.append_audit(
                 AuditEntry(
                     at=self._time.now(),
                     actor="chimes",
-                    door="engine",
+                    interface="engine",
                     verb="regress",
                     object_kind="store",
                     object_id="store",
                     owner=str(SYSTEM_OWNER),
                     changes={},
-                    reason=str(self._unsaid[0]),
+                    reason=str(self._unaudited[0]),
                 )
             )
-            del self._unsaid[0]
-        # A store without a history of its own cannot be exchanged for an older one unseen.
-        if not self._seen.history:
-            return Told(event=asyncio.Event())
-        return After(self._time.rest_of(self._every))
-
-
-# @@ Duties that bring in work rest while their node drains.
-
-
-class AtWork:
-    """A pass that is under way when the node hears of it may still bring something: the hands give
-    that back (`Executor.take`)."""
-
-    def __init__(self, duty: Duty, membership: Membership) -> None:
-        self.name = duty.name
-        self._duty = duty
-        self._membership = membership
-
-    async def once(self) -> Rest:
-        if self._membership.draining:
-            return Told(event=self._membership.at_work)
-        return await self._duty.once()
+            del self._unaudited[0]
+        # A store without a history of its own cannot be replaced by an older copy unnoticed.
+        if not self._last.history:
+            return PollOnEvent(event=asyncio.Event())
+        return PollAfter(self._time.seconds_to_tick(self._interval))

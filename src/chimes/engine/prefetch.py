@@ -15,9 +15,9 @@ from datetime import datetime, timedelta
 from chimes.clock import Clock
 from chimes.engine.in_flight import InFlightRun
 from chimes.engine.membership import StoreClock
-from chimes.engine.poller import Rest, Told
+from chimes.engine.poller import NextPoll, PollOnEvent
 from chimes.model.ids import RunId
-from chimes.model.planning import CLOSED
+from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.store.port import LookingAhead, Pressing
 
 #: A crowd of any size is taken so long before its time; a large one earlier, but not more than
@@ -41,13 +41,13 @@ WEIGHT = 0.2
 CAUTION = 1.25
 
 
-class Outlook:
+class PrefetchPlanner:
     def __init__(self, store: LookingAhead, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._cost = COST
         self._asked = -math.inf
-        #: Until then there is nothing to be taken, as far as is known; whether somebody has asked
+        #: PollAtTime then there is nothing to be taken, as far as is known; whether somebody has asked
         #: meanwhile.
         self._pause_until = -math.inf
         self._put_off = False
@@ -98,7 +98,7 @@ class Outlook:
 
     @staticmethod
     def _begin(pressing: Pressing) -> datetime:
-        return pressing.begin_by - CLOSED - TO_SPARE
+        return pressing.begin_by - PREFETCH_CUTOFF - TO_SPARE
 
 
 # @@ Where runs wait that were claimed ahead of their time, each with its place and ready to go.
@@ -113,7 +113,7 @@ BATCH = 1000
 AT_ONCE = 2
 
 
-class WaitingRoom:
+class PrefetchQueue:
     name = "waiting room"
 
     def __init__(
@@ -142,7 +142,7 @@ class WaitingRoom:
         self._new.setdefault(hold.run.planned_at, []).append(hold)
         self._arrived.set()
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         self._arrived.clear()
         for moment in [each for each in self._new if self._closed(each)]:
             await self._time.recent()
@@ -155,7 +155,7 @@ class WaitingRoom:
             del self._new[moment]
         for moment in [each for each in self._doubtful if self._come(each)]:
             await self._ask_again(moment)
-        return Told(event=self._arrived, seconds=self._rest())
+        return PollOnEvent(event=self._arrived, seconds=self._rest())
 
     async def _ask_all(self, moment: datetime, waiting: list[InFlightRun]) -> None:
         """Others may come in meanwhile."""
@@ -220,13 +220,13 @@ class WaitingRoom:
 
     # --- time ---------------------------------------------------------------------------------
     def _closed(self, moment: datetime) -> bool:
-        return self._time.seconds_until(moment - CLOSED) <= 0
+        return self._time.seconds_until(moment - PREFETCH_CUTOFF) <= 0
 
     def _come(self, moment: datetime) -> bool:
         return self._time.seconds_until(moment) <= 0
 
     def _rest(self) -> float | None:
-        times = [each - CLOSED for each in self._new] + list(self._doubtful)
+        times = [each - PREFETCH_CUTOFF for each in self._new] + list(self._doubtful)
         return max(0.0, self._time.seconds_until(min(times))) if times else None
 
 

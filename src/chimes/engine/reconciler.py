@@ -1,5 +1,7 @@
-"""Looks after the runs in hand: stops those that somebody asked to cancel or took away, gives
-back those that cannot begin, and finds runs that the store gave this node without its knowing."""
+"""Compares in-flight runs with the store: stops canceled and lost ones, releases unstarted ones.
+
+It also finds runs that the store gave this node in a claim whose answer was lost.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +13,28 @@ from datetime import timedelta
 from chimes.clock import Clock
 from chimes.engine.capacity import Capacity
 from chimes.engine.executor import STUCK_AFTER, Executor
-from chimes.engine.in_flight import Stop
+from chimes.engine.in_flight import StopReason
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.poller import AtOnce, Rest, Told, Until
+from chimes.engine.poller import NextPoll, PollAtTime, PollNow, PollOnEvent
 from chimes.model.listing import RunQuery
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.store.port import Store
 
-#: At least this many seconds lie between two looks, however much is going on in the store.
+#: Minimum seconds between two passes, however much changes in the store.
 SPACING = 0.25
-#: Seconds after which a node that carries nothing out looks all the same: a claim whose answer was
-#: lost may come true after everybody has looked for it.
-IDLE_LOOK = 30.0
+#: Seconds after which a node without executing runs checks all the same: a claim whose answer was
+#: lost may be committed after the last check.
+IDLE_INTERVAL = 30.0
 
 
 class Reconciler:
-    name = "oversight"
+    name = "reconciler"
 
     def __init__(
         self,
         store: Store,
         membership: Membership,
-        hands: Executor,
+        executor: Executor,
         capacities: Sequence[Capacity],
         *,
         clock: Clock,
@@ -41,91 +43,91 @@ class Reconciler:
     ) -> None:
         self._store = store
         self._membership = membership
-        self._hands = hands
+        self._executor = executor
         self._capacities = capacities
         self._clock = clock
         self._time = time
         self._poll = poll
-        self._looked_at = clock.monotonic()
+        self._reconciled = clock.monotonic()
 
-    async def once(self) -> Rest:
+    async def run_once(self) -> NextPoll:
         since = self._store.changes()
-        await self.give_back()
-        # Whether what waits for its time is still there is asked by the waiting room.
-        idle = self._hands.only_waiting and not any(each.doubtful for each in self._capacities)
-        left = IDLE_LOOK - (self._clock.monotonic() - self._looked_at)
-        if idle and left > 0:
-            self._hands.stirred.clear()
-            return Told(event=self._hands.stirred, seconds=left)
-        await self._look()
-        self._looked_at = self._clock.monotonic()
-        return Until(since=since, moment=self._time.now() + self._poll)
+        await self.release_unstarted()
+        # The prefetch queue checks its runs itself.
+        in_doubt = any(capacity.claim_in_doubt for capacity in self._capacities)
+        left = IDLE_INTERVAL - (self._clock.monotonic() - self._reconciled)
+        if self._executor.only_prefetched and not in_doubt and left > 0:
+            self._executor.reconcile.clear()
+            return PollOnEvent(event=self._executor.reconcile, seconds=left)
+        await self._reconcile()
+        self._reconciled = self._clock.monotonic()
+        return PollAtTime(since=since, moment=self._time.now() + self._poll)
 
-    async def give_back(self) -> None:
-        holds = self._hands.unstarted()
-        if holds:
-            await self._store.release(holds)
-            self._hands.given_back(holds)
+    async def release_unstarted(self) -> None:
+        claims = self._executor.releasable
+        if claims:
+            await self._store.release(claims)
+            self._executor.forget_released(claims)
 
-    async def _look(self) -> None:
-        before, dropped = self._hands.executing, self._hands.dropped
-        asked = {each: each.asked for each in self._capacities if not each.asking}
-        mine_now = RunQuery(
-            holder=self._membership.node_id, statuses=(RunStatus.RUNNING,), limit=None
-        )
-        rows = (await self._store.list_runs(mine_now)).items
-        mine = {(run.id, run.fence): run for run in rows}
-        after = self._hands.executing
-        for key, hold in before.items():
-            row = mine.get(key)
-            if key not in after:
+    async def _reconcile(self) -> None:
+        before, abandoned = self._executor.executing, self._executor.abandoned
+        claims = {each: each.claims for each in self._capacities if not each.is_claiming}
+        query = RunQuery(holder=self._membership.node_id, statuses=(RunStatus.RUNNING,), limit=None)
+        rows = (await self._store.list_runs(query)).items
+        owned = {(run.id, run.fence): run for run in rows}
+        after = self._executor.executing
+        for claim, attempt in before.items():
+            row = owned.get(claim)
+            if claim not in after:
                 continue
             if row is None:
-                if not hold.completing:
-                    self._hands.stop(hold, Stop.LOST)
+                if not attempt.self_completing:
+                    self._executor.stop(attempt, StopReason.LOST)
             elif row.cancel_requested:
-                self._hands.stop(hold, Stop.CANCEL, row.reason or Reason.CANCELED_BY_HAND)
-        self._hands.forget(dropped - mine.keys())
+                reason = row.reason or Reason.CANCELED_BY_HAND
+                self._executor.stop(attempt, StopReason.CANCEL, reason)
+        self._executor.forget_abandoned(abandoned - owned.keys())
         for capacity in self._capacities:
-            # Only while no question for runs is on its way can a run be told to be a stray.
-            if asked.get(capacity) == capacity.asked:
-                await self._release_strays(rows, capacity.pool.offers)
-                capacity.doubtful = False
+            # A run is a stray only if no claim was under way when the store was read.
+            if claims.get(capacity) == capacity.claims:
+                await self._release_strays(rows, capacity.pool.capabilities)
+                capacity.claim_in_doubt = False
 
-    async def _release_strays(self, rows: Sequence[Run], offers: frozenset[str]) -> None:
-        """Runs that this node does not know of; it has not marked them as started either."""
+    async def _release_strays(self, rows: Sequence[Run], capabilities: frozenset[str]) -> None:
+        """Releases unstarted runs of this node that it does not know of."""
         strays = [
             (run.id, run.fence)
             for run in rows
-            if run.target.needs in offers and not run.started and not self._hands.knows(run)
+            if run.target.needs in capabilities
+            and not run.started
+            and not self._executor.tracks(run)
         ]
         if strays:
             await self._store.release(strays)
 
 
-# @@ What a node does that may no longer trust its lease: stop everything, then join anew.
+class LeaseRecovery:
+    """Stops all runs when the lease can no longer be trusted, then joins again."""
 
+    name = "lease recovery"
 
-class Rejoining:
-    name = "rejoining"
-
-    def __init__(self, store: Store, membership: Membership, hands: Executor) -> None:
+    def __init__(self, store: Store, membership: Membership, executor: Executor) -> None:
         self._store = store
         self._membership = membership
-        self._hands = hands
+        self._executor = executor
 
-    async def once(self) -> Rest:
+    async def run_once(self) -> NextPoll:
         lost = self._membership.lost
         if not lost.is_set():
-            return Told(event=lost)
-        stuck = self._hands.stuck
-        self._hands.stop_all(Stop.LOST)
-        # Verdicts that still reach the store in time spare their runs another attempt.
+            return PollOnEvent(event=lost)
+        stuck = self._executor.stuck_total
+        self._executor.stop_all(StopReason.LOST)
+        # A completion that still reaches the store in time saves its run another attempt.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._hands.empty.wait(), STUCK_AFTER + 1)
-        if self._hands.stuck == stuck and self._hands.empty.is_set():
-            # Nothing of the old lease goes on here, so nobody has to wait for its end. A verdict
-            # that is not written yet may still come in time: leaving would repeat its run.
+            await asyncio.wait_for(self._executor.empty.wait(), STUCK_AFTER + 1)
+        if self._executor.stuck_total == stuck and self._executor.empty.is_set():
+            # Nothing of the old lease continues, so no node has to wait for its end. With an
+            # unwritten completion the lease stays: leaving would repeat its run.
             await self._store.leave(self._membership.node_id)
         await self._membership.join()
-        return AtOnce()
+        return PollNow()

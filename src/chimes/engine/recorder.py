@@ -15,8 +15,8 @@ from itertools import islice
 
 from chimes.clock import Clock
 from chimes.engine.in_flight import AttemptLog, InFlightRun
-from chimes.engine.poller import After, AtOnce, Rest, Told
-from chimes.errors import StoreUnavailable, told
+from chimes.engine.poller import PollAfter, PollNow, NextPoll, PollOnEvent
+from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _
 from chimes.model.ids import RunId
@@ -47,15 +47,15 @@ class Recorder:
     def waiting(self) -> int:
         return len(self._pending)
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         # The store answers by run id, so a batch holds no two attempts of one run.
         batch = {v.run_id: v for v in islice(self._pending.values(), BATCH)}
         if batch:
             await self._write(tuple(batch.values()))
         if self._pending:
-            return AtOnce()
+            return PollNow()
         self._arrived.clear()
-        return Told(event=self._arrived)
+        return PollOnEvent(event=self._arrived)
 
     async def _write(self, batch: Sequence[Completion]) -> None:
         try:
@@ -102,7 +102,7 @@ def _unstorable(verdict: Completion, error: Exception) -> Completion:
             _(
                 "the result could not be stored: {type}: {message}",
                 type=type(error).__name__,
-                message=told(error),
+                message=message_of(error),
             )
         ),
         reason="unstorable_result",
@@ -128,7 +128,7 @@ _PAGE = 1000
 Key = tuple[RunId, int]
 
 
-class LiveLogs:
+class LogWriter:
     name = "logs"
 
     def __init__(self, store: Store, clock: Clock, put: Callable[[Completion], None]) -> None:
@@ -179,7 +179,7 @@ class LiveLogs:
             self._over[_key_live_logs(hold)] = None
             self._stirred.set()
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         due = [hold for hold in self._watched.values() if self._due(hold)]
         for hold in due:
             # Before anything else runs: whoever ends meanwhile waits for what is sent now.
@@ -190,11 +190,11 @@ class LiveLogs:
         if failed is not None:
             raise failed
         if any(self._due(hold) and _crowded(hold.log) for hold in self._watched.values()):
-            return AtOnce()
+            return PollNow()
         if self._watched:
-            return After(PERIOD)
+            return PollAfter(PERIOD)
         self._stirred.clear()
-        return Told(event=self._stirred)
+        return PollOnEvent(event=self._stirred)
 
     def _due(self, hold: InFlightRun) -> bool:
         if _key_live_logs(hold) in self._over:

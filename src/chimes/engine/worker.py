@@ -1,5 +1,7 @@
-"""The worker's duty: fill the free places of one pool from the queue. One claim loop per pool and
-process; what it brings fans out in memory (PERFORMANCE)."""
+"""The worker claims queued runs up to the free permits of one pool.
+
+Each process has one claim loop per pool; the executor distributes the claimed runs in memory.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,20 @@ from datetime import timedelta
 from chimes.engine.capacity import Capacity
 from chimes.engine.executor import Executor
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.poller import After, AtOnce, GoOn, Rest, Told, Until, Within
+from chimes.engine.poller import (
+    NextPoll,
+    PollAfter,
+    PollAtTime,
+    PollNow,
+    PollOnChange,
+    PollOnEvent,
+    PollWithoutYield,
+)
 from chimes.failpoints import hit
 from chimes.store.port import ClaimRequest, Store
 
-#: Seconds of rest after a claim that brought nothing although something was there.
-IN_VAIN = 0.02
+#: Seconds of pause after a claim that returned nothing although runs were available.
+EMPTY_CLAIM_PAUSE = 0.02
 
 
 class Worker:
@@ -22,7 +32,7 @@ class Worker:
         self,
         store: Store,
         membership: Membership,
-        hands: Executor,
+        executor: Executor,
         capacity: Capacity,
         *,
         time: StoreClock,
@@ -31,61 +41,60 @@ class Worker:
         self.name = capacity.pool.name
         self._store = store
         self._membership = membership
-        self._hands = hands
+        self._executor = executor
         self._capacity = capacity
         self._time = time
         self._poll = poll
-        self._in_vain = False
-        #: Of a claim: half of the places, so that the store looks for the next runs while those
-        #: of the last claim are carried out.
-        self._most = max(1, (capacity.total + 1) // 2)
+        self._last_claim_empty = False
+        #: Half of the permits, so that the store selects the next runs while those of the last
+        #: claim execute.
+        self._claim_limit = max(1, (capacity.total + 1) // 2)
 
-    async def once(self) -> Rest:
+    async def run_once(self) -> NextPoll:
         since = self._store.changes()
-        if not self._membership.trusted:
-            # Not until the store says so: it may be the one that does not answer (F21).
-            return After(self._time.rest_of(self._poll))
-        if not self._capacity.offers:
-            return After(self._time.rest_of(self._poll))
-        if not self._capacity.free:
-            return Told(event=self._capacity.room)
-        if not self._capacity.backlog:
-            # Nothing was left at the last claim: looking is cheaper than trying to take.
-            rest = await self._nothing(since)
-            if rest is not None:
-                return rest
-        with self._capacity.reserve(self._most) as reserved:
-            if not reserved.free:
-                return Told(event=self._capacity.room)
-            runs = await self._store.claim(self._places(reserved.free))
+        capacity = self._capacity
+        # Without a trusted lease the store itself may be what does not answer: no wake-up by it.
+        if not self._membership.trusted or not capacity.capabilities:
+            return PollAfter(self._time.seconds_to_tick(self._poll))
+        if not capacity.free:
+            return PollOnEvent(event=capacity.available)
+        if not capacity.backlog:
+            # The last claim left nothing: looking is cheaper than claiming.
+            next_poll = await self._wait_for_run(since)
+            if next_poll is not None:
+                return next_poll
+        with capacity.reserve(self._claim_limit) as reservation:
+            if not reservation.free:
+                return PollOnEvent(event=capacity.available)
+            runs = await self._store.claim(self._request(reservation.free))
             if runs:
                 hit("claim.after")
-            reserved.used = self._hands.take(runs, self._capacity)
-        self._capacity.backlog = len(runs) == reserved.free
-        self._in_vain = not runs
-        more = self._capacity.backlog and reserved.used and self._capacity.free
-        return GoOn() if more else AtOnce()
+            reservation.used = self._executor.accept(runs, capacity)
+        capacity.backlog = len(runs) == reservation.free
+        self._last_claim_empty = not runs
+        more = capacity.backlog and reservation.used and capacity.free
+        return PollWithoutYield() if more else PollNow()
 
-    async def _nothing(self, since: int) -> Rest | None:
-        """Until when to rest; None: there is something to claim now."""
+    async def _wait_for_run(self, since: int) -> NextPoll | None:
+        """None: there is a run to claim now."""
         now = await self._time.recent()
         available = await self._store.next_available()
         if available is not None and available <= now:
             now = await self._time.ask()
-        in_vain, self._in_vain = self._in_vain, False
-        poll = Within(since=since, seconds=self._time.rest_of(self._poll))
+        last_claim_empty, self._last_claim_empty = self._last_claim_empty, False
+        poll = PollOnChange(since=since, seconds=self._time.seconds_to_tick(self._poll))
         if available is not None and now < available < now + timedelta(seconds=poll.seconds):
-            return Until(since=since, moment=available)
+            return PollAtTime(since=since, moment=available)
         if available is None or available > now:
             return poll
-        if not in_vain:
+        if not last_claim_empty:
             return None
-        # What the last claim left over is of a kind that this node does not know, or that has
-        # places of another pool. However much changes there, it is not asked for all the time.
-        await asyncio.sleep(IN_VAIN)
+        # The available runs require what this node or this pool cannot execute: other changes of
+        # the queue must not make it claim in a loop.
+        await asyncio.sleep(EMPTY_CLAIM_PAUSE)
         return poll
 
-    def _places(self, free: int) -> ClaimRequest:
+    def _request(self, free: int) -> ClaimRequest:
         return ClaimRequest(
-            node_id=self._membership.node_id, offers=self._capacity.offers, free=free
+            node_id=self._membership.node_id, offers=self._capacity.capabilities, free=free
         )

@@ -147,5 +147,5 @@ class ApiKey:
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
-def revoked(key: ApiKey, now: datetime) -> ApiKey:
+def revoke(key: ApiKey, now: datetime) -> ApiKey:
     return key if key.revoked_at else replace(key, revoked_at=now)

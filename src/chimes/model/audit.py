@@ -29,7 +29,7 @@ class AuditEntry:
     hash: str = ""
 
 
-def chained(entry: AuditEntry, *, number: int, previous_hash: str) -> AuditEntry:
+def chain_entry(entry: AuditEntry, *, number: int, previous_hash: str) -> AuditEntry:
     linked = replace(entry, number=number, previous_hash=previous_hash, hash="")
     return replace(linked, hash=entry_hash(linked))
 
@@ -58,7 +58,7 @@ def entry_hash(entry: AuditEntry) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def paused_by_receiver(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
+def gone_pause_entry(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
     """The receiver wants no more calls (410): nobody asked for this pause, so the trail says it."""
     return AuditEntry(
         at=now,

@@ -1,6 +1,6 @@
 """Making values, and changed copies of them, quickly.
 
-`replace` is `dataclasses.replace` for our frozen values with slots, and `maker` makes a quick
+`replace` is `dataclasses.replace` for our frozen values with slots, and `fast_constructor` makes a quick
 `__init__` for them. A frozen value is written field by field past its own `__setattr__`, which
 costs more than all else about a schedule that fires, and it is copied half a dozen times on its way
 to a claimed run. So the fields are set on an open twin, a class with the same slots and nothing
@@ -34,7 +34,7 @@ else:
         return copied
 
 
-def maker(kind: Callable[..., T]) -> Callable[..., T]:
+def fast_constructor(kind: Callable[..., T]) -> Callable[..., T]:
     """Makes a value of those of all its fields, in their order. For values whose types others have
     seen to: the schema, or the code around it."""
     twin = _twin(kind)

@@ -11,9 +11,9 @@ from urllib.parse import quote
 from chimes.model.ids import RunId
 
 #: In characters; whoever keeps more gets a clear refusal before the store sees it.
-LONGEST_STATE = 1024 * 1024
+MAX_CHECKPOINT_LENGTH = 1024 * 1024
 #: In place of a run.
-BY_HAND = RunId("")
+NO_RUN = RunId("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,12 +24,12 @@ class Checkpoint:
     value: str
     changed_at: datetime
     #: The run that kept it last.
-    run_id: RunId = BY_HAND
+    run_id: RunId = NO_RUN
 
 
 # @@ What is kept of an action that the action service works on.
 
-LONGEST_EXECUTION_ID = 200
+MAX_EXECUTION_ID_LENGTH = 200
 
 
 class ExecutionEnd(StrEnum):
@@ -48,21 +48,21 @@ _ENDS = {end.value: end for end in ExecutionEnd} | {
 }
 
 
-def end_of(status: str) -> ExecutionEnd | None:
+def execution_end(status: str) -> ExecutionEnd | None:
     """None: under way. Every word that is not known here is taken for that."""
     return _ENDS.get(status.strip().lower())
 
 
-def kept_name(run_id: RunId) -> str:
+def action_checkpoint_name(run_id: RunId) -> str:
     """Under which name the target keeps which execution is its own, until the run has ended."""
     return f"action:{run_id}"
 
 
-def kept_text(execution_id: str) -> str:
+def encode_action_checkpoint(execution_id: str) -> str:
     return json.dumps({"execution_id": execution_id})
 
 
-def execution_kept(text: str | None) -> str:
+def decode_action_checkpoint(text: str | None) -> str:
     """The id; empty: none is known. What is not ours counts as nothing."""
     try:
         found = json.loads(text or "{}")
@@ -75,7 +75,7 @@ def execution_kept(text: str | None) -> str:
 # @@ What is kept of a prompt that a run pipeline works on, and where it may call back.
 
 CALLBACK_PATH = "/api/v1/agent/callbacks"
-LONGEST_PIPELINE_ID = 200
+MAX_PIPELINE_ID_LENGTH = 200
 
 
 class PipelineEnd(StrEnum):
@@ -94,23 +94,23 @@ _ENDS_AGENT_RUN = {
 _END_OF = {word: end for end, words in _ENDS_AGENT_RUN.items() for word in words.split()}
 
 
-def end_of_agent_run(status: str) -> PipelineEnd | None:
+def pipeline_end(status: str) -> PipelineEnd | None:
     """None: under way. Every word that is not known here is taken for that."""
     return _END_OF.get(status.strip().lower().replace("-", "_").replace(" ", "_"))
 
 
-def kept_name_agent_run(run_id: RunId) -> str:
-    """Under which name the target keeps its `Handover`, until the run has ended."""
+def agent_checkpoint_name(run_id: RunId) -> str:
+    """Under which name the target keeps its `AgentCheckpoint`, until the run has ended."""
     return f"agent:{run_id}"
 
 
-def heard_name(run_id: RunId) -> str:
+def agent_callback_name(run_id: RunId) -> str:
     """Under which name it finds what the pipeline has said by itself."""
     return f"agent:{run_id}:heard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Handover:
+class AgentCheckpoint:
     """How far a run was handed over: another attempt goes on from here."""
 
     #: What a callback has to show; empty: none is expected.
@@ -122,19 +122,19 @@ class Handover:
         return json.dumps({"token": self.token, "pipeline_run_id": self.pipeline_run_id})
 
 
-def handover_from(text: str | None) -> Handover:
+def decode_agent_checkpoint(text: str | None) -> AgentCheckpoint:
     """What is not ours counts as nothing."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
         found = None
     if not isinstance(found, dict):
-        return Handover()
-    return Handover(
+        return AgentCheckpoint()
+    return AgentCheckpoint(
         token=str(found.get("token") or ""),
         pipeline_run_id=str(found.get("pipeline_run_id") or ""),
     )
 
 
-def callback_address(base: str, run_id: RunId, token: str) -> str:
+def callback_url(base: str, run_id: RunId, token: str) -> str:
     return f"{base.rstrip('/')}{CALLBACK_PATH}/{quote(run_id, safe='')}?token={token}"

@@ -208,7 +208,7 @@ def _invalid(message: str, code: str, *, hint: str | None = None) -> InvalidInpu
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Reach(IntEnum):
+class AddressClass(IntEnum):
     PUBLIC = 0
     PRIVATE = 1
     METADATA = 2
@@ -242,22 +242,22 @@ _EMBEDDED_LAST = _networks("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96")
 
 
 @lru_cache(maxsize=4096)
-def reach_of(address: Address) -> Reach:
+def classify_address(address: Address) -> AddressClass:
     """The class of an address that wraps no other."""
     for networks, reach in (
-        (_METADATA, Reach.METADATA),
-        (_PRIVATE, Reach.PRIVATE),
-        (_NEVER, Reach.NEVER),
+        (_METADATA, AddressClass.METADATA),
+        (_PRIVATE, AddressClass.PRIVATE),
+        (_NEVER, AddressClass.NEVER),
     ):
         if any(address in network for network in networks):
             return reach
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_V6:
-        return Reach.NEVER
-    return Reach.PUBLIC
+        return AddressClass.NEVER
+    return AddressClass.PUBLIC
 
 
 @lru_cache(maxsize=4096)
-def unwrapped(address: Address) -> tuple[Address, ...]:
+def unwrap_address(address: Address) -> tuple[Address, ...]:
     """The addresses that a packet may end up at; all of them are judged."""
     if isinstance(address, ipaddress.IPv4Address) or address in _LOOPBACK_AND_NONE:
         return (address,)
@@ -275,7 +275,7 @@ def unwrapped(address: Address) -> tuple[Address, ...]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class AllowEntry:
     """One line of an allow-list: a host or a network, and a port."""
 
     network: Network | None
@@ -291,19 +291,19 @@ class Entry:
 
 
 @lru_cache(maxsize=64)
-def parse_entries(texts: tuple[str, ...], key: str) -> tuple[Entry, ...]:
+def parse_allow_list(texts: tuple[str, ...], key: str) -> tuple[AllowEntry, ...]:
     return tuple(_entry(text, key) for text in texts)
 
 
-def _entry(text: str, key: str) -> Entry:
+def _entry(text: str, key: str) -> AllowEntry:
     place, _unused, port = text.strip().rpartition(":")
     place = re.sub(r"^\[(.*?)\](/[0-9]+)?$", r"\1\2", place).lower()
     if place and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536:
         try:
-            return Entry(network=ipaddress.ip_network(place, strict=False), host="", port=int(port))
+            return AllowEntry(network=ipaddress.ip_network(place, strict=False), host="", port=int(port))
         except ValueError:
             if re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", place):
-                return Entry(network=None, host=place, port=int(port))
+                return AllowEntry(network=None, host=place, port=int(port))
     raise ConfigError(
         _(
             "{key}: expected a host or network and a port, such as 10.1.0.0/16:443 or "
@@ -354,8 +354,8 @@ class EgressRules:
     own_ports: frozenset[tuple[str, int]] = frozenset()
 
     def __post_init__(self) -> None:
-        parse_entries(self.allow, "egress_allow")
-        parse_entries(self.only, "egress_only")
+        parse_allow_list(self.allow, "egress_allow")
+        parse_allow_list(self.only, "egress_only")
 
     def now(self) -> EgressRules:
         return self
@@ -392,7 +392,7 @@ class EgressRules:
 
     def _judge(self, address: Address, port: int, host: str, same_machine: bool) -> Denial | None:
         host = host.removesuffix(".")
-        for inner in unwrapped(address):
+        for inner in unwrap_address(address):
             denial = self._judge_address(inner, port, host, same_machine)
             if denial is not None:
                 return denial
@@ -401,16 +401,16 @@ class EgressRules:
     def _judge_address(
         self, address: Address, port: int, host: str, same_machine: bool
     ) -> Denial | None:
-        reach = reach_of(address)
+        reach = classify_address(address)
         if self._own(address, port, host, same_machine):
             return Denial(
                 text=_("{place} is a port of this Chimes node itself", place=_at(host, port))
             )
-        if reach is Reach.NEVER:
+        if reach is AddressClass.NEVER:
             return Denial(
                 text=_("{place} is an address that is never called", place=_at(host, port))
             )
-        if reach is Reach.METADATA and not self.allow_metadata:
+        if reach is AddressClass.METADATA and not self.allow_metadata:
             return Denial(
                 text=_(
                     "{place} is a link-local or metadata address; only chimes.yaml "
@@ -426,7 +426,7 @@ class EgressRules:
             return None
         return self._judge_listed(max(reach, _name_reach(host)), listed, host, port)
 
-    def _judge_listed(self, reach: Reach, listed: bool, host: str, port: int) -> Denial | None:
+    def _judge_listed(self, reach: AddressClass, listed: bool, host: str, port: int) -> Denial | None:
         if listed:
             return None
         if port not in (80, 443) and port < 1024:
@@ -439,7 +439,7 @@ class EgressRules:
                 )
             )
         private_allowed = self.open_mode if self.allow_private is None else self.allow_private
-        if reach is Reach.PRIVATE and not private_allowed:
+        if reach is AddressClass.PRIVATE and not private_allowed:
             return Denial(
                 text=_(
                     "{place} is a private address; to allow it, add to chimes.yaml: {line}",
@@ -466,12 +466,12 @@ class EgressRules:
         )
 
     @property
-    def _allowed(self) -> tuple[Entry, ...]:
-        return parse_entries(self.allow, "egress_allow")
+    def _allowed(self) -> tuple[AllowEntry, ...]:
+        return parse_allow_list(self.allow, "egress_allow")
 
     @property
-    def _only(self) -> tuple[Entry, ...]:
-        return parse_entries(self.only, "egress_only")
+    def _only(self) -> tuple[AllowEntry, ...]:
+        return parse_allow_list(self.only, "egress_only")
 
 
 # Rules, addresses and names are plain values, and a node calls the same places again and again.
@@ -496,15 +496,15 @@ def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> b
     return own == address or (own.is_loopback and address.is_loopback)
 
 
-def _covered(entries: tuple[Entry, ...], address: Address | None, host: str, port: int) -> bool:
+def _covered(entries: tuple[AllowEntry, ...], address: Address | None, host: str, port: int) -> bool:
     return any(entry.covers(address, host, port) for entry in entries)
 
 
-def _name_reach(host: str) -> Reach:
+def _name_reach(host: str) -> AddressClass:
     if literal_address(host) is not None:
-        return Reach.PUBLIC
+        return AddressClass.PUBLIC
     private = "." not in host or host.endswith((".local", ".internal", ".localhost"))
-    return Reach.PRIVATE if private else Reach.PUBLIC
+    return AddressClass.PRIVATE if private else AddressClass.PUBLIC
 
 
 def _at(host: str, port: int) -> str:
@@ -516,7 +516,7 @@ def _line(key: str, host: str, port: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class EgressByMode:
+class ModeEgress:
     """The rules of open mode for as long as it lasts: the first key ends it, without a restart."""
 
     open_mode: Callable[[], bool]

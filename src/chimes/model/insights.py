@@ -17,7 +17,7 @@ from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.model.schedule import Schedule, runs_left
+from chimes.model.schedule import Schedule, has_runs_left
 
 # @@ How late runs began, as counts in brackets that grow by a fifth each, from a millisecond to a
 # month. A quantile read from them is within 10 % of the exact one (9.1 % at worst); less than a
@@ -48,7 +48,7 @@ def bracket_of_micros(lag: int) -> int:
     return bisect_right(BOUNDS, lag)
 
 
-def lag_in(bracket: int) -> timedelta:
+def bracket_lag(bracket: int) -> timedelta:
     """What a lag of this bracket is taken for: as far from its lowest as from its highest, in
     proportion."""
     if bracket <= 0:
@@ -60,7 +60,7 @@ def lag_in(bracket: int) -> timedelta:
 
 
 @dataclass(frozen=True, slots=True)
-class Lags:
+class LagHistogram:
     #: By bracket; those that are not there have none.
     counts: Mapping[int, int] = field(default_factory=dict)
 
@@ -76,45 +76,45 @@ class Lags:
         for bracket in sorted(self.counts):
             left -= self.counts[bracket]
             if left <= 1e-9:
-                return lag_in(bracket)
+                return bracket_lag(bracket)
         return None
 
 
-NO_LAGS = Lags()
+NO_LAGS = LagHistogram()
 
 
-def joined(several: Iterable[Lags]) -> Lags:
+def merge_lags(several: Iterable[LagHistogram]) -> LagHistogram:
     counts: dict[int, int] = {}
     for lags in several:
         for bracket, number in lags.counts.items():
             counts[bracket] = counts.get(bracket, 0) + number
-    return Lags(counts)
+    return LagHistogram(counts)
 
 
 QUARTER = timedelta(minutes=15)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 #: Who began a run of which nobody knows that any more.
-NOBODY = NodeId("?")
+UNKNOWN_NODE = NodeId("?")
 #: Ended badly.
-BAD = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
+FAILED_STATUSES = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
 #: Was carried out, and came to something; the others say nothing about how a schedule is doing.
-JUDGED = BAD | {RunStatus.SUCCEEDED}
+CONCLUSIVE_STATUSES = FAILED_STATUSES | {RunStatus.SUCCEEDED}
 #: So many in a row are a matter for somebody to look at.
-FAILING = 2
+FAILING_STREAK = 2
 #: Of one schedule, and among errors, runs that were made longer than this before a window begins
 #: do not count in it, although planned for it: so that the window is a range of an index.
-MADE_BEFORE = timedelta(days=1)
+MAX_PLANNING_LEAD = timedelta(days=1)
 #: Buckets that one answer has at most: a month of quarters.
-MOST_BUCKETS = 3000
+MAX_BUCKETS = 3000
 #: Results at which a glance looks, and those of its successes that its median is of.
-GLANCE_RESULTS, MEDIAN_OF = 30, 20
+HEALTH_RESULTS, MEDIAN_SAMPLE = 30, 20
 #: Schedules, results of one, and results in all that `newest_results` is asked for at most.
-MOST_SCHEDULES, MOST_OF_ONE, MOST_RESULTS = 200, 1000, 6000
+MAX_SCHEDULES, MAX_RESULTS_PER_SCHEDULE, MAX_RESULTS = 200, 1000, 6000
 #: Failures among which `error_groups` looks for equal ones: the newest.
-MOST_ERRORS = 2000
+MAX_ERRORS = 2000
 #: Characters of an error that tell it from others.
-ERROR_ROOM = 500
+ERROR_KEY_LENGTH = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,7 +125,7 @@ class Window:
     until: datetime
 
     def __post_init__(self) -> None:
-        if quarter_of(self.since) != self.since or quarter_of(self.until) != self.until:
+        if quarter_start(self.since) != self.since or quarter_start(self.until) != self.until:
             raise InvalidInput(
                 _("a window begins and ends on a quarter of an hour"), field="window"
             )
@@ -135,13 +135,13 @@ class Window:
     @classmethod
     def around(cls, since: datetime, until: datetime) -> Window:
         """The smallest one with both in it."""
-        last = quarter_of(until)
-        return cls(since=quarter_of(since), until=last if last == until else last + QUARTER)
+        last = quarter_start(until)
+        return cls(since=quarter_start(since), until=last if last == until else last + QUARTER)
 
     @classmethod
     def last(cls, span: timedelta, now: datetime) -> Window:
         """At least the time of that length that ends now, up to the end of this quarter."""
-        return cls(since=quarter_of(now - span), until=quarter_of(now) + QUARTER)
+        return cls(since=quarter_start(now - span), until=quarter_start(now) + QUARTER)
 
     def starts(self, step: timedelta | None) -> tuple[datetime, ...]:
         """Where its buckets begin; without a step it is one. The last one may be shorter."""
@@ -150,15 +150,15 @@ class Window:
         if step < QUARTER or step % QUARTER:
             raise InvalidInput(_("a step is a number of quarters of an hour"), field="step")
         number = -((self.since - self.until) // step)
-        if number > MOST_BUCKETS:
+        if number > MAX_BUCKETS:
             raise InvalidInput(
-                _("these are {number} buckets, {most} at most", number=number, most=MOST_BUCKETS),
+                _("these are {number} buckets, {most} at most", number=number, most=MAX_BUCKETS),
                 field="step",
             )
         return tuple(self.since + place * step for place in range(number))
 
 
-def quarter_of(moment: datetime) -> datetime:
+def quarter_start(moment: datetime) -> datetime:
     """When the quarter of an hour began in which it lies."""
     return moment - (moment - _EPOCH) % QUARTER
 
@@ -175,10 +175,10 @@ class RunFilter:
     origin: Origin | None = None
 
 
-EVERY_RUN = RunFilter()
+ALL_RUNS = RunFilter()
 
 
-def within(run: Run, filter_: RunFilter, window: Window) -> bool:
+def matches_filter(run: Run, filter_: RunFilter, window: Window) -> bool:
     return (
         window.since <= run.planned_at < window.until
         and filter_.owner in (None, run.owner)
@@ -195,7 +195,7 @@ class ScheduleCounts:
     enabled: int = 0
     #: Due within an hour, or overdue.
     due_soon: int = 0
-    #: `FAILING` or more failures in a row, paused ones included; None: nobody asked.
+    #: `FAILING_STREAK` or more failures in a row, paused ones included; None: nobody asked.
     failing: int | None = 0
 
     @property
@@ -204,7 +204,7 @@ class ScheduleCounts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tally:
+class StatusCounts:
     """Runs by status; those that are not there have none."""
 
     #: Where its bucket begins.
@@ -220,7 +220,7 @@ class Tally:
 
     @property
     def bad(self) -> int:
-        return sum(self[status] for status in BAD)
+        return sum(self[status] for status in FAILED_STATUSES)
 
     @property
     def success_rate(self) -> float | None:
@@ -229,13 +229,13 @@ class Tally:
         return self[RunStatus.SUCCEEDED] / judged if judged else None
 
 
-def summed(tallies: Iterable[Tally], at: datetime) -> Tally:
+def sum_counts(tallies: Iterable[StatusCounts], at: datetime) -> StatusCounts:
     """As one, e.g. the quarters of an hour of somebody's zone."""
     numbers: dict[RunStatus, int] = {}
     for tally in tallies:
         for status, number in tally.statuses.items():
             numbers[status] = numbers.get(status, 0) + number
-    return Tally(at=at, statuses=numbers)
+    return StatusCounts(at=at, statuses=numbers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -245,7 +245,7 @@ class LagBucket:
     at: datetime
     #: Who began them; None: anybody.
     node: NodeId | None = None
-    lags: Lags = NO_LAGS
+    lags: LagHistogram = NO_LAGS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -296,7 +296,7 @@ def lag_of(run: Run | Result) -> timedelta | None:
 def first_node(run: Run) -> NodeId:
     """Who began it."""
     found = run.attempts[0].node if run.attempts else run.holder
-    return found or NOBODY
+    return found or UNKNOWN_NODE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -308,12 +308,12 @@ class Streak:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Glance:
+class ScheduleHealth:
     """A schedule on one line."""
 
     #: Newest first (created_at, id), in any state.
     results: tuple[Result, ...] = ()
-    #: Median duration of the newest successes among them, `MEDIAN_OF` at most.
+    #: Median duration of the newest successes among them, `MEDIAN_SAMPLE` at most.
     median: timedelta | None = None
     #: None: none of them was carried out to an end.
     streak: Streak | None = None
@@ -321,13 +321,13 @@ class Glance:
     last_good: Result | None = None
 
 
-def glance_at(results: Sequence[Result]) -> Glance:
+def assess_health(results: Sequence[Result]) -> ScheduleHealth:
     good = [result for result in results if result.status is RunStatus.SUCCEEDED]
     streak = streak_of(result.status for result in results)
-    if streak is not None and len(results) < GLANCE_RESULTS:
+    if streak is not None and len(results) < HEALTH_RESULTS:
         # These are all that there are.
         streak = replace(streak, open=False)
-    return Glance(
+    return ScheduleHealth(
         results=tuple(results),
         median=median_duration(results),
         streak=streak,
@@ -341,7 +341,7 @@ def median_duration(results: Sequence[Result]) -> timedelta | None:
         result.finished_at - result.started_at
         for result in results
         if result.status is RunStatus.SUCCEEDED and result.started_at and result.finished_at
-    ][:MEDIAN_OF]
+    ][:MEDIAN_SAMPLE]
     if not lengths:
         return None
     lengths.sort()
@@ -351,7 +351,7 @@ def median_duration(results: Sequence[Result]) -> timedelta | None:
 
 def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
     """Newest first."""
-    judged = [status is RunStatus.SUCCEEDED for status in statuses if status in JUDGED]
+    judged = [status is RunStatus.SUCCEEDED for status in statuses if status in CONCLUSIVE_STATUSES]
     if not judged:
         return None
     count = next((at for at, good in enumerate(judged) if good != judged[0]), len(judged))
@@ -360,8 +360,8 @@ def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
 
 def is_failing(results: Sequence[Result]) -> bool:
     """By the newest results of a schedule."""
-    judged = [result.status for result in results if result.status in JUDGED][:FAILING]
-    return len(judged) == FAILING and all(status in BAD for status in judged)
+    judged = [result.status for result in results if result.status in CONCLUSIVE_STATUSES][:FAILING_STREAK]
+    return len(judged) == FAILING_STREAK and all(status in FAILED_STATUSES for status in judged)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -394,7 +394,7 @@ ENGINE = "chimes"
 MISSED_WITHIN, LATE_WITHIN = timedelta(hours=24), timedelta(hours=1)
 
 
-class Cause(StrEnum):
+class IssueCause(StrEnum):
     """Why somebody should look at a schedule, the gravest first."""
 
     #: It could not be planned, or its receiver wants no more calls: nothing happens any more.
@@ -410,15 +410,15 @@ class Cause(StrEnum):
     CLOCK_CHANGE = "clock_change"
 
 
-_GRAVITY = {cause: place for place, cause in enumerate(Cause)}
+_SEVERITY = {cause: place for place, cause in enumerate(IssueCause)}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sign:
+class ScheduleIssue:
     """That a schedule needs attention."""
 
     schedule_id: ScheduleId
-    cause: Cause
+    cause: IssueCause
     #: When it was last seen.
     at: datetime
     #: How often: runs, slots; for FAILING in a row, as far as a glance goes.
@@ -430,45 +430,45 @@ class Sign:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attention:
+class ScheduleAttention:
     """A schedule with the gravest of its signs."""
 
     schedule: Schedule
-    sign: Sign
+    sign: ScheduleIssue
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Attentions:
+class AttentionList:
     #: Schedules in all.
     total: int = 0
-    items: tuple[Attention, ...] = ()
+    items: tuple[ScheduleAttention, ...] = ()
 
 
-def gravest(signs: Iterable[Sign]) -> list[Sign]:
+def most_severe(signs: Iterable[ScheduleIssue]) -> list[ScheduleIssue]:
     """One for each schedule, the gravest; then the newest first."""
-    best: dict[ScheduleId, Sign] = {}
+    best: dict[ScheduleId, ScheduleIssue] = {}
     for sign in signs:
         known = best.get(sign.schedule_id)
-        if known is None or _GRAVITY[sign.cause] < _GRAVITY[known.cause]:
+        if known is None or _SEVERITY[sign.cause] < _SEVERITY[known.cause]:
             best[sign.schedule_id] = sign
     return sorted(
         best.values(),
-        key=lambda sign: (_GRAVITY[sign.cause], -(sign.at - _EPOCH), sign.schedule_id),
+        key=lambda sign: (_SEVERITY[sign.cause], -(sign.at - _EPOCH), sign.schedule_id),
     )
 
 
-def joined_attention(found: Attentions, more: Iterable[Attention]) -> Attentions:
+def merge_attention(found: AttentionList, more: Iterable[ScheduleAttention]) -> AttentionList:
     """With signs that the store does not look for. A schedule is there once, with its gravest."""
     known = {each.schedule.id: each for each in found.items}
     new = 0
     for each in more:
         before = known.get(each.schedule.id)
         new += before is None
-        if before is None or _GRAVITY[each.sign.cause] < _GRAVITY[before.sign.cause]:
+        if before is None or _SEVERITY[each.sign.cause] < _SEVERITY[before.sign.cause]:
             known[each.schedule.id] = each
-    order = gravest(each.sign for each in known.values())
+    order = most_severe(each.sign for each in known.values())
     items = tuple(known[sign.schedule_id] for sign in order)
-    return Attentions(total=found.total + new, items=items)
+    return AttentionList(total=found.total + new, items=items)
 
 
 def stopped_by_error(schedule: Schedule) -> bool:
@@ -479,7 +479,7 @@ def stopped_by_error(schedule: Schedule) -> bool:
         return by_receiver and bool(schedule.pause_note)
     if schedule.next_run_at is not None or not schedule.last_error:
         return False
-    if schedule.last_status is not RunStatus.FAILED or not runs_left(schedule):
+    if schedule.last_status is not RunStatus.FAILED or not has_runs_left(schedule):
         return False
     try:
         return schedule.trigger.next_after(schedule.last_slot or schedule.created_at) is not None

@@ -24,7 +24,7 @@ class NodeState(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeFacts:
+class NodeReport:
     """What a node tells of itself with each heartbeat; nothing is decided by it."""
 
     #: Runs in hand.
@@ -42,7 +42,7 @@ class NodeFacts:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class NodeMark:
+class NodeEvent:
     """A node came, or went: left, or was not heard of until its lease was over."""
 
     at: datetime
@@ -70,7 +70,7 @@ class Node:
     #: Somebody asked it to take nothing new. It hears so with its next heartbeat.
     drain: bool = False
     #: None: it has told nothing yet, or is of a version that does not.
-    facts: NodeFacts | None = None
+    facts: NodeReport | None = None
 
     def state(self, now: datetime) -> NodeState:
         if self.lease_until <= now:
@@ -85,14 +85,14 @@ class Node:
         return 0 if self.facts is None else self.facts.running + self.facts.sending
 
 
-def told_by(node: Node) -> tuple[str, ...]:
+def published_names(node: Node) -> tuple[str, ...]:
     """All that a store keeps by name: what a node offers, and the pairs of its sources, which are
     not offered by themselves but may be started."""
     pairs = (name for name in node.defaults if name not in node.offers)
     return (*node.offers, *pairs)
 
 
-def offers_in(told: Iterable[str]) -> tuple[str, ...]:
+def capabilities_in(told: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in told if not is_pair_key(name))
 
 

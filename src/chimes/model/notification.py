@@ -22,19 +22,19 @@ from chimes.model.run import Origin, Run, RunStatus
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
 #: In total, the first one included: with the waits below, about a day.
-MOST_ATTEMPTS = 32
+MAX_DELIVERY_ATTEMPTS = 32
 #: How long a sender has before it counts as lost.
-LONGEST_HOLD = timedelta(minutes=3)
-FIRST_WAIT = timedelta(seconds=5)
-LONGEST_WAIT = timedelta(hours=1)
+DELIVERY_LEASE = timedelta(minutes=3)
+FIRST_RETRY_DELAY = timedelta(seconds=5)
+MAX_RETRY_DELAY = timedelta(hours=1)
 #: Claims of a delivery up to which being told to come back later uses up no attempt.
-MOST_HELD_BACK = 200
+MAX_RATE_LIMITED_CLAIMS = 200
 #: Between two of those, unless the other side asks for more.
-HELD_BACK_WAIT = timedelta(minutes=5)
+MAX_RATE_LIMITED_DELAY = timedelta(minutes=5)
 #: After the end of its period, so that what is just being written is in it.
 DIGEST_SLACK = timedelta(seconds=5)
 #: From when on after that what its digest has not taken asks why.
-LEFT_BEHIND = timedelta(hours=1)
+DIGEST_TIMEOUT = timedelta(hours=1)
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED})
 
@@ -84,7 +84,7 @@ class Delivery:
         """Whether somebody may just be sending it; one that only waits, not for long, looks the
         same."""
         pending = self.state is DeliveryState.PENDING and self.fence > 0
-        return pending and now < self.available_at <= now + LONGEST_HOLD
+        return pending and now < self.available_at <= now + DELIVERY_LEASE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,7 +119,7 @@ class InboxItem:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DeliveryVerdict:
+class DeliveryCompletion:
     """What became of an attempt. Neither sent nor to be tried again means: give up."""
 
     delivery_id: DeliveryId
@@ -136,13 +136,13 @@ class DeliveryVerdict:
     inbox: InboxItem | None = None
 
 
-def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Delivery, ...]:
+def plan_deliveries(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Delivery, ...]:
     """What is to be delivered because this run has ended. `previous`: how the run of the same
     schedule before it ended. A step of a flow tells nobody: its flow does."""
     recipients = run.policy.delivery
     if not recipients or not run.status.terminal or run.origin is Origin.CHILD:
         return ()
-    occasion = occasion_of(run.status, previous)
+    occasion = notify_on_for(run.status, previous)
     if occasion is None:
         return ()
     found: list[Delivery] = []
@@ -155,14 +155,14 @@ def outbox(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Deliver
         delivery = _delivery(run, recipient, why, now)
         if recipient.collects(why):
             digest = digest_of(delivery, now)
-            found.append(replace(delivery, available_at=digest.available_at + LEFT_BEHIND))
+            found.append(replace(delivery, available_at=digest.available_at + DIGEST_TIMEOUT))
             found.append(digest)
         else:
             found.append(delivery)
     return tuple(found)
 
 
-def occasion_of(status: RunStatus, previous: RunStatus | None) -> NotifyOn | None:
+def notify_on_for(status: RunStatus, previous: RunStatus | None) -> NotifyOn | None:
     """None: nobody is told of slots that were skipped on purpose."""
     if status is RunStatus.SUCCEEDED:
         return NotifyOn.RECOVERY if previous in _FAILED else NotifyOn.SUCCESS
@@ -214,28 +214,28 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
     )
 
 
-def digest_ends(digest: Delivery) -> datetime:
+def digest_end(digest: Delivery) -> datetime:
     """What was written before then belongs to it."""
     return digest.recipient.digest_after(digest.created_at)
 
 
-def digest_for(member: Delivery) -> DeliveryId:
+def digest_id_for(member: Delivery) -> DeliveryId:
     """The one digest that is to take it along: that of its period, unless that one has left it
     behind for another."""
     return DeliveryId(member.receipt or digest_of(member, member.created_at).id)
 
 
-def belongs_to(delivery: Delivery, digest: Delivery) -> bool:
+def belongs_to_digest(delivery: Delivery, digest: Delivery) -> bool:
     """Whether the digest takes it along; of several that are due together only one does."""
     return (
         delivery.state is DeliveryState.PENDING
         and delivery.recipient.collects(delivery.occasion)
         and (delivery.owner, delivery.recipient.to) == (digest.owner, digest.recipient.to)
-        and digest_for(delivery) == digest.id
+        and digest_id_for(delivery) == digest.id
     )
 
 
-def trial_delivery(recipient: Recipient, owner: Owner, name: str, now: datetime) -> Delivery:
+def make_test_delivery(recipient: Recipient, owner: Owner, name: str, now: datetime) -> Delivery:
     """Of somebody who wants to see a message arrive; `name`: unlike that of any other test."""
     return Delivery(
         id=_id(f"test\0{owner}\0{name}"),
@@ -261,7 +261,7 @@ def _kept(recipient: Recipient) -> str:
     return rhythm if quiet is None else f"{rhythm} {quiet.start} {quiet.end} {quiet.zone}"
 
 
-def delivery_begun(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:
+def claim_delivery(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:
     """In the hands of a sender, who has this long before it counts as lost."""
     return replace(
         delivery,
@@ -271,11 +271,11 @@ def delivery_begun(delivery: Delivery, now: datetime, hold: timedelta) -> Delive
     )
 
 
-def delivery_accepts(delivery: Delivery, fence: int) -> bool:
+def owns_delivery_fence(delivery: Delivery, fence: int) -> bool:
     return delivery.state is DeliveryState.PENDING and delivery.fence == fence
 
 
-def delivery_settled(delivery: Delivery, verdict: DeliveryVerdict, now: datetime) -> Delivery:
+def complete_delivery(delivery: Delivery, verdict: DeliveryCompletion, now: datetime) -> Delivery:
     after = replace(
         delivery,
         progress=max(delivery.progress, verdict.progress),
@@ -288,12 +288,12 @@ def delivery_settled(delivery: Delivery, verdict: DeliveryVerdict, now: datetime
     if verdict.retry_in is not None and not verdict.counts:
         begun = max(0, delivery.attempts - 1)
         return replace(after, attempts=begun, available_at=now + verdict.retry_in)
-    if verdict.retry_in is not None and delivery.attempts < MOST_ATTEMPTS:
+    if verdict.retry_in is not None and delivery.attempts < MAX_DELIVERY_ATTEMPTS:
         return replace(after, available_at=now + verdict.retry_in)
     return replace(after, state=DeliveryState.DEAD, finished_at=now)
 
 
-def delivery_reopened(delivery: Delivery, now: datetime) -> Delivery:
+def reopen_delivery(delivery: Delivery, now: datetime) -> Delivery:
     """By hand: a dead letter (or one that waits) is tried again from now on."""
     if delivery.state is DeliveryState.DELIVERED:
         return delivery
@@ -302,17 +302,17 @@ def delivery_reopened(delivery: Delivery, now: datetime) -> Delivery:
     )
 
 
-def retry_wait(attempts: int, asked: timedelta | None = None) -> timedelta:
+def delivery_retry_delay(attempts: int, asked: timedelta | None = None) -> timedelta:
     """How long to wait after this many attempts; the other side may ask for more."""
     doubled = 1 << max(0, min(attempts - 1, 20))
-    wait = min(FIRST_WAIT * doubled, LONGEST_WAIT)
+    wait = min(FIRST_RETRY_DELAY * doubled, MAX_RETRY_DELAY)
     return wait if asked is None else max(wait, min(asked, timedelta(days=1)))
 
 
-def held_back_wait(claims: int, asked: timedelta | None = None) -> timedelta:
+def rate_limited_delay(claims: int, asked: timedelta | None = None) -> timedelta:
     """The same for one that was told to come back later, after this many claims: its turn comes
     within minutes, so that a busy chat is not left for hours."""
-    own = min(retry_wait(claims), HELD_BACK_WAIT)
+    own = min(delivery_retry_delay(claims), MAX_RATE_LIMITED_DELAY)
     return own if asked is None else max(own, min(asked, timedelta(days=1)))
 
 
@@ -320,7 +320,7 @@ def held_back_wait(claims: int, asked: timedelta | None = None) -> timedelta:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Wake:
+class Unsnooze:
     """Ends a snooze."""
 
 
@@ -331,13 +331,13 @@ class InboxChange:
     read: bool | None = None
     starred: bool | None = None
     archived: bool | None = None
-    snoozed_until: datetime | Wake | None = None
+    snoozed_until: datetime | Unsnooze | None = None
 
 
 READ = InboxChange(read=True)
 
 
-def inbox_changed(item: InboxItem, change: InboxChange, now: datetime) -> InboxItem:
+def change_inbox_item(item: InboxItem, change: InboxChange, now: datetime) -> InboxItem:
     """What is marked again keeps the time of the first mark."""
     if change.read is not None:
         item = replace(item, read_at=_since(item.read_at, change.read, now))
@@ -345,7 +345,7 @@ def inbox_changed(item: InboxItem, change: InboxChange, now: datetime) -> InboxI
         item = replace(item, starred=change.starred)
     if change.archived is not None:
         item = replace(item, archived_at=_since(item.archived_at, change.archived, now))
-    if isinstance(change.snoozed_until, Wake):
+    if isinstance(change.snoozed_until, Unsnooze):
         item = replace(item, snoozed_until=None)
     elif change.snoozed_until is not None:
         item = replace(item, snoozed_until=change.snoozed_until)

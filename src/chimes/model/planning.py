@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar
 
-from chimes.model.change import maker, replace
+from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
-from chimes.model.run import Origin, Reason, Run, RunStatus, unblocked
-from chimes.model.schedule import Schedule, at_slot, due_time, planned, runs_left
+from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
+from chimes.model.schedule import Schedule, set_cursor, due_time, plan_after, has_runs_left
 
 # @@ Which slots of a schedule are due now, and which of them are late (C1).
 
@@ -23,7 +23,7 @@ ON_TIME_LIMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateSlots:
     run: tuple[datetime, ...] = ()
     missed_from: datetime | None = None
     missed_until: datetime | None = None
@@ -32,15 +32,15 @@ class Late:
     more: bool = False
 
 
-def above_purge_mark(schedule: Schedule) -> Schedule:
+def skip_purged_slots(schedule: Schedule) -> Schedule:
     """A cursor that was set back below the mark would make slots anew whose rows are forgotten."""
     mark, slot = schedule.purged_until, schedule.next_slot
     if mark is None or slot is None or slot > mark:
         return schedule
-    return at_slot(schedule, schedule.trigger.next_after(mark))
+    return set_cursor(schedule, schedule.trigger.next_after(mark))
 
 
-def late_slots(schedule: Schedule, now: datetime) -> tuple[Late, datetime | None]:
+def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, datetime | None]:
     """The slots beyond the grace, by policy, and the first slot that is not among them."""
     head = schedule.next_slot
     assert head is not None
@@ -48,18 +48,18 @@ def late_slots(schedule: Schedule, now: datetime) -> tuple[Late, datetime | None
     policy = schedule.policy
     bound = now - policy.misfire_grace
     if schedule.next_run_at >= bound:
-        return Late(), head
+        return LateSlots(), head
     if policy.misfire is Misfire.ALL:
         chosen: list[datetime] = []
         for slot in _slots(schedule, head):
             due = schedule.next_run_at if slot == head else due_time(schedule, slot)
             assert due is not None
             if due >= bound:
-                return Late(run=tuple(chosen)), slot
-            if len(chosen) >= policy.catch_up_limit or not runs_left(schedule, len(chosen)):
-                return Late(run=tuple(chosen), more=True), slot
+                return LateSlots(run=tuple(chosen)), slot
+            if len(chosen) >= policy.catch_up_limit or not has_runs_left(schedule, len(chosen)):
+                return LateSlots(run=tuple(chosen), more=True), slot
             chosen.append(slot)
-        return Late(run=tuple(chosen)), None
+        return LateSlots(run=tuple(chosen)), None
     trigger = schedule.trigger
     last = _last_late(schedule, head, bound)
     following, second = trigger.next_after(last), trigger.next_after(head)
@@ -68,10 +68,10 @@ def late_slots(schedule: Schedule, now: datetime) -> tuple[Late, datetime | None
     if second is not None and second <= last:
         behind = trigger.count_between(second, last)
     if policy.misfire is Misfire.SKIP:
-        return Late(missed_from=head, missed_until=last, missed_count=behind + 1), following
+        return LateSlots(missed_from=head, missed_until=last, missed_count=behind + 1), following
     if not behind:
-        return Late(run=(head,)), following
-    return Late((head,), second, last, behind), following
+        return LateSlots(run=(head,)), following
+    return LateSlots((head,), second, last, behind), following
 
 
 def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
@@ -87,7 +87,7 @@ def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
     return head
 
 
-def on_time_slots(
+def select_on_time_slots(
     schedule: Schedule, first: datetime | None, now: datetime, *, fired: int
 ) -> tuple[list[datetime], datetime | None]:
     """The slots that are due within the grace, and the first one after them."""
@@ -98,7 +98,7 @@ def on_time_slots(
             return chosen, slot
         due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
         assert due is not None
-        full = len(chosen) >= ON_TIME_LIMIT or not runs_left(schedule, fired + len(chosen))
+        full = len(chosen) >= ON_TIME_LIMIT or not has_runs_left(schedule, fired + len(chosen))
         if due > now or full:
             return chosen, slot
         chosen.append(slot)
@@ -118,9 +118,9 @@ def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
 
 #: In the result of a run that was skipped for an overlap: the run of its schedule that stood in
 #: its way.
-IN_THE_WAY = "in_the_way"
+BLOCKING_RUN = "in_the_way"
 
-_make_run = maker(Run)
+_new_run = fast_constructor(Run)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -129,14 +129,14 @@ class FireContext:
 
     #: Runs of its concurrency key that count against the limit, oldest first.
     admitted: tuple[RunId, ...] = ()
-    #: Those of them that are not the schedule's own. Only filled where `stops_only_its_own`.
+    #: Those of them that are not the schedule's own. Only filled where `cancels_only_own_runs`.
     others: frozenset[RunId] = frozenset()
     #: When the schedule it depends on last succeeded.
     dependency_succeeded_at: datetime | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Firing:
+class PolicyPlan:
     """The schedule with its cursor moved, the rows to insert, and runs to cancel."""
 
     schedule: Schedule
@@ -145,7 +145,7 @@ class Firing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class OnTime:
+class SingleSlotPlan:
     """What nearly every firing comes to: one slot, on time and free to go. The run is a copy of
     the schedule, and the cursor is one slot further; both are made when somebody asks for them,
     for a store may write this down in a shorter way."""
@@ -192,26 +192,26 @@ class OnTime:
         )
 
 
-_make_on_time = maker(OnTime)
+_new_single_slot_plan = fast_constructor(SingleSlotPlan)
 
 
-AnyFiring = Firing | OnTime
+FirePlan = PolicyPlan | SingleSlotPlan
 
 
-def plan(schedule: Schedule, context: FireContext, now: datetime) -> AnyFiring:
+def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
     """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies.
 
     A due time without a slot means that somebody resumed the schedule who cannot compute slots
     (SQL, C27): it is planned from that moment on, and no run is made (C8)."""
-    schedule = above_purge_mark(schedule)
+    schedule = skip_purged_slots(schedule)
     if schedule.next_run_at is None or schedule.next_run_at > now:
-        return Firing(schedule=schedule, runs=())
+        return PolicyPlan(schedule=schedule, runs=())
     if schedule.next_slot is None:
-        return Firing(schedule=planned(schedule, schedule.next_run_at), runs=())
-    return _one_on_time(schedule, context, now) or _by_policy(schedule, context, now)
+        return PolicyPlan(schedule=plan_after(schedule, schedule.next_run_at), runs=())
+    return _plan_single_slot(schedule, context, now) or _plan_by_policy(schedule, context, now)
 
 
-def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnTime | None:
+def _plan_single_slot(schedule: Schedule, context: FireContext, now: datetime) -> SingleSlotPlan | None:
     """None: it is not as simple as that."""
     head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
     assert head is not None
@@ -220,7 +220,7 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnT
         due < now - policy.misfire_grace
         or schedule.depends_on is not None
         or len(context.admitted) >= policy.concurrency_limit
-        or not runs_left(schedule)
+        or not has_runs_left(schedule)
         or due != due_time(schedule, head)
     ):
         return None
@@ -228,22 +228,22 @@ def _one_on_time(schedule: Schedule, context: FireContext, now: datetime) -> OnT
     following_due = due_time(schedule, following)
     if following_due is not None and following_due <= now:
         return None
-    if not runs_left(schedule, 1):
+    if not has_runs_left(schedule, 1):
         following = following_due = None
     run_id = slot_run_id(schedule.id, head)
-    return _make_on_time(schedule, run_id, following, following_due, now, 1)
+    return _new_single_slot_plan(schedule, run_id, following, following_due, now, 1)
 
 
-def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firing:
+def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
     assert schedule.next_slot is not None
-    late, first = late_slots(schedule, now)
+    late, first = select_late_slots(schedule, now)
     rows: list[Run] = []
     if late.missed_count:
         rows.append(_missed(schedule, late, now))
     on_time: list[datetime] = []
     cursor = first
     if not late.more:
-        on_time, cursor = on_time_slots(schedule, first, now, fired=len(late.run))
+        on_time, cursor = select_on_time_slots(schedule, first, now, fired=len(late.run))
     to_run = [(slot, True) for slot in late.run] + [(slot, False) for slot in on_time]
     passed = max((slot for slot, _ in to_run), default=late.missed_until or schedule.next_slot)
     admission = _Admission(schedule, context, now)
@@ -258,12 +258,12 @@ def _by_policy(schedule: Schedule, context: FireContext, now: datetime) -> Firin
     for row in rows:
         if row.status.terminal:
             moved = replace(moved, last_status=row.status, last_error=row.error)
-    if cursor is not None and not runs_left(moved):
+    if cursor is not None and not has_runs_left(moved):
         cursor = None
-    return Firing(schedule=at_slot(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
+    return PolicyPlan(schedule=set_cursor(moved, cursor), runs=tuple(rows), cancel=admission.cancel)
 
 
-def new_rows(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
+def runs_to_insert(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
     """Of the rows of a firing those that are to be inserted: the ones whose slot has none yet.
 
     A cursor that was set back passes slots that have their rows. A place given to such a slot is
@@ -277,7 +277,7 @@ def new_rows(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
             continue
         if run.blocked and unused:
             unused -= 1
-            rows.append(unblocked(run))
+            rows.append(unblock(run))
         else:
             rows.append(run)
     return tuple(rows)
@@ -299,7 +299,7 @@ class _Admission:
     def decide(self, slot: datetime, *, catch_up: bool) -> Run:
         run = slot_run(self._schedule, slot, self._now, catch_up=catch_up)
         if self._dependency_unmet():
-            return ended_at_once(run, RunStatus.SKIPPED, Reason.DEPENDENCY, self._now)
+            return end_immediately(run, RunStatus.SKIPPED, Reason.DEPENDENCY, self._now)
         if self._admitted < self._limit:
             self._admitted += 1
             self._in_line = True
@@ -316,11 +316,11 @@ class _Admission:
             if self._cancelable:
                 self.cancel = (*self.cancel, self._cancelable.pop(0))
             return replace(run, blocked=True)
-        skipped = ended_at_once(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
+        skipped = end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
         if self._schedule.policy.concurrency_key is not None or not self._context.admitted:
             # Under a shared key it may be somebody else's, who is not to be named (S04).
             return skipped
-        return replace(skipped, result={IN_THE_WAY: self._context.admitted[-1]})
+        return replace(skipped, result={BLOCKING_RUN: self._context.admitted[-1]})
 
     def _dependency_unmet(self) -> bool:
         depends_on = self._schedule.depends_on
@@ -330,11 +330,11 @@ class _Admission:
         return succeeded_at is None or succeeded_at < self._now - depends_on.within
 
 
-def _missed(schedule: Schedule, late: Late, now: datetime) -> Run:
+def _missed(schedule: Schedule, late: LateSlots, now: datetime) -> Run:
     assert late.missed_from is not None
     row = slot_run(schedule, late.missed_from, now)
     return replace(
-        ended_at_once(row, RunStatus.MISSED, Reason.MISFIRE, now),
+        end_immediately(row, RunStatus.MISSED, Reason.MISFIRE, now),
         missed_count=late.missed_count,
         missed_until=late.missed_until,
     )
@@ -415,11 +415,11 @@ def _run(
     node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """In the order of the fields of a run (`maker`). With a node: as `claimed` leaves it; none
+    """In the order of the fields of a run (`fast_constructor`). With a node: as `claimed` leaves it; none
     starts before it is planned."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
-    return _make_run(
+    return _new_run(
         run_id,
         schedule.id,
         schedule.name,
@@ -459,7 +459,7 @@ def _run(
     )
 
 
-def stops_only_its_own(schedule: Schedule) -> bool:
+def cancels_only_own_runs(schedule: Schedule) -> bool:
     """Whether it matters whose the runs of its key are: a schedule that makes place for its next
     run may stop the one before, never that of somebody else who shares the key (C6)."""
     policy = schedule.policy
@@ -470,7 +470,7 @@ def concurrency_key(schedule: Schedule) -> str:
     return schedule.policy.concurrency_key or f"schedule:{schedule.id}"
 
 
-def ended_at_once(run: Run, status: RunStatus, reason: str, now: datetime) -> Run:
+def end_immediately(run: Run, status: RunStatus, reason: str, now: datetime) -> Run:
     return replace(run, status=status, reason=reason, finished_at=now)
 
 
@@ -480,16 +480,16 @@ def ended_at_once(run: Run, status: RunStatus, reason: str, now: datetime) -> Ru
 # the slot is closed, a change of the schedule takes the run back as if it had never been made.
 
 #: So many schedules have to come due together for it to pay to take them ahead of their time.
-CROWD = 50
+PREFETCH_MINIMUM = 50
 #: So long before its time a slot counts as begun: changes come too late for it.
-CLOSED = timedelta(milliseconds=100)
+PREFETCH_CUTOFF = timedelta(milliseconds=100)
 
 _MICROSECOND = timedelta(microseconds=1)
 #: Longer than anybody looks ahead.
 _LONG_BEFORE = timedelta(days=1)
 
 
-def may_be_ahead(schedule: Schedule, offers: Collection[str], now: datetime) -> bool:
+def can_prefetch(schedule: Schedule, offers: Collection[str], now: datetime) -> bool:
     """Whether it is worth asking what its next slot, which is not due, comes to. One slot ahead at
     most, at the very moment it stands for: then `last_slot` tells whether there is one."""
     return (
@@ -502,7 +502,7 @@ def may_be_ahead(schedule: Schedule, offers: Collection[str], now: datetime) -> 
     )
 
 
-def taken_ahead(firing: OnTime, now: datetime) -> OnTime:
+def prefetch_plan(firing: SingleSlotPlan, now: datetime) -> SingleSlotPlan:
     """What a plan for its due time comes to at `now`.
 
     A slot that is taken back is fired again, under the same run id. So that nobody takes the one
@@ -513,22 +513,22 @@ def taken_ahead(firing: OnTime, now: datetime) -> OnTime:
     return replace(firing, now=now, fence=2 + (now - due + _LONG_BEFORE) // _MICROSECOND)
 
 
-def maybe_ahead(schedule: Schedule, now: datetime) -> bool:
+def may_have_prefetched_run(schedule: Schedule, now: datetime) -> bool:
     """Whether there may be a run that can still be taken back."""
-    return schedule.last_slot is not None and schedule.last_slot > now + CLOSED
+    return schedule.last_slot is not None and schedule.last_slot > now + PREFETCH_CUTOFF
 
 
-def can_be_taken_back(run: Run, now: datetime) -> bool:
+def can_withdraw(run: Run, now: datetime) -> bool:
     """Nothing begins before its time, so it has not begun; and it is not closed."""
     return (
         run.origin is Origin.SCHEDULE
         and run.slot is not None
         and not run.status.terminal
-        and run.planned_at > now + CLOSED
+        and run.planned_at > now + PREFETCH_CUTOFF
     )
 
 
-def taken_back(schedule: Schedule, run: Run, last_slot: datetime | None) -> Schedule:
+def withdraw_prefetched(schedule: Schedule, run: Run, last_slot: datetime | None) -> Schedule:
     """The schedule without that run of it; `last_slot` is the newest slot before that has a row.
     `last_enqueued_at` stays: something was put into the queue then."""
     return replace(

@@ -42,7 +42,7 @@ class OnLost(StrEnum):
 
 UNLIMITED = 1_000_000_000
 RETRY_AFTER_CAP = timedelta(hours=1)
-LONGEST_RETRY = timedelta(days=365)
+MAX_RETRY_DELAY = timedelta(days=365)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,7 +97,7 @@ class Policy:
 
 PRIORITY = "priority"
 #: The fields of a policy that a task has a word in; the others are about timing.
-OWN_FIELDS = frozenset(
+TASK_POLICY_FIELDS = frozenset(
     {
         "overlap",
         "max_concurrent_runs",
@@ -120,11 +120,11 @@ class RunDefaults:
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-def with_own(policy: Policy, own: Policy, said: Collection[str]) -> Policy:
+def apply_task_defaults(policy: Policy, own: Policy, said: Collection[str]) -> Policy:
     """`policy`, with what nobody `said` as the target's own policy has it."""
-    return replace(policy, **{name: getattr(own, name) for name in OWN_FIELDS.difference(said)})
+    return replace(policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(said)})
 
 
 def unchanged_fields(policy: Policy, own: Policy) -> frozenset[str]:
     """Those that are as the target had them itself."""
-    return frozenset(name for name in OWN_FIELDS if getattr(policy, name) == getattr(own, name))
+    return frozenset(name for name in TASK_POLICY_FIELDS if getattr(policy, name) == getattr(own, name))

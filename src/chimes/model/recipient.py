@@ -31,7 +31,7 @@ _EACH = re.compile(rf":({_OPTION})(?=:(?:{_OPTION})|$)")
 Plain = dict[str, object]
 
 
-def recipient_from_text(text: str) -> Plain:
+def parse_recipient(text: str) -> Plain:
     """Whether channel and options are ones that there are is for others to say; InvalidInput if
     one would be lost."""
     found: Plain = {}
@@ -58,7 +58,7 @@ def recipient_from_text(text: str) -> Plain:
     return found
 
 
-def recipient_text(recipient: Mapping[str, object]) -> str:
+def format_recipient(recipient: Mapping[str, object]) -> str:
     parts = [str(recipient.get("channel", ""))]
     if recipient.get("to"):
         parts.append(str(recipient["to"]))
@@ -135,7 +135,7 @@ class NotifyOn(StrEnum):
 
 
 #: Those that a recipient can ask for.
-ASKED_FOR = (
+SELECTABLE_EVENTS = (
     NotifyOn.SUCCESS,
     NotifyOn.FAILURE,
     NotifyOn.RECOVERY,
@@ -160,7 +160,7 @@ class Period(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quiet:
+class QuietHours:
     """From `start` to `end` by the wall clock of the zone, over midnight if need be."""
 
     start: time
@@ -262,7 +262,7 @@ def _hour_after(zone: Zone, moment: datetime, minute: int) -> datetime:
 
 
 #: A run that begins later than this is late, unless a recipient says otherwise.
-LATE_AFTER = timedelta(minutes=1)
+DEFAULT_LATE_AFTER = timedelta(minutes=1)
 _MOMENT = timedelta(microseconds=1)
 
 
@@ -284,9 +284,9 @@ class Recipient:
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
     signing_secrets: tuple[str, ...] = ()
-    late_after: timedelta = LATE_AFTER
+    late_after: timedelta = DEFAULT_LATE_AFTER
     #: What comes in these hours waits for their end; not in an inbox, which disturbs nobody.
-    quiet: Quiet | None = None
+    quiet: QuietHours | None = None
     digest: Digest | None = None
 
     @property
@@ -295,18 +295,18 @@ class Recipient:
         return self.quiet is not None or self.digest is not None
 
     def wants(self, occasion: NotifyOn) -> bool:
-        return _names(self.on, occasion)
+        return _includes(self.on, occasion)
 
     def quiet_until(self, moment: datetime, occasion: NotifyOn) -> datetime | None:
         """When a message of that kind may go there, if not at that moment."""
         quiet = self.quiet_for(occasion)
         return None if quiet is None else quiet.until(moment)
 
-    def quiet_for(self, occasion: NotifyOn) -> Quiet | None:
+    def quiet_for(self, occasion: NotifyOn) -> QuietHours | None:
         """The quiet hours that hold up messages of that kind."""
         if self.quiet is None or self.channel is Channel.INBOX:
             return None
-        if occasion is NotifyOn.TEST or _names(self.quiet.but, occasion):
+        if occasion is NotifyOn.TEST or _includes(self.quiet.but, occasion):
             return None
         return self.quiet
 
@@ -314,7 +314,7 @@ class Recipient:
         """Whether a message of that kind becomes part of a digest."""
         if self.digest is None or occasion in (NotifyOn.DIGEST, NotifyOn.TEST):
             return False
-        return not _names(self.digest.but, occasion)
+        return not _includes(self.digest.but, occasion)
 
     def digest_after(self, moment: datetime) -> datetime:
         """The end of the period of its digest that the moment lies in. Of periods that end in
@@ -340,7 +340,7 @@ class Recipient:
         return replace(self, quiet=quiet, digest=digest)
 
 
-def _names(occasions: tuple[NotifyOn, ...], occasion: NotifyOn) -> bool:
+def _includes(occasions: tuple[NotifyOn, ...], occasion: NotifyOn) -> bool:
     """Whether they include it: a recovery is a success as well."""
     if NotifyOn.ALWAYS in occasions or occasion in occasions:
         return True

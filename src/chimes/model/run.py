@@ -10,9 +10,9 @@ from enum import StrEnum
 
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner
-from chimes.model.change import maker, replace
+from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
-from chimes.model.policy import LONGEST_RETRY, OnLost, Policy
+from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
 from chimes.model.target import Target
 
 # @@ Why a run is in its state.
@@ -221,10 +221,10 @@ class Completion:
     run: Run | None = field(default=None, compare=False, repr=False)
 
 
-_make_verdict = maker(Completion)
+_new_completion = fast_constructor(Completion)
 
 
-def claimed(run: Run, node: NodeId, now: datetime) -> Run:
+def claim(run: Run, node: NodeId, now: datetime) -> Run:
     return replace(
         run,
         status=RunStatus.RUNNING,
@@ -237,11 +237,11 @@ def claimed(run: Run, node: NodeId, now: datetime) -> Run:
     )
 
 
-def marked_started(run: Run) -> Run:
+def mark_started(run: Run) -> Run:
     return replace(run, started=True)
 
 
-def released(run: Run) -> Run:
+def release(run: Run) -> Run:
     """Given back unstarted by a node that is stopping: as if it had never been claimed, except
     that the fence stays used. One that is resumable may have begun, and its time goes on."""
     return replace(
@@ -255,11 +255,11 @@ def released(run: Run) -> Run:
     )
 
 
-def given_back(run: Run, now: datetime) -> Run:
-    """`released`, or ended if somebody asked it to stop meanwhile: nobody is to begin it again."""
+def release_or_cancel(run: Run, now: datetime) -> Run:
+    """`release`, or ended if somebody asked it to stop meanwhile: nobody is to begin it again."""
     if run.cancel_requested:
-        return canceled(released(run), run.reason or Reason.CANCELED_BY_HAND, now)
-    return released(run)
+        return cancel(release(run), run.reason or Reason.CANCELED_BY_HAND, now)
+    return release(run)
 
 
 #: Attempts that end with an outcome; one that is lost has none.
@@ -268,7 +268,7 @@ _STATUS_OF: dict[AttemptEnd, RunStatus] = {
 }
 
 
-def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Completion:
+def completion_of(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Completion:
     """From an attempt's outcome to the verdict on its run (C14, R3.48).
 
     What is kept is plain text in English; doors find the reader's words for it again
@@ -276,12 +276,12 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
     retry_in = None
     if outcome.retryable and run.failures < run.policy.max_retries:
         if outcome.retry_in is not None:
-            retry_in = min(outcome.retry_in, LONGEST_RETRY)
+            retry_in = min(outcome.retry_in, MAX_RETRY_DELAY)
         else:
             retry_in = run.policy.retry_delay(
                 run.failures + 1, run_id=run.id, asked=outcome.retry_after
             )
-    return _make_verdict(
+    return _new_completion(
         run.id,
         run.fence,
         replace(attempt, error=str(attempt.error)) if attempt.error else attempt,
@@ -296,7 +296,7 @@ def judged(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, .
     )
 
 
-def settled(run: Run, verdict: Completion, now: datetime) -> Run:
+def complete(run: Run, verdict: Completion, now: datetime) -> Run:
     """The run after an accepted verdict. A cancel that came in meanwhile beats a retry."""
     again = verdict.retry_in
     ended = replace(
@@ -313,16 +313,16 @@ def settled(run: Run, verdict: Completion, now: datetime) -> Run:
     )
     if again is not None and run.cancel_requested:
         reason = run.reason or Reason.CANCELED_BY_HAND
-        return canceled(replace(ended, available_at=run.available_at), reason, now)
+        return cancel(replace(ended, available_at=run.available_at), reason, now)
     return ended
 
 
-def accepts(run: Run, fence: int) -> bool:
+def owns_fence(run: Run, fence: int) -> bool:
     """Whether a worker that holds `fence` still owns the run (I5)."""
     return run.status is RunStatus.RUNNING and run.fence == fence
 
 
-def canceled(run: Run, reason: str, now: datetime) -> Run:
+def cancel(run: Run, reason: str, now: datetime) -> Run:
     return replace(
         run,
         status=RunStatus.CANCELED,
@@ -333,22 +333,22 @@ def canceled(run: Run, reason: str, now: datetime) -> Run:
     )
 
 
-def cancel_asked(run: Run, reason: str, now: datetime) -> Run:
+def request_cancel(run: Run, reason: str, now: datetime) -> Run:
     """A waiting run ends at once; a running one is asked to stop; an ended one stays as it is."""
     if run.status is RunStatus.QUEUED:
-        return canceled(run, reason, now)
+        return cancel(run, reason, now)
     if run.status is RunStatus.RUNNING:
         return replace(run, cancel_requested=True, reason=reason)
     return run
 
 
-def lost(run: Run, now: datetime) -> Run:
+def mark_lost(run: Run, now: datetime) -> Run:
     """The lease of the node that held it has ended (F04–F07, F66). What is resumable is not
     limited: its steps are (F68)."""
     assert run.holder is not None
     if run.resumable or run.available_at > now:
         # One that was claimed ahead of its time has not begun.
-        return given_back(run, now)
+        return release_or_cancel(run, now)
     attempt = Attempt(
         number=run.attempt,
         fence=run.fence,
@@ -368,7 +368,7 @@ def lost(run: Run, now: datetime) -> Run:
             finished_at=now,
         )
     if run.cancel_requested:
-        return canceled(gone, run.reason, now)
+        return cancel(gone, run.reason, now)
     if gone.crashes >= CRASH_LIMIT:
         return replace(
             gone,
@@ -380,12 +380,12 @@ def lost(run: Run, now: datetime) -> Run:
     return replace(gone, status=RunStatus.QUEUED, started=False, available_at=now)
 
 
-def abandoned(child: Run, now: datetime) -> Run:
+def cancel_step(child: Run, now: datetime) -> Run:
     """A step of a flow that has ended: it is asked to stop, or never begins."""
-    return cancel_asked(child, Reason.FLOW_ENDED, now)
+    return request_cancel(child, Reason.FLOW_ENDED, now)
 
 
-def unreadable(run: Run, now: datetime) -> Run:
+def fail_unreadable(run: Run, now: datetime) -> Run:
     """Its row is damaged: it ends instead of standing in the way of the others (R2.10)."""
     return replace(
         run,
@@ -398,7 +398,7 @@ def unreadable(run: Run, now: datetime) -> Run:
     )
 
 
-def unblocked(run: Run) -> Run:
+def unblock(run: Run) -> Run:
     return replace(run, blocked=False)
 
 

@@ -105,23 +105,23 @@ def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
     )
 
 
-def planned(schedule: Schedule, after: datetime) -> Schedule:
+def plan_after(schedule: Schedule, after: datetime) -> Schedule:
     """The cursor on the first slot after `after`; without one for a paused or used-up schedule."""
     slot = None
-    if schedule.enabled and schedule.deleted_at is None and runs_left(schedule):
+    if schedule.enabled and schedule.deleted_at is None and has_runs_left(schedule):
         slot = schedule.trigger.next_after(after)
-    return at_slot(schedule, slot)
+    return set_cursor(schedule, slot)
 
 
-def with_overdue(schedule: Schedule, now: datetime) -> Schedule:
+def plan_overdue(schedule: Schedule, now: datetime) -> Schedule:
     """A single moment that has passed is its next slot, and due at once; anything else stays."""
     trigger = schedule.trigger
     if not isinstance(trigger, Once) or trigger.instant > now or not schedule.enabled:
         return schedule
-    return at_slot(schedule, trigger.instant)
+    return set_cursor(schedule, trigger.instant)
 
 
-def at_slot(schedule: Schedule, slot: datetime | None) -> Schedule:
+def set_cursor(schedule: Schedule, slot: datetime | None) -> Schedule:
     return replace(schedule, next_slot=slot, next_run_at=due_time(schedule, slot))
 
 
@@ -130,69 +130,69 @@ def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
     return slot and slot + schedule.trigger.jitter_for(schedule.id, slot)
 
 
-def runs_left(schedule: Schedule, fired: int = 0) -> bool:
+def has_runs_left(schedule: Schedule, fired: int = 0) -> bool:
     limit = schedule.trigger.max_runs
     return limit is None or schedule.fired_count + fired < limit
 
 
-def edited(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:
+def apply_edit(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:
     """`changed` as the next version of `schedule`. A changed trigger, or a switch on or off, is
     planned anew from now; anything else leaves the cursor alone, so that an edit neither loses
     nor doubles a slot (F55)."""
     after = replace(changed, version=schedule.version + 1, updated_at=now, updated_by=by)
     if after.trigger != schedule.trigger or after.enabled != schedule.enabled:
-        return planned(after, now)
+        return plan_after(after, now)
     return after
 
 
-def paused(
+def pause_schedule(
     schedule: Schedule, now: datetime, by: str, *, note: str = "", until: datetime | None = None
 ) -> Schedule:
     changed = replace(schedule, enabled=False, pause_note=note, pause_until=until)
-    return edited(schedule, changed, now, by)
+    return apply_edit(schedule, changed, now, by)
 
 
-def resumed(
+def resume_schedule(
     schedule: Schedule, now: datetime, by: str, *, since: datetime | None = None
 ) -> Schedule:
     """C8: the first slot after now; what passed meanwhile is no misfire. `since`: the pause ended
     by itself at that moment, and the slot of that very moment is the first."""
     changed = replace(schedule, enabled=True, pause_note="", pause_until=None)
-    after = edited(schedule, changed, now, by)
-    return after if since is None else planned(after, since - timedelta(microseconds=1))
+    after = apply_edit(schedule, changed, now, by)
+    return after if since is None else plan_after(after, since - timedelta(microseconds=1))
 
 
-def deleted(schedule: Schedule, now: datetime, by: str) -> Schedule:
+def delete_schedule(schedule: Schedule, now: datetime, by: str) -> Schedule:
     changed = replace(schedule, enabled=False, deleted_at=now, next_slot=None, next_run_at=None)
-    return edited(schedule, changed, now, by)
+    return apply_edit(schedule, changed, now, by)
 
 
-def brought_back(schedule: Schedule, now: datetime, by: str, *, enabled: bool) -> Schedule:
+def restore_schedule(schedule: Schedule, now: datetime, by: str, *, enabled: bool) -> Schedule:
     """A deleted one, there again: on or off as it was, and planned from now on."""
     changed = replace(schedule, enabled=enabled, deleted_at=None)
-    return planned(edited(schedule, changed, now, by), now)
+    return plan_after(apply_edit(schedule, changed, now, by), now)
 
 
-def rescheduled(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
+def reschedule_next(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
     """The next slot is `to`, whatever the trigger says; a moment in the past means now (R2.22)."""
     slot = max(to, now)
-    return edited(schedule, replace(schedule, next_slot=slot, next_run_at=slot), now, by)
+    return apply_edit(schedule, replace(schedule, next_slot=slot, next_run_at=slot), now, by)
 
 
-def moved(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
+def move_next_run(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
     """The next slot keeps its identity and is carried out at `to`; later ones stay as they are."""
-    return edited(schedule, replace(schedule, next_run_at=max(to, now)), now, by)
+    return apply_edit(schedule, replace(schedule, next_run_at=max(to, now)), now, by)
 
 
-def passed(schedule: Schedule, now: datetime, by: str) -> Schedule:
+def skip_next_slot(schedule: Schedule, now: datetime, by: str) -> Schedule:
     """The cursor one slot further, for a slot that is recorded otherwise (skip)."""
     assert schedule.next_slot is not None
     following = schedule.trigger.next_after(schedule.next_slot)
-    changed = replace(at_slot(schedule, following), last_slot=schedule.next_slot)
-    return edited(schedule, changed, now, by)
+    changed = replace(set_cursor(schedule, following), last_slot=schedule.next_slot)
+    return apply_edit(schedule, changed, now, by)
 
 
-def set_aside(schedule: Schedule, error: str) -> Schedule:
+def stop_with_error(schedule: Schedule, error: str) -> Schedule:
     """A schedule that cannot be planned stops alone, with its error (R2.10)."""
     return replace(
         schedule,
@@ -204,7 +204,7 @@ def set_aside(schedule: Schedule, error: str) -> Schedule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Summary:
+class LastRunSummary:
     """What a schedule tells of its latest run."""
 
     last_run_at: datetime | None
@@ -213,10 +213,10 @@ class Summary:
     last_success_at: datetime | None
 
 
-def recorded(schedule: Schedule, run: Run) -> Schedule:
+def record_run(schedule: Schedule, run: Run) -> Schedule:
     """The schedule's summary of its latest run, once that run has ended (R3.25)."""
-    after = summarized(
-        Summary(
+    after = update_summary(
+        LastRunSummary(
             last_run_at=schedule.last_run_at,
             last_status=schedule.last_status,
             last_error=schedule.last_error,
@@ -233,7 +233,7 @@ def recorded(schedule: Schedule, run: Run) -> Schedule:
     )
 
 
-def summarized(summary: Summary, run: Run) -> Summary:
+def update_summary(summary: LastRunSummary, run: Run) -> LastRunSummary:
     """A run that ends after a newer one has begun changes nothing but the latest success."""
     succeeded_at = summary.last_success_at
     if run.status is RunStatus.SUCCEEDED and run.finished_at is not None:
@@ -241,7 +241,7 @@ def summarized(summary: Summary, run: Run) -> Summary:
     started = run.started_at or run.finished_at
     if summary.last_run_at and started and started < summary.last_run_at:
         return replace(summary, last_success_at=succeeded_at)
-    return Summary(
+    return LastRunSummary(
         last_run_at=run.started_at or summary.last_run_at,
         last_status=run.status,
         last_error=run.error,
@@ -258,50 +258,50 @@ _KEY = "declared"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CodeMark:
+class SourceMarker:
     #: `shop/tasks.py:12`
     at: str
     #: Of the definition as the code last wrote it; empty: whatever it is, the code may write it.
     digest: str
 
 
-def code_mark(schedule: Schedule) -> CodeMark | None:
+def source_marker(schedule: Schedule) -> SourceMarker | None:
     """None: no code declares it, as far as is known."""
     kept = schedule.compat_data.get(_KEY)
     if not isinstance(kept, Mapping):
         return None
-    return CodeMark(at=str(kept.get("at", "")), digest=str(kept.get("digest", "")))
+    return SourceMarker(at=str(kept.get("at", "")), digest=str(kept.get("digest", "")))
 
 
 def is_detached(schedule: Schedule) -> bool:
     """Whether somebody has edited it since the code wrote it."""
-    mark = code_mark(schedule)
+    mark = source_marker(schedule)
     return mark is not None and mark.digest not in ("", definition_digest(schedule))
 
 
-def marked(schedule: Schedule, at: str) -> Schedule:
+def mark_source(schedule: Schedule, at: str) -> Schedule:
     """As it is now it was written by the code that stands there."""
-    return _with(schedule, CodeMark(at=at, digest=definition_digest(schedule)))
+    return _with(schedule, SourceMarker(at=at, digest=definition_digest(schedule)))
 
 
-def found_at(schedule: Schedule, at: str) -> Schedule:
+def move_source(schedule: Schedule, at: str) -> Schedule:
     """The same mark, of code that stands elsewhere by now."""
-    mark = code_mark(schedule)
+    mark = source_marker(schedule)
     return schedule if mark is None else _with(schedule, replace(mark, at=at))
 
 
-def attached(schedule: Schedule) -> Schedule:
+def reattach(schedule: Schedule) -> Schedule:
     """Edits or not, the code may write it when it is started again."""
-    mark = code_mark(schedule)
+    mark = source_marker(schedule)
     return schedule if mark is None else _with(schedule, replace(mark, digest=""))
 
 
-def unmarked(schedule: Schedule) -> Schedule:
+def clear_source_marker(schedule: Schedule) -> Schedule:
     kept = {name: each for name, each in schedule.compat_data.items() if name != _KEY}
     return schedule if len(kept) == len(schedule.compat_data) else replace(schedule, compat_data=kept)
 
 
-def _with(schedule: Schedule, mark: CodeMark) -> Schedule:
+def _with(schedule: Schedule, mark: SourceMarker) -> Schedule:
     plain = {"at": mark.at, "digest": mark.digest}
     if schedule.compat_data.get(_KEY) == plain:
         return schedule

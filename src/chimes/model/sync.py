@@ -25,7 +25,7 @@ SYNC_NAMESPACE = "sync"
 LOW, HIGH, NOW = 100, 200, 300
 #: Of a collection that says nothing.
 SYNC_TIMEOUT = timedelta(hours=1)
-LONGEST_SYNC_TIMEOUT = timedelta(days=7)
+MAX_SYNC_TIMEOUT = timedelta(days=7)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -225,7 +225,7 @@ def task_fields(run: Run) -> dict[str, str | int]:
 _KEY_PREFIX: Final = "sync:"
 
 
-def exclusive(policy: Policy, target: SyncTarget) -> Policy:
+def require_exclusive(policy: Policy, target: SyncTarget) -> Policy:
     """With the key and the limit of the pair. InvalidInput for a policy that wants more than one
     run at a time, or another key: it could not be kept."""
     for name, wrong, wanted in (
@@ -247,7 +247,7 @@ def exclusive(policy: Policy, target: SyncTarget) -> Policy:
     return replace(policy, concurrency_key=target.key, max_concurrent_runs=1)
 
 
-def pair_of_key(key: str) -> tuple[str, str]:
+def parse_pair_key(key: str) -> tuple[str, str]:
     """Source and collection of a key that `is_pair_key`."""
     source, _unused, collection = key.removeprefix(_KEY_PREFIX).partition("#")
     return source, collection

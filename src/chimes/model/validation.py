@@ -15,7 +15,7 @@ from typing import assert_never
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.egress import Egress, parse_http_url
-from chimes.model.recipient import ASKED_FOR, Channel, NotifyOn, Recipient
+from chimes.model.recipient import SELECTABLE_EVENTS, Channel, NotifyOn, Recipient
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -77,7 +77,7 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
                 raise InvalidInput(
                     _("a NUL character is not allowed"), field=field, code="not_text"
                 )
-            encoded(value, field)
+            encode_text(value, field)
         case Mapping():
             for key, inner in value.items():
                 if not isinstance(key, str):
@@ -97,7 +97,7 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
             )
 
 
-def encoded(text: str, field: str) -> bytes:
+def encode_text(text: str, field: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -111,7 +111,7 @@ MAX_ID_LENGTH = 40
 MAX_IDENTITIES = 10_000
 MAX_IDENTITIES_BYTES = 128 * 1024
 
-_CONTROL_ACTION_RULES = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def check_action_target(target: ActionTarget) -> None:
@@ -146,11 +146,11 @@ def check_action_id(value: str, field: str) -> None:
             field=field,
             code="bad_name",
         )
-    if _CONTROL_ACTION_RULES.search(value):
+    if _CONTROL_CHARACTERS.search(value):
         raise InvalidInput(
             _("{field} holds a control character", field=field), field=field, code="not_text"
         )
-    encoded(value, field)
+    encode_text(value, field)
 
 
 def _check_identities(identities: tuple[object, ...]) -> None:
@@ -230,7 +230,7 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
 def check_message(target: MessageTarget) -> None:
     if not target.text.strip():
         raise InvalidInput(_("a message needs its text"), field="text", code="missing")
-    if len(encoded(target.text, "text")) > MAX_MESSAGE_BYTES:
+    if len(encode_text(target.text, "text")) > MAX_MESSAGE_BYTES:
         raise InvalidInput(
             _("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
             field="text",
@@ -243,7 +243,7 @@ def check_message(target: MessageTarget) -> None:
 def check_prompt(target: AgentTarget) -> None:
     if not target.prompt.strip():
         raise InvalidInput(_("a prompt is needed"), field="prompt", code="missing")
-    if len(encoded(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
+    if len(encode_text(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
             _("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
             field="prompt",
@@ -379,7 +379,7 @@ def check_header_name(name: str) -> None:
 def _check_header_value(name: str, value: str) -> None:
     if _CONTROL.search(value):
         raise _bad_header(name, _("{name} holds a control character", name=name), "header_value")
-    if len(encoded(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
+    if len(encode_text(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
         raise _bad_header(
             name,
             _(
@@ -396,7 +396,7 @@ def _bad_header(name: str, message: str, code: str) -> InvalidInput:
 
 
 def _check_body(body: str) -> None:
-    if len(encoded(body, "body")) > MAX_BODY_BYTES:
+    if len(encode_text(body, "body")) > MAX_BODY_BYTES:
         raise InvalidInput(
             _("the body is longer than {most} bytes", most=MAX_BODY_BYTES),
             field="body",
@@ -443,10 +443,10 @@ def _check_secret_placeholders(target: HttpTarget) -> None:
 
 # @@ What recipients must look like to be saved. Every refusal is a 422 that names its place.
 
-MOST_RECIPIENTS = 10
+MAX_RECIPIENTS = 10
 MAX_ADDRESS_LENGTH = 254
 LANGUAGES = ("", "en", "th", "zh")
-LONGEST_LATENESS = timedelta(days=7)
+MAX_LATE_AFTER = timedelta(days=7)
 
 _CHAT_ID = re.compile(r"-?[1-9][0-9]{0,18}")
 _CHAT_NAME = re.compile(r"@[A-Za-z][A-Za-z0-9_]{3,31}")
@@ -457,9 +457,9 @@ _ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_L
 
 def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None = None) -> None:
     """With `egress`, a URL that can be seen to be denied is refused as well."""
-    if len(recipients) > MOST_RECIPIENTS:
+    if len(recipients) > MAX_RECIPIENTS:
         raise InvalidInput(
-            _("at most {most} recipients", most=MOST_RECIPIENTS),
+            _("at most {most} recipients", most=MAX_RECIPIENTS),
             field="delivery",
             code="too_many",
         )
@@ -502,7 +502,7 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
                 )
         case _:
             assert_never(recipient.channel)
-    _check_occasions(recipient.on, "on")
+    _check_events(recipient.on, "on")
     if not recipient.on:
         raise InvalidInput(
             _("say when: success, failure, recovery, late or always"), field="on", code="missing"
@@ -519,9 +519,9 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
     check_signing(recipient.signing_secrets)
 
 
-def _check_occasions(given: Sequence[NotifyOn], field: str) -> None:
+def _check_events(given: Sequence[NotifyOn], field: str) -> None:
     for each in given:
-        if each not in ASKED_FOR:
+        if each not in SELECTABLE_EVENTS:
             raise InvalidInput(
                 _("{word!r} is nothing that runs do", word=each.value),
                 field=field,
@@ -530,7 +530,7 @@ def _check_occasions(given: Sequence[NotifyOn], field: str) -> None:
 
 
 def _check_times(recipient: Recipient) -> None:
-    if not timedelta() < recipient.late_after <= LONGEST_LATENESS:
+    if not timedelta() < recipient.late_after <= MAX_LATE_AFTER:
         raise InvalidInput(
             _("a run is late after a moment, at most after a week"),
             field="late_after",
@@ -549,14 +549,14 @@ def _check_times(recipient: Recipient) -> None:
                 field="quiet.to",
                 code="out_of_range",
             )
-        _check_occasions(quiet.but, "quiet.except")
+        _check_events(quiet.but, "quiet.except")
         _check_zone(quiet.zone, "quiet.zone")
     if (digest := recipient.digest) is not None:
         if not 0 <= digest.weekday <= 6:
             raise InvalidInput(
                 _("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
             )
-        _check_occasions(digest.but, "digest.except")
+        _check_events(digest.but, "digest.except")
         _check_zone(digest.zone, "digest.zone")
 
 

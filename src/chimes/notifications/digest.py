@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chimes.i18n import Message, _, counted, in_language
 from chimes.model.ids import RunId
-from chimes.model.notification import Delivery, digest_ends
+from chimes.model.notification import Delivery, digest_end
 from chimes.model.recipient import NotifyOn
 from chimes.model.run import Run
 from chimes.notifications.message import (
@@ -68,7 +68,7 @@ def digest_message(
     named = gathered.named
     entries = [_entry(each, runs, language, zone) for each in named]
     addresses = [f"{public_url}/ui/runs/{each.run_id}" for each in named]
-    until, zone_named = local_time(digest_ends(digest), zone)
+    until, zone_named = local_time(digest_end(digest), zone)
     about = [
         _("Until {time} ({zone})", time=until, zone=zone_named),
         *(_tally(occasion, counts[occasion]) for occasion in _FIRST if counts[occasion]),
@@ -160,7 +160,7 @@ def _facts(
     counts: Mapping[NotifyOn, int],
 ) -> dict[str, object]:
     return {
-        "until": format_moment(digest_ends(digest)),
+        "until": format_moment(digest_end(digest)),
         "count": len(gathered.members),
         "more": gathered.more,
         "counts": {occasion.value: counts[occasion] for occasion in _FIRST if counts[occasion]},

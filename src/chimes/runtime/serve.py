@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from chimes import __version__
 from chimes.clock import Clock, SystemClock
 from chimes.config import LoadedSettings, Settings, StoreLocation, store_location
-from chimes.errors import StoreLost, StoreUnavailable, told
+from chimes.errors import StoreLost, StoreUnavailable, message_of
 from chimes.i18n import ENGLISH, _, in_language, joined
 from chimes.log import configure_logging
 from chimes.model.access import Actor
@@ -64,7 +64,7 @@ async def once_there(location: StoreLocation, clock: Clock, work: Callable[[], A
             if pause == FIRST_PAUSE:
                 logger.warning(
                     "the store cannot be used yet; trying again",
-                    extra={"error": told(error), "seconds": patience},
+                    extra={"error": message_of(error), "seconds": patience},
                 )
         await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 spreads, hides nothing
         pause = min(pause * 1.5, LONGEST_PAUSE)

@@ -1,32 +1,35 @@
-"""From the arguments of `app.schedule(...)` to a declaration. What is wrong is said here, where
-the call is, and not when a worker starts."""
+"""Declarations of schedules: the value, its construction from the arguments of `app.schedule`,
+and its comparison with the stored schedule.
+
+Invalid arguments are rejected at the call of `app.schedule`, not when a worker starts.
+"""
 
 from __future__ import annotations
 
-import contextlib
-import logging
+import json
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from functools import partial
+from pathlib import PurePath
+from types import FrameType
 from typing import TYPE_CHECKING, Literal, TypedDict, TypeVar
 
-from chimes.errors import (
-    AlreadyExists,
-    InvalidInput,
-    InvalidTrigger,
-    NeedsClarification,
-    NotFound,
-    StoreUnavailable,
-)
+from chimes.errors import InvalidInput, InvalidTrigger, NeedsClarification
 from chimes.i18n import Message, _
-from chimes.model.access import SYSTEM_OWNER, Actor, Owner
-from chimes.model.ids import ScheduleId, declared_id
-from chimes.model.listing import ScheduleQuery
+from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Recipient
-from chimes.model.schedule import Dependency, Schedule, found_at, is_detached, marked, unmarked
+from chimes.model.schedule import (
+    Dependency,
+    Schedule,
+    clear_source_marker,
+    is_detached,
+    mark_source,
+    move_source,
+)
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -37,8 +40,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.model.validation import check_recipients, check_target
-from chimes.runtime.composition import Services
-from chimes.sdk.arguments import Duration, duration_of, moment_of, with_nearest, word_of
+from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
 from chimes.sdk.tasks import AppTask
 from chimes.services.definitions import recipient_from_json, target_from_json
 from chimes.services.validation import check_policy, longest_timeout
@@ -62,33 +64,30 @@ from chimes.triggers.expression import trigger_from_text
 if TYPE_CHECKING:
     from chimes.language import Parsed
 
-
-# @@ Schedules as an application declares them, and how they relate to what the store has; pure.
-
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ModeWord = Literal["db", "memory"]
 T = TypeVar("T")
 
 
 class Mode(StrEnum):
-    """Who computes when a declared schedule fires."""
+    """Where the fire times of a declared schedule are computed."""
 
-    #: The store keeps it and decides; every node may fire it.
+    #: In the store: the schedule is a stored row, and any node may fire it.
     DB = "db"
-    #: Each worker of this application computes it; the store only keeps its runs (R2.1).
+    #: In each worker of this application: only the runs are stored.
     MEMORY = "memory"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DependsOn:
-    """Another schedule of the namespace, by name (R2.39)."""
+    """A dependency on another schedule of the namespace, by name."""
 
     name: str
     within: timedelta
 
 
 class PolicyOptions(TypedDict, total=False):
-    """Fields of a Policy."""
+    """The policy fields that a declaration may set."""
 
     misfire: Misfire
     misfire_grace: timedelta
@@ -105,46 +104,48 @@ class PolicyOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Declared:
+class Declaration:
+    """A schedule as the application declares it."""
+
     name: str
     trigger: Trigger
     target: Target
-    #: None: as `use_db_driven_scheduling` says.
+    #: None: the mode that `use_db_driven_scheduling` selects.
     mode: Mode | None = None
-    #: Fields of the policy that this declaration sets itself.
+    #: Only the fields that this declaration sets; the rest comes from the target's defaults.
     policy: PolicyOptions = field(default_factory=PolicyOptions)
     priority: int | None = None
     labels: Mapping[str, str | None] = field(default_factory=dict)
     enabled: bool = True
     depends_on: DependsOn | None = None
-    #: None: the system's, or whoever has it already.
+    #: None: the current owner of the stored schedule; the system for a new one.
     owner: Owner | None = None
-    #: Where the code is that declares it: `shop/tasks.py:12`.
+    #: Call site of the declaration, such as `shop/tasks.py:12`.
     at: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Complete:
-    """A declaration with everything that only a started application knows."""
+class ResolvedDeclaration:
+    """A declaration with the values that only a started application knows."""
 
-    declared: Declared
+    declared: Declaration
     policy: Policy
     priority: int
     default_timezone: str
     depends_on: Dependency | None = None
 
 
-def settled_trigger(trigger: Trigger, default_timezone: str) -> Trigger:
-    """With its zone and anchor. An interval without an anchor lies on the grid of 1970 in UTC:
-    nodes that know nothing of each other must come to the same slots."""
+# --- comparison with the stored schedule ----------------------------------------------------------
+def resolve_trigger(trigger: Trigger, default_timezone: str) -> Trigger:
+    """The trigger with its zone and anchor. An interval without an anchor is aligned to 1970 in
+    UTC, so that independent nodes compute the same slots."""
     return trigger.with_default_zone(default_timezone).anchored(trigger.start_at or EPOCH)
 
 
-def same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -> bool:
-    """Whether the store's trigger is what is declared, apart from an anchor that it was given by
-    whoever created it."""
-    settled = settled_trigger(declared, default_timezone)
-    if settled == stored:
+def is_same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -> bool:
+    """Whether the stored trigger equals the declared one, ignoring an anchor that was added when
+    the schedule was created."""
+    if resolve_trigger(declared, default_timezone) == stored:
         return True
     for kind in (Every, Cron):
         if isinstance(declared, kind) and isinstance(stored, kind) and declared.anchor is None:
@@ -153,57 +154,57 @@ def same_trigger(declared: Trigger, stored: Trigger, default_timezone: str) -> b
     return False
 
 
-def draft(complete: Complete, schedule_id: ScheduleId, namespace: str, now: datetime) -> Schedule:
-    """The schedule as it is first written."""
-    declared = complete.declared
-    drafted = Schedule(
+def new_schedule(
+    resolved: ResolvedDeclaration, schedule_id: ScheduleId, namespace: str, now: datetime
+) -> Schedule:
+    """The schedule to create for a declaration."""
+    declared = resolved.declared
+    schedule = Schedule(
         id=schedule_id,
         namespace=namespace,
         name=declared.name,
         owner=declared.owner or SYSTEM_OWNER,
-        trigger=settled_trigger(declared.trigger, complete.default_timezone),
+        trigger=resolve_trigger(declared.trigger, resolved.default_timezone),
         target=declared.target,
-        policy=complete.policy,
-        priority=complete.priority,
+        policy=resolved.policy,
+        priority=resolved.priority,
         labels=declared.labels,
         enabled=declared.enabled,
-        depends_on=complete.depends_on,
+        depends_on=resolved.depends_on,
         created_at=now,
         updated_at=now,
     )
-    return marked(drafted, declared.at)
+    return mark_source(schedule, declared.at)
 
 
-def updated(complete: Complete, stored: Schedule) -> Schedule:
-    """The stored schedule as it is declared now. The same trigger keeps its cursor and with it
-    what is still to be caught up; whether it is switched on is the operator's business. One that
-    somebody edited stays as it is (ADR 33)."""
-    declared = complete.declared
-    wanted = _as_declared(complete, stored)
-    if is_detached(stored) and unmarked(wanted) != unmarked(stored):
-        return found_at(stored, declared.at)
-    return marked(wanted, declared.at)
+def apply_declaration(resolved: ResolvedDeclaration, stored: Schedule) -> Schedule:
+    """The stored schedule updated to its declaration.
 
-
-def _as_declared(complete: Complete, stored: Schedule) -> Schedule:
-    declared = complete.declared
+    An unchanged trigger keeps its cursor and thereby pending catch-up; `enabled` belongs to the
+    operator. A schedule that was edited elsewhere is detached from the code and keeps its
+    definition (ADR 33).
+    """
+    declared = resolved.declared
     trigger = stored.trigger
-    if not same_trigger(declared.trigger, stored.trigger, complete.default_timezone):
-        trigger = settled_trigger(declared.trigger, complete.default_timezone)
-    return replace(
+    if not is_same_trigger(declared.trigger, stored.trigger, resolved.default_timezone):
+        trigger = resolve_trigger(declared.trigger, resolved.default_timezone)
+    updated = replace(
         stored,
         trigger=trigger,
         target=declared.target,
-        policy=complete.policy,
-        priority=complete.priority,
+        policy=resolved.policy,
+        priority=resolved.priority,
         labels=declared.labels,
-        depends_on=complete.depends_on,
+        depends_on=resolved.depends_on,
         owner=declared.owner or stored.owner,
     )
+    if is_detached(stored) and clear_source_marker(updated) != clear_source_marker(stored):
+        return move_source(stored, declared.at)
+    return mark_source(updated, declared.at)
 
 
-def check_memory(declared: Declared) -> None:
-    """What only the store could keep cannot be had without it."""
+def check_memory_mode(declared: Declaration) -> None:
+    """InvalidInput for options that need a row in the store."""
     if declared.trigger.max_runs is not None:
         raise InvalidInput(
             _(
@@ -215,14 +216,34 @@ def check_memory(declared: Declared) -> None:
         )
 
 
-_WEB = ("http://", "https://")
-#: Of words that name none; to be told from what they name.
+def dependency_order(dependencies: Mapping[str, str | None]) -> list[str]:
+    """Names sorted so that a schedule comes after the one it depends on. InvalidInput for a
+    cycle."""
+    ordered: list[str] = []
+    for name in dependencies:
+        chain: list[str] = []
+        at: str | None = name
+        while at is not None and at in dependencies and at not in ordered:
+            if at in chain:
+                cycle = " -> ".join([*chain[chain.index(at) :], at])
+                raise InvalidInput(
+                    _("these schedules depend on each other in a cycle: {cycle}", cycle=cycle),
+                    field="depends_on",
+                    code="cycle",
+                )
+            chain.append(at)
+            at = dependencies[at]
+        ordered.extend(reversed(chain))
+    return ordered
+
+
+# --- trigger arguments ----------------------------------------------------------------------------
+#: Default zone for natural language, so that a zone named in the text can be told from none.
 _NO_ZONE = "Etc/UTC"
 _LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
-_ONE_HOUR = timedelta(hours=1)
 
 
-def read_bounds(
+def parse_bounds(
     *,
     jitter: str | timedelta | None,
     start_at: datetime | str | None,
@@ -230,33 +251,34 @@ def read_bounds(
     max_runs: int | None,
     exclude: Iterable[object] | None,
 ) -> dict[str, object]:
-    """What is given, as `trigger_from_dict` reads it."""
-    found: dict[str, object] = {}
+    """The given bounds of a trigger, in the form of `trigger_from_dict`."""
+    bounds: dict[str, object] = {}
     if jitter is not None:
-        given = jitter if isinstance(jitter, str) else format_duration_iso(jitter)
-        found["jitter"] = given
-    for name, moment in (("start_at", start_at), ("end_at", end_at)):
-        if moment is not None:
-            given = moment if isinstance(moment, str) else format_moment(moment_of(moment, name))
-            found[name] = given
+        bounds["jitter"] = jitter if isinstance(jitter, str) else format_duration_iso(jitter)
+    for name, time in (("start_at", start_at), ("end_at", end_at)):
+        if time is not None:
+            text = time if isinstance(time, str) else format_moment(to_datetime(time, name))
+            bounds[name] = text
     if max_runs is not None:
-        found["max_runs"] = max_runs
+        bounds["max_runs"] = max_runs
     if exclude is not None:
-        found["exclude"] = [
+        bounds["exclude"] = [
             each.to_dict() if isinstance(each, Calendar) else each for each in exclude
         ]
-    return found
+    return bounds
 
 
-def read_trigger(
+def parse_trigger(
     given: Trigger | str, timezone: str | None, bounds: dict[str, object], now: datetime
 ) -> tuple[Trigger, str]:
-    """A trigger, or text as `chimes add` reads it, and what words say besides the time. One that
-    is over by now is taken: the code that declares it is still there. One that can never fire is
-    not (T14)."""
-    task = ""
+    """A trigger, from a trigger or text, and the rest of a text that is not about time.
+
+    A trigger that has ended is valid, because the code that declares it stays; one that can never
+    fire is not.
+    """
+    rest = ""
     if isinstance(given, str):
-        trigger, task = _from_text(given, timezone, now)
+        trigger, rest = _trigger_from_text(given, timezone, now)
     elif isinstance(given, Cron | Every | Once):
         trigger = given if timezone is None else given.with_default_zone(timezone)
     else:
@@ -272,88 +294,54 @@ def read_trigger(
         trigger = trigger_from_dict(trigger.to_dict() | bounds)
     if never_fires(trigger, _LONG_AGO):
         raise InvalidTrigger(
-            _("the trigger never fires: no moment matches it"), field="trigger", code=NEVER_FIRES
+            _("the trigger never fires: no time matches it"), field="trigger", code=NEVER_FIRES
         )
-    return trigger, task
+    return trigger, rest
 
 
-def _from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger, str]:
+def _trigger_from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger, str]:
     try:
         return trigger_from_text(text, timezone), ""
     except InvalidTrigger as error:
-        read = _from_words(text, timezone, now, error)
-    if isinstance(read.trigger, Once):
+        parsed = _parse_words(text, timezone, now, error)
+    if isinstance(parsed.trigger, Once):
         raise InvalidTrigger(
-            _("{text!r} is another moment each time that the application starts", text=text),
+            _(
+                "{text!r} is relative: it means another time at each start of the application",
+                text=text,
+            ),
             field="trigger",
             code="relative",
-            hint=_("write a moment such as 2030-02-10T09:00:00+07:00"),
+            hint=_("give a fixed time such as 2030-02-10T09:00:00+07:00"),
         )
-    if read.timezone != _NO_ZONE:
-        return read.trigger, read.task
-    # Nobody named a zone: it is the one of the settings, which are not read yet.
-    plain = read.trigger.to_dict()
-    return trigger_from_dict({k: plain[k] for k in plain if k != "timezone"}), read.task
+    if parsed.timezone != _NO_ZONE:
+        return parsed.trigger, parsed.task
+    # The text names no zone: the default of the settings applies, which are not loaded yet.
+    fields = parsed.trigger.to_dict()
+    return trigger_from_dict({k: fields[k] for k in fields if k != "timezone"}), parsed.task
 
 
-def _from_words(text: str, timezone: str | None, now: datetime, wrong: InvalidTrigger) -> Parsed:
-    """`wrong`: why it is no expression. Raised again where it looks like one."""
-    from chimes.language import read_trigger as read_words
+def _parse_words(
+    text: str, timezone: str | None, now: datetime, expression_error: InvalidTrigger
+) -> Parsed:
+    """Natural language. Raises `expression_error` if the text looks like an expression."""
+    from chimes.language import read_trigger
 
     try:
-        read = read_words(text, now=now, timezone=timezone or _NO_ZONE)
+        return read_trigger(text, now=now, timezone=timezone or _NO_ZONE)
     except NeedsClarification as error:
-        if wrong.code != "not_a_time" and text.isascii():
-            raise wrong from None
+        if expression_error.code != "not_a_time" and text.isascii():
+            raise expression_error from None
         raise InvalidTrigger(
             _("{text!r} does not say exactly when: {problem}", text=text, problem=error.message),
             field="trigger",
             code="not_a_time",
             hint="; ".join(error.examples),
         ) from None
-    return read
 
 
-def with_task(target: Target, task: str) -> Target:
-    """What the words of the time say besides it is the prompt of a target that has none."""
-    if isinstance(target, AgentTarget) and not target.prompt.strip():
-        target = replace(target, prompt=task)
-    elif task:
-        raise InvalidTrigger(
-            _("the words say also what to do ({task!r}), and so does the target", task=task),
-            field="trigger",
-            code="residue",
-        )
-    check_target(target)
-    return target
-
-
-def read_delivery(given: Iterable[Recipient | Mapping[str, object]]) -> tuple[Recipient, ...]:
-    """Who is told how runs end."""
-    recipients = tuple(
-        each if isinstance(each, Recipient) else _within("delivery", recipient_from_json, each)
-        for each in given
-    )
-    check_recipients(recipients)
-    return recipients
-
-
-def _within(
-    field: str, read: Callable[[Mapping[str, object]], T], given: Mapping[str, object]
-) -> T:
-    """Reads a JSON object; errors name `field` as the place."""
-    try:
-        return read(given)
-    except InvalidInput as error:
-        raise InvalidInput(
-            _("{where}: {problem}", where=error.within(field).field, problem=error.message),
-            field=error.field,
-            code=error.code,
-            hint=error.hint,
-        ) from None
-
-
-def read_target(
+# --- target arguments -----------------------------------------------------------------------------
+def parse_target(
     given: object,
     args: Mapping[str, object] | None,
     input: Mapping[str, object] | None,
@@ -364,12 +352,12 @@ def read_target(
     target = _target(given, args or {}, input or {}, registry, flows)
     if args is not None and not isinstance(target, TaskTarget):
         raise InvalidInput(
-            _("args are for a task; this target is of kind {kind}", kind=target.kind),
+            _("args are for a task; the target is of kind {kind}", kind=target.kind),
             field="args",
         )
     if input is not None and not isinstance(target, FlowTarget):
         raise InvalidInput(
-            _("input is for a flow; this target is of kind {kind}", kind=target.kind),
+            _("input is for a flow; the target is of kind {kind}", kind=target.kind),
             field="input",
         )
     return target
@@ -394,11 +382,11 @@ def _target(
         case str():
             return _named_target(given, args, input, registry, flows)
         case Mapping():
-            return _within("target", target_from_json, given)
+            return _from_json("target", target_from_json, given)
         case _:
             raise InvalidInput(
                 _(
-                    "a target is a task or a flow of this application, its name, a URL, an "
+                    "a target must be a task or a flow of this application, its name, a URL, an "
                     "HttpTarget, an AgentTarget or an ActionTarget, not {type}",
                     type=type(given).__name__,
                 ),
@@ -414,7 +402,7 @@ def _named_target(
     registry: Registry,
     flows: Mapping[str, FlowBuilder],
 ) -> Target:
-    if given.startswith(_WEB):
+    if given.startswith(("http://", "https://")):
         return HttpTarget(url=given)
     kind, separator, name = given.partition(":")
     if separator and kind == "task":
@@ -423,7 +411,7 @@ def _named_target(
         return _flow_target(name, input, flows)
     if given in registry and given in flows:
         raise InvalidInput(
-            _("{given!r} is a task and a flow; write task:{given} or flow:{given}", given=given),
+            _("{given!r} is a task and a flow; use task:{given} or flow:{given}", given=given),
             field="target",
             code="ambiguous",
         )
@@ -431,7 +419,7 @@ def _named_target(
         return _flow_target(given, input, flows)
     if given in registry:
         return _task_target(given, args, registry)
-    raise _unknown(
+    raise _unknown_target(
         _(
             "there is no task or flow {name!r} in this application; declare it before its schedule",
             name=given,
@@ -443,7 +431,7 @@ def _named_target(
 
 def _task_target(name: str, args: Mapping[str, object], registry: Registry) -> TaskTarget:
     if name not in registry:
-        raise _unknown(
+        raise _unknown_target(
             _(
                 "there is no task {name!r} in this application; declare it before its schedule",
                 name=name,
@@ -458,7 +446,7 @@ def _flow_target(
     name: str, input: Mapping[str, object], flows: Mapping[str, FlowBuilder]
 ) -> FlowTarget:
     if name not in flows:
-        raise _unknown(
+        raise _unknown_target(
             _(
                 "there is no flow {name!r} in this application; declare it before its schedule",
                 name=name,
@@ -466,32 +454,76 @@ def _flow_target(
             name,
             flows,
         )
-    return FlowTarget(name=name, input=plain_input(input))
+    return FlowTarget(name=name, input=json_input(input))
 
 
-def plain_input(input: Mapping[str, object]) -> dict[str, object]:
-    """As it comes back from the store: what JSON cannot say is refused."""
-    import json
+def _unknown_target(message: Message, name: str, known: Iterable[str]) -> InvalidInput:
+    # Steps of flows (`flow/step`) are tasks too, but no targets of schedules.
+    names = [each for each in known if "/" not in each]
+    return InvalidInput(
+        with_suggestion(message, name, names), field="target", code="unknown_target"
+    )
 
+
+def json_input(input: Mapping[str, object]) -> dict[str, object]:
+    """The input of a flow as the store will return it. InvalidInput if it is not JSON."""
     try:
         text = json.dumps(input, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            _("input has no form in JSON: {error}", error=str(error)), field="input"
+            _("input cannot be represented as JSON: {error}", error=str(error)), field="input"
         ) from None
-    found: dict[str, object] = json.loads(text)
-    return found
+    plain: dict[str, object] = json.loads(text)
+    return plain
 
 
-def _unknown(message: Message, name: str, known: Iterable[str]) -> InvalidInput:
-    return InvalidInput(
-        with_nearest(message, name, [each for each in known if "/" not in each]),
-        field="target",
-        code="unknown_target",
+def with_prompt(target: Target, text: str) -> Target:
+    """The target, checked; the part of the trigger text that is not about time becomes the prompt
+    of an agent target without one."""
+    if isinstance(target, AgentTarget) and not target.prompt.strip():
+        target = replace(target, prompt=text)
+    elif text:
+        raise InvalidTrigger(
+            _(
+                "the trigger text also says what to do ({task!r}), and so does the target; "
+                "leave it out of the trigger",
+                task=text,
+            ),
+            field="trigger",
+            code="residue",
+        )
+    check_target(target)
+    return target
+
+
+def parse_recipients(
+    given: Iterable[Recipient | Mapping[str, object]],
+) -> tuple[Recipient, ...]:
+    recipients = tuple(
+        each if isinstance(each, Recipient) else _from_json("delivery", recipient_from_json, each)
+        for each in given
     )
+    check_recipients(recipients)
+    return recipients
 
 
-def read_policy(
+def _from_json(
+    field: str, read: Callable[[Mapping[str, object]], T], given: Mapping[str, object]
+) -> T:
+    """Reads a JSON object; errors name the path below `field`."""
+    try:
+        return read(given)
+    except InvalidInput as error:
+        raise InvalidInput(
+            _("{where}: {problem}", where=error.within(field).field, problem=error.message),
+            field=error.field,
+            code=error.code,
+            hint=error.hint,
+        ) from None
+
+
+# --- policy arguments -----------------------------------------------------------------------------
+def parse_policy(
     target: Target,
     *,
     catch_up: str | None,
@@ -506,193 +538,67 @@ def read_policy(
     timeout: Duration | None,
     on_lost: str | None,
 ) -> PolicyOptions:
-    """Fields of the policy, only those that were given."""
-    found: PolicyOptions = {}
+    """The policy fields that were given."""
+    options: PolicyOptions = {}
     if catch_up is not None:
-        found["misfire"] = word_of(Misfire, catch_up, "catch_up")
+        options["misfire"] = to_enum(Misfire, catch_up, "catch_up")
     if misfire_grace is not None:
-        found["misfire_grace"] = duration_of(misfire_grace, "misfire_grace")
+        options["misfire_grace"] = to_duration(misfire_grace, "misfire_grace")
     if catch_up_limit is not None:
-        found["catch_up_limit"] = catch_up_limit
+        options["catch_up_limit"] = catch_up_limit
     if overlap is not None:
-        found["overlap"] = word_of(Overlap, overlap, "overlap")
+        options["overlap"] = to_enum(Overlap, overlap, "overlap")
     if max_concurrent_runs is not None:
-        found["max_concurrent_runs"] = max_concurrent_runs
+        options["max_concurrent_runs"] = max_concurrent_runs
     if burst_allowed is not None:
-        found["burst_allowed"] = burst_allowed
+        options["burst_allowed"] = burst_allowed
     if retries is not None:
-        found["max_retries"] = retries
+        options["max_retries"] = retries
     if retry_backoff is not None:
-        found["retry_backoff"] = duration_of(retry_backoff, "retry_backoff")
+        options["retry_backoff"] = to_duration(retry_backoff, "retry_backoff")
     if backoff is not None:
-        found["backoff"] = word_of(Backoff, backoff, "backoff")
+        options["backoff"] = to_enum(Backoff, backoff, "backoff")
     if timeout is not None:
-        found["timeout"] = duration_of(timeout, "timeout", allow_zero=False)
+        options["timeout"] = to_duration(timeout, "timeout", allow_zero=False)
     if on_lost is not None:
-        found["on_lost"] = word_of(OnLost, on_lost, "on_lost")
-    check_policy(replace(Policy(), **found), longest_timeout=longest_timeout(target))
-    return found
+        options["on_lost"] = to_enum(OnLost, on_lost, "on_lost")
+    check_policy(replace(Policy(), **options), longest_timeout=longest_timeout(target))
+    return options
 
 
-def read_dependency(name: str | None, within: Duration | None) -> DependsOn | None:
+def parse_dependency(name: str | None, within: Duration | None) -> DependsOn | None:
     if name is None:
         if within is not None:
             raise InvalidInput(_("depends_within needs depends_on"), field="depends_within")
         return None
-    wait = _ONE_HOUR if within is None else duration_of(within, "depends_within", allow_zero=False)
-    return DependsOn(name=name, within=wait)
+    if within is None:
+        return DependsOn(name=name, within=timedelta(hours=1))
+    return DependsOn(name=name, within=to_duration(within, "depends_within", allow_zero=False))
 
 
-# @@ Declared schedules into the store: created once, changed where they differ, else left alone.
-
-logger = logging.getLogger("chimes.runtime")
-#: How often others may get in between before we say so.
-_ROUNDS = 20
-_NAMES_FOR_HINT = 1000
+# --- call site ------------------------------------------------------------------------------------
+_SDK_PREFIX = f"{__name__.rpartition('.')[0]}."
 
 
-class Syncing:
-    """Schedules of one namespace, where the name is the identity (C22)."""
-
-    def __init__(self, services: Services, actor: Actor, namespace: str) -> None:
-        self._services = services
-        self._actor = actor
-        self._namespace = namespace
-
-    async def find(self, name: str) -> Schedule | None:
-        """By name, whoever created it; the oldest, where another door made several."""
-        query = ScheduleQuery(namespace=self._namespace, name=name, limit=1)
-        page = await self._services.schedules.find(self._actor, query)
-        return page.items[0] if page.items else None
-
-    async def get(self, name: str) -> Schedule:
-        found = await self.find(name)
-        if found is None:
-            query = ScheduleQuery(namespace=self._namespace, limit=_NAMES_FOR_HINT)
-            page = await self._services.schedules.find(self._actor, query)
-            raise NotFound(
-                with_nearest(
-                    _("there is no schedule {name!r}", name=name),
-                    name,
-                    (each.name for each in page.items),
-                )
-            )
-        return found
-
-    async def id_of(self, name: str) -> ScheduleId:
-        """Of the schedule that is there, or that would be created."""
-        for _unused in range(_ROUNDS):
-            found = await self.find(name)
-            if found is not None:
-                return found.id
-            with contextlib.suppress(AlreadyExists):
-                return await self._free_id(name)
-        raise _too_fast(name)
-
-    async def upsert(self, complete: Complete) -> Schedule:
-        """By (namespace, name), also if several nodes do it at once (R2, C22). Nothing is written
-        where nothing differs."""
-        name = complete.declared.name
-        for _unused in range(_ROUNDS):
-            stored = await self.find(name)
-            try:
-                if stored is None:
-                    return await self._create(complete)
-                wanted = updated(complete, stored)
-                if is_detached(wanted):
-                    logger.warning(
-                        "a declared schedule was edited elsewhere and stays as it is",
-                        extra={"job_name": name},
-                    )
-                if wanted == stored:
-                    return stored
-                if unmarked(wanted) == unmarked(stored):
-                    return await self._noted(complete, stored)
-                return await self._services.schedules.change(
-                    self._actor, stored.id, partial(_written, complete)
-                )
-            except (AlreadyExists, NotFound):
-                # Another node created it, or somebody deleted it, since we looked.
-                continue
-        raise _too_fast(name)
-
-    async def _noted(self, complete: Complete, stored: Schedule) -> Schedule:
-        """Only where the code stands is new: that is no new version, and nobody's change."""
-
-        def noted(before: Schedule, now: datetime) -> Schedule:
-            wanted = updated(complete, before)
-            return wanted if unmarked(wanted) == unmarked(before) else before
-
-        return await self._services.store.change_schedule(stored.id, noted)
-
-    async def insert(self, complete: Complete) -> Schedule | None:
-        """R2.7: as INSERT .. ON CONFLICT DO NOTHING; None if there is one of this name."""
-        if await self.find(complete.declared.name) is not None:
-            return None
-        try:
-            return await self._create(complete)
-        except AlreadyExists:
-            return None
-
-    async def _create(self, complete: Complete) -> Schedule:
-        new_id = await self._free_id(complete.declared.name)
-        now = await self._services.store.now()
-        return await self._services.schedules.create(
-            self._actor, draft(complete, new_id, self._namespace, now)
-        )
-
-    async def _free_id(self, name: str) -> ScheduleId:
-        """The first generation that was never used. They are used in order, so it is found by
-        doubling and then halving, however often the name was deleted. AlreadyExists if the last
-        one is in use: somebody created it since we looked, and a second would be a double."""
-        taken, free = 0, 1
-        while await self._used(name, free):
-            taken, free = free, free * 2
-        while free - taken > 1:
-            middle = (taken + free) // 2
-            if await self._used(name, middle):
-                taken = middle
-            else:
-                free = middle
-        last = await self._used(name, taken) if taken else None
-        if last is not None and last.deleted_at is None and last.name == name:
-            raise AlreadyExists(_("schedule {name!r} exists", name=name))
-        return declared_id(self._namespace, name, free)
-
-    async def _used(self, name: str, generation: int) -> Schedule | None:
-        return await self._services.store.get_schedule(
-            declared_id(self._namespace, name, generation)
-        )
+def call_site() -> str:
+    """File and line of the nearest caller outside the SDK, such as `shop/tasks.py:12`; empty if
+    unknown."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and _module_name(frame).startswith(_SDK_PREFIX):
+        frame = frame.f_back
+    if frame is None:
+        return ""
+    return f"{module_path(frame.f_code.co_filename, _module_name(frame))}:{frame.f_lineno}"
 
 
-def _written(complete: Complete, before: Schedule) -> Schedule:
-    """Somebody may have edited it since we looked: then it is left alone, as a whole."""
-    wanted = updated(complete, before)
-    return before if unmarked(wanted) == unmarked(before) else wanted
+def module_path(path: str, module: str) -> str:
+    """The path relative to the root of its package, so that it is the same on every machine:
+    `/srv/shop/tasks.py` of the module `shop.tasks` is `shop/tasks.py`."""
+    parts = PurePath(path).parts
+    count = module.count(".") + 1 + (PurePath(path).stem == "__init__")
+    return "/".join(parts[-count:])
 
 
-def _too_fast(name: str) -> StoreUnavailable:
-    return StoreUnavailable(_("schedule {name!r} changes too fast; try again", name=name))
-
-
-def in_order(dependencies: Mapping[str, str | None]) -> list[str]:
-    """Names so that what one depends on comes before it. InvalidInput for a circle."""
-    ordered: list[str] = []
-    for name in dependencies:
-        chain: list[str] = []
-        at: str | None = name
-        while at is not None and at in dependencies and at not in ordered:
-            if at in chain:
-                circle = " -> ".join([*chain[chain.index(at) :], at])
-                raise InvalidInput(
-                    _(
-                        "these schedules would wait for each other for ever: {circle}",
-                        circle=circle,
-                    ),
-                    field="depends_on",
-                    code="cycle",
-                )
-            chain.append(at)
-            at = dependencies[at]
-        ordered.extend(reversed(chain))
-    return ordered
+def _module_name(frame: FrameType) -> str:
+    name = frame.f_globals.get("__name__")
+    return name if isinstance(name, str) else ""

@@ -1,9 +1,9 @@
-"""Schedules that this process times itself: those declared in memory mode, and, while the store
-cannot schedule, all that the application declared.
+"""Memory scheduler: fires schedules of mode memory in this process.
 
-It only computes when. Every slot is put into the queue under the id that it has everywhere, so
-that of many workers, and of both modes side by side, one makes the run and the others find it
-there (C5, C12, R2.13).
+While the store cannot schedule (fallback), it fires all declared schedules.
+
+Runs get the deterministic id of their slot, so when several workers, or both modes, fire the same
+slot, one inserts the run and the others find it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from chimes.engine.events import (
     DutyRecovered,
     Event,
     Events,
-    FallbackBegan,
     FallbackEnded,
+    FallbackStarted,
     ScheduleBroken,
     SchedulesFired,
-    SlotsTaken,
+    SlotsAlreadyTaken,
 )
 from chimes.engine.membership import StoreClock
-from chimes.engine.poller import Rest, Told
+from chimes.engine.poller import NextPoll, PollOnEvent
 from chimes.engine.scheduler import Scheduler
 from chimes.errors import StoreError, StoreUnavailable
 from chimes.i18n import _
@@ -35,16 +35,26 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import Schedule, planned, set_aside
+from chimes.model.schedule import Schedule, plan_after, stop_with_error
 from chimes.store.port import Store
 
-# @@ When the store's scheduling does not work although the store does (R2.33, C12).
+#: How often the stored copy of the declared schedules is read, so that a fallback knows what was
+#: paused or changed.
+REFRESH = timedelta(seconds=15)
+#: How far before now a fallback starts: slots that the store still fired are found to have runs.
+LOOK_BACK = timedelta(seconds=60)
+_DECLARATIONS = "declarations"
+#: How many generations of a name `ids_from_runs` tries.
+_GENERATIONS = 8
+_ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 class Fallback:
-    """A listener of the engine. A store that does not answer at all is no reason: then nothing
-    runs, and what was missed is caught up with (C12). Anything else that the scheduler raises
-    is: a schedules table that is gone, broken or unreadable."""
+    """An engine listener that activates the fallback to memory scheduling.
+
+    An unavailable store does not: then nothing can run, and missed slots are caught up later. Any
+    other error of the scheduler does, such as a missing or corrupt schedules table.
+    """
 
     def __init__(self, emit: Callable[[Event], None]) -> None:
         self._emit = emit
@@ -56,7 +66,7 @@ class Fallback:
     def active(self) -> bool:
         return bool(self._failing)
 
-    hears = (DutyFailed, DutyRecovered)
+    event_types = (DutyFailed, DutyRecovered)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, DutyFailed) and event.duty == Scheduler.name:
@@ -71,7 +81,7 @@ class Fallback:
         self._failing.add(what)
         if not before:
             self.changed.set()
-            self._emit(FallbackBegan(error=error))
+            self._emit(FallbackStarted(error=error))
 
     def recovered(self, what: str) -> None:
         before = self.active
@@ -85,32 +95,21 @@ class Fallback:
         return _("scheduling from memory: the store cannot schedule") if self.active else ""
 
 
-#: How often the store's copy of what is declared is read, so that a fallback knows what was
-#: paused or changed meanwhile.
-REFRESH = timedelta(seconds=15)
-#: How far back a fallback begins: what the store still fired itself is found to have its row.
-LOOK_BACK = timedelta(seconds=60)
-_DECLARATIONS = "declarations"
-#: How often a name may have been deleted for its id to be found by trying.
-_GENERATIONS = 8
-_ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Timed:
-    """A schedule, its cursor included, and whether this process is the one that times it."""
+class LocalSchedule:
+    """A declared schedule with its cursor."""
 
     schedule: Schedule
-    #: False: only while the store cannot schedule.
-    always: bool
+    #: False: a schedule of mode db, fired here only during a fallback.
+    memory_mode: bool
 
 
-#: The declared schedules as they are now. Raises what the store raises.
-Declarations = Callable[[], Awaitable[Sequence[Timed]]]
+#: Loads the declared schedules; raises the errors of the store.
+LoadSchedules = Callable[[], Awaitable[Sequence[LocalSchedule]]]
 
 
-class MemoryTimer:
-    """A duty for `engine.lifecycle.Poller`."""
+class MemoryScheduler:
+    """The duty that fires local schedules."""
 
     name = "memory scheduler"
 
@@ -118,91 +117,92 @@ class MemoryTimer:
         self,
         store: Store,
         *,
-        declarations: Declarations,
-        known: Iterable[Timed],
+        load: LoadSchedules,
+        initial: Iterable[LocalSchedule],
         fallback: Fallback,
         clock: Clock,
         events: Events,
         poll: timedelta,
     ) -> None:
-        """`known`: what there is before the store is asked for the first time."""
         self._store = store
-        self._declarations = declarations
-        self._timed = {each.schedule.name: each for each in known}
+        self._load = load
+        self._schedules = {each.schedule.name: each for each in initial}
         self._fallback = fallback
         self._clock = clock
         self._events = events
         self._poll = poll
-        self._time = StoreClock(store, clock)
+        self._store_clock = StoreClock(store, clock)
         self._refreshed: float | None = None
         self._falling_back = False
         self._broken: set[str] = set()
 
-    async def once(self) -> Rest:
+    async def once(self) -> NextPoll:
         self._fallback.changed.clear()
-        now = await self._time.ask()
+        now = await self._store_clock.ask()
         await self._refresh(now)
-        self._switch(now)
+        self._update_fallback(now)
         for name in self._active():
-            schedule = self._timed[name].schedule
+            schedule = self._schedules[name].schedule
             if schedule.next_run_at is not None and schedule.next_run_at <= now:
                 await self._fire(name, schedule, now)
-        return Told(event=self._fallback.changed, seconds=self._seconds())
+        return PollOnEvent(event=self._fallback.changed, seconds=self._seconds_until_next())
 
     def _active(self) -> list[str]:
         return [
             name
-            for name, each in self._timed.items()
-            if (each.always or self._falling_back) and name not in self._broken
+            for name, each in self._schedules.items()
+            if (each.memory_mode or self._falling_back) and name not in self._broken
         ]
 
-    def _seconds(self) -> float:
-        """Until the next slot, by the store's clock; never longer than a poll."""
+    def _seconds_until_next(self) -> float:
+        """PollAtTime the next slot, by the store's clock; never longer than a poll."""
         due = [
             at
             for name in self._active()
-            if (at := self._timed[name].schedule.next_run_at) is not None
+            if (at := self._schedules[name].schedule.next_run_at) is not None
         ]
         longest = self._poll.total_seconds()
         if not due:
             return longest
-        return min(max((min(due) - self._time.now()).total_seconds(), 0.0), longest)
+        return min(max((min(due) - self._store_clock.now()).total_seconds(), 0.0), longest)
 
-    def _switch(self, now: datetime) -> None:
-        """A fallback that begins plans again what the store may just have been about to fire."""
+    def _update_fallback(self, now: datetime) -> None:
+        """On the start of a fallback, plans again the slots that the store may not have fired."""
         if self._fallback.active == self._falling_back:
             return
         self._falling_back = self._fallback.active
         if not self._falling_back:
             return
-        for name, each in self._timed.items():
-            if not each.always:
+        for name, each in self._schedules.items():
+            if not each.memory_mode:
                 since = _not_before(each.schedule, now - LOOK_BACK)
-                self._timed[name] = replace(each, schedule=planned(each.schedule, since))
+                self._schedules[name] = replace(each, schedule=plan_after(each.schedule, since))
 
     async def _refresh(self, now: datetime) -> None:
         moment = self._clock.monotonic()
         if self._refreshed is not None and moment < self._refreshed + REFRESH.total_seconds():
             return
         try:
-            found = await self._declarations()
+            found = await self._load()
         except StoreUnavailable:
             raise
         except Exception as error:
-            # The very case a fallback is for: go on with what is known.
+            # Continue with the schedules loaded before.
             self._fallback.failed(_DECLARATIONS, error)
         else:
-            self._timed = {each.schedule.name: self._kept(each, now) for each in found}
+            self._schedules = {each.schedule.name: self._with_cursor(each, now) for each in found}
             self._fallback.recovered(_DECLARATIONS)
         self._refreshed = moment
 
-    def _kept(self, fresh: Timed, now: datetime) -> Timed:
-        """The fresh copy with our own cursor, where it is we who move it."""
-        before = self._timed.get(fresh.schedule.name)
-        ours = before is not None and (before.always or self._falling_back)
-        if before is None or not ours or before.schedule.trigger != fresh.schedule.trigger:
+    def _with_cursor(self, fresh: LocalSchedule, now: datetime) -> LocalSchedule:
+        """The fresh copy with the local cursor, if this process advances it."""
+        before = self._schedules.get(fresh.schedule.name)
+        local = before is not None and (before.memory_mode or self._falling_back)
+        if before is None or not local or before.schedule.trigger != fresh.schedule.trigger:
             return (
-                fresh if not fresh.always else replace(fresh, schedule=planned(fresh.schedule, now))
+                fresh
+                if not fresh.memory_mode
+                else replace(fresh, schedule=plan_after(fresh.schedule, now))
             )
         return replace(
             fresh,
@@ -218,34 +218,34 @@ class MemoryTimer:
     async def _fire(self, name: str, schedule: Schedule, now: datetime) -> None:
         began = self._clock.monotonic()
         context = FireContext(
-            admitted=await self._admitted(schedule),
-            dependency_succeeded_at=await self._succeeded(schedule),
+            admitted=await self._admitted_runs(schedule),
+            dependency_succeeded_at=await self._dependency_succeeded_at(schedule),
         )
         try:
             firing = plan(schedule, context, now)
         except Exception as error:
-            # One that cannot be planned stops alone (R2.10).
+            # An error in one schedule must not stop the others.
             self._broken.add(name)
-            self._events.emit(ScheduleBroken(schedule=set_aside(schedule, str(error))))
+            self._events.emit(ScheduleBroken(schedule=stop_with_error(schedule, str(error))))
             return
         rows = await self._store.add_runs(firing.runs) if firing.runs else ()
         for run_id in firing.cancel:
             await self._store.cancel_run(run_id, Reason.REPLACED)
-        self._timed[name] = replace(self._timed[name], schedule=firing.schedule)
-        ours = _ours(firing.runs, rows)
-        if len(ours) < len(rows):
-            self._events.emit(SlotsTaken(count=len(rows) - len(ours)))
+        self._schedules[name] = replace(self._schedules[name], schedule=firing.schedule)
+        inserted = _inserted(firing.runs, rows)
+        if len(inserted) < len(rows):
+            self._events.emit(SlotsAlreadyTaken(count=len(rows) - len(inserted)))
         self._events.emit(
             SchedulesFired(
                 firings=(firing,),
-                runs=ours,
+                runs=inserted,
                 seconds=self._clock.monotonic() - began,
             )
         )
 
-    async def _admitted(self, schedule: Schedule) -> tuple[RunId, ...]:
-        """Runs that the overlap policy counts. A key that is shared with other schedules is left
-        to the store, which lets a run that finds it taken wait."""
+    async def _admitted_runs(self, schedule: Schedule) -> tuple[RunId, ...]:
+        """Runs that the overlap policy counts. A shared concurrency key is left to the store,
+        which blocks runs whose key is taken."""
         policy = schedule.policy
         if policy.concurrency_key is not None or policy.concurrency_limit >= UNLIMITED:
             return ()
@@ -253,9 +253,8 @@ class MemoryTimer:
         found = (await self._store.list_runs(query)).items
         return tuple(run.id for run in found if run.admitted and run.concurrency_key is not None)
 
-    async def _succeeded(self, schedule: Schedule) -> datetime | None:
-        """When the schedule it depends on last succeeded, read from the runs: the other one may
-        be timed in memory as well."""
+    async def _dependency_succeeded_at(self, schedule: Schedule) -> datetime | None:
+        """From the runs, because the other schedule may be of mode memory too."""
         if schedule.depends_on is None:
             return None
         query = RunQuery(
@@ -268,21 +267,23 @@ class MemoryTimer:
 
 
 def _not_before(schedule: Schedule, moment: datetime) -> datetime:
-    """Slots up to the last change are the business of whoever made it (ADR 11), and those that
-    the cursor has passed have their rows."""
+    """Slots before the last change belong to the old definition (ADR 11), and those before the
+    cursor have their runs."""
     return max(moment, schedule.updated_at, schedule.last_slot or moment)
 
 
-def _ours(wanted: Sequence[Run], rows: Sequence[Run]) -> tuple[Run, ...]:
-    """Those rows that we inserted; the others another worker had made first."""
+def _inserted(wanted: Sequence[Run], rows: Sequence[Run]) -> tuple[Run, ...]:
+    """The rows that this process inserted; another worker inserted the rest first."""
     return tuple(
         row for run, row in zip(wanted, rows, strict=True) if row.created_at == run.created_at
     )
 
 
-async def known_ids(store: Store, namespace: str, names: Iterable[str]) -> dict[str, ScheduleId]:
-    """The ids under which schedules of these names last ran; for a start while the store cannot
-    say which schedules there are."""
+async def ids_from_runs(
+    store: Store, namespace: str, names: Iterable[str]
+) -> dict[str, ScheduleId]:
+    """Ids of the schedules that last ran under these names, for a start while the schedules table
+    cannot be read."""
     wanted = set(names)
     query = RunQuery(namespace=namespace, limit=1000)
     found: dict[str, ScheduleId] = {}
@@ -290,7 +291,7 @@ async def known_ids(store: Store, namespace: str, names: Iterable[str]) -> dict[
         if run.schedule_id is not None and run.schedule_name in wanted - found.keys():
             found[run.schedule_name] = run.schedule_id
     for name in wanted - found.keys():
-        # Runs seldom: its last one may lie far behind those of the others.
+        # A rare schedule may have its last run beyond the page read above.
         for generation in range(_GENERATIONS, 0, -1):
             schedule_id = declared_id(namespace, name, generation)
             if (await store.list_runs(RunQuery(schedule_id=schedule_id, limit=1))).items:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TypeVar
 
-from chimes.errors import InvalidInput, told
+from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _
 
 T = TypeVar("T")
@@ -103,7 +103,7 @@ class Reader:
         except InvalidInput as error:
             raise error.within(name) from None
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInput(told(error), field=name) from None
+            raise InvalidInput(message_of(error), field=name) from None
 
     def _present(self, name: str) -> bool:
         self._asked.add(name)

@@ -22,14 +22,14 @@ from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    EVERY_RUN,
-    Attentions,
+    ALL_RUNS,
+    AttentionList,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
-    Tally,
+    StatusCounts,
     Window,
 )
 from chimes.model.listing import (
@@ -41,9 +41,9 @@ from chimes.model.listing import (
     RunQuery,
     ScheduleQuery,
 )
-from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
-from chimes.model.notification import Delivery, DeliveryVerdict, InboxItem
-from chimes.model.planning import AnyFiring, FireContext
+from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
+from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
+from chimes.model.planning import FirePlan, FireContext
 from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
@@ -68,7 +68,7 @@ class FireResult:
     #: Every other row that was inserted: waiting, missed, skipped.
     others: tuple[Run, ...] = ()
     #: Each schedule as it was, with the plan that was written for it.
-    plans: tuple[tuple[Schedule, AnyFiring], ...] = ()
+    plans: tuple[tuple[Schedule, FirePlan], ...] = ()
     #: Schedules that could not be planned and were set aside, with the error in last_error.
     broken: tuple[Schedule, ...] = ()
     #: True if due schedules may be left: call again.
@@ -132,8 +132,8 @@ class Insights(Protocol):
         which takes longer than all the rest."""
 
     async def count_runs(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
-    ) -> tuple[Tally, ...]:
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
+    ) -> tuple[StatusCounts, ...]:
         """Runs planned in the window by status, one tally for each bucket, empty ones too; without
         a step the window is one bucket. Of one schedule: without those of `MADE_BEFORE`."""
 
@@ -161,7 +161,7 @@ class Insights(Protocol):
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
-    ) -> Attentions:
+    ) -> AttentionList:
         """Schedules with a reason to look at them (`Cause`), the gravest and newest first, at most
         `MOST_SCHEDULES`:
 
@@ -171,7 +171,7 @@ class Insights(Protocol):
         for longer. PAUSE_OVER: paused, although `pause_until` has passed."""
 
     async def error_groups(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         """Runs planned in the window that ended badly (`BAD`), by the first `ERROR_ROOM` characters
         of what they say; of the newest `MOST_ERRORS` (created_at, id), and without those of
@@ -213,7 +213,7 @@ class Messages(Protocol):
         been available for more than `overdue`: nobody who can send them has come. Two callers
         never get the same one before `hold` is over."""
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         """`delivery_settled`, each only under its current fence, with the inbox items they bring;
         those that were accepted, as they are now."""
 
@@ -273,7 +273,7 @@ class NodeControl(Protocol):
         """Take a node off the list whose lease is over; runs that it still holds count as lost
         now. The node as it was. Raises NotFound, or Conflict while its lease is alive."""
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         """Who came and went since then, at most the newest `limit`, oldest first. A store of one
         process remembers as long as that process lives, the others `MARKS_KEPT`."""
 
@@ -320,7 +320,7 @@ class ScheduleEdits(Protocol):
         NotFound if one is not there or deleted; whatever a change raises is raised."""
 
 
-Planner = Callable[[Schedule, FireContext, datetime], AnyFiring]
+Planner = Callable[[Schedule, FireContext, datetime], FirePlan]
 #: Gets the current value and the store's time; returns the new value, or raises to change nothing.
 ScheduleChange = Callable[[Schedule, datetime], Schedule]
 
@@ -583,7 +583,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeFacts | None = None,
+        facts: NodeReport | None = None,
     ) -> HeartbeatResult:
         """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
         join under a new id). `clock` is the node's own wall clock, kept as clock_offset; `facts`

@@ -11,29 +11,29 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    BAD,
-    ERROR_ROOM,
-    FAILING,
+    FAILED_STATUSES,
+    ERROR_KEY_LENGTH,
+    FAILING_STREAK,
     LATE_WITHIN,
-    MADE_BEFORE,
+    MAX_PLANNING_LEAD,
     MISSED_WITHIN,
-    MOST_ERRORS,
-    MOST_OF_ONE,
-    MOST_RESULTS,
-    MOST_SCHEDULES,
-    Cause,
+    MAX_ERRORS,
+    MAX_RESULTS_PER_SCHEDULE,
+    MAX_RESULTS,
+    MAX_SCHEDULES,
+    IssueCause,
     ErrorGroup,
     ErrorGroups,
     LagBucket,
-    Lags,
+    LagHistogram,
     Result,
     RunFilter,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleIssue,
+    StatusCounts,
     Window,
     bracket_of,
     first_node,
@@ -41,7 +41,7 @@ from chimes.model.insights import (
     lag_of,
     stopped_by_error,
     streak_of,
-    within,
+    matches_filter,
 )
 from chimes.model.listing import (
     AuditQuery,
@@ -271,7 +271,7 @@ def _beyond(position: Position, after: Position, descending: bool) -> bool:
 # @@ Counting in Python, for stores that hold their rows in memory; the reference for the others.
 
 HOUR = timedelta(hours=1)
-_make_tally = maker(Tally)
+_make_tally = fast_constructor(StatusCounts)
 
 
 def counted_schedules(
@@ -294,8 +294,8 @@ def may_be_failing(schedule: Schedule) -> bool:
 
 
 def in_window(run: Run, window: Window, filter_: RunFilter) -> bool:
-    made = filter_.schedule_id is None or run.created_at >= window.since - MADE_BEFORE
-    return made and within(run, filter_, window)
+    made = filter_.schedule_id is None or run.created_at >= window.since - MAX_PLANNING_LEAD
+    return made and matches_filter(run, filter_, window)
 
 
 def place_of(moment: datetime, window: Window, step: timedelta | None) -> int:
@@ -305,7 +305,7 @@ def place_of(moment: datetime, window: Window, step: timedelta | None) -> int:
 
 def tallied(
     found: Iterable[tuple[int, RunStatus, int]], window: Window, step: timedelta | None
-) -> tuple[Tally, ...]:
+) -> tuple[StatusCounts, ...]:
     """`found`: number of the bucket, how it stands, how many."""
     numbers: dict[int, dict[RunStatus, int]] = {}
     for place, status, number in found:
@@ -335,7 +335,7 @@ def lag_buckets(
             counts = numbers.setdefault((place, node), {})
             counts[bracket] = counts.get(bracket, 0) + number
     return tuple(
-        LagBucket(at=starts[place], node=node, lags=Lags(counts))
+        LagBucket(at=starts[place], node=node, lags=LagHistogram(counts))
         for (place, node), counts in sorted(numbers.items(), key=_by_place_and_node)
     )
 
@@ -361,7 +361,7 @@ def check_by_node(owner: Owner | None, *, by_node: bool) -> None:
 def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[ScheduleId]:
     """Each of them once."""
     ids = list(dict.fromkeys(schedule_ids))
-    if len(ids) > MOST_SCHEDULES or each > MOST_OF_ONE or len(ids) * each > MOST_RESULTS:
+    if len(ids) > MAX_SCHEDULES or each > MAX_RESULTS_PER_SCHEDULE or len(ids) * each > MAX_RESULTS:
         raise InvalidInput(
             _(
                 "{each} results of {number} schedules are too many to ask for at once",
@@ -388,7 +388,7 @@ class Seen(NamedTuple):
     lag: timedelta | None = None
 
 
-def signs_of(cause: Cause, seen: Iterable[Seen]) -> list[Sign]:
+def signs_of(cause: IssueCause, seen: Iterable[Seen]) -> list[ScheduleIssue]:
     found: dict[ScheduleId, list[Seen]] = {}
     for each in seen:
         found.setdefault(each.schedule_id, []).append(each)
@@ -396,7 +396,7 @@ def signs_of(cause: Cause, seen: Iterable[Seen]) -> list[Sign]:
     for schedule_id, runs in found.items():
         newest = max(runs, key=lambda run: (run.planned_at, run.run_id))
         lags = [run.lag for run in runs if run.lag is not None]
-        sign = Sign(
+        sign = ScheduleIssue(
             schedule_id=schedule_id,
             cause=cause,
             at=newest.planned_at,
@@ -436,47 +436,47 @@ def _late_by(run: Run, now: datetime) -> timedelta | None:
 
 
 def overdue_signs(
-    due: Mapping[ScheduleId, datetime], known: Iterable[Sign], now: datetime
-) -> list[Sign]:
+    due: Mapping[ScheduleId, datetime], known: Iterable[ScheduleIssue], now: datetime
+) -> list[ScheduleIssue]:
     """Of schedules that should have been fired long ago, as far as no run of theirs is late."""
     told = {sign.schedule_id for sign in known}
     return [
-        Sign(schedule_id=schedule_id, cause=Cause.LATE, at=at, lag=now - at)
+        ScheduleIssue(schedule_id=schedule_id, cause=IssueCause.LATE, at=at, lag=now - at)
         for schedule_id, at in due.items()
         if schedule_id not in told
     ]
 
 
-def own_signs(schedules: Iterable[Schedule], now: datetime) -> list[Sign]:
+def own_signs(schedules: Iterable[Schedule], now: datetime) -> list[ScheduleIssue]:
     """What a schedule says of itself."""
     signs = []
     for each in schedules:
         if stopped_by_error(each):
-            signs.append(Sign(schedule_id=each.id, cause=Cause.STOPPED, at=each.updated_at))
+            signs.append(ScheduleIssue(schedule_id=each.id, cause=IssueCause.STOPPED, at=each.updated_at))
         elif not each.enabled and each.pause_until is not None and each.pause_until <= now:
-            signs.append(Sign(schedule_id=each.id, cause=Cause.PAUSE_OVER, at=each.pause_until))
+            signs.append(ScheduleIssue(schedule_id=each.id, cause=IssueCause.PAUSE_OVER, at=each.pause_until))
     return signs
 
 
-def failing_sign(schedule: Schedule, results: Sequence[Result]) -> Sign | None:
+def failing_sign(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssue | None:
     """By the newest results of it."""
     if not schedule.enabled or not is_failing(results):
         return None
-    return Sign(
+    return ScheduleIssue(
         schedule_id=schedule.id,
-        cause=Cause.FAILING,
-        at=next(result.planned_at for result in results if result.status in BAD),
-        count=FAILING,
+        cause=IssueCause.FAILING,
+        at=next(result.planned_at for result in results if result.status in FAILED_STATUSES),
+        count=FAILING_STREAK,
     )
 
 
-def counted_in_a_row(sign: Sign, results: Sequence[tuple[RunId, RunStatus]]) -> Sign:
+def counted_in_a_row(sign: ScheduleIssue, results: Sequence[tuple[RunId, RunStatus]]) -> ScheduleIssue:
     """FAILING with how many failures in a row the results show, newest first, and the newest."""
     streak = streak_of(status for _unused, status in results)
-    if sign.cause is not Cause.FAILING or streak is None or streak.good:
+    if sign.cause is not IssueCause.FAILING or streak is None or streak.good:
         return sign
-    newest = next(run_id for run_id, status in results if status in BAD)
-    return replace(sign, count=max(FAILING, streak.count), run_id=newest)
+    newest = next(run_id for run_id, status in results if status in FAILED_STATUSES)
+    return replace(sign, count=max(FAILING_STREAK, streak.count), run_id=newest)
 
 
 def ends_of(results: Iterable[Result]) -> list[tuple[RunId, RunStatus]]:
@@ -488,25 +488,25 @@ class Failure(NamedTuple):
     run_id: RunId
     created_at: datetime
     planned_at: datetime
-    #: Its first `ERROR_ROOM` characters.
+    #: Its first `ERROR_KEY_LENGTH` characters.
     error: str
 
 
 def failures_in(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
     return [
-        Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_ROOM])
+        Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_KEY_LENGTH])
         for run in runs
-        if run.status in BAD
-        and run.created_at >= window.since - MADE_BEFORE
-        and within(run, filter_, window)
+        if run.status in FAILED_STATUSES
+        and run.created_at >= window.since - MAX_PLANNING_LEAD
+        and matches_filter(run, filter_, window)
     ]
 
 
 def grouped(failures: Iterable[Failure], limit: int) -> ErrorGroups:
-    """More of them than `MOST_ERRORS` say that there are more."""
+    """More of them than `MAX_ERRORS` say that there are more."""
     newest = sorted(failures, key=lambda each: (each.created_at, each.run_id), reverse=True)
     found: dict[str, list[Failure]] = {}
-    for each in newest[:MOST_ERRORS]:
+    for each in newest[:MAX_ERRORS]:
         found.setdefault(each.error, []).append(each)
     groups = [
         ErrorGroup(
@@ -520,8 +520,8 @@ def grouped(failures: Iterable[Failure], limit: int) -> ErrorGroups:
     ]
     return ErrorGroups(
         groups=tuple(_by_weight(groups)[:limit]),
-        failures=min(len(newest), MOST_ERRORS),
-        more=len(newest) > MOST_ERRORS,
+        failures=min(len(newest), MAX_ERRORS),
+        more=len(newest) > MAX_ERRORS,
     )
 
 

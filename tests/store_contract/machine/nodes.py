@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from chimes.model.ids import NodeId
-from chimes.model.node import HeartbeatResult, NodeFacts
+from chimes.model.node import HeartbeatResult, NodeReport
 from chimes.model.run import Reason, RunStatus
 from tests.builders import LEASE, a_node
 from tests.store_contract.machine.draws import index
@@ -30,7 +30,7 @@ class NodeRules(TwoStores):
 
     def _beat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
         clock = self._now() + timedelta(seconds=skew)
-        facts = NodeFacts(running=len(node), draining=skew > 0) if skew else None
+        facts = NodeReport(running=len(node), draining=skew > 0) if skew else None
         answer: HeartbeatResult = self._both("beat", node, LEASE, clock=clock, facts=facts)
         self.reached["beat refused"] += not answer.alive
         self.reached["drain heard"] += answer.drain

@@ -13,19 +13,19 @@ from hypothesis.stateful import precondition, rule
 from chimes.errors import QuotaExceeded
 from chimes.model.access import Quota
 from chimes.model.ids import ScheduleId
-from chimes.model.planning import ended_at_once, slot_run
+from chimes.model.planning import end_immediately, slot_run
 from chimes.model.policy import Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Dependency,
     Schedule,
-    deleted,
-    edited,
-    moved,
-    passed,
-    paused,
-    rescheduled,
-    resumed,
+    delete_schedule,
+    apply_edit,
+    move_next_run,
+    skip_next_slot,
+    pause_schedule,
+    reschedule_next,
+    resume_schedule,
 )
 from chimes.model.target import Target
 from chimes.store.port import ScheduleEdit
@@ -95,36 +95,36 @@ class ScheduleRules(WorkRules):
     @precondition(lambda self: self.schedules)
     @rule(number=index)
     def pause(self, number: int) -> None:
-        self._change(number, lambda s, now: paused(s, now, "me", note="x"))
+        self._change(number, lambda s, now: pause_schedule(s, now, "me", note="x"))
 
     @precondition(lambda self: self.schedules)
     @rule(number=index)
     def resume(self, number: int) -> None:
-        self._change(number, lambda s, now: resumed(s, now, "me"), quotas=QUOTAS)
+        self._change(number, lambda s, now: resume_schedule(s, now, "me"), quotas=QUOTAS)
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, policy=st.sampled_from(POLICIES), priority=st.integers(-1, 1))
     def edit(self, number: int, policy: Policy, priority: int) -> None:
         self._change(
             number,
-            lambda s, now: edited(s, replace(s, policy=policy, priority=priority), now, "me"),
+            lambda s, now: apply_edit(s, replace(s, policy=policy, priority=priority), now, "me"),
         )
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, does=targets)
     def edit_target(self, number: int, does: Target) -> None:
-        self._change(number, lambda s, now: edited(s, replace(s, target=does), now, "me"))
+        self._change(number, lambda s, now: apply_edit(s, replace(s, target=does), now, "me"))
 
     @precondition(lambda self: self.schedules)
     @rule(number=index, interval=st.sampled_from(INTERVALS))
     def edit_trigger(self, number: int, interval: int) -> None:
         trigger = Every(timedelta(seconds=interval), anchor=NOW)
-        self._change(number, lambda s, now: edited(s, replace(s, trigger=trigger), now, "me"))
+        self._change(number, lambda s, now: apply_edit(s, replace(s, trigger=trigger), now, "me"))
 
     @precondition(lambda self: self.schedules)
     @rule(number=index)
     def delete(self, number: int) -> None:
-        self._change(number, lambda s, now: deleted(s, now, "me"))
+        self._change(number, lambda s, now: delete_schedule(s, now, "me"))
 
     @precondition(lambda self: len(self.schedules) > 1)
     @rule(number=index, together=st.integers(2, 3))
@@ -135,7 +135,7 @@ class ScheduleRules(WorkRules):
             [
                 ScheduleEdit(
                     schedule_id=schedule_id,
-                    change=lambda s, now: deleted(s, now, "me"),
+                    change=lambda s, now: delete_schedule(s, now, "me"),
                     audit=an_entry(at=self._now(), object_id=schedule_id, verb="delete"),
                 )
                 for schedule_id in sorted(chosen, reverse=number % 2 == 0)
@@ -150,7 +150,7 @@ class ScheduleRules(WorkRules):
         def change(schedule: Schedule, now: datetime) -> Schedule:
             if schedule.next_slot is None:
                 return schedule
-            how = moved if keep_slot else rescheduled
+            how = move_next_run if keep_slot else reschedule_next
             return how(schedule, now + step, now, "me")
 
         self._change(number, change)
@@ -159,13 +159,13 @@ class ScheduleRules(WorkRules):
     @rule(number=index)
     def skip(self, number: int) -> None:
         def change(schedule: Schedule, now: datetime) -> Schedule:
-            return passed(schedule, now, "me") if schedule.next_slot else schedule
+            return skip_next_slot(schedule, now, "me") if schedule.next_slot else schedule
 
         def rows(schedule: Schedule, now: datetime) -> list[Run]:
             if schedule.next_slot is None:
                 return []
             run = slot_run(schedule, schedule.next_slot, now)
-            return [ended_at_once(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
+            return [end_immediately(run, RunStatus.SKIPPED, Reason.SKIPPED_BY_HAND, now)]
 
         self._change(number, change, runs=rows)
 

@@ -18,7 +18,7 @@ from hypothesis.stateful import initialize
 
 from chimes.clock import Clock
 from chimes.model.ids import NodeId
-from chimes.model.schedule import paused
+from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
 from tests.builders import LEASE, OFFERS, SECOND, a_node, a_verdict, places
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index
@@ -51,7 +51,7 @@ class StoreMachine(MessageRules):
         self.clock.advance(LEASE)
         self.rescue()
         for schedule_id in self.schedules:
-            self._both("change_schedule", schedule_id, lambda s, now: paused(s, now, "me"))
+            self._both("change_schedule", schedule_id, lambda s, now: pause_schedule(s, now, "me"))
         self.made += 1
         drainer = NodeId(f"drainer-{self.made}")
         self._both("join", a_node(drainer), timedelta(days=1))

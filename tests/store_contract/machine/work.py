@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 from chimes.model.ids import NodeId
 from chimes.model.planning import plan
 from chimes.model.policy import OnLost
-from chimes.model.run import CRASH_LIMIT, AttemptEnd, Completion, Run, accepts
+from chimes.model.run import CRASH_LIMIT, AttemptEnd, Completion, Run, owns_fence
 from chimes.store.port import FireResult
 from tests.builders import (
     KINDS,
@@ -73,7 +73,7 @@ class WorkRules(NodeRules):
     def _owned(self) -> list[Run]:
         """Of the runs that were handed out, those that their holders still have."""
         runs = self._runs()
-        return [run for run in self.held if run.id in runs and accepts(runs[run.id], run.fence)]
+        return [run for run in self.held if run.id in runs and owns_fence(runs[run.id], run.fence)]
 
     @precondition(lambda self: self.held)
     @rule(number=index)

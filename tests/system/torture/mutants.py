@@ -16,7 +16,7 @@ from chimes.engine.executor import Executor
 from chimes.engine.membership import Membership
 from chimes.engine.scheduler import Scheduler
 from chimes.failpoints import hit
-from chimes.model.planning import Firing
+from chimes.model.planning import PolicyPlan
 
 
 def no_fence() -> None:
@@ -27,25 +27,28 @@ def no_fence() -> None:
 
 def not_atomic() -> None:
     """The cursor moves in one transaction, the runs are inserted in the next."""
-    plan, fire = Scheduler._plan, Scheduler._fire
-    left: list[Any] = []
+    fire = Scheduler._fire
 
-    def only_the_cursor(self: Scheduler, *args: Any) -> Firing:
-        firing = plan(self, *args)
-        left.extend(firing.runs)
-        return Firing(schedule=firing.schedule, runs=(), cancel=firing.cancel)
+    async def cursor_then_runs(self: Scheduler, *args: Any, **named: Any) -> tuple[bool, int]:
+        planner, runs = self._planner, list[Any]()
 
-    async def then_the_runs(self: Scheduler, *args: Any, **named: Any) -> tuple[bool, int]:
-        left.clear()
-        answer = await fire(self, *args, **named)
-        if left:
+        def only_the_cursor(*given: Any) -> PolicyPlan:
+            plan = planner(*given)
+            runs.extend(plan.runs)
+            return PolicyPlan(schedule=plan.schedule, runs=(), cancel=plan.cancel)
+
+        self._planner = only_the_cursor
+        try:
+            answer = await fire(self, *args, **named)
+        finally:
+            self._planner = planner
+        if runs:
             hit("fire.after")
             await asyncio.sleep(0.05)  # as long as a busy store takes
-            await self._store.add_runs(tuple(left))
+            await self._store.add_runs(tuple(runs))
         return answer
 
-    setattr(Scheduler, "_plan", only_the_cursor)  # noqa: B010 - mypy has no word for a mutant
-    setattr(Scheduler, "_fire", then_the_runs)  # noqa: B010
+    setattr(Scheduler, "_fire", cursor_then_runs)  # noqa: B010 - mypy has no word for a mutant
 
 
 def no_trust_window() -> None:

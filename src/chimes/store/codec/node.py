@@ -7,12 +7,12 @@ import json
 from collections.abc import Mapping
 
 from chimes.errors import InvalidInput
-from chimes.model.node import NodeFacts
+from chimes.model.node import NodeReport
 from chimes.model.policy import RunDefaults
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 
 
-def facts_to_text(facts: NodeFacts | None) -> str:
+def facts_to_text(facts: NodeReport | None) -> str:
     if facts is None:
         return ""
     plain = {
@@ -26,14 +26,14 @@ def facts_to_text(facts: NodeFacts | None) -> str:
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def facts_from_text(text: str) -> NodeFacts | None:
+def facts_from_text(text: str) -> NodeReport | None:
     """What a newer node says and this one cannot read is as if it had said nothing."""
     try:
         plain = json.loads(text) if text else None
         if plain is None:
             return None
         memory = plain.get("memory")
-        return NodeFacts(
+        return NodeReport(
             running=int(plain.get("running", 0)),
             sending=int(plain.get("sending", 0)),
             claims_per_minute=float(plain.get("claims_per_minute", 0.0)),

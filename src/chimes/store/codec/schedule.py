@@ -10,7 +10,7 @@ from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import LATE_AFTER, Channel, Digest, NotifyOn, Period, Quiet, Recipient
+from chimes.model.recipient import DEFAULT_LATE_AFTER, Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
@@ -40,7 +40,7 @@ def recipient_to_plain(recipient: Recipient) -> Plain:
         }
     )
     # Left out where they say nothing: versions that do not know them can read the others.
-    if recipient.late_after != LATE_AFTER:
+    if recipient.late_after != DEFAULT_LATE_AFTER:
         plain["late_after"] = recipient.late_after // MICROSECOND
     if recipient.quiet is not None:
         plain["quiet"] = _quiet_to_plain(recipient.quiet)
@@ -57,7 +57,7 @@ def recipient_from_plain(data: object) -> Recipient:
         on=_occasions(read, "on"),
         language=read.text("language", ""),
         signing_secrets=tuple(str(each) for each in read.items("signing_secrets")),
-        late_after=read.seconds("late_after", LATE_AFTER),
+        late_after=read.seconds("late_after", DEFAULT_LATE_AFTER),
         quiet=read.read("quiet", _quiet_from_plain) if read.has("quiet") else None,
         digest=read.read("digest", _digest_from_plain) if read.has("digest") else None,
     )
@@ -65,7 +65,7 @@ def recipient_from_plain(data: object) -> Recipient:
     return recipient
 
 
-def _quiet_to_plain(quiet: Quiet) -> Plain:
+def _quiet_to_plain(quiet: QuietHours) -> Plain:
     return without_empty(
         {
             "start": clock_text(quiet.start),
@@ -76,9 +76,9 @@ def _quiet_to_plain(quiet: Quiet) -> Plain:
     )
 
 
-def _quiet_from_plain(data: object) -> Quiet:
+def _quiet_from_plain(data: object) -> QuietHours:
     read = Reader(data)
-    quiet = Quiet(
+    quiet = QuietHours(
         start=time.fromisoformat(read.text("start")),
         end=time.fromisoformat(read.text("end")),
         zone=read.text("zone", ""),

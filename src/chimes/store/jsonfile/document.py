@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from chimes.errors import InvalidInput, told
+from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _, joined
 from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
@@ -88,7 +88,7 @@ def decode(content: bytes, now: datetime) -> Contents:
     try:
         return _contents(data, jobs, now)
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        raise BadFile(joined(": ", (DETAILS, told(error)))) from None
+        raise BadFile(joined(": ", (DETAILS, message_of(error)))) from None
 
 
 def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from chimes.errors import InvalidInput, told
+from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _
 from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, at_slot, edited, planned
-from chimes.model.sync import exclusive, is_pair_key
+from chimes.model.schedule import Schedule, set_cursor, apply_edit, plan_after
+from chimes.model.sync import require_exclusive, is_pair_key
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -400,7 +400,7 @@ def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datet
             schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
         )
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        return _broken(raw, job_id, str(_("jobs.json: {message}", message=told(error))), written_at)
+        return _broken(raw, job_id, str(_("jobs.json: {message}", message=message_of(error))), written_at)
 
 
 def _known_job(
@@ -437,7 +437,7 @@ def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
     enabled = flag(raw, "enabled", True)
     resumed = enabled and not before.enabled
     before = _with_cursor(replace(before, policy=_policy_for(before.target, before.policy)), now)
-    after = edited(
+    after = apply_edit(
         before,
         replace(
             before,
@@ -457,7 +457,7 @@ def _policy_for(target: Target, policy: Policy) -> Policy:
     """The key of a pair goes with the pair (R4.18)."""
     if policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         policy = replace(policy, concurrency_key=None)
-    return exclusive(policy, target) if isinstance(target, SyncTarget) else policy
+    return require_exclusive(policy, target) if isinstance(target, SyncTarget) else policy
 
 
 def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:
@@ -496,19 +496,19 @@ def _first_cursor(
         return schedule
     if isinstance(trigger, Once):
         done = next_at is None and (schedule.last_run_at or text_of(raw, "last_status"))
-        return schedule if done else at_slot(schedule, trigger.next_after(EPOCH))
+        return schedule if done else set_cursor(schedule, trigger.next_after(EPOCH))
     if next_at is not None:
         slot = trigger.previous_before(next_at + MICROSECOND)
         jitter = (isinstance(trigger, Every) and trigger.jitter) or timedelta()
         if slot is not None and next_at - slot <= jitter:
             return replace(schedule, next_slot=slot, next_run_at=next_at)
-    return planned(schedule, now)
+    return plan_after(schedule, now)
 
 
 def _with_cursor(schedule: Schedule, now: datetime) -> Schedule:
     """An emptied next_run_at asks for a new one; a changed one moves the slot that is next."""
     if schedule.next_slot is not None and schedule.next_run_at is None:
-        return _overdue_once(planned(schedule, now), now)
+        return _overdue_once(plan_after(schedule, now), now)
     if schedule.next_slot is None and schedule.next_run_at is not None:
         return replace(schedule, next_slot=schedule.next_run_at)
     return schedule
@@ -521,7 +521,7 @@ def _overdue_once(schedule: Schedule, now: datetime) -> Schedule:
     slot = schedule.trigger.next_after(EPOCH) if isinstance(schedule.trigger, Once) else None
     if slot is None or slot > now or (schedule.last_slot and schedule.last_slot >= slot):
         return schedule
-    return at_slot(schedule, slot)
+    return set_cursor(schedule, slot)
 
 
 def _with_record(schedule: Schedule, raw: Plain) -> Schedule:

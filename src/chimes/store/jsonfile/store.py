@@ -17,10 +17,10 @@ from pathlib import Path
 from types import TracebackType
 
 from chimes.clock import Clock
-from chimes.errors import StoreUnavailable, told
+from chimes.errors import StoreUnavailable, message_of
 from chimes.i18n import _, counted, joined
 from chimes.model.audit import AuditEntry
-from chimes.model.run import Reason, canceled
+from chimes.model.run import Reason, cancel
 from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.archive import AuditArchive, MessageArchive, RunArchive
 from chimes.store.jsonfile.document import Contents, Encoder
@@ -140,7 +140,7 @@ class GroupCommit:
             self._begun = self._waiting = None
             self._undo(error)
             self._lock.rollbacks += 1
-        reason = _("the file cannot be written: {error}", error=told(error))
+        reason = _("the file cannot be written: {error}", error=message_of(error))
         for batch in failed:
             batch.set_exception(StoreUnavailable(reason))
 
@@ -236,14 +236,14 @@ class JsonFileStore(MemoryStore):
             disk.make_directory(self._directory)
             self._directory_lock.take()
         except OSError as error:
-            raise StoreUnavailable(joined(": ", (str(self._directory), told(error)))) from error
+            raise StoreUnavailable(joined(": ", (str(self._directory), message_of(error)))) from error
         try:
             self._load()
             self._write(lambda: None)
         except OSError as error:
             self._directory_lock.release()
             raise StoreUnavailable(
-                joined(": ", (str(self._generations.current), told(error)))
+                joined(": ", (str(self._generations.current), message_of(error)))
             ) from error
         except BaseException:
             self._directory_lock.release()
@@ -342,7 +342,7 @@ class JsonFileStore(MemoryStore):
             owner = run.schedule_id
             if owner is None or owner in self._state.schedules or owner in absent:
                 continue
-            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            ended = cancel(run, Reason.SCHEDULE_DELETED, now)
             self._state.put_run(ended)
             self._post(ended, now)
 
@@ -381,7 +381,7 @@ class JsonFileStore(MemoryStore):
     def _undo(self, error: Exception) -> None:
         if not isinstance(error, OSError):
             _log.error("jobs.json cannot be encoded", exc_info=error)
-        self._write_error = _("jobs.json cannot be written: {error}", error=told(error))
+        self._write_error = _("jobs.json cannot be written: {error}", error=message_of(error))
         _log.error("%s", self._write_error)
         self._state = self._state.back_to(self._durable, self._writing)
         self._writing = None

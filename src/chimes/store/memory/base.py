@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from chimes.clock import Clock, SystemClock
-from chimes.model.audit import AuditEntry, paused_by_receiver
+from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.ids import RunId
-from chimes.model.notification import outbox
-from chimes.model.run import Completion, Run, abandoned, cancel_asked, claimed, lost, queue_order
-from chimes.model.schedule import paused, recorded
+from chimes.model.notification import plan_deliveries
+from chimes.model.run import Completion, Run, cancel_step, request_cancel, claim, mark_lost, queue_order
+from chimes.model.schedule import pause_schedule, record_run
 from chimes.store.memory.state import State
 from chimes.store.port import ClaimRequest
 from chimes.store.wakeup import Wakeup
@@ -43,25 +43,25 @@ class MemoryBase:
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         if schedule is None or not run.status.terminal:
             return
-        schedule = recorded(schedule, run)
+        schedule = record_run(schedule, run)
         if verdict is not None and verdict.pause_schedule and schedule.enabled:
             note = verdict.pause_schedule
-            schedule = paused(schedule, now, "chimes", note=note)
-            self._audit(paused_by_receiver(schedule.id, str(schedule.owner), note, now))
+            schedule = pause_schedule(schedule, now, "chimes", note=note)
+            self._audit(gone_pause_entry(schedule.id, str(schedule.owner), note, now))
         self._state.put_schedule(schedule)
 
     def _post(self, run: Run, now: datetime) -> None:
         """What is to be delivered because it has ended."""
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         previous = schedule.last_status if schedule else None
-        for delivery in outbox(run, previous, now):
+        for delivery in plan_deliveries(run, previous, now):
             if self._state.add_delivery(delivery):
                 self.wake()
 
     def _abandon_children(self, run: Run, now: datetime) -> None:
         if run.status.terminal and run.resumable:
             for child in self._state.children_of(run.id):
-                after = abandoned(child, now)
+                after = cancel_step(child, now)
                 self._state.put_run(after)
                 self._unblock(after)
 
@@ -70,7 +70,7 @@ class MemoryBase:
         return run.status.terminal and self._state.unblock(run.concurrency_key)
 
     def _cancel(self, run: Run, reason: str, now: datetime) -> Run:
-        after = cancel_asked(run, reason, now)
+        after = request_cancel(run, reason, now)
         self._state.put_run(after)
         if not run.status.terminal:
             self._record(after, None, now)
@@ -78,7 +78,7 @@ class MemoryBase:
         return after
 
     def _lose(self, runs: Sequence[Run], now: datetime) -> tuple[Run, ...]:
-        after = tuple(lost(run, now) for run in runs)
+        after = tuple(mark_lost(run, now) for run in runs)
         for run in after:
             self._state.put_run(run)
             self._record(run, None, now)
@@ -89,7 +89,7 @@ class MemoryBase:
         self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
     ) -> dict[RunId, Run]:
         chosen = sorted(claimable, key=queue_order)[: max(0, places.free)]
-        taken = {run.id: claimed(run, places.node_id, now) for run in chosen}
+        taken = {run.id: claim(run, places.node_id, now) for run in chosen}
         for run in taken.values():
             self._state.put_run(run)
         return taken

@@ -8,21 +8,21 @@ from datetime import datetime, timedelta
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.insights import (
-    EVERY_RUN,
-    GLANCE_RESULTS,
-    MOST_SCHEDULES,
-    Attention,
-    Attentions,
-    Cause,
+    ALL_RUNS,
+    HEALTH_RESULTS,
+    MAX_SCHEDULES,
+    ScheduleAttention,
+    AttentionList,
+    IssueCause,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleIssue,
+    StatusCounts,
     Window,
-    gravest,
+    most_severe,
     is_failing,
     result_of,
 )
@@ -69,8 +69,8 @@ class MemoryInsights(MemoryBase):
             return counted_schedules(matching, number, self._clock.now())
 
     async def count_runs(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
-    ) -> tuple[Tally, ...]:
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
+    ) -> tuple[StatusCounts, ...]:
         with self._lock:
             found = (
                 (place_of(run.planned_at, window, step), run.status, 1)
@@ -138,7 +138,7 @@ class MemoryInsights(MemoryBase):
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
-    ) -> Attentions:
+    ) -> AttentionList:
         with self._lock:
             now = self._clock.now()
             present = {
@@ -148,29 +148,29 @@ class MemoryInsights(MemoryBase):
             }
             runs = self._state.runs.values()
             signs = own_signs(present.values(), now)
-            signs += signs_of(Cause.MISSED, missed_in(runs, now))
+            signs += signs_of(IssueCause.MISSED, missed_in(runs, now))
             signs += self._late(present, now, late)
             results = self._newest(each.id for each in present.values() if may_be_failing(each))
             failing = (failing_sign(present[name], each) for name, each in results.items())
             signs += [sign for sign in failing if sign is not None]
-            found = gravest(sign for sign in signs if sign.schedule_id in present)
+            found = most_severe(sign for sign in signs if sign.schedule_id in present)
             items = tuple(
-                Attention(
+                ScheduleAttention(
                     schedule=present[sign.schedule_id],
                     sign=counted_in_a_row(
-                        sign, ends_of(results.get(sign.schedule_id, ())[:GLANCE_RESULTS])
+                        sign, ends_of(results.get(sign.schedule_id, ())[:HEALTH_RESULTS])
                     ),
                 )
-                for sign in found[: min(limit, MOST_SCHEDULES)]
+                for sign in found[: min(limit, MAX_SCHEDULES)]
             )
-        return Attentions(total=len(found), items=items)
+        return AttentionList(total=len(found), items=items)
 
     def _late(
         self, present: Mapping[ScheduleId, Schedule], now: datetime, late: timedelta
-    ) -> list[Sign]:
+    ) -> list[ScheduleIssue]:
         enabled = {schedule_id for schedule_id, each in present.items() if each.enabled}
         seen = late_in(self._state.runs.values(), now, late)
-        signs = signs_of(Cause.LATE, (each for each in seen if each.schedule_id in enabled))
+        signs = signs_of(IssueCause.LATE, (each for each in seen if each.schedule_id in enabled))
         due = {
             name: at
             for name in enabled
@@ -179,7 +179,7 @@ class MemoryInsights(MemoryBase):
         return [*signs, *overdue_signs(due, signs, now)]
 
     async def error_groups(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         with self._lock:
             return grouped(failures_in(self._state.runs.values(), window, filter_), limit)

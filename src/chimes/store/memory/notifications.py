@@ -14,12 +14,12 @@ from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
     Delivery,
     DeliveryState,
-    DeliveryVerdict,
+    DeliveryCompletion,
     InboxItem,
-    delivery_accepts,
-    delivery_begun,
-    delivery_reopened,
-    delivery_settled,
+    owns_delivery_fence,
+    claim_delivery,
+    reopen_delivery,
+    complete_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
@@ -52,21 +52,21 @@ class MemoryMessages(MemoryBase):
                 and (each.recipient.channel in channels or each.available_at <= now - overdue)
             ]
             due.sort(key=lambda each: (each.available_at, each.id))
-            taken = tuple(delivery_begun(each, now, hold) for each in due[:limit])
+            taken = tuple(claim_delivery(each, now, hold) for each in due[:limit])
             self._state.deliveries.update((each.id, each) for each in taken)
         if taken:
             await self._commit()
         return taken
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         accepted = []
         with self._lock:
             now = self._clock.now()
             for verdict in verdicts:
                 before = self._state.deliveries.get(verdict.delivery_id)
-                if before is None or not delivery_accepts(before, verdict.fence):
+                if before is None or not owns_delivery_fence(before, verdict.fence):
                     continue
-                after = delivery_settled(before, verdict, now)
+                after = complete_delivery(before, verdict, now)
                 self._state.deliveries[after.id] = after
                 if verdict.inbox is not None:
                     self._state.inbox.setdefault(verdict.inbox.id, verdict.inbox)
@@ -83,7 +83,7 @@ class MemoryMessages(MemoryBase):
             before = self._state.deliveries.get(delivery_id)
             if before is None:
                 return None
-            after = delivery_reopened(before, self._clock.now())
+            after = reopen_delivery(before, self._clock.now())
             self._state.deliveries[delivery_id] = after
             self._audit(audit)
         await self._commit()

@@ -13,7 +13,7 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
+from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import Remembered, no_node, node_alive, node_gone
@@ -45,7 +45,7 @@ class MemoryRecords(MemoryBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeFacts | None = None,
+        facts: NodeReport | None = None,
     ) -> HeartbeatResult:
         with self._lock:
             now = self._clock.now()
@@ -199,7 +199,7 @@ class MemoryNodeControl(MemoryBase):
         self.wake()
         return node
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         with self._lock:
             found = [mark for mark in self._state.node_marks if mark.at >= since]
         found.sort(key=lambda mark: (mark.at, mark.node_id, mark.joined))

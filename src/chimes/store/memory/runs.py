@@ -14,11 +14,11 @@ from chimes.model.run import (
     Completion,
     LogEntry,
     Run,
-    abandoned,
-    accepts,
-    given_back,
-    marked_started,
-    settled,
+    cancel_step,
+    owns_fence,
+    release_or_cancel,
+    mark_started,
+    complete,
 )
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import ClaimRequest, CompletionResult
@@ -63,7 +63,7 @@ class MemoryRuns(MemoryBase):
     def _unless_over(self, run: Run) -> Run:
         parent = self._state.runs.get(run.parent_id) if run.parent_id else None
         if parent is not None and parent.status.terminal:
-            return abandoned(run, self._clock.now())
+            return cancel_step(run, self._clock.now())
         return run
 
     async def get_run(self, run_id: RunId) -> Run | None:
@@ -103,9 +103,9 @@ class MemoryRuns(MemoryBase):
     async def start(self, run_id: RunId, fence: int) -> bool:
         with self._lock:
             run = self._state.runs.get(run_id)
-            if run is None or not accepts(run, fence):
+            if run is None or not owns_fence(run, fence):
                 return False
-            self._state.put_run(marked_started(run))
+            self._state.put_run(mark_started(run))
         await self._commit()
         return True
 
@@ -117,8 +117,8 @@ class MemoryRuns(MemoryBase):
             released_any = False
             for verdict in verdicts:
                 run = self._state.runs.get(verdict.run_id)
-                if run is not None and accepts(run, verdict.fence):
-                    ended = settled(run, verdict, now)
+                if run is not None and owns_fence(run, verdict.fence):
+                    ended = complete(run, verdict, now)
                     self._state.put_run(ended)
                     self._state.append_logs(run.id, verdict.logs)
                     self._record(ended, verdict, now)
@@ -140,8 +140,8 @@ class MemoryRuns(MemoryBase):
             now = self._clock.now()
             for run_id, fence in holds:
                 run = self._state.runs.get(run_id)
-                if run is not None and accepts(run, fence):
-                    after = given_back(run, now)
+                if run is not None and owns_fence(run, fence):
+                    after = release_or_cancel(run, now)
                     self._state.put_run(after)
                     self._record(after, None, now)
                     self._unblock(after)
@@ -190,7 +190,7 @@ class MemoryRuns(MemoryBase):
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         with self._lock:
             run = self._state.runs.get(run_id)
-            if run is None or not accepts(run, fence):
+            if run is None or not owns_fence(run, fence):
                 return False
             self._state.append_logs(run_id, entries)
         await self._commit()
@@ -199,7 +199,7 @@ class MemoryRuns(MemoryBase):
     async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         with self._lock:
             run = self._state.runs.get(run_id)
-            if run is None or not accepts(run, fence):
+            if run is None or not owns_fence(run, fence):
                 return False
             now = self._clock.now()
             kept = Checkpoint(name=name, value=value, changed_at=now, run_id=run_id)

@@ -14,14 +14,14 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import (
-    AnyFiring,
+    FirePlan,
     FireContext,
     concurrency_key,
-    new_rows,
-    stops_only_its_own,
+    runs_to_insert,
+    cancels_only_own_runs,
 )
-from chimes.model.run import Reason, Run, canceled
-from chimes.model.schedule import Schedule, counts_against, quota_exceeded, set_aside
+from chimes.model.run import Reason, Run, cancel
+from chimes.model.schedule import Schedule, counts_against, quota_exceeded, stop_with_error
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import ClaimRequest, FireResult, Planner, ScheduleChange, ScheduleEdit
 from chimes.store.selection import by_zone, matches_schedule, select_schedules
@@ -105,7 +105,7 @@ class MemorySchedules(MemoryBase):
         if after.deleted_at is None:
             return
         for run in self._state.waiting_of(after.id):
-            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            ended = cancel(run, Reason.SCHEDULE_DELETED, now)
             self._state.put_run(ended)
             self._post(ended, now)
             # Runs of other schedules may share its concurrency key.
@@ -146,14 +146,14 @@ class MemorySchedules(MemoryBase):
             now = self._clock.now()
             due = self._state.due(now, limit)
             inserted: list[Run] = []
-            plans: list[tuple[Schedule, AnyFiring]] = []
+            plans: list[tuple[Schedule, FirePlan]] = []
             broken: list[Schedule] = []
             stopped = False
             for schedule in due:
                 try:
                     firing = plan(schedule, self._context(schedule), now)
                 except Exception as error:
-                    broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
+                    broken.append(stop_with_error(schedule, f"{type(error).__name__}: {error}"))
                     self._state.put_schedule(broken[-1])
                 else:
                     inserted.extend(self._fire(firing, now))
@@ -181,13 +181,13 @@ class MemorySchedules(MemoryBase):
         others = [r.id for r in admitted if r.schedule_id != schedule.id]
         return FireContext(
             admitted=tuple(run.id for run in admitted),
-            others=frozenset(others if stops_only_its_own(schedule) else ()),
+            others=frozenset(others if cancels_only_own_runs(schedule) else ()),
             dependency_succeeded_at=other.last_success_at if other else None,
         )
 
-    def _fire(self, firing: AnyFiring, now: datetime) -> list[Run]:
+    def _fire(self, firing: FirePlan, now: datetime) -> list[Run]:
         free = {run.id for run in firing.runs if self._state.existing(run) is None}
-        inserted = [run for run in new_rows(firing.runs, free) if self._state.insert_run(run)]
+        inserted = [run for run in runs_to_insert(firing.runs, free) if self._state.insert_run(run)]
         for run in inserted:
             self._post(run, now)
         self._state.put_schedule(firing.schedule)

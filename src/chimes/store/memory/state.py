@@ -9,13 +9,13 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from chimes.model.access import ApiKey
-from chimes.model.audit import AuditEntry, chained
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.listing import Counts
-from chimes.model.node import Node, NodeMark
+from chimes.model.node import Node, NodeEvent
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
-from chimes.model.run import LogEntry, Run, RunStatus, queue_order, released, unblocked
+from chimes.model.run import LogEntry, Run, RunStatus, queue_order, release, unblock
 from chimes.model.schedule import Schedule
 from chimes.store.port import MARKS_KEPT, Item, Remembered, RunLog
 
@@ -29,7 +29,7 @@ class State:
     runs: dict[RunId, Run] = field(default_factory=dict)
     logs: dict[RunId, list[LogEntry]] = field(default_factory=dict)
     nodes: dict[NodeId, Node] = field(default_factory=dict)
-    node_marks: list[NodeMark] = field(default_factory=list)
+    node_marks: list[NodeEvent] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
     states: dict[str, Checkpoint] = field(default_factory=dict)
@@ -143,7 +143,7 @@ class State:
         before = admitted = sum(run.admitted for run in active)
         for run in waiting:
             if admitted < run.concurrency_limit:
-                self.put_run(unblocked(run))
+                self.put_run(unblock(run))
                 admitted += 1
         return admitted > before
 
@@ -169,7 +169,7 @@ class State:
         return node is not None and node.lease_until > now
 
     def mark_node(self, node: Node, at: datetime, *, joined: bool) -> None:
-        mark = NodeMark(at=at, node_id=node.id, version=node.version, joined=joined)
+        mark = NodeEvent(at=at, node_id=node.id, version=node.version, joined=joined)
         kept = [each for each in self.node_marks if each.at >= at - MARKS_KEPT]
         self.node_marks = [*kept, mark]
 
@@ -178,7 +178,7 @@ class State:
 
     def append_audit(self, entry: AuditEntry) -> AuditEntry:
         last = self.audit[-1] if self.audit else None
-        entry = chained(
+        entry = chain_entry(
             entry,
             number=last.number + 1 if last else 1,
             previous_hash=last.hash if last else "",
@@ -233,7 +233,7 @@ class State:
     def adopt(self, item: Item) -> bool:
         match item:
             case Run():
-                return self.insert_run(released(item) if item.status is RunStatus.RUNNING else item)
+                return self.insert_run(release(item) if item.status is RunStatus.RUNNING else item)
             case Schedule():
                 if item.id in self.schedules:
                     return False

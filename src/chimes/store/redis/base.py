@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from chimes.clock import Clock, SystemClock
 from chimes.errors import StoreBusy, StoreLost
 from chimes.i18n import _
-from chimes.model.audit import AuditEntry, chained
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
@@ -136,7 +136,7 @@ class Trail:
         self.entries: tuple[AuditEntry, ...] = ()
         for each in audit:
             number, digest = self.head
-            entry = chained(each, number=number + 1, previous_hash=digest)
+            entry = chain_entry(each, number=number + 1, previous_hash=digest)
             self.head = entry.number, entry.hash
             self.entries = (*self.entries, entry)
 

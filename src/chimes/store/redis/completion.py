@@ -7,20 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 
-from chimes.model.audit import AuditEntry, paused_by_receiver
+from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import (
     Completion,
     Run,
     RunStatus,
-    abandoned,
-    accepts,
-    cancel_asked,
-    settled,
-    unreadable,
+    cancel_step,
+    owns_fence,
+    request_cancel,
+    complete,
+    fail_unreadable,
 )
-from chimes.model.schedule import Schedule, paused
+from chimes.model.schedule import Schedule, pause_schedule
 from chimes.store.port import CompletionResult
 from chimes.store.redis.base import Conflicted, RedisBase
 from chimes.store.redis.rows import (
@@ -88,7 +88,7 @@ class Settling:
         self.unblock(after)
 
     def cancel(self, run: Run, reason: str) -> Run:
-        after = cancel_asked(run, reason, self.now)
+        after = request_cancel(run, reason, self.now)
         if not run.status.terminal:
             self.settle(after)
         return after
@@ -99,7 +99,7 @@ class Settling:
                 child = self.runs[child_id]
                 if child.status.terminal:
                     continue
-                after = abandoned(child, self.now)
+                after = cancel_step(child, self.now)
                 self.put(after)
                 self.unblock(after)
 
@@ -118,11 +118,11 @@ class Settling:
             note = self.pauses[schedule.id]
             if not schedule.enabled:
                 continue
-            stopped = paused(schedule, self.now, "chimes", note=note)
+            stopped = pause_schedule(schedule, self.now, "chimes", note=note)
             self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
             # Ahead of the summaries, which then stand in what this writes.
             self.ops.insert(0, ["schedule", schedule.id, all_fields(stopped)])
-            self.audit.append(paused_by_receiver(schedule.id, str(schedule.owner), note, self.now))
+            self.audit.append(gone_pause_entry(schedule.id, str(schedule.owner), note, self.now))
 
 
 #: Runs of this process that are under way; more than any node has places.
@@ -161,7 +161,7 @@ class RedisFinishing(RedisBase):
         ended: list[Run] = []
         for (run, rev), verdict in zip(known, verdicts, strict=True):
             # The moment is the server's to say; any will do until then.
-            after = settled(run, verdict, run.created_at)
+            after = complete(run, verdict, run.created_at)
             ended.append(after)
             expected.append(["run", run.id, rev])
             changes = changed_fields(run, after) | {"finished": "@now"}
@@ -186,8 +186,8 @@ class RedisFinishing(RedisBase):
         wakes = False
         for verdict in verdicts:
             run = settling.runs.get(verdict.run_id)
-            if run is not None and accepts(run, verdict.fence):
-                after = settled(run, verdict, now)
+            if run is not None and owns_fence(run, verdict.fence):
+                after = complete(run, verdict, now)
                 settling.settle(after, verdict)
                 wakes |= not after.status.terminal
                 wakes |= after.parent_id is not None or after.resumable
@@ -222,7 +222,7 @@ class RedisFinishing(RedisBase):
         now, found, children = await self._read_family([run_id])
         if run_id in found:
             settling = Settling(now, found, children)
-            settling.settle(unreadable(settling.runs[run_id], now))
+            settling.settle(fail_unreadable(settling.runs[run_id], now))
             await self._commit(settling.expected, settling.ops, wakes=True)
 
 
@@ -232,7 +232,7 @@ def _plain(run: Run, verdict: Completion) -> bool:
         # When somebody is told depends on the moment, which only the server knows.
         return False
     return (
-        accepts(run, verdict.fence)
+        owns_fence(run, verdict.fence)
         and verdict.retry_in is None
         and verdict.status is not RunStatus.QUEUED
         and not verdict.pause_schedule

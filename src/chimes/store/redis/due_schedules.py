@@ -16,14 +16,14 @@ from chimes.failpoints import hit
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
-    AnyFiring,
+    FirePlan,
     FireContext,
     concurrency_key,
-    new_rows,
-    stops_only_its_own,
+    runs_to_insert,
+    cancels_only_own_runs,
 )
 from chimes.model.run import Reason, Run
-from chimes.model.schedule import Schedule, set_aside
+from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.redis.completion import RedisFinishing, Settling
 from chimes.store.redis.rows import (
@@ -59,7 +59,7 @@ class _Unit:
     schedule: Schedule
     expected: list[Wire]
     inserted: list[Run] = field(default_factory=list)
-    plan: tuple[Schedule, AnyFiring] | None = None
+    plan: tuple[Schedule, FirePlan] | None = None
     broken: bool = False
     #: A slot of it did not run, which its summary tells.
     outcome: bool = False
@@ -77,7 +77,7 @@ class _Pass:
     claimed: tuple[Run, ...] = ()
     #: Of the inserted ones that were not claimed: whether they are blocked now.
     others: dict[RunId, bool] = field(default_factory=dict)
-    plans: list[tuple[Schedule, AnyFiring]] = field(default_factory=list)
+    plans: list[tuple[Schedule, FirePlan]] = field(default_factory=list)
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
     #: Somebody is to be told of a slot that did not run.
@@ -176,7 +176,7 @@ class RedisFiring(RedisFinishing):
                 unsettled.add(key)
         return units
 
-    async def _planned_unit(self, unit: _Unit, firing: AnyFiring, *, careful: bool) -> None:
+    async def _planned_unit(self, unit: _Unit, firing: FirePlan, *, careful: bool) -> None:
         free: Collection[RunId] = {run.id for run in firing.runs}
         if careful and firing.runs:
             asked: list[Wire] = [_identity(run) for run in firing.runs]
@@ -184,7 +184,7 @@ class RedisFiring(RedisFinishing):
             taken = zip(firing.runs, rows(answer), strict=True)
             free = {run.id for run, by in taken if by == ""}
         unit.schedule = firing.schedule
-        unit.inserted = list(new_rows(firing.runs, free))
+        unit.inserted = list(runs_to_insert(firing.runs, free))
         unit.outcome = any(run.status.terminal for run in firing.runs)
         unit.cancel = firing.cancel if unit.inserted else ()
         unit.expected += [["absent", *_identity(run)] for run in unit.inserted]
@@ -254,13 +254,13 @@ def _context(due: _Due, held: Sequence[Run | RunId]) -> FireContext:
             admitted.append(each)
     return FireContext(
         admitted=tuple(admitted),
-        others=frozenset(others if stops_only_its_own(due.schedule) else ()),
+        others=frozenset(others if cancels_only_own_runs(due.schedule) else ()),
         dependency_succeeded_at=due.succeeded_at,
     )
 
 
 def _break(unit: _Unit, error: str) -> None:
-    unit.schedule = set_aside(unit.schedule, error)
+    unit.schedule = stop_with_error(unit.schedule, error)
     unit.broken = unit.outcome = True
 
 

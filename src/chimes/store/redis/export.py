@@ -14,7 +14,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem
-from chimes.model.run import LogEntry, Run, RunStatus, released
+from chimes.model.run import LogEntry, Run, RunStatus, release
 from chimes.model.schedule import Schedule
 from chimes.store.codec.records import (
     audit_from_plain,
@@ -107,7 +107,7 @@ class RedisMoving(RedisMessages, RedisRuns):
             case Schedule():
                 return ["schedule", item.id, all_fields(item)]
             case Run():
-                run = released(item) if item.status is RunStatus.RUNNING else item
+                run = release(item) if item.status is RunStatus.RUNNING else item
                 fields = new_fields(run, self._runs.body(run))
                 slot = micros(run.slot)
                 return ["run", run.id, fields, task_row(run), run.schedule_id or "", slot]

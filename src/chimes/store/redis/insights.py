@@ -10,29 +10,29 @@ from datetime import datetime, timedelta
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    BAD,
+    FAILED_STATUSES,
     BOUNDS,
-    EVERY_RUN,
-    FAILING,
-    GLANCE_RESULTS,
+    ALL_RUNS,
+    FAILING_STREAK,
+    HEALTH_RESULTS,
     LATE_WITHIN,
-    MADE_BEFORE,
+    MAX_PLANNING_LEAD,
     MISSED_WITHIN,
-    MOST_ERRORS,
-    MOST_SCHEDULES,
-    Attention,
-    Attentions,
-    Cause,
+    MAX_ERRORS,
+    MAX_SCHEDULES,
+    ScheduleAttention,
+    AttentionList,
+    IssueCause,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleIssue,
+    StatusCounts,
     Window,
-    gravest,
-    within,
+    most_severe,
+    matches_filter,
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
@@ -77,8 +77,8 @@ class RedisInsights(RedisListing):
         return counted_schedules(matching, number, await self._asking_now(None))
 
     async def count_runs(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
-    ) -> tuple[Tally, ...]:
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
+    ) -> tuple[StatusCounts, ...]:
         window.starts(step)
         found: list[tuple[int, RunStatus, int]] = []
         async for name, number in self._counted(window, filter_, step):
@@ -123,7 +123,7 @@ class RedisInsights(RedisListing):
             str(AT_ONCE),
             list(wanted),
         ]
-        made = "" if name is None else micros(window.since - MADE_BEFORE)
+        made = "" if name is None else micros(window.since - MAX_PLANNING_LEAD)
         at, seen = "", ""
         while True:
             _, (answer, at_, seen_) = await self._ask("window", *asked, at, seen, made, *more)
@@ -164,41 +164,41 @@ class RedisInsights(RedisListing):
     # --- attention ----------------------------------------------------------------------------
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
-    ) -> Attentions:
-        limit = min(limit, MOST_SCHEDULES)
+    ) -> AttentionList:
+        limit = min(limit, MAX_SCHEDULES)
         now = await self._asking_now(None)
         schedules = await self._every_schedule(ScheduleQuery(owner=owner))
         present = {schedule.id: schedule for schedule in schedules}
         doubtful = [each.id for each in schedules if each.enabled and may_be_failing(each)]
         signs = own_signs(schedules, now)
         signs += [
-            Sign(schedule_id=name, cause=Cause.FAILING, at=at, count=FAILING)
+            ScheduleIssue(schedule_id=name, cause=IssueCause.FAILING, at=at, count=FAILING_STREAK)
             for name, at in (await self._failing(doubtful)).items()
         ]
         missed = await self._of_status(RunStatus.MISSED, now - MISSED_WITHIN)
-        signs += signs_of(Cause.MISSED, missed_in(missed, now))
+        signs += signs_of(IssueCause.MISSED, missed_in(missed, now))
         signs += await self._late(present, now, late)
-        found = gravest(sign for sign in signs if sign.schedule_id in present)
+        found = most_severe(sign for sign in signs if sign.schedule_id in present)
         chosen = found[:limit]
-        failed = [sign.schedule_id for sign in chosen if sign.cause is Cause.FAILING]
-        results = await self.newest_results(failed, each=GLANCE_RESULTS) if failed else {}
+        failed = [sign.schedule_id for sign in chosen if sign.cause is IssueCause.FAILING]
+        results = await self.newest_results(failed, each=HEALTH_RESULTS) if failed else {}
         items = tuple(
-            Attention(
+            ScheduleAttention(
                 schedule=present[sign.schedule_id],
                 sign=counted_in_a_row(sign, ends_of(results.get(sign.schedule_id, ()))),
             )
             for sign in chosen
         )
-        return Attentions(total=len(found), items=items)
+        return AttentionList(total=len(found), items=items)
 
     async def _late(
         self, present: dict[ScheduleId, Schedule], now: datetime, late: timedelta
-    ) -> list[Sign]:
+    ) -> list[ScheduleIssue]:
         enabled = {schedule_id for schedule_id, each in present.items() if each.enabled}
         recent = [run async for run in self._planned_in(Window.last(LATE_WITHIN, now))]
         waiting = await self._of_status(RunStatus.QUEUED)
         runs = {run.id: run for run in (*recent, *waiting) if run.schedule_id in enabled}
-        signs = signs_of(Cause.LATE, late_in(runs.values(), now, late))
+        signs = signs_of(IssueCause.LATE, late_in(runs.values(), now, late))
         due = {
             name: at
             for name in enabled
@@ -211,7 +211,7 @@ class RedisInsights(RedisListing):
         found: dict[ScheduleId, datetime] = {}
         for start in range(0, len(ids), MOST):
             part = ids[start : start + MOST]
-            _, (answer,) = await self._ask("failing", list(part), str(FAILING))
+            _, (answer,) = await self._ask("failing", list(part), str(FAILING_STREAK))
             pairs = zip(part, texts(answer), strict=True)
             found |= {name: moment(planned) for name, planned in pairs if planned}
         return found
@@ -225,21 +225,21 @@ class RedisInsights(RedisListing):
 
     # --- errors -------------------------------------------------------------------------------
     async def error_groups(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         found: list[Failure] = []
-        for status in sorted(BAD):
+        for status in sorted(FAILED_STATUSES):
             walk = Walk(
                 facet=f"runs:status:{status}",
                 kind="run",
                 descending=True,
-                lowest=micros(window.since - MADE_BEFORE),
+                lowest=micros(window.since - MAX_PLANNING_LEAD),
             )
             runs = []
             async for run in self._walk(walk, self._run, None, MOST):
-                if within(run, filter_, window):
+                if matches_filter(run, filter_, window):
                     runs.append(run)
-                if len(runs) > MOST_ERRORS:
+                if len(runs) > MAX_ERRORS:
                     break
             found += failures_in(runs, window, filter_)
         return grouped(found, limit)

@@ -14,11 +14,11 @@ from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
     Delivery,
-    DeliveryVerdict,
+    DeliveryCompletion,
     InboxItem,
-    delivery_accepts,
-    delivery_reopened,
-    delivery_settled,
+    owns_delivery_fence,
+    reopen_delivery,
+    complete_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
@@ -78,22 +78,22 @@ class RedisMessages(RedisListing):
         claims it."""
         units: list[Wire] = []
         for row in damaged:
-            word = DeliveryVerdict(
+            word = DeliveryCompletion(
                 delivery_id=row.delivery.id,
                 fence=row.delivery.fence,
                 error=row.delivery.error,
                 code=row.delivery.code,
             )
-            units.append(_unit(row, delivery_settled(row.delivery, word, now)))
+            units.append(_unit(row, complete_delivery(row.delivery, word, now)))
         await self._commit_units(units, urgent=True)
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         accepted = await self._repeated(lambda: self._finish_deliveries(verdicts))
         if accepted:
             self.wake()
         return accepted
 
-    async def _finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def _finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         ids = list(dict.fromkeys(verdict.delivery_id for verdict in verdicts))
         now, found = await self._read_deliveries(ids)
         current = {delivery_id: row.delivery for delivery_id, row in found.items()}
@@ -101,9 +101,9 @@ class RedisMessages(RedisListing):
         ops: list[Wire] = []
         for verdict in verdicts:
             before = current.get(verdict.delivery_id)
-            if before is None or not delivery_accepts(before, verdict.fence):
+            if before is None or not owns_delivery_fence(before, verdict.fence):
                 continue
-            after = current[before.id] = delivery_settled(before, verdict, now)
+            after = current[before.id] = complete_delivery(before, verdict, now)
             ops.append(["delivery", after.id, changed_delivery(after)])
             if verdict.inbox is not None:
                 ops.append(["inbox_new", verdict.inbox.id, inbox_fields(verdict.inbox)])
@@ -122,7 +122,7 @@ class RedisMessages(RedisListing):
             if delivery_id not in found:
                 return None
             row = found[delivery_id]
-            after = delivery_reopened(row.delivery, now)
+            after = reopen_delivery(row.delivery, now)
             expected, ops = _unit(row, after)
             await self._commit(list(expected), list(ops), [audit] if audit else (), wakes=True)
             return after

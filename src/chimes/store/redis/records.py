@@ -14,8 +14,8 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark, offers_in, told_by
-from chimes.model.run import Run, lost, unreadable
+from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent, capabilities_in, published_names
+from chimes.model.run import Run, mark_lost, fail_unreadable
 from chimes.store.codec.node import (
     defaults_from_plain,
     defaults_to_plain,
@@ -67,7 +67,7 @@ class RedisRecords(RedisBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeFacts | None = None,
+        facts: NodeReport | None = None,
     ) -> HeartbeatResult:
         told = facts_to_text(facts)
         now, answer = await self._tell(
@@ -126,7 +126,7 @@ class RedisRecords(RedisBase):
                 continue
             if run.holder is None or (holders and run.holder not in holders):
                 raise Conflicted(_("a run was given back meanwhile"))
-            ends = unreadable if is_damaged(run) else lost
+            ends = fail_unreadable if is_damaged(run) else mark_lost
             gone = ends(run, settling.now)
             settling.settle(gone)
             after.append(gone)
@@ -251,7 +251,7 @@ def _remembered(row: str) -> Remembered:
 
 
 def _node_body(node: Node) -> str:
-    offers = {name: defaults_to_plain(node.defaults.get(name)) for name in told_by(node)}
+    offers = {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
     return encoded(
         {
             "version": node.version,
@@ -270,7 +270,7 @@ def _node(fields: list[str]) -> Node:
         version=plain["version"],
         roles=tuple(plain["roles"]),
         capacity=plain["capacity"],
-        offers=offers_in(plain["offers"]),
+        offers=capabilities_in(plain["offers"]),
         defaults=defaults_from_plain(plain["offers"]),
         started_at=moment(started),
         heartbeat_at=moment(heartbeat),
@@ -319,7 +319,7 @@ class RedisNodeControl(RedisRecords):
 
         return await self._until_agreed(attempt, audit)
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         _unused, (answer,) = await self._ask("node_marks", micros(since), str(limit))
         found = [_mark(each) for each in texts(answer)]
         return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
@@ -339,6 +339,6 @@ class RedisNodeControl(RedisRecords):
         return found[0], await self._now()
 
 
-def _mark(row: str) -> NodeMark:
+def _mark(row: str) -> NodeEvent:
     at, node_id, joined, version = json.loads(row)
-    return NodeMark(at=moment(at), node_id=NodeId(node_id), version=version, joined=joined == "1")
+    return NodeEvent(at=moment(at), node_id=NodeId(node_id), version=version, joined=joined == "1")

@@ -14,13 +14,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TypeVar
 
-from chimes.errors import told
+from chimes.errors import message_of
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
-from chimes.model.notification import Delivery, DeliveryState, InboxItem, occasion_of, outbox
-from chimes.model.planning import concurrency_key, stops_only_its_own
+from chimes.model.notification import Delivery, DeliveryState, InboxItem, notify_on_for, plan_deliveries
+from chimes.model.planning import concurrency_key, cancels_only_own_runs
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus
@@ -158,24 +158,24 @@ def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
 
 def _unreadable_run(damage: set[str], error: Exception) -> str:
     if not damage:
-        return str(_("a part of this run cannot be read: {error}", error=told(error)))
+        return str(_("a part of this run cannot be read: {error}", error=message_of(error)))
     return str(
         _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
-            error=told(error),
+            error=message_of(error),
         )
     )
 
 
 def _unreadable_schedule(damage: set[str], error: Exception) -> str:
     if not damage:
-        return str(_("a part of this schedule cannot be read: {error}", error=told(error)))
+        return str(_("a part of this schedule cannot be read: {error}", error=message_of(error)))
     return str(
         _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
-            error=told(error),
+            error=message_of(error),
         )
     )
 
@@ -197,7 +197,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         created_at=_time(fields["created"]) or EPOCH,
         available_at=_time(fields["available"]) or EPOCH,
         finished_at=_time(fields["finished"]),
-        error=str(_("this delivery cannot be read: {error}", error=told(error))),
+        error=str(_("this delivery cannot be read: {error}", error=message_of(error))),
         code=Reason.UNREADABLE,
     )
 
@@ -578,7 +578,7 @@ def all_fields(schedule: Schedule) -> list[str]:
                 "snoozed": micros(None if schedule.enabled else schedule.pause_until),
                 "deleted": micros(schedule.deleted_at),
                 "key": concurrency_key(schedule),
-                "own": flag(stops_only_its_own(schedule)),
+                "own": flag(cancels_only_own_runs(schedule)),
                 "depends": schedule.depends_on.schedule_id if schedule.depends_on else "",
             }
         ).items()
@@ -686,7 +686,7 @@ _ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
 _RECOVERED_FROM = [
     status.value
     for status in RunStatus
-    if occasion_of(RunStatus.SUCCEEDED, status) is NotifyOn.RECOVERY
+    if notify_on_for(RunStatus.SUCCEEDED, status) is NotifyOn.RECOVERY
 ]
 
 
@@ -696,10 +696,10 @@ def posted(run: Run) -> list[Wire]:
     that one ended."""
     # For what waits; what goes out at once has the moment of the script.
     now = run.finished_at or run.created_at
-    usual = outbox(run, None, now)
+    usual = plan_deliveries(run, None, now)
     if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
         return [_new(usual), [], []]
-    return [_new(usual), _new(outbox(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
+    return [_new(usual), _new(plan_deliveries(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
 
 
 def post_ops(run: Run) -> list[Wire]:

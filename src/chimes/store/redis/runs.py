@@ -14,11 +14,11 @@ from chimes.model.run import (
     LogEntry,
     Reason,
     Run,
-    abandoned,
-    accepts,
-    canceled,
-    given_back,
-    marked_started,
+    cancel_step,
+    owns_fence,
+    cancel,
+    release_or_cancel,
+    mark_started,
 )
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.base import Trail
@@ -54,7 +54,7 @@ class RedisRuns(RedisFinishing):
 
     def _added(self, run: Run, answer: Wire, now: datetime) -> Run:
         if answer == "over":
-            return replace(abandoned(run, now), blocked=False)
+            return replace(cancel_step(run, now), blocked=False)
         if isinstance(answer, str):
             return replace(run, blocked=answer == "blocked")
         return self._runs.run(answer)[0]
@@ -63,7 +63,7 @@ class RedisRuns(RedisFinishing):
         body = self._runs.body(run)
         over, key = "", ""
         if run.parent_id is not None and not run.status.terminal:
-            over = rest_of(canceled(run, Reason.FLOW_ENDED, run.created_at))
+            over = rest_of(cancel(run, Reason.FLOW_ENDED, run.created_at))
         if run.concurrency_key is not None and not run.status.terminal:
             key = run.concurrency_key
         return [
@@ -121,7 +121,7 @@ class RedisRuns(RedisFinishing):
         held = self._in_hand.pop(run_id, None)
         _, (rev,) = await self._tell("start", run_id, str(fence))
         if held is not None and rev == str(int(held[1]) + 1):
-            self._hold(marked_started(held[0]), text(rev))
+            self._hold(mark_started(held[0]), text(rev))
         return bool(rev)
 
     async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
@@ -130,8 +130,8 @@ class RedisRuns(RedisFinishing):
             settling = Settling(now, found, children)
             for run_id, fence in holds:
                 run = settling.runs.get(run_id)
-                if run is not None and accepts(run, fence):
-                    settling.settle(given_back(run, now))
+                if run is not None and owns_fence(run, fence):
+                    settling.settle(release_or_cancel(run, now))
             await self._commit(settling.expected, settling.ops, wakes=True)
 
         for run_id, _ in holds:

@@ -10,7 +10,7 @@ from chimes.i18n import _
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.run import Reason, Run, canceled
+from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
 from chimes.store.redis.base import Conflicted
@@ -141,7 +141,7 @@ class RedisSchedules(RedisFiring):
             run = settling.runs.get(run_id)
             if run is None or run.status.terminal or run.holder is not None:
                 raise Conflicted(_("a run was claimed meanwhile"))
-            ended = canceled(run, Reason.SCHEDULE_DELETED, now)
+            ended = cancel(run, Reason.SCHEDULE_DELETED, now)
             settling.put(ended)
             settling.post(ended)
             # Runs of other schedules may share its concurrency key.

@@ -14,10 +14,10 @@ from sqlalchemy.exc import DBAPIError
 from chimes.errors import StoreBusy
 from chimes.i18n import _
 from chimes.model.access import Owner
-from chimes.model.audit import AuditEntry, chained
+from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
-from chimes.model.schedule import Schedule, Summary
+from chimes.model.schedule import Schedule, LastRunSummary
 from chimes.store.sql.database.base import Database, Tx, Work
 from chimes.store.sql.rows.corrupt import readable_run, readable_schedule, schedule_and_damage
 from chimes.store.sql.rows.records import audit_values
@@ -94,7 +94,7 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
     return {schedule.id: schedule for schedule, damage in read if not damage}
 
 
-def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Summary]:
+def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, LastRunSummary]:
     """Schedules as far as recording the end of a run looks at them."""
     if not ids or not tx.schedules_usable:
         return {}
@@ -213,7 +213,7 @@ def append_audits(tx: Tx, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
     number, previous = last.number, last.hash
     appended: list[AuditEntry] = []
     for entry in entries:
-        appended.append(chained(entry, number=number + 1, previous_hash=previous))
+        appended.append(chain_entry(entry, number=number + 1, previous_hash=previous))
         number, previous = appended[-1].number, appended[-1].hash
     tx.run(_ADD_AUDIT, [audit_values(entry) for entry in appended])
     tx.run(_MOVE_AUDIT_HEAD, {"number": number, "hash": previous})

@@ -14,11 +14,11 @@ from chimes.model.run import (
     Reason,
     Run,
     RunStatus,
-    accepts,
-    claimed,
-    given_back,
+    owns_fence,
+    claim,
+    release_or_cancel,
     queue_order,
-    unreadable,
+    fail_unreadable,
 )
 from chimes.store.port import ClaimRequest, CompletionResult
 from chimes.store.sql.base import SqlBase, alive, hold_runs, load_runs, write_runs, write_states
@@ -77,11 +77,11 @@ class SqlWork(SqlBase):
             hold_runs(tx, [run_id for run_id, _ in holds])
             held = load_runs(tx, [run_id for run_id, _ in holds])
             ours = [
-                run for run_id, fence in holds if (run := held.get(run_id)) and accepts(run, fence)
+                run for run_id, fence in holds if (run := held.get(run_id)) and owns_fence(run, fence)
             ]
             settling = Settling(tx, now, ours)
             for run in ours:
-                settling.apply(given_back(run, now))
+                settling.apply(release_or_cancel(run, now))
             settling.write()
             tx.wakes = True
 
@@ -103,7 +103,7 @@ def _claimed(tx: Tx, places: ClaimRequest) -> tuple[Run, ...]:
     broken = [run for run in found if _is_broken(run)]
     if broken:
         _end_broken(tx, broken)
-    taken = tuple(claimed(run, places.node_id, now) for run in found if not _is_broken(run))
+    taken = tuple(claim(run, places.node_id, now) for run in found if not _is_broken(run))
     write_states(tx, taken)
     return taken
 
@@ -120,7 +120,7 @@ def _is_broken(run: Run) -> bool:
 def _still_ours(tx: Tx, taken: Sequence[Run]) -> Sequence[Run]:
     hold_runs(tx, [run.id for run in taken])
     current = load_runs(tx, [run.id for run in taken])
-    return [run for run in taken if run.id in current and accepts(current[run.id], run.fence)]
+    return [run for run in taken if run.id in current and owns_fence(current[run.id], run.fence)]
 
 
 def _end_broken(tx: Tx, broken: Sequence[Run]) -> None:
@@ -128,6 +128,6 @@ def _end_broken(tx: Tx, broken: Sequence[Run]) -> None:
     now = tx.now()
     settling = Settling(tx, now, broken)
     for run in broken:
-        settling.apply(unreadable(run, now))
+        settling.apply(fail_unreadable(run, now))
     settling.write()
     tx.wakes = True

@@ -14,12 +14,12 @@ from typing import Any
 
 from sqlalchemy import bindparam, select, text
 
-from chimes.model.audit import paused_by_receiver
+from chimes.model.audit import gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
-from chimes.model.notification import Delivery, outbox
-from chimes.model.run import Completion, LogEntry, Run, RunStatus, abandoned, accepts, settled
-from chimes.model.schedule import paused, summarized
+from chimes.model.notification import Delivery, plan_deliveries
+from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, owns_fence, complete
+from chimes.model.schedule import pause_schedule, update_summary
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import CompletionResult
 from chimes.store.sql.base import (
@@ -66,7 +66,7 @@ def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
     found: list[Delivery] = []
     for run in told:
         summary = summaries.get(run.schedule_id) if run.schedule_id else None
-        found.extend(outbox(run, summary.last_status if summary else None, now))
+        found.extend(plan_deliveries(run, summary.last_status if summary else None, now))
     write_outbox(tx, found)
 
 
@@ -117,7 +117,7 @@ class Settling:
         self._record(run, verdict)
         self.let_go |= self._keys.end(run)
         for child in self._children.get(run.id, ()):
-            self.apply(abandoned(self._changed.get(child.id, child), self._now))
+            self.apply(cancel_step(self._changed.get(child.id, child), self._now))
 
     def changed(self, run_id: RunId) -> Run | None:
         """The run as a change of this batch left it."""
@@ -133,22 +133,22 @@ class Settling:
             if schedule.enabled:
                 note = self._paused[schedule.id]
                 schedule, _ = without_ahead(self._tx, schedule, self._now)
-                write_schedule(self._tx, paused(schedule, self._now, "chimes", note=note))
+                write_schedule(self._tx, pause_schedule(schedule, self._now, "chimes", note=note))
                 owner = str(schedule.owner)
-                append_audit(self._tx, paused_by_receiver(schedule.id, owner, note, self._now))
+                append_audit(self._tx, gone_pause_entry(schedule.id, owner, note, self._now))
 
     def _post(self, run: Run) -> None:
         """Before its schedule hears of it: what it told of until then is what was before."""
         if run.policy.delivery:
             summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
             previous = summary.last_status if summary else None
-            self._outbox.extend(outbox(run, previous, self._now))
+            self._outbox.extend(plan_deliveries(run, previous, self._now))
 
     def _record(self, run: Run, verdict: Completion | None) -> None:
         schedule_id = run.schedule_id
         if schedule_id is None or schedule_id not in self._summaries:
             return
-        self._summaries[schedule_id] = summarized(self._summaries[schedule_id], run)
+        self._summaries[schedule_id] = update_summary(self._summaries[schedule_id], run)
         self._recorded.add(schedule_id)
         if verdict is not None and verdict.pause_schedule:
             self._paused.setdefault(schedule_id, verdict.pause_schedule)
@@ -275,8 +275,8 @@ def _by_the_book(tx: Tx, verdicts: Sequence[Completion]) -> list[Run | None]:
     answers: list[Run | None] = []
     for verdict in verdicts:
         run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
-        if run is not None and accepts(run, verdict.fence):
-            run = settled(run, verdict, now)
+        if run is not None and owns_fence(run, verdict.fence):
+            run = complete(run, verdict, now)
             settling.apply(run, verdict)
             logs.setdefault(run.id, []).extend(verdict.logs)
             tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
@@ -387,14 +387,14 @@ def _tell(tx: Tx, ended: Collection[Run]) -> None:
     summaries = load_summaries(tx, {run.schedule_id for run in told if run.schedule_id})
     for run in told:
         if run.schedule_id in summaries:
-            summaries[run.schedule_id] = summarized(summaries[run.schedule_id], run)
+            summaries[run.schedule_id] = update_summary(summaries[run.schedule_id], run)
     changed = [summary_values(each, summaries[each]) for each in sorted(summaries)]
     tx.dialect.move_cursors(tx.connection, changed)
 
 
 def _as_written(before: Run, verdict: Completion, row: Sequence[Any]) -> Run:
     """As `finish_plain` has answered."""
-    run = settled(before, verdict, moment_of(row[1]))
+    run = complete(before, verdict, moment_of(row[1]))
     canceling = row[2] == 1
     return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
 

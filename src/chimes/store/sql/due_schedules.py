@@ -16,18 +16,18 @@ from sqlalchemy import bindparam, delete, select
 from chimes.failpoints import hit
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
-    CROWD,
-    AnyFiring,
+    PREFETCH_MINIMUM,
+    FirePlan,
     FireContext,
-    OnTime,
+    SingleSlotPlan,
     concurrency_key,
-    may_be_ahead,
-    new_rows,
-    stops_only_its_own,
-    taken_ahead,
+    can_prefetch,
+    runs_to_insert,
+    cancels_only_own_runs,
+    prefetch_plan,
 )
-from chimes.model.run import Reason, Run, RunStatus, cancel_asked, claimed, queue_order
-from chimes.model.schedule import Schedule, set_aside
+from chimes.model.run import Reason, Run, RunStatus, request_cancel, claim, queue_order
+from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.base import (
     SqlBase,
@@ -71,7 +71,7 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
     admitted: dict[str, list[RunId]] = {}
     for row in tx.dialect.admitted(tx.connection, keys):
         admitted.setdefault(row.concurrency_key, []).append(RunId(row.id))
-    careful = {key for key, each in zip(keys, due, strict=True) if stops_only_its_own(each)}
+    careful = {key for key, each in zip(keys, due, strict=True) if cancels_only_own_runs(each)}
     owners = _owners(tx, [run_id for key in careful for run_id in admitted.get(key, ())])
     succeeded = _successes(tx, {s.depends_on.schedule_id for s in due if s.depends_on})
     return [
@@ -80,7 +80,7 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
             others=frozenset(
                 run_id for run_id in admitted.get(key, ()) if owners[run_id] != schedule.id
             )
-            if stops_only_its_own(schedule)
+            if cancels_only_own_runs(schedule)
             else frozenset(),
             dependency_succeeded_at=succeeded.get(schedule.depends_on.schedule_id)
             if schedule.depends_on
@@ -157,7 +157,7 @@ def forget_batches(tx: Tx, before: datetime) -> None:
 
 
 def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
-    """As `set_aside` does; the rest of the row stays as it is."""
+    """As `stop_with_error` does; the rest of the row stays as it is."""
     values: list[dict[str, Value]] = [
         {
             "id": schedule_id,
@@ -177,7 +177,7 @@ def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Sch
     for row in rows:
         if row.id in errors:
             with suppress(Exception):
-                found.append(set_aside(readable_schedule(row), errors[row.id]))
+                found.append(stop_with_error(readable_schedule(row), errors[row.id]))
     return found
 
 
@@ -258,18 +258,18 @@ class _Coming:
     @staticmethod
     def within(tx: Tx, ahead: timedelta) -> _Coming:
         now = tx.now()
-        times = tx.dialect.coming(tx.connection, micros(now + ahead), CROWD)
+        times = tx.dialect.coming(tx.connection, micros(now + ahead), PREFETCH_MINIMUM)
         first = maybe_moment(times[0] if times else None)
         due = first is not None and first <= now
-        return _Coming(first, due, not due and len(times) == CROWD)
+        return _Coming(first, due, not due and len(times) == PREFETCH_MINIMUM)
 
 
-def _simple(firing: AnyFiring) -> bool:
+def _simple(firing: FirePlan) -> bool:
     """Whether its run has a concurrency key that is not the schedule's own."""
-    return isinstance(firing, OnTime) and firing.before.policy.concurrency_key is None
+    return isinstance(firing, SingleSlotPlan) and firing.before.policy.concurrency_key is None
 
 
-def _plain(firing: OnTime) -> PlainFiring:
+def _plain(firing: SingleSlotPlan) -> PlainFiring:
     before = firing.before
     assert before.next_run_at is not None
     return PlainFiring(
@@ -287,7 +287,7 @@ def _plain(firing: OnTime) -> PlainFiring:
 _Order = tuple[int, datetime, datetime, str]
 
 
-def _queue_order(firing: OnTime) -> _Order:
+def _queue_order(firing: SingleSlotPlan) -> _Order:
     """`queue_order` of its run."""
     due = firing.before.next_run_at
     assert due is not None
@@ -324,8 +324,8 @@ class _Pass:
         due = [each for each in readable if self._concerns(each)]
         contexts = contexts_of(self._tx, due)
         broken: list[Schedule] = []
-        asked: list[tuple[Schedule, FireContext, AnyFiring]] = []
-        ahead: list[OnTime] = []
+        asked: list[tuple[Schedule, FireContext, FirePlan]] = []
+        ahead: list[SingleSlotPlan] = []
         for schedule, context in zip(due, contexts, strict=True):
             if self._later(schedule):
                 early = self._early(schedule, context)
@@ -334,20 +334,20 @@ class _Pass:
             try:
                 firing = self._plan(schedule, context, self._now)
             except Exception as error:
-                broken.append(set_aside(schedule, f"{type(error).__name__}: {error}"))
+                broken.append(stop_with_error(schedule, f"{type(error).__name__}: {error}"))
             else:
                 asked.append((schedule, context, firing))
         if self._until > self._now and not asked and not broken and not unreadable:
             return self._take_ahead(ahead, more=len(rows) == self._limit)
-        plain: list[OnTime] = []
+        plain: list[SingleSlotPlan] = []
         if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
-            plain = [f for _, _, f in asked if isinstance(f, OnTime) and _simple(f)]
+            plain = [f for _, _, f in asked if isinstance(f, SingleSlotPlan) and _simple(f)]
             asked = [each for each in asked if not _simple(each[2])]
         every = [run for _, _, firing in asked for run in firing.runs]
         slots = Taken(self._tx, every)
         free = {run.id for run in every if slots.take(run)}
         new: list[Run] = []
-        plans: list[tuple[Schedule, AnyFiring]] = []
+        plans: list[tuple[Schedule, FirePlan]] = []
         for before, firing, rows_of_it in self._in_turn(asked, free):
             plans.append((before, firing))
             new.extend(rows_of_it)
@@ -383,20 +383,20 @@ class _Pass:
 
     def _concerns(self, schedule: Schedule) -> bool:
         return not self._later(schedule) or (
-            self._places is not None and may_be_ahead(schedule, self._places.offers, self._now)
+            self._places is not None and can_prefetch(schedule, self._places.offers, self._now)
         )
 
-    def _early(self, schedule: Schedule, context: FireContext) -> OnTime | None:
+    def _early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
         assert schedule.next_run_at is not None
         try:
             firing = self._plan(schedule, context, schedule.next_run_at)
         except Exception:
             return None  # it is set aside when its time has come
-        if not isinstance(firing, OnTime):
+        if not isinstance(firing, SingleSlotPlan):
             return None
-        return taken_ahead(firing, self._now)
+        return prefetch_plan(firing, self._now)
 
-    def _take_ahead(self, ahead: Sequence[OnTime], *, more: bool) -> FireResult:
+    def _take_ahead(self, ahead: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
         """As many as there are places for; the others are left alone."""
         chosen = self._hand_out((), ahead)
         going = [firing for firing in ahead if firing.run_id in chosen]
@@ -408,8 +408,8 @@ class _Pass:
         return FireResult(claimed=tuple(taken.values()), plans=plans, more=more)
 
     def _in_turn(
-        self, asked: Sequence[tuple[Schedule, FireContext, AnyFiring]], free: set[RunId]
-    ) -> Iterator[tuple[Schedule, AnyFiring, tuple[Run, ...]]]:
+        self, asked: Sequence[tuple[Schedule, FireContext, FirePlan]], free: set[RunId]
+    ) -> Iterator[tuple[Schedule, FirePlan, tuple[Run, ...]]]:
         """Schedules that share a concurrency key take places from each other: one that comes after
         another of its key is planned again, with the places that are gone by then. Which slots it
         has does not depend on that."""
@@ -423,7 +423,7 @@ class _Pass:
                     others=context.others | set(gained[key]),
                 )
                 firing = self._plan(schedule, context, self._now)
-            new = new_rows(firing.runs, free)
+            new = runs_to_insert(firing.runs, free)
             gained[key] = gained.get(key, ()) + tuple(run.id for run in new if run.admitted)
             yield schedule, firing, new
 
@@ -465,7 +465,7 @@ class _Pass:
     def _write_plain(
         self,
         taken: dict[RunId, Run],
-        plain: Sequence[OnTime],
+        plain: Sequence[SingleSlotPlan],
         new: list[Run],
         moved: Sequence[Schedule],
     ) -> tuple[dict[RunId, Run], list[Run]]:
@@ -500,14 +500,14 @@ class _Pass:
         settling = Settling(self._tx, self._now, before.values())
         for run_id in ids:
             if not before[run_id].status.terminal:
-                settling.apply(cancel_asked(before[run_id], Reason.REPLACED, self._now))
+                settling.apply(request_cancel(before[run_id], Reason.REPLACED, self._now))
         settling.write()
 
-    def _hand_out(self, new: Sequence[Run], plain: Sequence[OnTime] = ()) -> dict[RunId, Run]:
+    def _hand_out(self, new: Sequence[Run], plain: Sequence[SingleSlotPlan] = ()) -> dict[RunId, Run]:
         places, now = self._places, self._now
         if places is None or places.free <= 0 or not alive(self._tx, places.node_id, now):
             return {}
-        waiting: list[tuple[_Order, Run | OnTime]] = [
+        waiting: list[tuple[_Order, Run | SingleSlotPlan]] = [
             (queue_order(run), run)
             for run in new
             if run.claimable and run.available_at <= now and run.target.needs in places.offers
@@ -520,7 +520,7 @@ class _Pass:
         waiting.sort(key=itemgetter(0))
         node = places.node_id
         chosen = [
-            each.run(node) if isinstance(each, OnTime) else claimed(each, node, now)
+            each.run(node) if isinstance(each, SingleSlotPlan) else claim(each, node, now)
             for _, each in waiting[: places.free]
         ]
         return {run.id: run for run in chosen}

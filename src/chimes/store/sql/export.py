@@ -13,7 +13,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import RunId
 from chimes.model.notification import Delivery, InboxItem
-from chimes.model.run import LogEntry, Run, RunStatus, released
+from chimes.model.run import LogEntry, Run, RunStatus, release
 from chimes.model.schedule import Schedule
 from chimes.store.port import Item, RunLog
 from chimes.store.sql.base import SqlBase, Taken, adopt_audit, insert_runs, last_audit_number
@@ -116,7 +116,7 @@ async def _logs(read: Reader) -> AsyncIterator[RunLog]:
 def _load_runs(tx: Tx, given: Sequence[Run]) -> int:
     taken = Taken(tx, given)
     new = [run for run in given if taken.take(run)]
-    insert_runs(tx, [released(r) if r.status is RunStatus.RUNNING else r for r in new])
+    insert_runs(tx, [release(r) if r.status is RunStatus.RUNNING else r for r in new])
     note_inserted(tx, new)
     return len(new)
 

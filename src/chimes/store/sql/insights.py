@@ -22,33 +22,33 @@ from sqlalchemy import (
 )
 
 from chimes.model.access import Owner
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
-    BAD,
+    FAILED_STATUSES,
     ENGINE,
-    EVERY_RUN,
-    FAILING,
-    GLANCE_RESULTS,
-    JUDGED,
+    ALL_RUNS,
+    FAILING_STREAK,
+    HEALTH_RESULTS,
+    CONCLUSIVE_STATUSES,
     LATE_WITHIN,
     MISSED_WITHIN,
-    MOST_ERRORS,
-    MOST_SCHEDULES,
+    MAX_ERRORS,
+    MAX_SCHEDULES,
     QUARTER,
-    Attention,
-    Attentions,
-    Cause,
+    ScheduleAttention,
+    AttentionList,
+    IssueCause,
     ErrorGroups,
     LagBucket,
     Result,
     RunFilter,
     ScheduleCounts,
-    Sign,
-    Tally,
+    ScheduleIssue,
+    StatusCounts,
     Window,
     bracket_of,
-    gravest,
+    most_severe,
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
@@ -94,7 +94,7 @@ from chimes.store.sql.tables import CLAIMABLE, DUE, HELD, PRESENT, TROUBLED, run
 #: When a run was made, and its id, where `NEWEST` has them.
 _AGE = itemgetter(4, 1)
 _ORIGINS = {origin.value: origin for origin in Origin}
-_make_result = maker(Result)
+_make_result = fast_constructor(Result)
 
 
 def newest_results(
@@ -148,9 +148,9 @@ def _result(row: Sequence[Any]) -> Result:
 # @@ Schedules that somebody should look at: each cause is a question of its own to an index, or
 # to the table of schedules, and answers with signs, not with rows.
 
-_make_sign = maker(Sign)
-_BAD = sorted(status.value for status in BAD)
-_JUDGED = sorted(status.value for status in JUDGED)
+_make_sign = fast_constructor(ScheduleIssue)
+_BAD = sorted(status.value for status in FAILED_STATUSES)
+_JUDGED = sorted(status.value for status in CONCLUSIVE_STATUSES)
 #: As many as a page could ever want to look at, of one cause.
 MOST_OF_ITSELF = 1000
 
@@ -160,7 +160,7 @@ def failing() -> Iterator[Condition]:
     those the newest judged ones, one step of an index each."""
     yield and_(text(TROUBLED))
     yield schedules.c.last_status != RunStatus.SUCCEEDED.value
-    for place in range(FAILING):
+    for place in range(FAILING_STREAK):
         yield _judged(runs.c.status).offset(place).scalar_subquery().in_(_BAD)
 
 
@@ -257,11 +257,11 @@ def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
     return select(*columns).where(*conditions, of_mine.correlate(runs).exists())
 
 
-def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> Attentions:
+def needing_attention(tx: Tx, owner: Owner | None, late: timedelta, limit: int) -> AttentionList:
     asked = _Asked(tx, owner, late)
-    found = gravest([*asked.themselves(), *asked.missed(), *asked.late()])
-    shown = found[: min(limit, MOST_SCHEDULES)]
-    return Attentions(total=len(found), items=tuple(_items(tx, shown)))
+    found = most_severe([*asked.themselves(), *asked.missed(), *asked.late()])
+    shown = found[: min(limit, MAX_SCHEDULES)]
+    return AttentionList(total=len(found), items=tuple(_items(tx, shown)))
 
 
 class _Asked:
@@ -283,7 +283,7 @@ class _Asked:
         if owner is not None:
             self._given |= {"owner_type": owner.type.value, "owner_id": owner.id}
 
-    def themselves(self) -> Iterator[Sign]:
+    def themselves(self) -> Iterator[ScheduleIssue]:
         found = self._tx.rows(self._statements.themselves, self._given)
         doubtful = sorted((-row.doubted_at, row.id) for row in found if row.doubted_at is not None)
         ids = [schedule_id for _, schedule_id in doubtful[:MOST_OF_ITSELF]]
@@ -291,10 +291,10 @@ class _Asked:
         for row in found:
             at = _failing_since(row.judged or "")
             if at is not None:
-                # By position, as in `Sign`: there may be thousands.
-                yield _make_sign(row.id, Cause.FAILING, at, FAILING, None, None)
+                # By position, as in `ScheduleIssue`: there may be thousands.
+                yield _make_sign(row.id, IssueCause.FAILING, at, FAILING_STREAK, None, None)
 
-    def missed(self) -> list[Sign]:
+    def missed(self) -> list[ScheduleIssue]:
         seen = [
             Seen(
                 ScheduleId(row.schedule_id),
@@ -304,9 +304,9 @@ class _Asked:
             )
             for row in self._tx.rows(self._statements.missed, self._given)
         ]
-        return signs_of(Cause.MISSED, seen)
+        return signs_of(IssueCause.MISSED, seen)
 
-    def late(self) -> list[Sign]:
+    def late(self) -> list[ScheduleIssue]:
         asked = [self._statements.waiting]
         # Mostly the sums say that it is not worth while to look at every run of the last hour.
         if self._tx.first(ANY_LATE, self._given) is not None:
@@ -323,14 +323,14 @@ class _Asked:
         ]
         rows = self._tx.rows(self._statements.overdue, self._given)
         due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in rows}
-        signs = signs_of(Cause.LATE, seen)
+        signs = signs_of(IssueCause.LATE, seen)
         return [*signs, *overdue_signs(due, signs, self._now)]
 
 
 def _failing_since(planned: str) -> datetime | None:
     """`is_failing`, by what `Counting.judged` says; when the newest was planned."""
     newest = planned.split(",")
-    return moment_of(int(newest[0])) if len(newest) == FAILING and all(newest) else None
+    return moment_of(int(newest[0])) if len(newest) == FAILING_STREAK and all(newest) else None
 
 
 def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
@@ -341,13 +341,13 @@ def _loaded(tx: Tx, ids: Sequence[str]) -> dict[str, Schedule]:
     return {row.id: readable_schedule(row) for row in rows}
 
 
-def _items(tx: Tx, signs: Sequence[Sign]) -> Iterator[Attention]:
+def _items(tx: Tx, signs: Sequence[ScheduleIssue]) -> Iterator[ScheduleAttention]:
     known = _loaded(tx, [sign.schedule_id for sign in signs])
-    failed = [sign.schedule_id for sign in signs if sign.cause is Cause.FAILING]
-    results = newest_ends(tx, failed, GLANCE_RESULTS)
+    failed = [sign.schedule_id for sign in signs if sign.cause is IssueCause.FAILING]
+    results = newest_ends(tx, failed, HEALTH_RESULTS)
     for sign in signs:
         counted = counted_in_a_row(sign, results.get(sign.schedule_id, ()))
-        yield Attention(schedule=known[sign.schedule_id], sign=counted)
+        yield ScheduleAttention(schedule=known[sign.schedule_id], sign=counted)
 
 
 _BEGUN = (
@@ -368,12 +368,12 @@ class SqlInsights(SqlBase):
         return await self._database.look(lambda tx: _schedule_counts(tx, query, bad=failing))
 
     async def count_runs(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, step: timedelta | None = None
-    ) -> tuple[Tally, ...]:
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
+    ) -> tuple[StatusCounts, ...]:
         window.starts(step)
         statement, given = tallies(filter_), given_for(window, step, filter_)
 
-        def work(tx: Tx) -> tuple[Tally, ...]:
+        def work(tx: Tx) -> tuple[StatusCounts, ...]:
             found = [
                 (place, STATUSES[status], number)
                 for place, status, number in _tuples(tx, statement, given)
@@ -427,14 +427,14 @@ class SqlInsights(SqlBase):
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
-    ) -> Attentions:
+    ) -> AttentionList:
         return await self._database.read(lambda tx: needing_attention(tx, owner, late, limit))
 
     async def error_groups(
-        self, window: Window, filter_: RunFilter = EVERY_RUN, *, limit: int
+        self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         statement = failures(filter_)
-        given = {**given_for(window, filter_=filter_), "most": MOST_ERRORS + 1}
+        given = {**given_for(window, filter_=filter_), "most": MAX_ERRORS + 1}
 
         def work(tx: Tx) -> ErrorGroups:
             found = [

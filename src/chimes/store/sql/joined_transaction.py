@@ -16,7 +16,7 @@ from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import RunId
-from chimes.model.run import Completion, LogEntry, Run, accepts, settled
+from chimes.model.run import Completion, LogEntry, Run, owns_fence, complete
 from chimes.store.sql.base import hold_places, hold_runs, load_run
 from chimes.store.sql.completion import Settling
 from chimes.store.sql.database.base import Tx
@@ -79,7 +79,7 @@ def complete_run_in(
     hold_runs(tx, [run_id])
     now = tx.now()
     run = load_run(tx, run_id)
-    if run is None or not accepts(run, fence):
+    if run is None or not owns_fence(run, fence):
         raise Conflict(
             _("this attempt no longer owns run {id}: roll its transaction back", id=run_id),
             code="fenced",
@@ -88,7 +88,7 @@ def complete_run_in(
         _check_isolation(tx)
     verdict = make(now)
     settling = Settling(tx, now, [run])
-    settling.apply(settled(run, verdict, now), verdict)
+    settling.apply(complete(run, verdict, now), verdict)
     settling.write()
     _append_missing(tx, run.id, verdict.logs, logged)
     if (settling.let_go or tx.wakes) and dialect.name == "postgresql":

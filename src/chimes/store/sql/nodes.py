@@ -14,8 +14,8 @@ from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, tex
 from chimes.model.access import Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import HeartbeatResult, Node, NodeFacts, NodeMark
-from chimes.model.run import Run, lost
+from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
+from chimes.model.run import Run, mark_lost
 from chimes.store.codec.node import facts_to_text
 from chimes.store.port import MARKS_KEPT, no_node, node_alive, node_gone
 from chimes.store.sql.base import (
@@ -154,7 +154,7 @@ class SqlNodes(SqlBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeFacts | None = None,
+        facts: NodeReport | None = None,
     ) -> HeartbeatResult:
         """From any thread and event loop. It shares the writer with the other verbs and goes
         ahead of them: on SQLite a connection of its own would wait for the same lock, and
@@ -289,7 +289,7 @@ def _gone(tx: Tx, now: datetime) -> set[str]:
 
 def _lose(tx: Tx, held: Sequence[Run], now: datetime) -> tuple[Run, ...]:
     settling = Settling(tx, now, held)
-    after = tuple(lost(run, now) for run in held)
+    after = tuple(mark_lost(run, now) for run in held)
     for run in after:
         settling.apply(run)
     settling.write()
@@ -356,7 +356,7 @@ class SqlNodeControl(SqlBase):
 
         return await write_runs(self._database, work)
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeMark, ...]:
+    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         given = {"since": micros(since), "most": limit}
         rows = await self._database.look(lambda tx: tx.rows(_NEWEST_MARKS, given))
         return tuple(mark_of(row) for row in reversed(rows))

@@ -15,12 +15,12 @@ from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
     Delivery,
-    DeliveryVerdict,
+    DeliveryCompletion,
     InboxItem,
-    delivery_accepts,
-    delivery_begun,
-    delivery_reopened,
-    delivery_settled,
+    owns_delivery_fence,
+    claim_delivery,
+    reopen_delivery,
+    complete_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
@@ -140,7 +140,7 @@ class SqlDeliveries(SqlBase):
                 limit,
             )
             held = [delivery_of(row) for row in found]
-            begun = [delivery_begun(each, now, hold) for each in held]
+            begun = [claim_delivery(each, now, hold) for each in held]
             going = tuple(each for each in begun if each.code != Reason.UNREADABLE)
             broken = [_given_up(each, now) for each in begun if each.code == Reason.UNREADABLE]
             _write(tx, [*going, *broken])
@@ -148,7 +148,7 @@ class SqlDeliveries(SqlBase):
 
         return await self._database.write(work)
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryVerdict]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         def work(tx: Tx) -> tuple[Delivery, ...]:
             now = tx.now()
             current = _load(tx, {verdict.delivery_id for verdict in verdicts})
@@ -156,9 +156,9 @@ class SqlDeliveries(SqlBase):
             items: list[InboxItem] = []
             for verdict in verdicts:
                 before = current.get(verdict.delivery_id)
-                if before is None or not delivery_accepts(before, verdict.fence):
+                if before is None or not owns_delivery_fence(before, verdict.fence):
                     continue
-                after = delivery_settled(before, verdict, now)
+                after = complete_delivery(before, verdict, now)
                 current[after.id] = after
                 accepted.append(after)
                 items += [] if verdict.inbox is None else [verdict.inbox]
@@ -176,7 +176,7 @@ class SqlDeliveries(SqlBase):
             before = _load(tx, {delivery_id}).get(delivery_id)
             if before is None:
                 return None
-            after = delivery_reopened(before, tx.now())
+            after = reopen_delivery(before, tx.now())
             _write(tx, [after])
             if audit is not None:
                 append_audit(tx, audit)
@@ -224,10 +224,10 @@ def _anything_pending(tx: Tx) -> bool:
 
 
 def _given_up(delivery: Delivery, now: datetime) -> Delivery:
-    verdict = DeliveryVerdict(
+    verdict = DeliveryCompletion(
         delivery_id=delivery.id, fence=delivery.fence, error=delivery.error, code=delivery.code
     )
-    return delivery_settled(delivery, verdict, now)
+    return complete_delivery(delivery, verdict, now)
 
 
 def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, delete, select, text
 
 from chimes.model.ids import RunId
-from chimes.model.planning import CLOSED, CROWD, can_be_taken_back, maybe_ahead, taken_back
+from chimes.model.planning import PREFETCH_CUTOFF, PREFETCH_MINIMUM, can_withdraw, may_have_prefetched_run, withdraw_prefetched
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import Pressing
@@ -49,7 +49,7 @@ class SqlAhead(SqlBase):
         def work(tx: Tx) -> Pressing | None:
             until, cost = micros(tx.now() + within), each // MICROSECOND
             found = tx.dialect.pressing(tx.connection, until, cost, MOST)
-            if found is None or found.number < CROWD:
+            if found is None or found.number < PREFETCH_MINIMUM:
                 return None
             return Pressing(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
 
@@ -58,7 +58,7 @@ class SqlAhead(SqlBase):
     async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
             clock = tx.set_clock()
-            closed = None if clock is None else micros(tx.now() + CLOSED)
+            closed = None if clock is None else micros(tx.now() + PREFETCH_CUTOFF)
             left_out = tx.dialect.unconfirmed(tx.connection, closed, holds)
             return frozenset(holds).difference((RunId(row.id), row.fence) for row in left_out)
 
@@ -68,18 +68,18 @@ class SqlAhead(SqlBase):
 def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:
     """A schedule that is held, as if nothing of it had been taken ahead, and what time it is
     since that is certain. Its row is the caller's to write."""
-    if not tx.dialect.fast or not maybe_ahead(schedule, now):
+    if not tx.dialect.fast or not may_have_prefetched_run(schedule, now):
         return schedule, now
     given = {"schedule_id": schedule.id, "now": micros(now)}
     held = [readable_run(row) for row in tx.rows(tx.held(AHEAD, runs.c.id), given)]
     now = tx.now()
-    gone = [run for run in held if can_be_taken_back(run, now)]
+    gone = [run for run in held if can_withdraw(run, now)]
     for run in sorted(gone, key=lambda run: run.planned_at, reverse=True):
         assert run.slot is not None
         tx.run(delete(runs).where(runs.c.id == run.id))
         row = tx.first(BEFORE, {"schedule_id": schedule.id, "slot": micros(run.slot)})
         before = None if row is None else maybe_moment(row.missed_until or row.slot)
-        schedule = taken_back(schedule, run, before)
+        schedule = withdraw_prefetched(schedule, run, before)
     return schedule, now
 
 

@@ -15,7 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.run import accepts
+from chimes.model.run import owns_fence
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import Remembered, Taken
 from chimes.store.sql.base import SqlBase, append_audit, load_run
@@ -154,7 +154,7 @@ class SqlStates(SqlBase):
     async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         def work(tx: Tx) -> bool:
             run = load_run(tx, run_id)
-            if run is None or not accepts(run, fence):
+            if run is None or not owns_fence(run, fence):
                 return False
             values = kept_values(
                 Checkpoint(name=name, value=value, changed_at=tx.now(), run_id=run_id)

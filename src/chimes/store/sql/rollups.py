@@ -35,7 +35,7 @@ from sqlalchemy import (
     update,
 )
 
-from chimes.model.insights import BAD, ERROR_ROOM, EVERY_RUN, MADE_BEFORE, RunFilter, Window
+from chimes.model.insights import FAILED_STATUSES, ERROR_KEY_LENGTH, ALL_RUNS, MAX_PLANNING_LEAD, RunFilter, Window
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx
@@ -212,7 +212,7 @@ _NOT_IN_SUMS: tuple[list[Any], ...] = (
 
 
 def given_for(
-    window: Window, step: timedelta | None = None, filter_: RunFilter = EVERY_RUN
+    window: Window, step: timedelta | None = None, filter_: RunFilter = ALL_RUNS
 ) -> dict[str, object]:
     """For all statements of this module."""
     since, until = micros(window.since), micros(window.until)
@@ -220,7 +220,7 @@ def given_for(
     given: dict[str, object] = {
         "first": since,
         "length": length,
-        "made_since": since - MADE_BEFORE // MICROSECOND,
+        "made_since": since - MAX_PLANNING_LEAD // MICROSECOND,
         "since": since,
         "until": until,
         "owner_type": ALL,
@@ -335,7 +335,7 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
     """Of each status by itself, so that no more are read than are wanted: the index has each in
     the order of time, and not all of them together. Those of one schedule are few, and its own
     index has them."""
-    error = func.substr(runs.c.error, 1, ERROR_ROOM).label("error")
+    error = func.substr(runs.c.error, 1, ERROR_KEY_LENGTH).label("error")
 
     def newest(*these: Condition) -> Select[Any]:
         return (
@@ -350,8 +350,8 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
         )
 
     if "schedule_id" in names:
-        return newest(runs.c.status.in_([status.value for status in sorted(BAD)]))
-    together = union_all(*(select(newest(is_status(each)).subquery()) for each in sorted(BAD)))
+        return newest(runs.c.status.in_([status.value for status in sorted(FAILED_STATUSES)]))
+    together = union_all(*(select(newest(is_status(each)).subquery()) for each in sorted(FAILED_STATUSES)))
     return together.order_by(text("created_at DESC"), text("id DESC")).limit(bindparam("most"))
 
 

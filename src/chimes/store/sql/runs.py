@@ -13,7 +13,7 @@ from sqlalchemy import ScalarSelect, bindparam, delete, select, text, update
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, RunQuery
-from chimes.model.run import LogEntry, Run, abandoned, accepts, cancel_asked
+from chimes.model.run import LogEntry, Run, cancel_step, owns_fence, request_cancel
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -164,7 +164,7 @@ class SqlRuns(SqlBase):
             if run is None:
                 return None
             now = tx.now()
-            after = cancel_asked(run, reason, now)
+            after = request_cancel(run, reason, now)
             if not run.status.terminal:
                 settling = Settling(tx, now, [run])
                 settling.apply(after)
@@ -201,7 +201,7 @@ class SqlRuns(SqlBase):
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
         def work(tx: Tx) -> bool:
             run = load_run(tx, run_id)
-            if run is None or not accepts(run, fence):
+            if run is None or not owns_fence(run, fence):
                 return False
             append_logs(tx, {run_id: list(entries)})
             return True
@@ -258,7 +258,7 @@ def _added(tx: Tx, wanted: Sequence[Run]) -> tuple[Run, ...]:
     for run in wanted:
         found = taken.by(run)
         if found is None:
-            added = abandoned(run, tx.now()) if run.parent_id in over else run
+            added = cancel_step(run, tx.now()) if run.parent_id in over else run
             key = run.concurrency_key
             if key is not None and not added.status.terminal:
                 added = replace(added, blocked=admitted[key] >= run.concurrency_limit)

@@ -14,7 +14,7 @@ from chimes.model.access import Owner, Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
-from chimes.model.run import Reason, Run, canceled
+from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
 from chimes.store.selection import by_zone
@@ -237,5 +237,5 @@ def _cancel_waiting(tx: Tx, schedule_ids: Sequence[ScheduleId], now: datetime) -
     waiting = [readable_run(row) for row in tx.rows(tx.held(statement, runs.c.id), given)]
     settling = Settling(tx, now, waiting, recording=False)
     for run in waiting:
-        settling.apply(canceled(run, Reason.SCHEDULE_DELETED, now))
+        settling.apply(cancel(run, Reason.SCHEDULE_DELETED, now))
     settling.write()

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from chimes.i18n import _
-from chimes.model.checkpoint import ExecutionEnd, end_of, execution_kept, kept_text
+from chimes.model.checkpoint import ExecutionEnd, execution_end, decode_action_checkpoint, encode_action_checkpoint
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import ActionTarget
@@ -85,7 +85,7 @@ async def follow(service: ActionService, dispatch: Dispatch) -> None:
     """Returns when the execution is completed, or when the service does not tell how it ends;
     Trouble if it ended otherwise."""
     asking, record = Asking(pause=FIRST_PAUSE), dispatch.record
-    while (end := end_of(record.status)) is None:
+    while (end := execution_end(record.status)) is None:
         await asyncio.sleep(asking.pause)
         asking.pause = min(asking.pause * GROWTH, LONGEST_PAUSE)
         try:
@@ -270,7 +270,7 @@ class ActionRunner:
 
     async def _carry_out(self, dispatch: Dispatch) -> None:
         record, state = dispatch.record, dispatch.call.state
-        record.execution_id = execution_kept(await state.read() if state is not None else None)
+        record.execution_id = decode_action_checkpoint(await state.read() if state is not None else None)
         if record.execution_id:
             record.accepted = True
             dispatch.log("info", _("going on with execution {id}", id=record.execution_id))
@@ -335,4 +335,4 @@ class ActionRunner:
 
 
 async def _kept(call: Call, execution_id: str) -> bool:
-    return call.state is None or await call.state.keep(kept_text(execution_id))
+    return call.state is None or await call.state.keep(encode_action_checkpoint(execution_id))

@@ -18,7 +18,7 @@ import aiohttp
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
-from chimes.model.checkpoint import LONGEST_EXECUTION_ID, end_of
+from chimes.model.checkpoint import MAX_EXECUTION_ID_LENGTH, execution_end
 from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, parse_http_url
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run
 from chimes.model.target import ActionTarget
@@ -216,12 +216,12 @@ def _id(given: object) -> str:
     """Empty: there is none that could be asked for."""
     if isinstance(given, int) and not isinstance(given, bool):
         given = str(given)
-    if not isinstance(given, str) or len(given) > LONGEST_EXECUTION_ID:
+    if not isinstance(given, str) or len(given) > MAX_EXECUTION_ID_LENGTH:
         return ""
     if given in (".", ".."):
         # In a path they mean another one.
         return ""
-    return given if given == short(given, LONGEST_EXECUTION_ID) else ""
+    return given if given == short(given, MAX_EXECUTION_ID_LENGTH) else ""
 
 
 def _counts(found: Mapping[str, object]) -> Mapping[str, int] | None:
@@ -266,7 +266,7 @@ class Record:
         self.status = said.status or self.status
         self.message = said.message or self.message
         self.why = said.why or self.why
-        if end_of(said.status) is not None:
+        if execution_end(said.status) is not None:
             self.last_words = said.message
         self.counts = said.counts or self.counts
 

@@ -15,12 +15,12 @@ from urllib.parse import quote
 
 from chimes.i18n import _, counted
 from chimes.model.checkpoint import (
-    LONGEST_PIPELINE_ID,
-    Handover,
+    MAX_PIPELINE_ID_LENGTH,
+    AgentCheckpoint,
     PipelineEnd,
-    callback_address,
-    end_of_agent_run,
-    handover_from,
+    callback_url,
+    pipeline_end,
+    decode_agent_checkpoint,
 )
 from chimes.targets.agent.service import (
     LONGEST_NAME,
@@ -50,7 +50,7 @@ _UNDER_WAY = frozenset(
 async def run_there(exchange: Exchange, handing: Handing) -> None:
     """Fills the answer; Trouble if there is none."""
     state = handing.call.state
-    kept = handover_from(await state.read() if state is not None else None)
+    kept = decode_agent_checkpoint(await state.read() if state is not None else None)
     if kept.pipeline_run_id:
         found: Mapping[str, object] = {"status": ""}
         handing.log("info", _("going on with run {id} of the pipeline", id=kept.pipeline_run_id))
@@ -70,8 +70,8 @@ async def cancel_there(exchange: Exchange, handing: Handing) -> None:
 
 
 async def _begun(
-    exchange: Exchange, handing: Handing, kept: Handover
-) -> tuple[Handover, Mapping[str, object]]:
+    exchange: Exchange, handing: Handing, kept: AgentCheckpoint
+) -> tuple[AgentCheckpoint, Mapping[str, object]]:
     state, run = handing.call.state, handing.call.run
     if handing.config.callback_url and state is not None and not kept.token:
         # Kept before it is sent: another attempt has to send the very same.
@@ -92,7 +92,7 @@ async def _begun(
             "bad_answer", _("{who} did not say which run it made", who=WHO), retryable=True
         )
     kept = replace(kept, pipeline_run_id=str(given))
-    if len(kept.pipeline_run_id) > LONGEST_PIPELINE_ID or clean(str(given)) != str(given):
+    if len(kept.pipeline_run_id) > MAX_PIPELINE_ID_LENGTH or clean(str(given)) != str(given):
         raise Trouble("bad_answer", _("{who} gave an id that cannot be used", who=WHO))
     if state is not None:
         await _keep(state, kept)
@@ -100,14 +100,14 @@ async def _begun(
     return kept, found
 
 
-async def _keep(state: State, kept: Handover) -> None:
+async def _keep(state: State, kept: AgentCheckpoint) -> None:
     """The run over there is the new holder's, by the same key: nothing is said about it there, and
     the store takes no verdict of this attempt."""
     if not await state.keep(kept.to_text()):
         raise Trouble("lost", _("the run belongs to another node by now"))
 
 
-def _request(handing: Handing, kept: Handover) -> dict[str, object]:
+def _request(handing: Handing, kept: AgentCheckpoint) -> dict[str, object]:
     """The same for every attempt: a pipeline may compare what comes under one key."""
     run, config = handing.call.run, handing.config
     body: dict[str, object] = {
@@ -127,12 +127,12 @@ def _request(handing: Handing, kept: Handover) -> dict[str, object]:
     if config.max_tokens:
         body["max_tokens"] = config.max_tokens
     if kept.token:
-        body["callback_url"] = callback_address(config.callback_url, run.id, kept.token)
+        body["callback_url"] = callback_url(config.callback_url, run.id, kept.token)
     return body
 
 
 async def _followed(
-    exchange: Exchange, handing: Handing, kept: Handover, found: Mapping[str, object]
+    exchange: Exchange, handing: Handing, kept: AgentCheckpoint, found: Mapping[str, object]
 ) -> None:
     """Until the pipeline says how it ended, asked or unasked, whichever comes first."""
     path = f"{PATH}/{quote(kept.pipeline_run_id, safe='')}"
@@ -178,7 +178,7 @@ async def _followed(
             found = {"status": seen}
 
 
-async def _heard(handing: Handing, kept: Handover, pause: float) -> Mapping[str, object] | None:
+async def _heard(handing: Handing, kept: AgentCheckpoint, pause: float) -> Mapping[str, object] | None:
     """What the pipeline says by itself within `pause`."""
     state = handing.call.state
     if not kept.token or state is None:
@@ -198,7 +198,7 @@ async def _heard(handing: Handing, kept: Handover, pause: float) -> Mapping[str,
 def _taken(found: Mapping[str, object], handing: Handing) -> bool:
     """False: it has not ended."""
     status = short(found.get("status"), 50)
-    end = end_of_agent_run(status)
+    end = pipeline_end(status)
     if end is None:
         return False
     answer = handing.answer

@@ -16,7 +16,7 @@ from functools import cache
 from chimes.i18n import Message, _, counted
 from chimes.model.change import replace
 from chimes.model.ids import RunId, step_run_id
-from chimes.model.planning import ended_at_once
+from chimes.model.planning import end_immediately
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run, RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.targets.flow.definition import (
@@ -306,7 +306,7 @@ class _State:
         error: str = "",
         result: Mapping[str, object] | None = None,
     ) -> Progress:
-        row = ended_at_once(self._row(step, None, {}), status, reason, self.now)
+        row = end_immediately(self._row(step, None, {}), status, reason, self.now)
         self.new.append(replace(row, error=str(error), result=result))
         return Progress(Stand.PENDING)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.run import Completion, Run
 from chimes.targets.python.outcomes import Cancel
 
@@ -82,7 +82,7 @@ class Facts:
         )
 
 
-_make_facts = maker(Facts)
+_make_facts = fast_constructor(Facts)
 
 
 def facts_of(
@@ -107,8 +107,8 @@ def facts_of(
 class TransactionalCompletion(Protocol):
     """Ends the run in a transaction of the task's own."""
 
-    #: What was written there; None: nothing yet.
-    verdict: Completion | None
+    #: The completion that was written; None: none yet.
+    recorded: Completion | None
 
     def complete(self, connection: object, result: object) -> Awaitable[None]:
         """The work is done when it is called, for a connection that blocks, or when it is

@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _, counted
-from chimes.model.change import maker, replace
+from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId
-from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, judged
+from chimes.model.run import Attempt, AttemptEnd, Outcome, RunStatus, completion_of
 from chimes.model.target import TaskTarget
 from chimes.targets.base import Call
 from chimes.targets.process.channel import LogLine, RunLog
@@ -375,7 +375,7 @@ CLOCK = SystemClock()
 #: How long an `on_failure` handler may take.
 HANDLER_TIMEOUT = timedelta(seconds=10)
 
-_make_work = maker(Work)
+_make_work = fast_constructor(Work)
 _NOTHING = Bound((), {})
 
 
@@ -461,10 +461,10 @@ class PythonTask:
             if _is_final(call, outcome):
                 now = call.triggered_at + timedelta(seconds=CLOCK.monotonic() - began)
                 await self._tell(call, work, outcome, now)
-        elif context.completion is not None and context.completion.verdict is not None:
+        elif context.completion is not None and context.completion.recorded is not None:
             # One that failed after all has probably rolled back: then its word is what counts,
             # and if not, it is refused, because the run is over.
-            written = context.completion.verdict
+            written = context.completion.recorded
             outcome = replace(outcome, completed=written.attempt, result=written.result)
         log.close()
         return outcome
@@ -558,4 +558,4 @@ def _is_final(call: Call, outcome: Outcome) -> bool:
         finished_at=call.triggered_at,
         end=outcome.end,
     )
-    return judged(run, outcome, attempt, ()).status in (RunStatus.FAILED, RunStatus.TIMEOUT)
+    return completion_of(run, outcome, attempt, ()).status in (RunStatus.FAILED, RunStatus.TIMEOUT)

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 from chimes.errors import ConfigError, InvalidInput, InvalidTrigger
 from chimes.i18n import _
 from chimes.model.egress import parse_http_url
-from chimes.model.sync import HIGH, LONGEST_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
+from chimes.model.sync import HIGH, MAX_SYNC_TIMEOUT, SYNC_TIMEOUT, Collection, Source, Sources
 from chimes.model.validation import check_source_name
 from chimes.redaction import is_secret_field
 from chimes.triggers import Trigger
@@ -640,7 +640,7 @@ def _collections(section: Section, source: str, now: datetime) -> Iterable[Colle
 def _collection(section: Section, now: datetime) -> Collection:
     name = section.need("name", section.text)
     _check_name(name, "collection", section.at("name"))
-    timeout = section.duration("timeout", least=timedelta(seconds=1), most=LONGEST_SYNC_TIMEOUT)
+    timeout = section.duration("timeout", least=timedelta(seconds=1), most=MAX_SYNC_TIMEOUT)
     return Collection(
         name=name,
         trigger=_trigger(section, now),

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chimes.clock import Clock, SystemClock
 from chimes.i18n import _
-from chimes.model.checkpoint import LONGEST_STATE
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.sync import Source, Sources
@@ -228,7 +228,7 @@ MODULE = "chimes.targets.sync.child"
 #: How long the store may take for what a task that has not ended well kept last.
 LAST_STATE = 1.0
 #: A message is at most a state, its escapes and its frame.
-LONGEST_MESSAGE = 4 * LONGEST_STATE
+LONGEST_MESSAGE = 4 * MAX_CHECKPOINT_LENGTH
 
 
 class SyncRunner:
@@ -322,7 +322,7 @@ class SyncRunner:
             beat=beat_of(self._stall_after.total_seconds()),
             private=str(folder),
             rules=rules_to_plain(self._egress()),
-            longest_state=LONGEST_STATE,
+            longest_state=MAX_CHECKPOINT_LENGTH,
         )
 
 

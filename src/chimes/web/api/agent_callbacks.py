@@ -15,10 +15,10 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import _
 from chimes.model.checkpoint import (
     CALLBACK_PATH,
-    pipeline_end,
-    decode_agent_checkpoint,
     agent_callback_name,
     agent_checkpoint_name,
+    decode_agent_checkpoint,
+    pipeline_end,
 )
 from chimes.model.ids import RunId
 from chimes.web.api.responses import BODY, EVERYWHERE, MISSING
@@ -80,5 +80,7 @@ async def pipeline_ended(
         pipeline_end(found["status"])
         and await context.store.read_state(agent_callback_name(run)) is None
     ):
-        await context.store.set_state(agent_callback_name(run), json.dumps(found, ensure_ascii=False))
+        await context.store.set_state(
+            agent_callback_name(run), json.dumps(found, ensure_ascii=False)
+        )
     return Response(status_code=204)

@@ -23,7 +23,14 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import OwnerType, Role, Scope
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import SELECTABLE_EVENTS, DEFAULT_LATE_AFTER, WEEKDAYS, Channel, NotifyOn, Period
+from chimes.model.recipient import (
+    DEFAULT_LATE_AFTER,
+    SELECTABLE_EVENTS,
+    WEEKDAYS,
+    Channel,
+    NotifyOn,
+    Period,
+)
 from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.services.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict

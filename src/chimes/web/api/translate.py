@@ -19,7 +19,7 @@ from chimes.model.node import Node
 from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
 from chimes.model.recipient import WEEKDAYS, Digest, QuietHours, Recipient
 from chimes.model.run import Attempt, LogEntry, Run
-from chimes.model.schedule import Dependency, Schedule, source_marker, is_detached
+from chimes.model.schedule import Dependency, Schedule, is_detached, source_marker
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,

@@ -25,7 +25,7 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
-from chimes.model.insights import BAD, BOUNDS, FAILING, JUDGED, MOST_SCHEDULES
+from chimes.model.insights import FAILED_STATUSES, BOUNDS, FAILING_STREAK, CONCLUSIVE_STATUSES, MAX_SCHEDULES
 from chimes.store.sql.rows.values import Value
 
 # @@ Where databases differ in how they count; each dialect has one of these.
@@ -49,12 +49,12 @@ def _words(statuses: Iterable[str]) -> str:
 #: Of the newest runs that were judged, newest first: when those that ended badly were planned.
 _JUDGED = (
     "FROM runs WHERE runs.schedule_id = schedules.id"
-    f" AND runs.status IN ({_words(JUDGED)}) {_NEWEST_FIRST}"
+    f" AND runs.status IN ({_words(CONCLUSIVE_STATUSES)}) {_NEWEST_FIRST}"
 )
-_IF_BAD = f"CASE WHEN status IN ({_words(BAD)}) THEN planned_at ELSE '' END"
-_NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING}) AS judged"
+_IF_BAD = f"CASE WHEN status IN ({_words(FAILED_STATUSES)}) THEN planned_at ELSE '' END"
+_NEWEST_JUDGED = f"(SELECT status, planned_at {_JUDGED} {FAILING_STREAK}) AS judged"
 #: How many schedules a statement is made for, so that there are few of them to be prepared.
-_SIZES = (1, 10, 25, 50, 100, MOST_SCHEDULES)
+_SIZES = (1, 10, 25, 50, 100, MAX_SCHEDULES)
 
 Sums = Sequence[tuple[str | int, ...]]
 
@@ -65,7 +65,7 @@ class Counting(ABC):
     #: Who began a run (`first_node`): the node of its first attempt that has ended, or who holds
     #: it. What is no JSON reads as no attempt.
     node: ColumnElement[str]
-    #: Of a schedule, its `FAILING` newest runs that were judged (`JUDGED`), newest first: when each
+    #: Of a schedule, its `FAILING_STREAK` newest runs that were judged (`CONCLUSIVE_STATUSES`), newest first: when each
     #: was planned, or nothing if it ended well; parted by commas. All of them in one walk through
     #: the index, where a database can.
     judged: ColumnElement[str]
@@ -134,7 +134,7 @@ class MariadbCounting(Counting):
     # A walk for each: what is in FROM cannot look at the schedule here.
     judged = literal_column(
         "concat_ws(',', {})".format(
-            ", ".join(f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING))
+            ", ".join(f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING_STREAK))
         ),
         Text,
     )

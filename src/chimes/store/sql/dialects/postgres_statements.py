@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Column
 
-from chimes.model.planning import CLOSED
+from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.policy import UNLIMITED
 from chimes.model.run import Origin, RunStatus
 from chimes.store.sql.dialects.base import PLAIN_VERDICT
@@ -166,7 +166,7 @@ FROM (
 # by an index of planned times all runs would be walked for each.
 UNCONFIRMED = f"""
 WITH clock AS MATERIALIZED (
-  SELECT coalesce($3::bigint, ({NOW}) + {CLOSED // timedelta(microseconds=1)}) AS closed
+  SELECT coalesce($3::bigint, ({NOW}) + {PREFETCH_CUTOFF // timedelta(microseconds=1)}) AS closed
 )
 SELECT held.id, held.fence
 FROM unnest($1::text[], $2::bigint[]) AS held(id, fence) LEFT JOIN LATERAL (

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from chimes.errors import told
+from chimes.errors import message_of
 from chimes.i18n import _
 from chimes.model.change import replace
 from chimes.model.policy import Policy
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.model.sync import pair_of_key
+from chimes.model.sync import parse_pair_key
 from chimes.model.target import HttpTarget, SyncTarget
 from chimes.store.codec.schedule import labels_from_plain
 from chimes.store.json_values import EPOCH
@@ -82,7 +82,7 @@ def schedule_and_damage(row: Sequence[Any]) -> tuple[Schedule, frozenset[str]]:
         message = _(
             "{parts} of this schedule cannot be read: {error}",
             parts=", ".join(sorted(damage)),
-            error=told(error),
+            error=message_of(error),
         )
         # A summary that is lost belongs to no definition.
         return replace(schedule_of(mended), last_error=str(message)), damage - {"last_status"}
@@ -100,7 +100,7 @@ def readable_run(row: Sequence[Any]) -> Run:
         message = _(
             "{parts} of this run cannot be read: {error}",
             parts=", ".join(sorted(damage)),
-            error=told(error),
+            error=message_of(error),
         )
         return replace(run_of(mended), error=str(message), reason=Reason.UNREADABLE)
 
@@ -111,7 +111,7 @@ def _instead_of_target(row: Sequence[Any]) -> str:
     kind, needs, key = (row[_COLUMNS.index(name)] for name in ("kind", "needs", "concurrency_key"))
     if kind != "sync":
         return _UNREADABLE
-    collection = pair_of_key(key or "")[1] or "unreadable"
+    collection = parse_pair_key(key or "")[1] or "unreadable"
     target = SyncTarget(source=needs.removeprefix("sync:"), collection=collection)
     return TargetTexts()(target)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.errors import InvalidInput, told
+from chimes.errors import InvalidInput, message_of
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
@@ -77,7 +77,7 @@ def delivery_of(row: Row[Any]) -> Delivery:
         _log.warning("delivery %s cannot be read: %s", row.id, damage)
         recipient, occasion = Recipient(channel=Channel.INBOX), NotifyOn.ALWAYS
         state, owner = _state(row.state), SYSTEM_OWNER
-        error = str(_("this delivery cannot be read: {error}", error=told(damage)))
+        error = str(_("this delivery cannot be read: {error}", error=message_of(damage)))
         code = Reason.UNREADABLE
     return Delivery(
         id=DeliveryId(row.id),

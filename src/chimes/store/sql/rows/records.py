@@ -11,7 +11,7 @@ from chimes.model.access import ApiKey, Role, Scope
 from chimes.model.audit import AuditEntry
 from chimes.model.checkpoint import Checkpoint
 from chimes.model.ids import KeyId, NodeId, RunId
-from chimes.model.node import Node, NodeMark, offers_in, told_by
+from chimes.model.node import Node, NodeEvent, capabilities_in, published_names
 from chimes.store.codec.node import (
     defaults_from_plain,
     defaults_to_plain,
@@ -44,7 +44,7 @@ def node_values(node: Node) -> dict[str, Value]:
         "lease_until": micros(node.lease_until),
         "clock_offset": node.clock_offset,
         "offers": encode(
-            {name: defaults_to_plain(node.defaults.get(name)) for name in told_by(node)}
+            {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
         ),
         "drain": int(node.drain),
         "facts": facts_to_text(node.facts),
@@ -62,15 +62,15 @@ def node_of(row: Row[Any]) -> Node:
         heartbeat_at=moment_of(row.heartbeat_at),
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
-        offers=offers_in(offers),
+        offers=capabilities_in(offers),
         defaults=defaults_from_plain(offers),
         drain=bool(row.drain),
         facts=facts_from_text(row.facts),
     )
 
 
-def mark_of(row: Row[Any]) -> NodeMark:
-    return NodeMark(
+def mark_of(row: Row[Any]) -> NodeEvent:
+    return NodeEvent(
         at=moment_of(row.at),
         node_id=NodeId(row.node),
         version=row.version,

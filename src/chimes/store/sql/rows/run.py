@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
 from chimes.store.codec.run import attempt_from_plain, attempt_to_plain
@@ -33,7 +33,7 @@ from chimes.store.sql.rows.values import (
 )
 
 _ORIGINS = {origin.value: origin for origin in Origin}
-_make_run = maker(Run)
+_make_run = fast_constructor(Run)
 
 NO_ATTEMPTS = "[]"
 #: What a task leaves behind that returns nothing, as most do.

@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.ids import ScheduleId
-from chimes.model.schedule import Dependency, Schedule, Summary
+from chimes.model.schedule import Dependency, Schedule, LastRunSummary
 from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.rows.values import (
@@ -30,7 +30,7 @@ from chimes.store.sql.rows.values import (
     trigger_of,
 )
 
-_make_schedule = maker(Schedule)
+_make_schedule = fast_constructor(Schedule)
 
 
 def schedule_values(schedule: Schedule) -> dict[str, Value]:
@@ -152,10 +152,10 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
 SUMMARY_COLUMNS = ("id", "last_run_at", "last_status", "last_error", "last_success_at")
 
 
-def summary_of(row: Sequence[Any]) -> Summary:
+def summary_of(row: Sequence[Any]) -> LastRunSummary:
     """Of a row of SUMMARY_COLUMNS."""
     _schedule_id, last_run_at, last_status, last_error, last_success_at = row
-    return Summary(
+    return LastRunSummary(
         last_run_at=maybe_moment(last_run_at),
         last_status=None if last_status is None else STATUSES[last_status],
         last_error=last_error,
@@ -163,7 +163,7 @@ def summary_of(row: Sequence[Any]) -> Summary:
     )
 
 
-def summary_values(schedule_id: ScheduleId, summary: Summary) -> dict[str, Value]:
+def summary_values(schedule_id: ScheduleId, summary: LastRunSummary) -> dict[str, Value]:
     status = summary.last_status
     return {
         "id": schedule_id,

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from chimes.errors import ChimesError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.change import maker
+from chimes.model.change import fast_constructor
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import Target, TaskTarget
@@ -31,7 +31,7 @@ from chimes.triggers.zones import UTC_NAME
 STATUSES = {status.value: status for status in RunStatus}
 
 _TASK = {"kind", "name", "args"}
-_make_task_target = maker(TaskTarget)
+_make_task_target = fast_constructor(TaskTarget)
 
 Value = str | int | float | None
 Values = tuple[Value, ...]

@@ -23,7 +23,7 @@ from chimes.model.insights import (
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.attention import PutOff, Refusal, refusals
+from chimes.services.attention import PutOff, RequestRejected, refusals
 from chimes.services.insights import InsightService
 from chimes.services.schedules import upcoming_fires
 from chimes.services.templates import offers
@@ -195,7 +195,7 @@ async def _signs(
 
 async def _days_and_refusals(
     request: PageRequest, week: Window
-) -> tuple[tuple[StatusCounts, ...], tuple[Refusal, ...]]:
+) -> tuple[tuple[StatusCounts, ...], tuple[RequestRejected, ...]]:
     """Who was refused is looked for where anything has failed."""
     store, actor, now = request.context.store, request.actor, request.now
     days = await InsightService(store).run_buckets(actor, week, DAY)
