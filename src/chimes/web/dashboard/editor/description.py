@@ -92,8 +92,9 @@ def parse_description(
 def _with_recipients(
     fields: Fields, told: Sequence[Told], chats: Sequence[str]
 ) -> tuple[Fields, list[str]]:
-    """Adds the recipients of the description after those that the user chose; returns the fields and
-    the names of the guessed ones."""
+    """Adds the recipients of the description after those that the user chose.
+
+    Returns the fields and the names of the guessed ones."""
     chosen = set(fields.get("guessed", "").split(","))
     rows = [
         {part: fields.get(f"notify{n}_{part}", "") for part in RECIPIENT_PARTS}
@@ -156,7 +157,7 @@ def _target(task: str, *, prompts: bool) -> Fields:
 
 
 def _names_zone(text: str, found: str, now: datetime) -> bool:
-    """Whether the description names the zone: then the result does not depend on the default zone."""
+    """Whether the description names the zone, so that the default zone has no influence."""
     other = "Pacific/Apia" if found != "Pacific/Apia" else "UTC"
     try:
         return parse(text, now=now, timezone=other).timezone == found

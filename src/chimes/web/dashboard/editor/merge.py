@@ -57,8 +57,9 @@ def flatten(body: Mapping[str, object]) -> JsonObject:
 
 
 def diff(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[Change, ...]:
-    """Returns the changes from `before` to `after`. If the kind of the target changes, all its fields
-    count as changed."""
+    """Returns the changes from `before` to `after`.
+
+    If the kind of the target changes, all its fields count as changed."""
     was, now = flatten(before), flatten(after)
     if was.get("target.kind") != now.get("target.kind") and "target.kind" in now:
         gone = {path for path in was if path.startswith("target.")}

@@ -184,7 +184,7 @@ def assign_errors(
 async def resolve_trigger(
     request: PageRequest, body: object, unchanged: Trigger | None = None
 ) -> Trigger:
-    """Returns the trigger as the scheduler stores it: with zone and anchor, and with future fires."""
+    """Returns the trigger as it is stored, with zone and anchor; checks that it will fire."""
     trigger = trigger_from_dict(body)
     if trigger == unchanged:
         return trigger

@@ -1,4 +1,4 @@
-"""Preview of a trigger in the editor: next fires, clock changes, frequency, retries and neighbours."""
+"""Preview in the editor: next fires, clock changes, frequency, retries and other schedules."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chimes.web.dashboard.charts.sparkline import DayStripWords, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import AttemptWords, attempts_line
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.core.times import absolute, day, span, touched_in_words, zone_info
+from chimes.web.dashboard.core.times import absolute, day, span, describe_clock_change, zone_info
 
 HOURS = 24
 #: One bounded query, whatever the size of the store.
@@ -55,7 +55,7 @@ def build_neighbours(
     now: datetime,
     exclude_id: ScheduleId | None = None,
 ) -> Neighbours | None:
-    """Charts the fires of the next 24 hours with those of other schedules; None if there are none."""
+    """Charts the next 24 hours with other schedules; None if the trigger does not fire in them."""
     first = trigger.next_after(now)
     if first is None or first > now + HOURS * _HOUR:
         return None
@@ -297,7 +297,7 @@ def _changes_of_schedule_zone(
     for change in clock_changes(trigger.zone, now, now + HORIZON):
         touched = touched_by(trigger, change)
         if touched is not None:
-            yield touched_in_words(touched, display, now)
+            yield describe_clock_change(touched, display, now)
 
 
 def _shifts_in_viewer_zone(
@@ -323,7 +323,8 @@ def _shifts_in_viewer_zone(
         was, becomes = before.astimezone(here), after.astimezone(here)
         if was.time() != becomes.time():
             yield _(
-                "{day}: a clock change moves this from {was} to {becomes} in your time zone ({zone}).",
+                "{day}: a clock change moves this from {was} to {becomes} in your time zone"
+                " ({zone}).",
                 # The day of the clock change; the first fire may be days later.
                 day=day(change, zone, display, now=now),
                 was=f"{was:%H:%M}",

@@ -157,21 +157,8 @@ async def _form(request: PageRequest, edit: Edit | None) -> Response:
     if action in ("", "preview") and unapplied and not request.is_htmx:
         action = "read"
     match action:
-        case "save" if unapplied and fields.get("words"):
-            # Only the fields are saved: an unapplied description would be lost silently.
-            state = await build_state(
-                request, fields, edit=edit, only_filled=False, errors=[_NOT_APPLIED]
-            )
-            return await _render(request, state, status=422)
         case "save":
-            if edit is not None and fields.get("version") != str(edit.schedule.version):
-                return await _render(
-                    request, await build_conflict_state(request, fields, edit), status=409
-                )
-            saved = await (create(request, fields) if edit is None else save(request, fields, edit))
-            if isinstance(saved, Response):
-                return saved
-            return await _render(request, saved, status=422)
+            return await _save(request, fields, edit, unapplied=unapplied)
         case "words":
             return await _apply_description(request, {**fields, "words": choice}, edit)
         case "read" if fields.get("words"):
@@ -182,14 +169,30 @@ async def _form(request: PageRequest, edit: Edit | None) -> Response:
             fields |= {"when": "cron", "expression": choice}
         case "zone":
             fields |= {"zone": choice, "zone_sure": choice}
+        case "test" if choice:
+            return await _send_test_notification(request, fields, edit, choice)
         case "test":
-            if choice:
-                return await _send_test_notification(request, fields, edit, choice)
             return await _start_trial(request, fields, edit)
         case _:
             pass
     state = await build_state(request, fields, edit=edit, last=request.form.raw("last"))
     return await _render(request, state)
+
+
+async def _save(
+    request: PageRequest, fields: Fields, edit: Edit | None, *, unapplied: bool
+) -> Response:
+    if unapplied and fields.get("words"):
+        # Only the fields are saved: an unapplied description would be lost silently.
+        state = await build_state(
+            request, fields, edit=edit, only_filled=False, errors=[_NOT_APPLIED]
+        )
+        return await _render(request, state, status=422)
+    if edit is not None and fields.get("version") != str(edit.schedule.version):
+        state = await build_conflict_state(request, fields, edit)
+        return await _render(request, state, status=409)
+    saved = await (create(request, fields) if edit is None else save(request, fields, edit))
+    return saved if isinstance(saved, Response) else await _render(request, saved, status=422)
 
 
 async def _apply_description(request: PageRequest, fields: Fields, edit: Edit | None) -> Response:
@@ -254,8 +257,9 @@ async def _editable(request: PageRequest) -> Schedule:
 
 
 def _base(request: PageRequest, schedule: Schedule) -> JsonObject:
-    """Returns the definition when the form was opened. It only decides which fields count as changed,
-    so a forged value affects nothing but the user's own edit."""
+    """Returns the definition when the form was opened.
+
+    It only decides which fields count as changed: a forged value affects only the user's edit."""
     try:
         found = json.loads(request.form.raw("base"))
     except (ValueError, RecursionError):
@@ -309,7 +313,7 @@ def _rows(fields: Fields, name: str, filled: str, limit: int) -> list[int]:
     return list(range(min((used[-1] + 2) if used else 1, limit)))
 
 
-# --- trial run: executes the form once, without a schedule -----------------------------------------
+# --- trial run: executes the form once, without a schedule ---------------------------------------
 async def _start_trial(request: PageRequest, fields: Fields, edit: Edit | None) -> Response:
     """Starts a trial run; errors are shown at their fields, as when saving."""
     run: Run | None = None

@@ -53,7 +53,7 @@ class Argument:
 
 
 def arguments_from_schema(schema: Mapping[str, object]) -> tuple[Argument, ...]:
-    """Returns the arguments in the order of the function. Arguments of unknown type are left out."""
+    """Returns the arguments in the order of the function, without those of unknown type."""
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, Mapping):
         return ()
@@ -128,7 +128,7 @@ def _readable(fields: Mapping[str, str]) -> bool:
     return True
 
 
-def _to_json(value: Mapping[str, object]) -> str:
+def _to_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
@@ -155,8 +155,9 @@ def _round_trips(argument: Argument, text: str, value: object) -> bool:
 
 # --- from fields to arguments --------------------------------------------------------------------
 def arguments_body(fields: Mapping[str, str]) -> Mapping[str, object]:
-    """Returns the arguments: the JSON field, overridden by filled fields. Fields of another task are
-    ignored. Raises InvalidInput with the name of the form field."""
+    """Returns the arguments: the JSON field, overridden by filled fields.
+
+    Fields of another task are ignored. Raises InvalidInput with the name of the form field."""
     found = dict(_parse_json_object(fields.get("args", "")))
     made_for = fields.get("args_for", "")
     if made_for and made_for != fields.get("task", "").strip():
@@ -340,10 +341,6 @@ def default_name(fields: Mapping[str, str]) -> str:
 
 def _texts(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list | tuple) else []
-
-
-def _to_json(value: object) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=2) if value else ""
 
 
 def _headers(text: str) -> dict[str, str]:

@@ -54,8 +54,9 @@ def _by_name() -> Mapping[str, str]:
 
 
 def country_code(text: str) -> str:
-    """Returns `TH` for Thailand, ไทย or 泰国. Other text is returned as a code (`US-CA`); the parser
-    of the calendar reports unknown codes."""
+    """Returns `TH` for Thailand, ไทย or 泰国.
+
+    Other text is returned as a code (`US-CA`); the calendar parser reports unknown codes."""
     found = _by_name().get(text.strip().casefold())
     if found is not None:
         return found
@@ -120,7 +121,7 @@ def _exclusion(fields: Mapping[str, str], place: int) -> JsonObject:
                     {
                         "days": fields[f"ex{place}_days"].split(","),
                         "from": fields.get(f"ex{place}_from") or "00:00",
-                        # A time input cannot express 24:00, and a window cannot end at the start of its day.
+                        # A time input cannot express 24:00, so 00:00 means the end of the day.
                         "to": _end(fields.get(f"ex{place}_to", "")),
                     }
                 ]
@@ -206,8 +207,7 @@ DEFAULT_TRIGGER: Mapping[str, str] = {
 
 # --- from a trigger to fields ------------------------------------------------------------------
 def trigger_fields(trigger: JsonObject, home: str) -> Fields:
-    """Returns the fields of a trigger. `home` is the zone for times of an interval, which has no zone
-    of its own."""
+    """Returns the fields of a trigger. `home` is the zone for the times of an interval."""
     kind = str(trigger["kind"])
     zone = str(trigger.get("timezone") or (home if kind == "every" else "UTC"))
     # A stored zone needs no confirmation, even if its name is ambiguous.

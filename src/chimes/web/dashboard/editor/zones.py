@@ -166,7 +166,7 @@ def choice(
 def world_clock(
     zone: str, language: str, now: datetime, known: KnownZones
 ) -> tuple[ZoneChoice, ...]:
-    """Returns the current time in the schedule's zone, the viewer's zone and other relevant zones."""
+    """Returns the current time in the schedule's zone, the viewer's zone and others."""
     names = [each for each in (zone, *known.first(), "UTC") if each in zone_names()]
     return tuple(
         choice(name, language, now, known) for name in [*dict.fromkeys(names)][:_MAX_CLOCKS]
@@ -190,8 +190,9 @@ def search_zones(
 
 
 def unique_zone(text: str, now: datetime, sure: str = "") -> str | None:
-    """Returns the only zone that a text can mean; None if there are none or several. `sure` is a name
-    that the user has already confirmed."""
+    """Returns the only zone that a text can mean; None if there are none or several.
+
+    `sure` is a name that the user has already confirmed."""
     wanted = " ".join(text.casefold().split())
     if text in zone_names() and (text == sure or wanted not in _FIXED_OFFSET_NAMES):
         return text
