@@ -50,7 +50,7 @@ from chimes.store.port import Item, RunLog, Store
 if TYPE_CHECKING:
     from chimes.config import Settings
     from chimes.sdk.app import Chimes
-    from chimes.sdk.declarations import Backfilled
+    from chimes.sdk.reconcile import BackfillResult
     from chimes.store.port import Item, Store
 
 
@@ -453,7 +453,7 @@ def backfill_schedules(
 
 async def _backfilled(
     app: Chimes, settings: Settings, only: tuple[str, ...] | None, *, confirm: bool
-) -> list[Backfilled]:
+) -> list[BackfillResult]:
     await app.open(settings)
     try:
         return await app.backfill_schedules(confirm=confirm, only=only)
@@ -461,10 +461,10 @@ async def _backfilled(
         await app.close()
 
 
-def _row(each: Backfilled, *, done: bool) -> Json:
-    from chimes.sdk.handles import info_of
+def _row(each: BackfillResult, *, done: bool) -> Json:
+    from chimes.sdk.handles import schedule_info
 
-    info = info_of(each.schedule)
+    info = schedule_info(each.schedule)
     new = "created" if done else "new"
     return {
         "id": info.id,

@@ -11,9 +11,9 @@ from functools import partial
 from typing import Protocol
 
 from chimes import __version__
-from chimes.engine.checkpoints import Forgetting
+from chimes.engine.checkpoints import CheckpointCleaner
 from chimes.engine.engine import Engine
-from chimes.engine.events import Events, Listener, Reports
+from chimes.engine.events import EventLogger, Events, Listener
 from chimes.engine.metrics import Metrics
 from chimes.engine.poller import Duty, Poller
 from chimes.errors import ChimesError, StoreError, StoreUnavailable
@@ -22,11 +22,11 @@ from chimes.model.policy import RunDefaults
 from chimes.model.target import SyncTarget
 from chimes.runtime.channels import HttpCallbacks, scheduled, senders_of
 from chimes.runtime.composition import JoinedOffers, Runtime
-from chimes.runtime.health import Troubles
-from chimes.sdk.declarations import Declarations
+from chimes.runtime.health import FailingDuties
 from chimes.sdk.declare import Mode
 from chimes.sdk.flows import AppFlow
-from chimes.sdk.memory_mode import Fallback, MemoryTimer, Timed
+from chimes.sdk.memory_mode import Fallback, LocalSchedule, MemoryScheduler
+from chimes.sdk.reconcile import Declarations
 from chimes.services.validation import (
     action_offers,
     actions_are_offered,
@@ -79,12 +79,12 @@ class Node:
         self._runtime = runtime
         self._app = app
         self.metrics = Metrics()
-        self.troubles = Troubles()
+        self.troubles = FailingDuties()
         self.fallback = Fallback(lambda event: self._events.emit(event))
-        self._forgetting = Forgetting(runtime.services.store)
+        self._forgetting = CheckpointCleaner(runtime.services.store)
         listening: list[Listener] = [
-            self.metrics, Reports(), self.troubles, self.fallback, self._forgetting,
-            runtime.endings, *listeners,
+            self.metrics, EventLogger(), self.troubles, self.fallback, self._forgetting,
+            runtime.run_waiters, *listeners,
         ]  # fmt: skip
         self.runners = _runners(runtime, workers, app, queues)
         if syncs and settings.sync_workers:
@@ -170,7 +170,7 @@ class Node:
             with contextlib.suppress(StoreError):
                 await self._forgetting.forget()
 
-    async def _declared(self) -> Sequence[Timed]:
+    async def _declared(self) -> Sequence[LocalSchedule]:
         assert self._app is not None
         declarations, runtime = self._app.declarations, self._runtime
         in_memory = declarations.in_mode(runtime, Mode.MEMORY)
@@ -182,21 +182,21 @@ class Node:
             )
         try:
             await declarations.sync(runtime)
-            return await declarations.timed(runtime)
+            return await declarations.local_schedules(runtime)
         except ChimesError:
             raise
         except Exception as error:
             # The store answers, but not about schedules (R2.33).
             self.fallback.failed("declarations", error)
-            return await declarations.guessed(runtime)
+            return await declarations.local_schedules_from_runs(runtime)
 
-    def _poller(self, app: Application, timed: Sequence[Timed]) -> Poller:
+    def _poller(self, app: Application, timed: Sequence[LocalSchedule]) -> Poller:
         runtime = self._runtime
         store = runtime.services.store
-        timer = MemoryTimer(
+        timer = MemoryScheduler(
             store,
-            declarations=partial(app.declarations.timed, runtime),
-            known=timed,
+            load=partial(app.declarations.local_schedules, runtime),
+            initial=timed,
             fallback=self.fallback,
             clock=runtime.clock,
             events=self._events,

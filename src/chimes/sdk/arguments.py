@@ -1,4 +1,4 @@
-"""Reading what a program hands to the SDK: durations, moments, words of a closed set."""
+"""Parses argument values of the SDK: durations, points in time, enum values, owners."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import Message, _
+from chimes.model.access import Owner, OwnerType
 from chimes.triggers import parse_duration, parse_moment
 from chimes.triggers.json_values import nearest
 
@@ -17,7 +18,7 @@ Moment = str | datetime
 E = TypeVar("E", bound=StrEnum)
 
 
-def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> timedelta:
+def to_duration(value: Duration, field: str, *, allow_zero: bool = True) -> timedelta:
     """`"90s"`, `"1h30m"`, a timedelta, or a number of seconds."""
     if isinstance(value, bool) or not isinstance(value, str | timedelta | int | float):
         raise InvalidInput(
@@ -38,14 +39,14 @@ def duration_of(value: Duration, field: str, *, allow_zero: bool = True) -> time
     return parse_duration(given, field=field, allow_zero=allow_zero)
 
 
-def moment_of(value: Moment, field: str) -> datetime:
+def to_datetime(value: Moment, field: str) -> datetime:
     """An aware datetime, or text such as 2030-02-10T09:00:00Z."""
     if isinstance(value, str):
         return parse_moment(value, field=field)
     if not isinstance(value, datetime) or value.utcoffset() is None:
         raise InvalidTrigger(
             _(
-                "{field} must be a moment with a zone, such as 2030-02-10T09:00:00Z "
+                "{field} must be a time with a zone, such as 2030-02-10T09:00:00Z "
                 "or an aware datetime",
                 field=field,
             ),
@@ -55,13 +56,13 @@ def moment_of(value: Moment, field: str) -> datetime:
     return value.astimezone(UTC)
 
 
-def word_of(kind: type[E], value: object, field: str) -> E:
+def to_enum(kind: type[E], value: object, field: str) -> E:
     known = [each.value for each in kind]
     if isinstance(value, str) and value in known:
         return kind(value)
     raise InvalidInput(
         _(
-            "{field} is one of {known}, not {value!r}",
+            "{field} must be one of {known}, not {value!r}",
             field=field,
             known=", ".join(known),
             value=value,
@@ -72,7 +73,24 @@ def word_of(kind: type[E], value: object, field: str) -> E:
     )
 
 
-def with_nearest(message: Message, name: str, known: Iterable[str]) -> Message:
-    """What is said of a name that nobody knows, with the nearest one that somebody does."""
+def parse_owner(given: Owner | str) -> Owner:
+    """An Owner, or `user:alice`, `chat:42`, `system:default`."""
+    if isinstance(given, Owner):
+        return given
+    kind, separator, name = given.partition(":")
+    if not separator or not name or kind not in set(OwnerType):
+        raise InvalidInput(
+            _(
+                "an owner must be user:NAME, chat:NAME or system:NAME, not {given!r}",
+                given=given,
+            ),
+            field="owner",
+            code="bad_owner",
+        )
+    return Owner(type=OwnerType(kind), id=name)
+
+
+def with_suggestion(message: Message, name: str, known: Iterable[str]) -> Message:
+    """Appends the nearest known name to an error about an unknown one."""
     hint = nearest(name, known)
     return _("{message}; {hint}", message=message, hint=hint) if hint else message

@@ -1,4 +1,4 @@
-"""What `app.flow("name")` gives."""
+"""Flows of an application: steps declared with `@flow.step`, started as one run."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from chimes.model.access import Owner
 from chimes.model.policy import Policy
 from chimes.model.target import FlowTarget
 from chimes.model.validation import check_target
-from chimes.sdk.arguments import Duration, Moment, duration_of
-from chimes.sdk.declare import plain_input
+from chimes.sdk.arguments import Duration, Moment, to_duration
+from chimes.sdk.declare import json_input
 from chimes.sdk.handles import RunHandle
-from chimes.sdk.tasks import Submit, read_options
+from chimes.sdk.tasks import Submit, enqueue_options
 from chimes.services.run_requests import RunRequest
 from chimes.services.validation import FLOW_TIMEOUT
 from chimes.targets.flow import FlowBuilder, Step
@@ -37,10 +37,10 @@ class AppFlow(FlowBuilder):
         self._submit = submit
         self.queue = queue
         self.priority = priority
-        self.timeout = FLOW_TIMEOUT if timeout is None else duration_of(timeout, "timeout")
+        self.timeout = FLOW_TIMEOUT if timeout is None else to_duration(timeout, "timeout")
 
     def declared(self, step: Step) -> None:
-        """A step is a task like any other, also for a process that imports the application."""
+        """Registers the step as a task, so that any worker of the application can execute it."""
         policy = step.policy
         self._registry.add(
             Task(
@@ -57,7 +57,7 @@ class AppFlow(FlowBuilder):
         )
 
     def policy(self, base: Policy) -> Policy:
-        """`base` with what the flow says about itself."""
+        """`base` with the options of this flow."""
         return replace(base, timeout=self.timeout)
 
     async def start(
@@ -71,14 +71,14 @@ class AppFlow(FlowBuilder):
         owner: Owner | str | None = None,
         connection: object = None,
     ) -> RunHandle:
-        """Have it run once; the options are those of a task's `options`."""
+        """Enqueues one run of the flow; the options are those of `task.options`."""
         self.complete()
-        target = FlowTarget(name=self.name, input=plain_input(input or {}))
+        target = FlowTarget(name=self.name, input=json_input(input or {}))
         check_target(target)
-        order = RunRequest(
+        request = RunRequest(
             target=target, policy=self.policy(Policy()), name=self.name, priority=self.priority
         )
-        options = read_options(
+        options = enqueue_options(
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
         )
-        return await self._submit(order, options)
+        return await self._submit(request, options)

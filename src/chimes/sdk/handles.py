@@ -1,4 +1,4 @@
-"""A handle on one run: what became of it, from any process that reaches the store."""
+"""Handles on runs, and the schedule view that the SDK returns."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
-from chimes.sdk.arguments import Duration, duration_of
+from chimes.sdk.arguments import Duration, to_duration
 from chimes.triggers.expression import trigger_to_text
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from chimes.runtime.composition import Runtime
 
 
-#: Seconds between two looks at a run that another process carries out: soon at first, because
-#: most runs are short, then ever more rarely.
-FIRST_LOOK, LONGEST_LOOK = 0.02, 0.5
+#: Seconds between two polls of a run that another process executes: short at first, because most
+#: runs are short, then growing to the maximum.
+MIN_POLL, MAX_POLL = 0.02, 0.5
 _LOG_PAGE = 1000
 _ERRORS: dict[RunStatus, type[RunFailed]] = {
     RunStatus.FAILED: RunFailed,
@@ -47,22 +47,25 @@ _ERRORS: dict[RunStatus, type[RunFailed]] = {
 }
 
 
-class Endings:
-    """A listener of the engine: tells those in this process who wait for a run that it ended.
-    Only a shortcut; the store is what counts, and who waits looks there in any case."""
+class RunWaiters:
+    """An engine listener that wakes the waiters for a run in this process when it ends.
+
+    Only a shortcut: the store is authoritative, and waiters poll it anyway.
+    """
 
     def __init__(self) -> None:
         self._waiting: dict[RunId, set[asyncio.Event]] = {}
 
-    hears = (RunEnded,)
+    event_types = (RunEnded,)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded):
-            for waiting in self._waiting.get(event.run.id, ()):
-                waiting.set()
+            for waiter in self._waiting.get(event.run.id, ()):
+                waiter.set()
 
     @contextmanager
-    def of(self, run_id: RunId) -> Iterator[asyncio.Event]:
+    def wait_for(self, run_id: RunId) -> Iterator[asyncio.Event]:
+        """An event that is set when the run ends."""
         ended = asyncio.Event()
         self._waiting.setdefault(run_id, set()).add(ended)
         try:
@@ -74,7 +77,7 @@ class Endings:
 
 
 class RunHandle:
-    """One run. It may be made from an id that was kept elsewhere: `app.run_handle(run_id)`."""
+    """One run. `app.run_handle(run_id)` makes a handle from a stored id."""
 
     __slots__ = ("_runtime", "id")
 
@@ -92,8 +95,11 @@ class RunHandle:
         return hash(self.id)
 
     async def run(self) -> Run:
-        """The run as the store has it. NotFound: there is none, e.g. because the transaction
-        that enqueued it was rolled back, or because it is older than the retention."""
+        """The run as it is in the store.
+
+        NotFound if it does not exist, e.g. because the transaction that enqueued it was rolled
+        back, or because it is older than the retention.
+        """
         runtime = self._runtime()
         return await runtime.services.runs.get(runtime.actor, self.id)
 
@@ -101,19 +107,24 @@ class RunHandle:
         return (await self.run()).status
 
     async def result(self, timeout: Duration | None = None) -> object:  # noqa: ASYNC109
-        """What the task returned, once the run has ended. RunFailed (or one of its kinds) with
-        the run's own error if it did not succeed; TimeoutError if it has not ended in time."""
-        seconds = None if timeout is None else duration_of(timeout, "timeout").total_seconds()
+        """Waits for the end of the run and returns what the task returned.
+
+        RunFailed (or a subclass) with the run's own error if it did not succeed; TimeoutError if
+        it does not end in time.
+        """
+        seconds = None if timeout is None else to_duration(timeout, "timeout").total_seconds()
         async with asyncio.timeout(seconds):
-            run = await self._ended()
+            run = await self._wait_for_end()
         if run.status is not RunStatus.SUCCEEDED:
-            _raise(run)
+            _raise_error(run)
         result = run.result
         return result["value"] if result is not None and "value" in result else result
 
     async def cancel(self) -> bool:
-        """Ask it to stop: True if it was still waiting or running. A running one ends when its
-        task notices; wait for `result()` to know."""
+        """Requests cancellation; True if the run was still queued or running.
+
+        A running task stops when it reacts to the cancellation: wait for `result()`.
+        """
         runtime = self._runtime()
         try:
             await runtime.services.runs.cancel(runtime.actor, self.id)
@@ -122,21 +133,21 @@ class RunHandle:
         return True
 
     async def logs(self) -> list[LogEntry]:
-        """Everything it has logged so far, oldest first."""
+        """The log of the run so far, oldest first."""
         runtime = self._runtime()
-        found: list[LogEntry] = []
+        entries: list[LogEntry] = []
         while True:
-            after = found[-1].number if found else 0
+            after = entries[-1].number if entries else 0
             page = await runtime.services.runs.logs(
                 runtime.actor, self.id, after=after, limit=_LOG_PAGE
             )
-            found.extend(page)
+            entries.extend(page)
             if len(page) < _LOG_PAGE:
-                return found
+                return entries
 
-    async def _ended(self) -> Run:
-        pause = FIRST_LOOK
-        with self._runtime().endings.of(self.id) as ended:
+    async def _wait_for_end(self) -> Run:
+        pause = MIN_POLL
+        with self._runtime().run_waiters.wait_for(self.id) as ended:
             while True:
                 run = await self.run()
                 if run.status.terminal:
@@ -144,17 +155,20 @@ class RunHandle:
                 ended.clear()
                 with suppress(TimeoutError):
                     await asyncio.wait_for(ended.wait(), pause)
-                pause = min(pause * 1.5, LONGEST_LOOK)
+                pause = min(pause * 1.5, MAX_POLL)
 
 
-def _raise(run: Run) -> NoReturn:
-    about = run.error or run.reason
-    name = run.schedule_name or run.target.needs
-    told = {"id": run.id, "name": name, "status": run.status.value}
+def _raise_error(run: Run) -> NoReturn:
+    cause = run.error or run.reason
+    values = {
+        "id": run.id,
+        "name": run.schedule_name or run.target.needs,
+        "status": run.status.value,
+    }
     raise _ERRORS[run.status](
-        _("run {id} of {name} ended as {status}: {why}", **told, why=about)
-        if about
-        else _("run {id} of {name} ended as {status}", **told),
+        _("run {id} of {name} ended as {status}: {why}", **values, why=cause)
+        if cause
+        else _("run {id} of {name} ended as {status}", **values),
         run_id=run.id,
         status=run.status.value,
         error=run.error,
@@ -162,24 +176,24 @@ def _raise(run: Run) -> NoReturn:
     )
 
 
-# @@ A schedule as the verbs of the SDK answer it, in the words of the Catbird seed.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleInfo:
+    """A schedule as the SDK returns it."""
+
     id: str
     name: str
     namespace: str
-    #: `task`, `flow`, `http` or `sync`.
+    #: Kind of the target: `task`, `flow`, `http`, `sync`, `agent`, `action` or `message`.
     kind: str
-    #: Name of the task or flow, the URL, or source/collection.
+    #: Name of the task or flow, the URL, source/collection, the prompt, the action type or the
+    #: text.
     target: str
-    #: Arguments of the task, input of the flow.
+    #: Arguments of the task, input of the flow, parameters of the action.
     input: Mapping[str, object]
     cron_spec: str
     timezone: str
     next_run_at: datetime | None
-    #: The newest slot that has had its turn; None: none yet.
+    #: The latest slot that was fired, skipped or missed.
     last_run_at: datetime | None
     last_enqueued_at: datetime | None
     last_status: str | None
@@ -196,15 +210,15 @@ class ScheduleInfo:
     updated_at: datetime
 
 
-def info_of(schedule: Schedule) -> ScheduleInfo:
-    name, given = _target(schedule)
+def schedule_info(schedule: Schedule) -> ScheduleInfo:
+    target, input = _target_and_input(schedule)
     return ScheduleInfo(
         id=schedule.id,
         name=schedule.name,
         namespace=schedule.namespace,
         kind=schedule.target.kind,
-        target=name,
-        input=given,
+        target=target,
+        input=input,
         cron_spec=trigger_to_text(schedule.trigger),
         timezone=schedule.trigger.zone,
         next_run_at=schedule.next_run_at,
@@ -224,14 +238,14 @@ def info_of(schedule: Schedule) -> ScheduleInfo:
     )
 
 
-def _target(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
+def _target_and_input(schedule: Schedule) -> tuple[str, Mapping[str, object]]:
     match schedule.target:
         case HttpTarget(url=url):
             return url, {}
         case TaskTarget(name=name, args=args):
             return name, args
-        case FlowTarget(name=name, input=given):
-            return name, given
+        case FlowTarget(name=name, input=input):
+            return name, input
         case SyncTarget(source=source, collection=collection):
             return f"{source}/{collection}", {}
         case AgentTarget(prompt=prompt):

@@ -1,4 +1,4 @@
-"""What `@app.task` makes of a function: still the function, and a way to have it run."""
+"""Tasks of an application: the decorated function, and how runs of it are enqueued."""
 
 from __future__ import annotations
 
@@ -10,11 +10,18 @@ from typing import Generic, ParamSpec, TypedDict, TypeVar
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
-from chimes.model.access import Owner, OwnerType
+from chimes.model.access import Owner
 from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.target import TaskTarget
 from chimes.model.validation import check_name
-from chimes.sdk.arguments import Duration, Moment, duration_of, moment_of, word_of
+from chimes.sdk.arguments import (
+    Duration,
+    Moment,
+    parse_owner,
+    to_datetime,
+    to_duration,
+    to_enum,
+)
 from chimes.sdk.handles import RunHandle
 from chimes.services.run_requests import RunRequest
 from chimes.services.validation import check_priority
@@ -27,7 +34,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnqueueOptions:
-    """How one enqueue differs from what the task says."""
+    """Options of one enqueue, which override those of the task."""
 
     delay: timedelta | None = None
     at: datetime | None = None
@@ -39,7 +46,7 @@ class EnqueueOptions:
 
 
 class TaskOptions(TypedDict, total=False):
-    """What `@app.task(...)` takes; docs/python.md says what each means."""
+    """Options of `@app.task(...)`; docs/python.md describes each."""
 
     name: str
     retries: int
@@ -55,12 +62,12 @@ class TaskOptions(TypedDict, total=False):
     memory_limit: int | None
 
 
-#: Puts a run into the queue: the application's business.
+#: Enqueues a run; implemented by the application.
 Submit = Callable[[RunRequest, EnqueueOptions], Awaitable[RunHandle]]
 
 
 class AppTask(Generic[P, R]):
-    """A task of an application. Called, it is the plain function."""
+    """A task of an application. Calling it calls the plain function."""
 
     __wrapped__: Callable[P, R]
 
@@ -81,8 +88,8 @@ class AppTask(Generic[P, R]):
         return f"<task {self.name!r}>"
 
     async def enqueue(self, *args: object, **kwargs: object) -> RunHandle:
-        """Have it run once, as soon as a worker is free. The arguments are checked here; the
-        `context` is not one of them."""
+        """Enqueues one run. The arguments are validated here; the `context` parameter is not
+        passed, the worker supplies it."""
         return await Enqueuer(self.task, self._submit).enqueue(*args, **kwargs)
 
     def options(
@@ -97,18 +104,18 @@ class AppTask(Generic[P, R]):
     ) -> Enqueuer:
         """`await task.options(delay="5m").enqueue(...)`.
 
-        `key`: as long as a run with this key is kept, another enqueue answers with that run.
+        `key`: de-duplicates; while a run with this key exists, enqueuing returns that run.
         `connection`: a SQLAlchemy connection or session, or an asyncpg connection, with an open
-        transaction on the database of the store: the run is there if and when it commits.
+        transaction on the store's database; the run exists if and when that commits.
         """
-        options = read_options(
+        options = enqueue_options(
             delay=delay, at=at, priority=priority, key=key, owner=owner, connection=connection
         )
         return Enqueuer(self.task, self._submit, options)
 
 
 class Enqueuer:
-    """A task with the options of one enqueue, or of several."""
+    """A task with fixed enqueue options."""
 
     def __init__(self, task: Task, submit: Submit, options: EnqueueOptions | None = None) -> None:
         self._task = task
@@ -116,13 +123,20 @@ class Enqueuer:
         self._options = options or EnqueueOptions()
 
     async def enqueue(self, *args: object, **kwargs: object) -> RunHandle:
-        return await self.enqueue_with(named_arguments(self._task, args, kwargs))
+        return await self.enqueue_with(_bind_arguments(self._task, args, kwargs))
 
     async def enqueue_with(self, arguments: Mapping[str, object]) -> RunHandle:
-        return await self._submit(order_of(self._task, arguments), self._options)
+        """Enqueues a run with arguments by name. InvalidInput if the task cannot take them."""
+        request = RunRequest(
+            target=TaskTarget(name=self._task.name, args=dump(self._task, arguments)),
+            policy=self._task.policy(Policy()),
+            name=self._task.name,
+            priority=self._task.priority,
+        )
+        return await self._submit(request, self._options)
 
 
-def task_of(
+def build_task(
     function: Function,
     *,
     name: str = "",
@@ -138,48 +152,38 @@ def task_of(
     on_lost: str = OnLost.RETRY,
     memory_limit: int | None = None,
 ) -> Task:
-    """InvalidInput names what is wrong."""
-    chosen = name or str(getattr(function, "__name__", ""))
+    """The task of a function. InvalidInput names the option that is invalid."""
+    task_name = name or str(getattr(function, "__name__", ""))
     try:
-        check_name(chosen)
+        check_name(task_name)
     except InvalidInput as error:
         raise InvalidInput(
             _(
                 "{name!r} cannot be the name of a task: {why}",
-                name=chosen,
+                name=task_name,
                 why=error.message,
             ),
             field="name",
         ) from None
     check_priority(priority)
     return Task(
-        name=chosen,
+        name=task_name,
         function=function,
         retries=retries,
-        retry_backoff=duration_of(retry_backoff, "retry_backoff"),
-        backoff=word_of(Backoff, backoff, "backoff"),
-        timeout=duration_of(timeout, "timeout", allow_zero=False),
+        retry_backoff=to_duration(retry_backoff, "retry_backoff"),
+        backoff=to_enum(Backoff, backoff, "backoff"),
+        timeout=to_duration(timeout, "timeout", allow_zero=False),
         isolation=isolation,
         concurrency=concurrency,
         queue=queue,
         priority=priority,
         on_failure=on_failure,
-        on_lost=word_of(OnLost, on_lost, "on_lost"),
+        on_lost=to_enum(OnLost, on_lost, "on_lost"),
         memory_limit=memory_limit,
     )
 
 
-def order_of(task: Task, arguments: Mapping[str, object]) -> RunRequest:
-    """InvalidInput if the task cannot be called with these."""
-    return RunRequest(
-        target=TaskTarget(name=task.name, args=dump(task, arguments)),
-        policy=task.policy(Policy()),
-        name=task.name,
-        priority=task.priority,
-    )
-
-
-def read_options(
+def enqueue_options(
     *,
     delay: Duration | None = None,
     at: Moment | None = None,
@@ -189,23 +193,23 @@ def read_options(
     connection: object = None,
 ) -> EnqueueOptions:
     if delay is not None and at is not None:
-        raise InvalidInput(_("either delay or at, not both"), field="at", code="both")
+        raise InvalidInput(_("give either delay or at, not both"), field="at", code="both")
     if key == "":
-        raise InvalidInput(_("a key is not empty; leave it out instead"), field="key")
+        raise InvalidInput(_("key must not be empty; leave it out instead"), field="key")
     return EnqueueOptions(
-        delay=None if delay is None else duration_of(delay, "delay"),
-        at=None if at is None else moment_of(at, "at"),
+        delay=None if delay is None else to_duration(delay, "delay"),
+        at=None if at is None else to_datetime(at, "at"),
         priority=priority,
         key=key,
-        owner=None if owner is None else owner_of(owner),
+        owner=None if owner is None else parse_owner(owner),
         connection=connection,
     )
 
 
-def named_arguments(
+def _bind_arguments(
     task: Task, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
-    """Arguments are stored by name: those that were given by position get theirs."""
+    """Arguments by name, because that is how they are stored."""
     names = list(parameters_of(task.function).named)
     if len(args) > len(names):
         raise InvalidInput(
@@ -223,29 +227,12 @@ def named_arguments(
             ),
             code="too_many",
         )
-    found = dict(zip(names, args, strict=False))
+    bound = dict(zip(names, args, strict=False))
     for name in kwargs:
-        if name in found:
+        if name in bound:
             raise InvalidInput(
                 _("task {task!r}: argument {name!r} is given twice", task=task.name, name=name),
                 field=name,
                 code="twice",
             )
-    return found | dict(kwargs)
-
-
-def owner_of(given: Owner | str) -> Owner:
-    """An Owner, or `user:alice`, `chat:42`, `system:default`."""
-    if isinstance(given, Owner):
-        return given
-    kind, separator, name = given.partition(":")
-    if not separator or not name or kind not in set(OwnerType):
-        raise InvalidInput(
-            _(
-                "an owner is written user:NAME, chat:NAME or system:NAME, not {given!r}",
-                given=given,
-            ),
-            field="owner",
-            code="bad_owner",
-        )
-    return Owner(type=OwnerType(kind), id=name)
+    return bound | dict(kwargs)
