@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
+from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
@@ -17,6 +18,8 @@ from chimes.store.port import Store
 
 #: Entries looked at in one go.
 _BATCH = 500
+#: State key of the last verification.
+_VERIFICATION = "audit:verified"
 #: Moves with every fire or run and says nothing about who changed what.
 _BOOKKEEPING = frozenset(
     {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
@@ -130,3 +133,64 @@ def _masked_inside(value: object) -> object:
     if isinstance(value, Mapping):
         return masked(value)
     return [_masked_inside(each) for each in value] if isinstance(value, list) else value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Verification:
+    """Stored result of the last verification of the hash chain."""
+
+    checked: int
+    #: Number of the oldest invalid entry; None: all are valid.
+    first_bad: int | None
+    at: datetime
+
+    @property
+    def ok(self) -> bool:
+        return self.first_bad is None
+
+
+class AuditService:
+    """Reads and verifies the audit log."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def find(self, actor: Actor, query: AuditQuery) -> Sequence[AuditEntry]:
+        """Entries of all owners, newest first; only for actors that see everything."""
+        if not actor.sees_everything:
+            raise NotAllowed()
+        return await self._store.list_audit(query)
+
+    async def find_of_owner(
+        self, actor: Actor, owner: Owner, query: AuditQuery
+    ) -> Sequence[AuditEntry]:
+        """Entries about objects of one owner, newest first."""
+        if not actor.may_see(owner):
+            raise NotFound()
+        return await self._store.list_audit(replace(query, owner=str(owner)))
+
+    async def verify(self, actor: Actor) -> ChainVerdict:
+        """Verifies the hash chain and stores the result."""
+        if not actor.sees_everything:
+            raise NotAllowed()
+        result = await verified_chain(self._store)
+        stored = {"ok": result.ok, "checked": result.checked, "first_bad": result.first_bad}
+        await self._store.set_state(_VERIFICATION, json.dumps(stored))
+        return result
+
+    async def last_verification(self, actor: Actor) -> Verification | None:
+        if not actor.sees_everything:
+            raise NotAllowed()
+        state = await self._store.read_state(_VERIFICATION)
+        if state is None:
+            return None
+        try:
+            stored = json.loads(state.value)
+            bad = stored["first_bad"]
+            return Verification(
+                checked=int(stored["checked"]),
+                first_bad=None if bad is None else int(bad),
+                at=state.changed_at,
+            )
+        except (ValueError, KeyError, TypeError):
+            return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal
 
 from chimes.errors import Conflict, NotAllowed
@@ -11,7 +12,7 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Actor
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.node import Node
+from chimes.model.node import Node, NodeEvent
 from chimes.model.sync import Sources
 from chimes.services.audit import entry
 from chimes.store.port import Store, no_node
@@ -77,6 +78,16 @@ class NodeService:
         return entry(
             actor, verb, "node", node_id, at=now, owner=SYSTEM_OWNER, changes=changes, reason=reason
         )
+
+    async def active(self, now: datetime) -> tuple[Node, ...]:
+        """Nodes with a valid lease, for every user: their capabilities are no secret."""
+        return tuple(node for node in await self._store.nodes() if node.lease_until > now)
+
+    async def events(self, actor: Actor, since: datetime) -> tuple[NodeEvent, ...]:
+        """Nodes that joined or left since then, oldest first."""
+        if not actor.sees_everything:
+            raise NotAllowed()
+        return await self._store.node_marks(since)
 
 
 def may_control(actor: Actor) -> bool:

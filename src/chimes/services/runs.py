@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from chimes.errors import Conflict, NotAllowed, NotFound
@@ -16,6 +16,7 @@ from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry
+from chimes.services.run_requests import RunOrigin, get_run_origins
 from chimes.services.schedule_rules import refuse_agents
 from chimes.store.port import Store
 
@@ -91,3 +92,15 @@ class RunService:
         if not actor.may_operate(run.owner):
             raise NotAllowed()
         return run
+
+    async def origins(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
+        """Who requested the manual and backfill runs among `runs`, in one query."""
+        return await get_run_origins(self._store, [run for run in runs if actor.may_see(run.owner)])
+
+    async def log_tail(self, actor: Actor, run_id: RunId, *, limit: int) -> tuple[LogEntry, ...]:
+        """The last `limit` entries of the log."""
+        await self.get(actor, run_id)
+        last = (await self._store.last_logs([run_id])).get(run_id)
+        if last is None:
+            return ()
+        return await self._store.read_logs(run_id, after=max(0, last.number - limit), limit=limit)

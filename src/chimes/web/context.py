@@ -12,6 +12,7 @@ from chimes.config import Settings
 from chimes.model.access import Actor
 from chimes.services.access import AccessService
 from chimes.services.attention import KnownFailures, SnoozeService
+from chimes.services.audit import AuditService
 from chimes.services.changes import ChangeDetector
 from chimes.services.demo import DemoService
 from chimes.services.insights import InsightService
@@ -21,6 +22,7 @@ from chimes.services.notifications import MessageService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
+from chimes.services.system import SystemService
 from chimes.store.port import Store
 from chimes.telegram.links import Links
 
@@ -79,6 +81,14 @@ class WebContext:
     @property
     def demo(self) -> DemoService:
         return DemoService(self.store)
+
+    @property
+    def audit(self) -> AuditService:
+        return AuditService(self.store)
+
+    @property
+    def system(self) -> SystemService:
+        return SystemService(self.store, self.clock)
 
     @property
     def telegram_links(self) -> Links:
