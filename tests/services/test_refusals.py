@@ -20,7 +20,7 @@ from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.attention import CODES, refusals, says_refused
+from chimes.services.attention import CODES, credential_refusals, says_refused
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, a_run, a_schedule
@@ -86,13 +86,13 @@ async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given
 
 async def test_a_refused_call_is_told_with_its_run(store: MemoryStore) -> None:
     schedule = await failed(store)
-    (found,) = await refusals(store, OPERATOR, NOW)
+    (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert (found.channel, found.error) == (None, REFUSED)
     assert found.found.schedule.id == schedule.id
     sign = found.found.sign
     assert (sign.cause, sign.at) == (IssueCause.REFUSED, NOW - MINUTE)
     assert sign.run_id is not None
-    assert await refusals(store, OPERATOR, NOW, failed=False) == ()
+    assert await credential_refusals(store, OPERATOR, NOW, any_failed=False) == ()
 
 
 async def test_who_has_recovered_fails_otherwise_or_is_paused_is_not_told(
@@ -102,8 +102,8 @@ async def test_who_has_recovered_fails_otherwise_or_is_paused_is_not_told(
     await failed(store, last_error="HTTP 500")
     await failed(store, enabled=False)
     await failed(store, error="HTTP 500")
-    assert await refusals(store, OPERATOR, NOW) == ()
-    assert await refusals(store, OPERATOR, NOW + 25 * HOUR) == ()
+    assert await credential_refusals(store, OPERATOR, NOW) == ()
+    assert await credential_refusals(store, OPERATOR, NOW + 25 * HOUR) == ()
 
 
 @pytest.mark.parametrize("state", [DeliveryState.DEAD, DeliveryState.PENDING])
@@ -113,7 +113,7 @@ async def test_a_refused_message_is_told_with_its_channel(
     schedule = await store.add_schedule(a_schedule())
     await told(store, schedule, minutes=9, state=state)
     newest = await told(store, schedule, minutes=3, state=state)
-    (found,) = await refusals(store, OPERATOR, NOW)
+    (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert (found.channel, found.error) == (Channel.TELEGRAM, newest.error)
     assert (found.found.sign.count, found.found.sign.run_id) == (2, newest.run_id)
 
@@ -127,11 +127,11 @@ async def test_messages_that_were_taken_since_then_and_other_troubles_do_not_cou
     other = await store.add_schedule(a_schedule())
     await told(store, other, code="unreachable")
     await told(store, other, minutes=25 * 60)
-    assert await refusals(store, OPERATOR, NOW) == ()
+    assert await credential_refusals(store, OPERATOR, NOW) == ()
     # To another chat it was; this one still refuses.
     there = Recipient(channel=Channel.TELEGRAM, to="43")
     await told(store, schedule, minutes=8, recipient=there, code="bad_token")
-    (found,) = await refusals(store, OPERATOR, NOW)
+    (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert found.found.sign.count == 1
     assert "bad_token" in CODES
 
@@ -141,11 +141,11 @@ async def test_everybody_hears_of_its_own(store: MemoryStore) -> None:  # S04
     theirs = await store.add_schedule(a_schedule(owner=BOB))
     await told(store, theirs)
     anna = Actor(owner=ALICE, role=Role.MEMBER)
-    assert await refusals(store, anna, NOW) == ()
+    assert await credential_refusals(store, anna, NOW) == ()
     mine = await failed(store, owner=ALICE)
-    (found,) = await refusals(store, anna, NOW)
+    (found,) = await credential_refusals(store, anna, NOW)
     assert found.found.schedule.id == mine.id
-    assert len(await refusals(store, OPERATOR, NOW)) == 3
+    assert len(await credential_refusals(store, OPERATOR, NOW)) == 3
 
 
 def test_a_schedule_is_joined_once_with_its_gravest_sign() -> None:

@@ -338,7 +338,7 @@ _ANSWER = re.compile(r"(?:^|answered )HTTP (?:401|403)\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class CredentialRefusal:
     found: ScheduleAttention
     #: Who does not take it; None: the receiver of its calls.
     channel: Channel | None
@@ -350,19 +350,19 @@ def says_refused(error: str) -> bool:
     return _ANSWER.search(error) is not None
 
 
-async def refusals(
-    store: Store, actor: Actor, now: datetime, *, failed: bool = True
-) -> tuple[Refusal, ...]:
-    """One for each schedule, the newest first. `failed`: whether any run of the last day has."""
+async def credential_refusals(
+    store: Store, actor: Actor, now: datetime, *, any_failed: bool = True
+) -> tuple[CredentialRefusal, ...]:
+    """One per schedule, newest first. `any_failed`: whether any run of the last day has failed."""
     owner = None if actor.sees_everything else actor.owner
     suspects, letters = await gather(
-        _refused_runs(store, owner, now) if failed else _none(), _letters(store, owner, now)
+        _refused_runs(store, owner, now) if any_failed else _none(), _letters(store, owner, now)
     )
     names = dict.fromkeys([*suspects, *letters])
     if not names:
         return ()
     wanted = ScheduleQuery(owner=owner, ids=tuple(names), limit=None)
-    found: list[Refusal] = []
+    found: list[CredentialRefusal] = []
     for schedule in (await store.list_schedules(wanted)).items:
         run_id = suspects.get(schedule.id)
         if run_id is not None and _fails_so(schedule):
@@ -378,7 +378,7 @@ def _fails_so(schedule: Schedule) -> bool:
     return schedule.enabled and failed and says_refused(schedule.last_error)
 
 
-def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> Refusal:
+def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> CredentialRefusal:
     sign = ScheduleIssue(
         schedule_id=schedule.id,
         cause=IssueCause.REFUSED,
@@ -386,10 +386,10 @@ def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> Refusal:
         run_id=run_id,
     )
     found = ScheduleAttention(schedule=schedule, sign=sign)
-    return Refusal(found=found, channel=None, error=schedule.last_error)
+    return CredentialRefusal(found=found, channel=None, error=schedule.last_error)
 
 
-def _by_channel(schedule: Schedule, letters: Sequence[Delivery]) -> Refusal:
+def _by_channel(schedule: Schedule, letters: Sequence[Delivery]) -> CredentialRefusal:
     newest = letters[0]
     sign = ScheduleIssue(
         schedule_id=schedule.id,
@@ -399,7 +399,7 @@ def _by_channel(schedule: Schedule, letters: Sequence[Delivery]) -> Refusal:
         run_id=newest.run_id,
     )
     found = ScheduleAttention(schedule=schedule, sign=sign)
-    return Refusal(found=found, channel=newest.recipient.channel, error=newest.error)
+    return CredentialRefusal(found=found, channel=newest.recipient.channel, error=newest.error)
 
 
 async def _none() -> dict[ScheduleId, RunId]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import gather
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -10,7 +11,8 @@ from datetime import datetime
 from chimes.errors import NotAllowed, NotFound
 from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
-from chimes.model.listing import AuditQuery
+from chimes.model.ids import ScheduleId
+from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.schedule import Schedule, clear_source_marker
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_arguments, masked_url
 from chimes.store.codec.schedule import schedule_to_plain
@@ -194,3 +196,19 @@ class AuditService:
             )
         except (ValueError, KeyError, TypeError):
             return None
+
+    async def schedule_names(
+        self, actor: Actor, entries: Sequence[AuditEntry]
+    ) -> dict[ScheduleId, str]:
+        """Names of the schedules that the entries are about, including deleted schedules."""
+        if not actor.sees_everything:
+            raise NotAllowed()
+        ids = {ScheduleId(each.object_id) for each in entries if each.object_kind == "schedule"}
+        if not ids:
+            return {}
+        query = ScheduleQuery(ids=tuple(sorted(ids)), limit=None)
+        listed = (await self._store.list_schedules(query)).items
+        # Lists do not contain deleted schedules.
+        missing = ids - {each.id for each in listed}
+        deleted = await gather(*(self._store.get_schedule(each) for each in missing))
+        return {each.id: each.name for each in (*listed, *deleted) if each is not None}

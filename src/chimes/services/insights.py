@@ -33,6 +33,7 @@ from chimes.model.insights import (
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
+from chimes.services.attention import CredentialRefusal, credential_refusals
 from chimes.services.schedule_history import (
     UNFILTERED,
     FireLogFilter,
@@ -145,6 +146,13 @@ class InsightService:
         if by_node and not actor.sees_everything:
             raise NotAllowed()
         return await self._store.run_lags(window, _seen_by(actor), step=step, by_node=by_node)
+
+    async def refused_credentials(
+        self, actor: Actor, now: datetime, *, any_failed: bool
+    ) -> tuple[CredentialRefusal, ...]:
+        """Schedules whose secret or token is refused by the receiver or by a channel, newest first.
+        `any_failed`: whether any run of the last day has failed."""
+        return await credential_refusals(self._store, actor, now, any_failed=any_failed)
 
 
 def _seen_by(actor: Actor) -> Owner | None:

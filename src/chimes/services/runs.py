@@ -104,3 +104,8 @@ class RunService:
         if last is None:
             return ()
         return await self._store.read_logs(run_id, after=max(0, last.number - limit), limit=limit)
+
+    async def last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
+        """The newest log line of each run, in one query."""
+        ids = [run.id for run in runs if actor.may_see(run.owner)]
+        return await self._store.last_logs(ids) if ids else {}

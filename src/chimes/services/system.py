@@ -38,6 +38,10 @@ class SystemService:
         )
         return StoreHealth(status=status, counts=counts, size=size, latency=latency)
 
+    async def store_status(self, actor: Actor) -> StoreStatus:
+        _only_operators(actor)
+        return await self._store.status()
+
     async def count_prunable(self, actor: Actor, before: datetime, *, limit: int) -> int:
         """How many runs retention would delete; counts at most `limit`."""
         _only_operators(actor)

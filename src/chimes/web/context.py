@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from prometheus_client import CollectorRegistry
 
@@ -45,6 +46,10 @@ class WebContext:
     sources: KnownSources = field(default_factory=KnownSources)
     #: Where each setting came from: file, environment or default.
     origins: Mapping[str, str] = field(default_factory=dict)
+
+    async def now(self) -> datetime:
+        """The store's time."""
+        return await self.store.now()
 
     @property
     def manual_runs(self) -> ManualRuns:
