@@ -13,6 +13,7 @@ from chimes.model.access import Actor, Owner
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
+from chimes.model.notification import InboxItem
 from chimes.model.schedule import Schedule, clear_source_marker
 from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_arguments, masked_url
 from chimes.store.codec.schedule import schedule_to_plain
@@ -170,6 +171,19 @@ class AuditService:
         if not actor.may_see(owner):
             raise NotFound()
         return await self._store.list_audit(replace(query, owner=str(owner)))
+
+    async def find_about_message(
+        self, actor: Actor, item: InboxItem, *, interface: str, limit: int
+    ) -> Sequence[AuditEntry]:
+        """Entries about the run and the schedule of an inbox message, since it was created."""
+        if not actor.may_see(item.owner):
+            raise NotFound()
+        ids = [each for each in (item.run_id, item.schedule_id) if each is not None]
+        return await self._store.list_audit(
+            AuditQuery(
+                object_ids=tuple(ids), interface=interface, since=item.created_at, limit=limit
+            )
+        )
 
     async def verify(self, actor: Actor) -> ChainVerdict:
         """Verifies the hash chain and stores the result."""

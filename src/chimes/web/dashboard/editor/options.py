@@ -38,7 +38,7 @@ class Options:
 
 async def available_options(request: PageRequest) -> Options:
     nodes = await _active_nodes(request)
-    known = {name for node in nodes for name in (*node.offers, *node.defaults)}
+    known = {name for node in nodes for name in (*node.capabilities, *node.defaults)}
     pairs = {target.key for target, _unused in request.context.sources.now.pairs()}
     pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
     sources = request.context.sources.now.by_id
@@ -65,7 +65,7 @@ async def missing_setup(request: PageRequest, kind: str) -> str:
 
 
 async def _active_nodes(request: PageRequest) -> list[Node]:
-    return [node for node in await request.context.store.nodes() if node.lease_until > request.now]
+    return list(await request.context.nodes.active(request.now))
 
 
 def _is_configured(nodes: list[Node], kind: str) -> bool:

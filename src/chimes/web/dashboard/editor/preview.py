@@ -17,11 +17,11 @@ from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Fire, Once, Trigger
 from chimes.triggers.clock_changes import clock_changes, touched_by
-from chimes.web.dashboard.charts.sparkline import DayStripWords, Hour, day_strip
+from chimes.web.dashboard.charts.sparkline import DayStripTexts, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
-from chimes.web.dashboard.charts.waterfall import AttemptWords, attempts_line
+from chimes.web.dashboard.charts.waterfall import AttemptTexts, attempts_line
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.core.times import absolute, day, span, describe_clock_change, zone_info
+from chimes.web.dashboard.core.times import absolute, day, describe_clock_change, span, zone_info
 
 HOURS = 24
 #: One bounded query, whatever the size of the store.
@@ -80,7 +80,7 @@ def build_neighbours(
     ]
     at_once = sum(each.trigger.next_after(first - _TICK) == first for each in known)
     translate = partial(in_language, language=display.language)
-    words = DayStripWords(
+    words = DayStripTexts(
         title=translate(_("Next 24 hours with your other schedules")),
         description=translate(
             _(
@@ -142,7 +142,7 @@ def retry_chart(
     translate = partial(in_language, language=display.language)
     return attempts_line(
         [first, *retries],
-        AttemptWords(
+        AttemptTexts(
             title=translate(_("Attempts")),
             description=translate(
                 _("Start of each attempt if the attempts before it fail immediately")

@@ -13,7 +13,13 @@ from chimes.i18n import _
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.web.api.schemas import RecipientIn, ScheduleIn, SchedulePatch
-from chimes.web.api.translate import draft_from, patch_from, recipients_from, said_in, schedule_out
+from chimes.web.api.translate import (
+    draft_from,
+    explicit_fields,
+    patch_from,
+    recipients_from,
+    schedule_out,
+)
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.times import absolute
@@ -44,13 +50,13 @@ async def create(request: PageRequest, fields: Fields) -> Response | FormState:
     if state.errors or state.form_errors:
         return state
     fields = state.fields
-    if wrong := await _missing_argument(request, fields):
-        return await _with_error(request, fields, None, wrong)
+    if error := await _missing_argument(request, fields):
+        return await _with_error(request, fields, None, error)
     body = definition_of(fields, request.now, is_edit=False).body
     try:
         draft, given = await _draft(request, body, fields.get("source", ""))
         made = await request.context.schedules.create(
-            request.actor, draft, explicit_fields=said_in(given)
+            request.actor, draft, explicit_fields=explicit_fields(given)
         )
     except InvalidInput as error:
         return await _with_error(request, fields, None, field_error_from(error))
@@ -112,8 +118,8 @@ async def save(request: PageRequest, fields: Fields, edit: Edit) -> Response | F
     if state.errors or state.form_errors:
         return state
     fields, schedule = state.fields, edit.schedule
-    if wrong := await _missing_argument(request, fields):
-        return await _with_error(request, fields, edit, wrong)
+    if error := await _missing_argument(request, fields):
+        return await _with_error(request, fields, edit, error)
     body = definition_of(fields, request.now, is_edit=True).body
     for name, value in fields.items():
         if name.startswith(_TAKE) and value == "theirs":
@@ -132,7 +138,7 @@ async def save(request: PageRequest, fields: Fields, edit: Edit) -> Response | F
             schedule.id,
             patch_from(given, request.context.settings),
             expected_version=schedule.version,
-            explicit_fields=said_in(given),
+            explicit_fields=explicit_fields(given),
         )
     except StaleVersion:
         current = await request.context.schedules.get(request.actor, schedule.id)
@@ -171,9 +177,9 @@ def _plain(value: object) -> JsonObject:
 
 
 async def _with_error(
-    request: PageRequest, fields: Fields, edit: Edit | None, wrong: FieldError
+    request: PageRequest, fields: Fields, edit: Edit | None, error: FieldError
 ) -> FormState:
-    return await build_state(request, fields, edit=edit, only_filled=False, errors=[wrong])
+    return await build_state(request, fields, edit=edit, only_filled=False, errors=[error])
 
 
 async def _form_wide_error(request: PageRequest, error: ChimesError) -> FieldError:
@@ -210,7 +216,7 @@ async def undo_edit(request: PageRequest) -> Response:
         schedule_id,
         patch_from(given, request.context.settings),
         expected_version=request.form.number("version"),
-        explicit_fields=said_in(given),
+        explicit_fields=explicit_fields(given),
     )
     return request.redirect_with_toast(_("Changes undone."), to=f"/ui/schedules/{schedule_id}")
 

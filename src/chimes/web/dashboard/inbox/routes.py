@@ -1,4 +1,4 @@
-"""Inbox: what schedules delivered, the list and one message of it (UX A.7)."""
+"""Inbox page: messages that schedules delivered, and actions on them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chimes.errors import InvalidInput, NotFound
 from chimes.i18n import Message, _, counted
 from chimes.model.access import Owner
 from chimes.model.ids import InboxId, RunId
-from chimes.model.listing import AuditQuery, DeliveryQuery
+from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import (
     READ,
     Delivery,
@@ -30,11 +30,10 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.notifications.message import CHANNELS
-from chimes.notifications.text import DEEPEST, readable_markdown
-from chimes.notifications.text import shown as shown_markdown
+from chimes.notifications.text import MAX_NESTING, readable_markdown, sanitize
 from chimes.services.manual_runs import may_reply, reply_id
 from chimes.triggers.moment import parse_moment
-from chimes.web.api.paging import cursor_to, position_from, question_of
+from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
@@ -43,14 +42,14 @@ from chimes.web.dashboard.inbox.views import (
     FOLDERS,
     HERE,
     KINDS,
-    Asked,
-    Press,
-    asked_in,
-    elsewhere,
-    in_chats,
-    laters,
+    ButtonPress,
+    InboxFilter,
+    button_presses,
     may_mark,
-    presses,
+    other_deliveries,
+    parse_filter,
+    snooze_choices,
+    telegram_states,
 )
 
 if TYPE_CHECKING:
@@ -58,35 +57,35 @@ if TYPE_CHECKING:
     from markdown_it.token import Token
 
 
-# @@ Markdown that somebody else's program wrote, as HTML that can do nothing: no HTML of its own,
-# no pictures that would be fetched, links only to where people go, no styles (S47, S74). A line
-# is a line, as in every other place where the text is sent to.
+# --- Markdown ---------------------------------------------------------------------------------
+# Messages contain untrusted Markdown: raw HTML, images and styles are removed and links restricted.
+# Line breaks are kept, as in the other channels.
 
-#: Our own pages of runs are what digests lead to.
-_LINKED = ("http://", "https://", "mailto:", "/ui/runs/")
-#: A message has its place in a page: its first heading is not the page's.
+#: Digests link to pages of runs.
+_LINK_PREFIXES = ("http://", "https://", "mailto:", "/ui/runs/")
+#: Headings of a message are below those of the page.
 _HEADINGS = {"h1": "h3", "h2": "h4", "h3": "h5", "h4": "h6", "h5": "h6", "h6": "h6"}
 
 
 @lru_cache(maxsize=64)
 def safe_html(markdown: str) -> Markup:
-    """What would take too long to read, or is nested too deep, stays the text that it is."""
-    text = shown_markdown(markdown)
+    """Renders Markdown as safe HTML; text that is too complex or nested too deeply stays plain."""
+    text = sanitize(markdown)
     if not readable_markdown(text):
-        return _as_it_is(text)
+        return _preformatted(text)
     parser = _parser()
     try:
         tokens = parser.parse(text)
-        if any(token.level >= DEEPEST - 1 for token in tokens):
-            return _as_it_is(text)
-        _tame(tokens)
+        if any(token.level >= MAX_NESTING - 1 for token in tokens):
+            return _preformatted(text)
+        _sanitize(tokens)
         html = parser.renderer.render(tokens, parser.options, {})
     except RecursionError:
-        return _as_it_is(text)
+        return _preformatted(text)
     return Markup(html)  # noqa: S704 - written by the parser, which escapes and knows no HTML
 
 
-def _as_it_is(text: str) -> Markup:
+def _preformatted(text: str) -> Markup:
     return Markup("<pre>{}</pre>").format(text)
 
 
@@ -94,49 +93,49 @@ def _as_it_is(text: str) -> Markup:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": DEEPEST})
+    parser = MarkdownIt("commonmark", {"html": False, "breaks": True, "maxNesting": MAX_NESTING})
     parser.enable(["table", "strikethrough"]).disable("image")
-    # Replaced as the library's documents say it is done.
-    setattr(parser, "validateLink", _leads_somewhere)  # noqa: B010
+    # The documented way to restrict links.
+    setattr(parser, "validateLink", _is_allowed_link)  # noqa: B010
     return parser
 
 
-def _leads_somewhere(url: str) -> bool:
-    return url.strip().lower().startswith(_LINKED)
+def _is_allowed_link(url: str) -> bool:
+    return url.strip().lower().startswith(_LINK_PREFIXES)
 
 
-def _tame(tokens: Sequence[Token]) -> None:
+def _sanitize(tokens: Sequence[Token]) -> None:
     for token in tokens:
-        # The alignment of a table would be an inline style, which no page of ours has.
+        # Table alignment is an inline style, which the content security policy forbids.
         token.attrs.pop("style", None)
         if token.type in ("heading_open", "heading_close"):
             token.tag = _HEADINGS[token.tag]
         elif token.type == "link_open":
             token.attrs |= {"rel": "noopener noreferrer nofollow", "target": "_blank"}
         if token.children:
-            _tame(token.children)
+            _sanitize(token.children)
 
 
 router = PageRouter()
-_TOLD = 20
-#: The door by which presses come.
+_MAX_DELIVERIES = 20
+#: Interface of button presses in the audit log.
 TELEGRAM = "telegram"
-#: What tells one reply from the same one sent twice.
-LONGEST_KEY = 64
+#: Length of the key that makes a reply idempotent.
+MAX_KEY_LENGTH = 64
 
 
 @router.get("/inbox")
 async def inbox(request: PageRequest) -> Response:
-    return await shown(request, None)
+    return await render_inbox(request, None)
 
 
 @router.get("/inbox/newer")
 async def newer(request: PageRequest) -> Response:
-    """How many unread ones there are more than the page knows of."""
+    """Counts unread messages that arrived since the page was rendered."""
     known = request.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
-    query = asked_in(request.query).query(request.now)
+    query = parse_filter(request.query).query(request.now)
     _unused, unread = await request.context.messages.inbox(request.actor, replace(query, limit=1))
     more = max(0, unread - int(known))
     text = counted("{count} new message – show", "{count} new messages – show", more)
@@ -145,62 +144,65 @@ async def newer(request: PageRequest) -> Response:
 
 @router.get("/inbox/{id}")
 async def message(request: PageRequest) -> Response:
-    """The list with one message open. Looking changes nothing: that it was read is said by a form
-    of the page, by itself where there are scripts."""
-    return await shown(
+    """The list with one message open. GET changes nothing: a form on the page marks it as read."""
+    return await render_inbox(
         request,
         await request.context.messages.item(request.actor, InboxId(request.path_params["id"])),
     )
 
 
-async def shown(
-    request: PageRequest, item: InboxItem | None, refused: FormError | None = None, failed: str = ""
+async def render_inbox(
+    request: PageRequest,
+    item: InboxItem | None,
+    form_error: FormError | None = None,
+    failed: str = "",
 ) -> Response:
-    """`failed`: the form of the message that was `refused`; it has what was typed. The answer to
-    a form has the list of the page that the form was on, from its beginning, and the message in
-    it even if it is not one of that list any more."""
-    asked_by_form = request.http.method == "POST"
-    asked = asked_in(_query_of(request.back_url()) if asked_by_form else request.query)
-    question = question_of(request.http)
-    after = position_from(request.query.get("cursor"), question, numbers=True)
+    """Renders the list with the open message.
+
+    `failed` is the form that `form_error` belongs to. After a form, the list is that of the page
+    that the form was on, and contains the message even if it no longer matches."""
+    is_form = request.http.method == "POST"
+    filter_ = parse_filter(_query_of(request.back_url()) if is_form else request.query)
+    question = cursor_scope(request.http)
+    after = decode_cursor(request.query.get("cursor"), question, numbers=True)
     found, unread = await request.context.messages.inbox(
-        request.actor, replace(asked.query(request.now), after=after)
+        request.actor, replace(filter_.query(request.now), after=after)
     )
     more = ""
-    if found.next is not None and not asked_by_form:
-        url = request.http.url.include_query_params(cursor=cursor_to(found.next, question))
+    if found.next is not None and not is_form:
+        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, question))
         more = f"{url.path}?{url.query}"
     items = found.items
-    if asked_by_form and item is not None and all(each.id != item.id for each in items):
+    if is_form and item is not None and all(each.id != item.id for each in items):
         items = (item, *items)
     schedule = None if item is None else await _schedule(request, item)
-    told = await _told(request, item)
+    deliveries = await _other_deliveries(request, item)
     return request.render(
         "inbox/page.html",
-        status=200 if refused is None else refused.status,
-        error=refused,
+        status=200 if form_error is None else form_error.status,
+        error=form_error,
         failed=failed,
         given=request.form,
-        asked=asked,
+        filter=filter_,
         folders=FOLDERS,
         kinds=KINDS,
         items=items,
-        in_chats=await _in_chats(request, items),
+        telegram_states=await _telegram_states(request, items),
         unread=unread,
         more=more,
-        newer=asked.address("newer", known=str(unread)),
+        newer=filter_.address("newer", known=str(unread)),
         item=item,
         body=safe_html(item.text) if item is not None else "",
         schedule=schedule,
         may_edit=schedule is not None and request.actor.may_write(schedule.owner),
-        may_mark=may_mark(request.actor, _owner_shown(request, asked, item)),
-        told=told,
-        words_of=CHANNELS.__getitem__,
-        presses=await _presses(request, item) if told else (),
+        may_mark=may_mark(request.actor, _owner_of(request, filter_, item)),
+        deliveries=deliveries,
+        channel_label=CHANNELS.__getitem__,
+        button_presses=await _button_presses(request, item) if deliveries else (),
         may_reply=await _may_reply(request, item),
-        reply_key=request.form.text("request")[:LONGEST_KEY] or secrets.token_hex(8),
-        laters=laters(request.display, request.now),
-        name_of=_name_of(asked, found.items),
+        reply_key=request.form.text("request")[:MAX_KEY_LENGTH] or secrets.token_hex(8),
+        snooze_choices=snooze_choices(request.display, request.now),
+        schedule_name=_schedule_name(filter_, found.items),
     )
 
 
@@ -208,18 +210,18 @@ def _query_of(address: str) -> dict[str, str]:
     return dict(parse_qsl(urlsplit(address).query))
 
 
-def _owner_shown(request: PageRequest, asked: Asked, item: InboxItem | None) -> Owner:
-    return item.owner if item is not None else asked.owner or request.actor.owner
+def _owner_of(request: PageRequest, filter_: InboxFilter, item: InboxItem | None) -> Owner:
+    return item.owner if item is not None else filter_.owner or request.actor.owner
 
 
-def _name_of(asked: Asked, items: tuple[InboxItem, ...]) -> str:
-    """Of the schedule that the list is narrowed down to, as its messages call it."""
-    names = [each.schedule_name for each in items if each.schedule_id == asked.schedule_id]
-    return names[0] if names else asked.schedule_id or ""
+def _schedule_name(filter_: InboxFilter, items: tuple[InboxItem, ...]) -> str:
+    """Returns the name of the schedule that the list is filtered by."""
+    names = [each.schedule_name for each in items if each.schedule_id == filter_.schedule_id]
+    return names[0] if names else filter_.schedule_id or ""
 
 
 async def _schedule(request: PageRequest, item: InboxItem) -> Schedule | None:
-    """None: it is gone, or was never one."""
+    """Returns None if the message has no schedule or it was deleted."""
     if item.schedule_id is None:
         return None
     try:
@@ -228,23 +230,24 @@ async def _schedule(request: PageRequest, item: InboxItem) -> Schedule | None:
         return None
 
 
-async def _in_chats(
+async def _telegram_states(
     request: PageRequest, items: tuple[InboxItem, ...]
 ) -> dict[RunId, DeliveryState]:
-    """One question for all of a page."""
+    """Returns the Telegram states of all messages on the page with one query."""
     ids = tuple({each.run_id for each in items if each.run_id is not None})
     if not ids:
         return {}
     query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MAX_RECIPIENTS)
-    return in_chats((await request.context.messages.deliveries(request.actor, query)).items)
+    return telegram_states((await request.context.messages.deliveries(request.actor, query)).items)
 
 
-async def _presses(request: PageRequest, item: InboxItem | None) -> tuple[Press, ...]:
+async def _button_presses(request: PageRequest, item: InboxItem | None) -> tuple[ButtonPress, ...]:
     if item is None or item.run_id is None:
         return ()
-    about = (item.run_id, *((item.schedule_id,) if item.schedule_id else ()))
-    query = AuditQuery(object_ids=about, interface=TELEGRAM, since=item.created_at, limit=_TOLD)
-    return presses(await request.context.store.list_audit(query))
+    entries = await request.context.audit.find_about_message(
+        request.actor, item, interface=TELEGRAM, limit=_MAX_DELIVERIES
+    )
+    return button_presses(entries)
 
 
 async def _may_reply(request: PageRequest, item: InboxItem | None) -> bool:
@@ -257,56 +260,54 @@ async def _may_reply(request: PageRequest, item: InboxItem | None) -> bool:
     return may_reply(request.actor, run)
 
 
-async def _told(request: PageRequest, item: InboxItem | None) -> tuple[Delivery, ...]:
+async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tuple[Delivery, ...]:
     if item is None or item.run_id is None:
         return ()
-    query = DeliveryQuery(run_id=item.run_id, limit=_TOLD)
-    return elsewhere((await request.context.messages.deliveries(request.actor, query)).items)
+    query = DeliveryQuery(run_id=item.run_id, limit=_MAX_DELIVERIES)
+    return other_deliveries((await request.context.messages.deliveries(request.actor, query)).items)
 
 
-# @@ What can be done with messages: read, starred, put away, later.
-
-
+# --- actions ----------------------------------------------------------------------------------
 @router.post("/inbox/{id}/seen")
 async def seen(request: PageRequest) -> Response:
-    """Sent by the page itself when a message is open: nothing is said about it. The page takes
-    from the answer what is different now: the row and the counts."""
+    """Marks an open message as read without a toast. The page updates the row and the counts from
+    the response."""
     item = await request.context.messages.change(request.actor, _id(request), READ)
     if request.is_htmx:
-        return await shown(request, item)
+        return await render_inbox(request, item)
     return request.redirect(request.back_url(f"{HERE}/{item.id}"))
 
 
 @router.post("/inbox/{id}/read")
 async def read(request: PageRequest) -> Response:
-    return await _marked(request, READ, _("Marked as read."), "unread")
+    return await _change(request, READ, _("Marked as read."), "unread")
 
 
 @router.post("/inbox/{id}/unread")
 async def unread(request: PageRequest) -> Response:
-    return await _marked(request, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
+    return await _change(request, InboxChange(read=False), _("Marked as unread."), "read", to=HERE)
 
 
 @router.post("/inbox/{id}/star")
 async def star(request: PageRequest) -> Response:
     change = InboxChange(starred=True)
-    return await _marked(request, change, _("Starred. Starred messages are not deleted."), "unstar")
+    return await _change(request, change, _("Starred. Starred messages are not deleted."), "unstar")
 
 
 @router.post("/inbox/{id}/unstar")
 async def unstar(request: PageRequest) -> Response:
-    return await _marked(request, InboxChange(starred=False), _("Star removed."), "star")
+    return await _change(request, InboxChange(starred=False), _("Star removed."), "star")
 
 
 @router.post("/inbox/{id}/archive")
 async def archive(request: PageRequest) -> Response:
     change = InboxChange(archived=True, read=True)
-    return await _marked(request, change, _("Archived."), "unarchive", to=HERE)
+    return await _change(request, change, _("Archived."), "unarchive", to=HERE)
 
 
 @router.post("/inbox/{id}/unarchive")
 async def unarchive(request: PageRequest) -> Response:
-    return await _marked(request, InboxChange(archived=False), _("Moved to inbox."), "archive")
+    return await _change(request, InboxChange(archived=False), _("Moved to inbox."), "archive")
 
 
 @router.post("/inbox/{id}/snooze")
@@ -314,15 +315,15 @@ async def snooze(request: PageRequest) -> Response:
     item = await request.context.messages.item(request.actor, _id(request))
     try:
         change = InboxChange(snoozed_until=_until(request))
-        return await _marked(request, change, _("Snoozed."), "wake", to=HERE)
+        return await _change(request, change, _("Snoozed."), "wake", to=HERE)
     except FORM_ERRORS as error:
-        return await shown(request, item, await request.form_error(error), "snooze")
+        return await render_inbox(request, item, await request.form_error(error), "snooze")
 
 
 @router.post("/inbox/{id}/wake")
 async def wake(request: PageRequest) -> Response:
     change = InboxChange(snoozed_until=Unsnooze())
-    return await _marked(request, change, _("Moved to inbox."), "")
+    return await _change(request, change, _("Moved to inbox."), "")
 
 
 @router.post("/inbox/test")
@@ -335,8 +336,7 @@ async def test_message(request: PageRequest) -> Response:
 
 @router.post("/inbox/{id}/reply")
 async def reply_to_agent(request: PageRequest) -> Response:
-    """FormError, the message comes again with the reply as it was typed: the run may have been
-    forgotten meanwhile, a quota be used up."""
+    """Sends a reply. On error the form keeps the text: the run may be deleted, a quota used up."""
     item = await request.context.messages.item(request.actor, _id(request))
     if item.run_id is None:
         raise NotFound(_("message {id} not found", id=item.id))
@@ -346,11 +346,11 @@ async def reply_to_agent(request: PageRequest) -> Response:
             request.actor,
             run,
             request.form.raw("text"),
-            run_id=reply_id(item.id, request.form.text("request")[:LONGEST_KEY]),
+            run_id=reply_id(item.id, request.form.text("request")[:MAX_KEY_LENGTH]),
             language=request.display.language,
         )
     except (*FORM_ERRORS, NotFound) as error:
-        return await shown(request, item, await request.form_error(error), "reply")
+        return await render_inbox(request, item, await request.form_error(error), "reply")
     return request.redirect_with_toast(
         _("Reply sent. The answer will arrive in your inbox."), to=f"/ui/runs/{new.id}"
     )
@@ -358,16 +358,16 @@ async def reply_to_agent(request: PageRequest) -> Response:
 
 @router.post("/inbox/read-all")
 async def read_all(request: PageRequest) -> Response:
-    asked = asked_in(dict(request.form.items()))
-    marked = await request.context.messages.read_all(request.actor, asked.query(request.now))
+    filter_ = parse_filter(dict(request.form.items()))
+    marked = await request.context.messages.read_all(request.actor, filter_.query(request.now))
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
     return request.redirect_with_toast(text, to=request.back_url(HERE))
 
 
-async def _marked(
+async def _change(
     request: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
-    """On to where the form was; `to` where that was the message itself, which is done with."""
+    """Changes a message and redirects back; `to` replaces the page of the message itself."""
     item = await request.context.messages.change(request.actor, _id(request), change)
     back = request.back_url(f"{HERE}/{item.id}")
     if to and back.startswith(f"{HERE}/{item.id}"):
@@ -377,9 +377,9 @@ async def _marked(
 
 
 def _until(request: PageRequest) -> datetime:
-    """One of those offered, or a moment by the reader's clock."""
+    """Returns the chosen time, or the entered one in the viewer's zone."""
     chosen = request.form.text("later")
-    for each in laters(request.display, request.now):
+    for each in snooze_choices(request.display, request.now):
         if each.name == chosen:
             return each.until
     text = request.form.text("until")

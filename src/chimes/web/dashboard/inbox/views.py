@@ -1,5 +1,4 @@
-"""What the inbox shows: which messages are asked for, and one of them with how it was told
-elsewhere. Nothing here asks a store."""
+"""Folders, filters, deliveries and snooze choices of the inbox; no I/O."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ FOLDERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kind:
-    """Of messages, by what they tell."""
+    """Kind of message, by the status of its run."""
 
     name: str
     title: Message
@@ -66,8 +65,8 @@ KINDS = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """As it stands in the address."""
+class InboxFilter:
+    """Filter of the inbox, as in the URL."""
 
     folder: str = "inbox"
     kind: str = ""
@@ -75,26 +74,25 @@ class Asked:
     owner: Owner | None = None
 
     def query(self, now: datetime) -> InboxQuery:
-        """What is snoozed is left out, except where it was starred or put away, or is asked
-        for."""
+        """Builds the query. Snoozed messages are left out, unless starred or archived."""
         statuses = next(each.statuses for each in KINDS if each.name == self.kind)
-        asked = InboxQuery(
+        query = InboxQuery(
             owner=self.owner, schedule_id=self.schedule_id, statuses=statuses, limit=PAGE
         )
         match self.folder:
             case "unread":
-                return replace(asked, unread=True, awake_at=now)
+                return replace(query, unread=True, awake_at=now)
             case "starred":
-                return replace(asked, starred=True, archived=None)
+                return replace(query, starred=True, archived=None)
             case "archived":
-                return replace(asked, archived=True)
+                return replace(query, archived=True)
             case "snoozed":
-                return replace(asked, asleep_at=now)
+                return replace(query, asleep_at=now)
             case _:
-                return replace(asked, awake_at=now)
+                return replace(query, awake_at=now)
 
     def address(self, item_id: str = "", **more: str) -> str:
-        """Of the list, or of a message within it."""
+        """Returns the URL of the list, or of a message in it."""
         path = f"{HERE}/{item_id}" if item_id else HERE
         found = self.fields | more
         return f"{path}?{urlencode(found)}" if found else path
@@ -112,20 +110,20 @@ class Asked:
             found["owner"] = str(self.owner)
         return found
 
-    def in_folder(self, name: str) -> Asked:
+    def in_folder(self, name: str) -> InboxFilter:
         return replace(self, folder=name)
 
-    def of_kind(self, name: str) -> Asked:
+    def of_kind(self, name: str) -> InboxFilter:
         return replace(self, kind=name)
 
-    def of_schedule(self, schedule_id: ScheduleId | None) -> Asked:
+    def of_schedule(self, schedule_id: ScheduleId | None) -> InboxFilter:
         return replace(self, schedule_id=schedule_id)
 
 
-def asked_in(query: Mapping[str, str]) -> Asked:
-    """Folders that there are not are the inbox; InvalidInput for an owner that cannot be one."""
+def parse_filter(query: Mapping[str, str]) -> InboxFilter:
+    """Parses the URL. Unknown folders become the inbox; an invalid owner raises InvalidInput."""
     folder, owner, kind = query.get("show", ""), query.get("owner", ""), query.get("of", "")
-    return Asked(
+    return InboxFilter(
         kind=kind if any(each.name == kind for each in KINDS) else "",
         folder=folder if any(each.name == folder for each in FOLDERS) else "inbox",
         schedule_id=ScheduleId(query["schedule"]) if query.get("schedule") else None,
@@ -141,47 +139,47 @@ def _owner(text: str) -> Owner:
 
 
 def may_mark(actor: Actor, owner: Owner) -> bool:
-    """As `MessageService` has it: what somebody has read is no affair of operators."""
+    """Whether the actor may change messages, as in `MessageService`: operators may not."""
     return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
 
 
-def elsewhere(deliveries: Iterable[Delivery]) -> tuple[Delivery, ...]:
-    """How the same run was told by other channels."""
+def other_deliveries(deliveries: Iterable[Delivery]) -> tuple[Delivery, ...]:
+    """Returns deliveries for the same run through other channels."""
     return tuple(each for each in deliveries if each.recipient.channel is not Channel.INBOX)
 
 
-def in_chats(deliveries: Iterable[Delivery]) -> dict[RunId, DeliveryState]:
-    """What became of the same news in Telegram, by run; the best of several chats."""
+def telegram_states(deliveries: Iterable[Delivery]) -> dict[RunId, DeliveryState]:
+    """Returns the state of the Telegram delivery by run; the best of several chats."""
     found: dict[RunId, DeliveryState] = {}
     for each in deliveries:
         if each.run_id is not None and each.recipient.channel is Channel.TELEGRAM:
             before = found.get(each.run_id, each.state)
-            found[each.run_id] = min(before, each.state, key=_BEST.index)
+            found[each.run_id] = min(before, each.state, key=_BEST_FIRST.index)
     return found
 
 
-_BEST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
+_BEST_FIRST = (DeliveryState.DELIVERED, DeliveryState.PENDING, DeliveryState.DEAD)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Press:
-    """Of a button under the message in a chat."""
+class ButtonPress:
+    """A button pressed below the message in Telegram."""
 
     what: Message
     at: datetime
     by: str
 
 
-def presses(entries: Iterable[AuditEntry]) -> tuple[Press, ...]:
-    """Newest first, from what the audit has of the run and its schedule."""
+def button_presses(entries: Iterable[AuditEntry]) -> tuple[ButtonPress, ...]:
+    """Returns the button presses among audit entries of the run and its schedule, newest first."""
     return tuple(
-        Press(what=_PRESSED[each.verb], at=each.at, by=each.actor)
+        ButtonPress(what=_BUTTON_LABELS[each.verb], at=each.at, by=each.actor)
         for each in entries
-        if each.verb in _PRESSED and each.allowed
+        if each.verb in _BUTTON_LABELS and each.allowed
     )
 
 
-_PRESSED = {
+_BUTTON_LABELS = {
     "run": _("Run again"),
     "retry": _("Run again"),
     "pause": _("Pause"),
@@ -189,27 +187,27 @@ _PRESSED = {
 }
 
 
-# --- until when -----------------------------------------------------------------------------------
+# --- snooze -----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Later:
+class SnoozeChoice:
     name: str
     title: Message
     until: datetime
 
 
-def laters(display: DisplayPreferences, now: datetime) -> tuple[Later, ...]:
-    """What can be chosen for a snooze, by the reader's clock."""
+def snooze_choices(display: DisplayPreferences, now: datetime) -> tuple[SnoozeChoice, ...]:
+    """Returns the choices for a snooze in the viewer's zone."""
     local = now.astimezone(times.zone_info(display.zone))
     morning = local.replace(hour=_MORNING, minute=0, second=0, microsecond=0)
     monday = morning + timedelta(days=7 - morning.weekday())
     return (
-        Later(name="hour", title=_("In an hour"), until=now + timedelta(hours=1)),
-        Later(
+        SnoozeChoice(name="hour", title=_("In an hour"), until=now + timedelta(hours=1)),
+        SnoozeChoice(
             name="tomorrow",
             title=_("Tomorrow at 08:00"),
             until=(morning + timedelta(days=1)).astimezone(now.tzinfo),
         ),
-        Later(
+        SnoozeChoice(
             name="monday",
             title=_("Next Monday at 08:00"),
             until=monday.astimezone(now.tzinfo),

@@ -1,4 +1,4 @@
-"""One run: what it is doing or did, its log, and why it failed (UX A.6)."""
+"""Run page: state, timeline, log, failure analysis and actions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from chimes.model.schedule import Schedule
 from chimes.notifications.message import CHANNELS
 from chimes.retelling import retold_line
 from chimes.services.attention import Known, fingerprint
-from chimes.services.run_requests import RunOrigin, RunRequest, get_run_origins
+from chimes.services.run_requests import RunOrigin, RunRequest
 from chimes.triggers.moment import format_moment
 from chimes.web.api.schemas import TargetPatch
-from chimes.web.api.streams import STREAM, Followers, LogTail, resumed_after
+from chimes.web.api.streams import STREAM, LogStream, StreamCounter, last_event_id
 from chimes.web.api.translate import patched_target, target_out
 from chimes.web.dashboard.core.assets import accepts_gzip
 from chimes.web.dashboard.core.auth import session_is_active
@@ -36,46 +36,50 @@ from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.run.views import (
     LAST_ENTRIES,
     TABS,
+    blocking_run_of,
+    build_waterfall,
     curl_of,
     events_of,
     exchange_of,
     failure_of,
-    in_the_way,
     input_of,
     line_out,
-    log_words,
+    log_texts,
     output_of,
     plain_line,
     pretty,
-    stretches_of,
+    timeline_spans,
     trace_of,
     tree_of,
     usage_of,
-    waterfall_of,
 )
-from chimes.web.dashboard.runs.views import duration_bar, duration_of, node_of, run_shown, visible
+from chimes.web.dashboard.runs.views import (
+    duration_bar,
+    duration_of,
+    node_of,
+    redacted_run,
+    visible,
+)
 from chimes.web.dashboard.schedule.fire_log import why_of
 from chimes.web.dashboard.system.views import Change, changes_of
-from chimes.web.requests import sentence
-
-# @@ What can be done with one run: once more, with changes, or stop it.
+from chimes.web.requests import validation_message
 
 router = PageRouter()
-#: Characters of a target that somebody types.
-_LONGEST = 500_000
+#: Characters of a target in the retry form.
+_MAX_TARGET = 500_000
 
 
 def page_of(run_id: str) -> str:
     return f"/ui/runs/{run_id}"
 
 
-async def _found(request: PageRequest) -> Run:
+async def _run_in(request: PageRequest) -> Run:
     return await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
 
 
 @router.post("/runs/{id}/cancel")
 async def cancel(request: PageRequest) -> Response:
-    run = await _found(request)
+    run = await _run_in(request)
     if not request.is_confirmed:
         question = ConfirmDialog(
             title=_("Cancel this run?"),
@@ -92,15 +96,15 @@ async def cancel(request: PageRequest) -> Response:
 
 @router.post("/runs/{id}/retry")
 async def retry(request: PageRequest) -> Response:
-    run = await _found(request)
-    again, created = await request.context.runs.retry(request.actor, run.id)
-    return _on_to(request, again, created=created)
+    run = await _run_in(request)
+    retried, created = await request.context.runs.retry(request.actor, run.id)
+    return _redirect_to(request, retried, created=created)
 
 
 @router.get("/runs/{id}/again")
-async def again_form(request: PageRequest) -> Response:
-    """The same with changes: a form with what it was."""
-    run = await _found(request)
+async def retry_form(request: PageRequest) -> Response:
+    """Form for a retry with changes, filled with the target of the run."""
+    run = await _run_in(request)
     target = json.dumps(target_out(run.target), ensure_ascii=False, indent=2)
     return request.render(
         "run/retry.html", run=run, name=run.schedule_name, target=target, error=None
@@ -108,40 +112,45 @@ async def again_form(request: PageRequest) -> Response:
 
 
 @router.post("/runs/{id}/again")
-async def again(request: PageRequest) -> Response:
-    """An order like any other, only that hidden secrets are those of the run."""
-    run = await _found(request)
+async def retry_with_changes(request: PageRequest) -> Response:
+    """Starts a manual run; masked secrets are taken from the original run."""
+    run = await _run_in(request)
     if not request.actor.may_create(run.owner):
-        # Before secrets of the run go into anything.
+        # Checked before secrets of the run are used.
         raise NotAllowed()
     name, text = request.form.text("name"), request.form.raw("target")
     try:
-        order = RunRequest(
-            target=patched_target(_target_in(text), run.target),
+        run_request = RunRequest(
+            target=patched_target(_parse_target(text), run.target),
             policy=run.policy,
             name=name,
             namespace=run.namespace,
             priority=run.priority,
             owner=run.owner,
         )
-        new, created = await request.context.manual_runs.start_or_get(request.actor, order)
+        new, created = await request.context.manual_runs.start_or_get(request.actor, run_request)
     except FORM_ERRORS as error:
-        why = await request.form_error(error)
+        form_error = await request.form_error(error)
         return request.render(
-            "run/retry.html", status=why.status, run=run, name=name, target=text, error=why
+            "run/retry.html",
+            status=form_error.status,
+            run=run,
+            name=name,
+            target=text,
+            error=form_error,
         )
-    return _on_to(request, new, created=created)
+    return _redirect_to(request, new, created=created)
 
 
 @router.post("/runs/{id}/known")
 async def mark_known(request: PageRequest) -> Response:
-    """Somebody has looked at it: it needs no attention again for the same error."""
-    run = await _found(request)
+    """Marks the failure as known, so that the same error needs no attention again."""
+    run = await _run_in(request)
     question = ConfirmDialog(
         title=_("Mark this failure as known?"),
         text=_(
-            "Its schedule no longer needs attention for this error, "
-            "until it fails in another way or works again. The reason stands beside it."
+            "The schedule no longer appears under “Needs attention” for this error until it fails "
+            "differently or succeeds. The reason is shown next to it."
         ),
         button=_("Mark as known"),
         names=[run.schedule_name],
@@ -162,32 +171,32 @@ async def mark_known(request: PageRequest) -> Response:
 
 
 @router.post("/runs/{id}/unknown")
-async def forget_known(request: PageRequest) -> Response:
-    run = await _found(request)
+async def unmark_known(request: PageRequest) -> Response:
+    run = await _run_in(request)
     await request.context.known_failures.forget(request.actor, run)
     return request.redirect_with_toast(_("Failure unmarked."), to=request.back_url(page_of(run.id)))
 
 
 @router.post("/runs/{id}/deliveries/{delivery}/retry")
-async def tell_again(request: PageRequest) -> Response:
-    run = await _found(request)
+async def retry_delivery(request: PageRequest) -> Response:
+    run = await _run_in(request)
     await request.context.messages.retry(request.actor, DeliveryId(request.path_params["delivery"]))
     return request.redirect_with_toast(
         _("Message queued again."), to=f"{page_of(run.id)}?tab=deliveries"
     )
 
 
-def _on_to(request: PageRequest, run: Run, *, created: bool) -> Response:
+def _redirect_to(request: PageRequest, run: Run, *, created: bool) -> Response:
     if created:
         return request.redirect_with_toast(_("Run queued."), to=page_of(run.id))
     text = _("This run was already queued.")
     return request.redirect_with_toast(text, to=page_of(run.id), kind="warning")
 
 
-def _target_in(text: str) -> TargetPatch:
-    if len(text) > _LONGEST:
+def _parse_target(text: str) -> TargetPatch:
+    if len(text) > _MAX_TARGET:
         raise InvalidInput(
-            _("at most {limit} characters", limit=_LONGEST), field="target", code="too_long"
+            _("at most {limit} characters", limit=_MAX_TARGET), field="target", code="too_long"
         )
     try:
         given = json.loads(text)
@@ -197,16 +206,15 @@ def _target_in(text: str) -> TargetPatch:
         return TargetPatch.model_validate(given)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(["target", *(str(each) for each in first["loc"])])
-        message = sentence(first["type"], first.get("ctx", {}))
-        raise InvalidInput(message, field=place, code="bad_target") from None
+        name = ".".join(["target", *(str(each) for each in first["loc"])])
+        message = validation_message(first["type"], first.get("ctx", {}))
+        raise InvalidInput(message, field=name, code="bad_target") from None
 
 
-# @@ What is known around a run: who asked for it, what came of it, and since when it has failed.
-
-#: What is on record about a schedule and changes nothing about it.
-_NO_CHANGE = frozenset({"run", "snooze", "wake"})
-#: Entries and failures that are looked at.
+# --- related data -----------------------------------------------------------------------------
+#: Audit verbs that do not change a schedule.
+_NOT_CHANGES = frozenset({"run", "snooze", "wake"})
+#: Limits for audit entries and failures.
 _ENTRIES, _FAILURES = 100, 200
 
 
@@ -219,21 +227,21 @@ class Edit:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Trouble:
-    """Since when, and what was different before."""
+class FailureComparison:
+    """Comparison of a failed run with the last successful one."""
 
-    #: The newest good run before this one; None: there was none.
+    #: The last successful run before this one.
     last_good: Run | None
-    #: The first since then with the same error.
+    #: The first run since then with the same error.
     first_seen: Run
-    #: How many since then have it, this one included; `more`: and perhaps others.
+    #: Runs since then with this error, including this one; `more`: at least.
     count: int
     more: bool
     edits: tuple[Edit, ...]
 
 
 async def schedule_of(request: PageRequest, run: Run) -> Schedule | None:
-    """None: it has none, or it has been forgotten."""
+    """Returns None if the run has no schedule or it was deleted."""
     if run.schedule_id is None:
         return None
     try:
@@ -242,42 +250,38 @@ async def schedule_of(request: PageRequest, run: Run) -> Schedule | None:
         return None
 
 
-async def asked_by(request: PageRequest, run: Run) -> RunOrigin | None:
-    """Who wanted it; None: the schedule, or nobody knows any more."""
-    return (await get_run_origins(request.context.store, [run])).get(run.id)
+async def requested_by(request: PageRequest, run: Run) -> RunOrigin | None:
+    """Returns who requested the run; None if the schedule did or no entry exists."""
+    return (await request.context.runs.origins(request.actor, [run])).get(run.id)
 
 
 async def retries_of(request: PageRequest, run: Run) -> tuple[RunId, ...]:
-    """The runs that repeated this one by hand, oldest first."""
+    """Returns the manual retries of this run, oldest first."""
     if not run.status.terminal:
         return ()
-    entries = await request.context.store.list_audit(
-        AuditQuery(object_id=run.id, verb="retry", owner=str(run.owner), limit=_ENTRIES)
+    entries = await request.context.audit.find_of_owner(
+        request.actor, run.owner, AuditQuery(object_id=run.id, verb="retry", limit=_ENTRIES)
     )
-    found = (entry.changes.get("run_id") for entry in reversed(entries))
-    return tuple(RunId(str(each)) for each in found if each)
+    ids = (entry.changes.get("run_id") for entry in reversed(entries))
+    return tuple(RunId(str(each)) for each in ids if each)
 
 
-async def entries_about(request: PageRequest, run: Run) -> tuple[AuditEntry, ...]:
-    """What people did with it; from where they called is for those who see everything."""
-    query = AuditQuery(object_id=run.id, owner=str(run.owner), limit=_ENTRIES)
-    return tuple(await request.context.store.list_audit(query))
+async def audit_entries_of(request: PageRequest, run: Run) -> tuple[AuditEntry, ...]:
+    """Returns the audit entries about the run."""
+    query = AuditQuery(object_id=run.id, limit=_ENTRIES)
+    return tuple(await request.context.audit.find_of_owner(request.actor, run.owner, query))
 
 
-async def end_of_log(request: PageRequest, run: Run) -> tuple[LogEntry, ...]:
-    """Its last entries; nothing of a run in which nothing went wrong."""
+async def log_tail_of(request: PageRequest, run: Run) -> tuple[LogEntry, ...]:
+    """Returns the last log entries of a run with an error."""
     if not run.error:
         return ()
-    last = (await request.context.store.last_logs([run.id])).get(run.id)
-    if last is None:
-        return ()
-    after = max(0, last.number - LAST_ENTRIES)
-    return await request.context.runs.logs(request.actor, run.id, after=after, limit=LAST_ENTRIES)
+    return await request.context.runs.log_tail(request.actor, run.id, limit=LAST_ENTRIES)
 
 
 async def failed_step(request: PageRequest, run: Run) -> Run | None:
-    """Of a flow that failed: the step because of which, as its error names it, or else the first
-    that did. What it raised is in the log of that step."""
+    """Returns the failed step of a flow: the one that its error names, or else the first one. The
+    traceback is in the log of that step."""
     if run.target.kind != "flow" or not run.error:
         return None
     query = RunQuery(
@@ -292,16 +296,18 @@ async def failed_step(request: PageRequest, run: Run) -> Run | None:
     return next(named, found[0] if found else None)
 
 
-async def known_of(request: PageRequest, run: Run, schedule: Schedule | None) -> Known | None:
-    """Who has looked at this failure, while that holds."""
+async def known_failure_of(
+    request: PageRequest, run: Run, schedule: Schedule | None
+) -> Known | None:
+    """Returns the mark of a known failure, if it applies to this run."""
     if schedule is None or run.status not in FAILED_STATUSES:
         return None
     known = await request.context.known_failures.of(schedule)
     return known if known is not None and known.error == fingerprint(run.error) else None
 
 
-async def trouble_of(request: PageRequest, run: Run) -> Trouble | None:
-    """None: it has not failed, or there is nothing to compare it with."""
+async def compare_failure(request: PageRequest, run: Run) -> FailureComparison | None:
+    """Compares a failed run of a schedule with its last successful run."""
     if run.status not in FAILED_STATUSES or run.schedule_id is None:
         return None
     earlier = RunQuery(schedule_id=run.schedule_id, created_until=run.created_at)
@@ -324,7 +330,7 @@ async def trouble_of(request: PageRequest, run: Run) -> Trouble | None:
         for each in failures.items
         if each.error[:ERROR_KEY_LENGTH] == run.error[:ERROR_KEY_LENGTH]
     ]
-    return Trouble(
+    return FailureComparison(
         last_good=last_good,
         first_seen=same[0] if same else run,
         count=max(1, len(same)),
@@ -334,9 +340,9 @@ async def trouble_of(request: PageRequest, run: Run) -> Trouble | None:
 
 
 async def _edits(request: PageRequest, good: Run, run: Run) -> tuple[Edit, ...]:
-    """From the audit, oldest first: what the schedule was told between the two."""
-    entries = await request.context.store.list_audit(
-        AuditQuery(object_id=run.schedule_id, owner=str(run.owner), limit=_ENTRIES)
+    """Returns the changes of the schedule between the two runs, oldest first."""
+    entries = await request.context.audit.find_of_owner(
+        request.actor, run.owner, AuditQuery(object_id=run.schedule_id, limit=_ENTRIES)
     )
     between = [
         Edit(entry=entry, changes=changes_of(entry))
@@ -344,15 +350,15 @@ async def _edits(request: PageRequest, good: Run, run: Run) -> tuple[Edit, ...]:
         if good.created_at < entry.at <= run.created_at
         and entry.object_kind == "schedule"
         and entry.allowed
-        and entry.verb not in _NO_CHANGE
+        and entry.verb not in _NOT_CHANGES
     ]
     return tuple(between)
 
 
-#: Of a flow: steps that the picture shows.
-MOST_STEPS = 100
-#: Lines on one page, for readers without scripts.
-PAGE_OF_LINES = 200
+#: Steps of a flow in the timeline.
+MAX_STEPS = 100
+#: Log lines per page without scripts.
+LINES_PER_PAGE = 200
 
 
 @router.get("/runs/{id}")
@@ -386,10 +392,10 @@ async def _head(
     children: tuple[Run, ...] = ()
     if run.target.kind == "flow":
         query = RunQuery(
-            parent_id=run.id, sort=RunSort.CREATED_AT, descending=False, limit=MOST_STEPS
+            parent_id=run.id, sort=RunSort.CREATED_AT, descending=False, limit=MAX_STEPS
         )
         children = (await request.context.runs.find(request.actor, query)).items
-    stretches = stretches_of(run, children, deliveries, request.now, request.display.language)
+    spans = timeline_spans(run, children, deliveries, request.now, request.display.language)
     duration = duration_of(run, request.now)
     url = str(request.http.base_url).rstrip("/")
     return {
@@ -402,15 +408,15 @@ async def _head(
         "median": median,
         "bar": duration_bar(duration, median),
         "node": node_of(run),
-        "asked_by": await asked_by(request, run),
+        "requested_by": await requested_by(request, run),
         "retries": await retries_of(request, run),
-        "waterfall": waterfall_of(stretches, request.display, zone, request.now),
+        "waterfall": build_waterfall(spans, request.display, zone, request.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
         "why": why_of(run),
-        "in_the_way": in_the_way(run),
-        "known": await known_of(request, run, schedule),
-        "may_know": schedule is not None
+        "blocking_run": blocking_run_of(run),
+        "known": await known_failure_of(request, run, schedule),
+        "may_mark_known": schedule is not None
         and run.status in FAILED_STATUSES
         and request.actor.may_operate(schedule.owner),
         "deliveries": deliveries,
@@ -433,78 +439,77 @@ async def _tab(
         case "exchange":
             return {"exchange": exchange_of(run)}
         case "data":
-            given, left = input_of(run), output_of(run)
+            data_in, data_out = input_of(run), output_of(run)
             return {
-                "input": pretty(given),
-                "input_tree": tree_of(given),
-                "output": "" if left is None else pretty(left),
-                "output_tree": tree_of(left),
+                "input": pretty(data_in),
+                "input_tree": tree_of(data_in),
+                "output": "" if data_out is None else pretty(data_out),
+                "output_tree": tree_of(data_out),
             }
         case "error":
             step = await failed_step(request, run)
             return {
                 "failed_step": step,
-                "failure": failure_of(run, await end_of_log(request, step or run)),
-                "trouble": await trouble_of(request, run),
+                "failure": failure_of(run, await log_tail_of(request, step or run)),
+                "comparison": await compare_failure(request, run),
             }
         case "events":
-            entries = await entries_about(request, run)
+            entries = await audit_entries_of(request, run)
             return {"events": events_of(run, deliveries, entries)}
         case "deliveries":
             return {"channels": CHANNELS}
         case "attempts":
             return {}
         case "raw":
-            shown = run_shown(run, request.display.language)
-            return {"raw": pretty(shown), "hides": shown["result"] != run.result}
+            redacted = redacted_run(run, request.display.language)
+            return {"raw": pretty(redacted), "is_redacted": redacted["result"] != run.result}
         case _:
             return await _log(request, run)
 
 
 async def _log(request: PageRequest, run: Run) -> dict[str, object]:
-    """A page of lines, for readers without scripts; the script asks for the rest itself."""
+    """Returns a page of log lines for browsers without scripts; the script loads the log itself."""
     text = request.query.get("after", "")
     after = int(text) if text.isdigit() and len(text) < 16 else 0
     entries = await request.context.runs.logs(
-        request.actor, run.id, after=after, limit=PAGE_OF_LINES + 1
+        request.actor, run.id, after=after, limit=LINES_PER_PAGE + 1
     )
-    shown = entries[:PAGE_OF_LINES]
+    shown = entries[:LINES_PER_PAGE]
     more = ""
-    if len(entries) > PAGE_OF_LINES:
+    if len(entries) > LINES_PER_PAGE:
         more = f"/ui/runs/{run.id}?tab=log&after={shown[-1].number}"
     return {
         "lines": [(entry, plain_line(entry.message)) for entry in shown],
         "more_lines": more,
-        "log_words": log_words(request.display.language),
+        "log_texts": log_texts(request.display.language),
     }
 
 
-# @@ The log of a run: for the page's script, as it is written, and as a file.
-
-#: Of one answer: lines, and characters after which it ends.
+# --- log --------------------------------------------------------------------------------------
+#: Limits of one response: lines and characters.
 _LINES, _CHARACTERS = 5000, 2_000_000
 _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
 @router.get("/runs/{id}/log.json")
 async def lines(request: PageRequest) -> Response:
-    """Many lines at once, so that a long log is there before anybody scrolls."""
+    """Returns many lines at once, for the log viewer."""
     run = await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
     found = await request.context.runs.logs(
         request.actor, run.id, after=_after(request), limit=_LINES
     )
     shown: list[list[object]] = []
-    room = _CHARACTERS
+    remaining = _CHARACTERS
     for entry in found:
-        shown.append(line_out(_retold(entry, request)))
-        room -= len(entry.message)
-        if room < 0:
+        shown.append(line_out(_localized(entry, request)))
+        remaining -= len(entry.message)
+        if remaining < 0:
             break
-    whole = len(shown) == len(found) < _LINES
+    is_complete = len(shown) == len(found) < _LINES
     content = json.dumps(
         {
             "lines": shown,
-            "next": None if whole else found[len(shown) - 1].number,
+            "next": None if is_complete else found[len(shown) - 1].number,
             "ended": run.status.terminal,
         },
         ensure_ascii=False,
@@ -519,23 +524,23 @@ async def lines(request: PageRequest) -> Response:
 
 @router.get("/runs/{id}/log/stream")
 async def stream(request: PageRequest) -> Response:
-    """The API's tail, for somebody with a session."""
+    """Streams new log lines, as in the API, for users with a session."""
     run = await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
-    followers: Followers = request.http.app.state.followers
-    followers.check_room()
+    streams: StreamCounter = request.http.app.state.streams
+    streams.check_limit()
 
-    async def welcome() -> bool:
+    async def is_allowed() -> bool:
         return await session_is_active(request.context, request.sessions, request.http)
 
-    tail = LogTail(
+    tail = LogStream(
         request.context,
         request.actor,
         run.id,
-        followers,
-        allowed=welcome,
+        streams,
+        allowed=is_allowed,
         lang=request.display.language,
     )
-    after = resumed_after(request.http, _after(request))
+    after = last_event_id(request.http, _after(request))
     if request.http.scope["state"].get("head"):
         return Response(media_type=STREAM, headers=_STREAM_HEADERS)
     return StreamingResponse(tail.events(after), media_type=STREAM, headers=_STREAM_HEADERS)
@@ -558,7 +563,7 @@ async def _text(request: PageRequest, run_id: RunId) -> AsyncIterator[str]:
         found = await request.context.runs.logs(request.actor, run_id, after=after, limit=1000)
         if found:
             after = found[-1].number
-            yield "".join(_line(_retold(entry, request)) for entry in found)
+            yield "".join(_line(_localized(entry, request)) for entry in found)
         if len(found) < 1000:
             return
 
@@ -567,7 +572,7 @@ def _line(entry: LogEntry) -> str:
     return f"{format_moment(entry.at)} {entry.level.upper():<8} {entry.message}\n"
 
 
-def _retold(entry: LogEntry, request: PageRequest) -> LogEntry:
+def _localized(entry: LogEntry, request: PageRequest) -> LogEntry:
     return replace(entry, message=retold_line(entry.message, request.display.language))
 
 

@@ -1,4 +1,4 @@
-"""One run, from values to what its page shows; pure."""
+"""Timeline, tabs, log lines and JSON tree of the run page; no I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chimes.notifications.message import CHANNELS
 from chimes.redaction import masked_result
 from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
-from chimes.web.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
+from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.core.templates import verb_label
@@ -30,8 +30,8 @@ from chimes.web.dashboard.runs.views import UNSEEN, visible
 
 HERE = "/ui/runs"
 TABS = ("log", "exchange", "data", "error", "attempts", "deliveries", "events", "raw")
-#: Characters of one value that a page shows; all of it is in the API.
-MOST_SHOWN = 100_000
+#: Characters of one value on a page; the API has all of it.
+MAX_SHOWN = 100_000
 _ENDS = {end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST} | {
     AttemptEnd.LOST: RunStatus.UNKNOWN
 }
@@ -45,27 +45,26 @@ _DELIVERED = {
 
 
 # --- waterfall --------------------------------------------------------------------------------
-def stretches_of(
+def timeline_spans(
     run: Run, children: Iterable[Run], deliveries: Iterable[Delivery], now: datetime, language: str
-) -> list[Stretch]:
-    """In the order in which they happened: waiting, attempts with the pauses between them, the
-    steps of a flow within it, and who was told."""
+) -> list[Interval]:
+    """Returns queue time, attempts with backoff, steps of a flow and deliveries, in order."""
 
-    def told(text: Message) -> str:
+    def translate(text: Message) -> str:
         return in_language(text, language)
 
     starts = [each.started_at for each in run.attempts]
-    held_since = _held_since(run)
-    first = starts[0] if starts else held_since or run.finished_at or now
-    asked_for = min(max(run.created_at, run.planned_at), first)
-    found = [Stretch(name=told(_("queued")), start=asked_for, end=first)]
+    running_since = _attempt_started_at(run)
+    first = starts[0] if starts else running_since or run.finished_at or now
+    queued_at = min(max(run.created_at, run.planned_at), first)
+    found = [Interval(name=translate(_("queued")), start=queued_at, end=first)]
     before: datetime | None = None
     for attempt in run.attempts:
         if before is not None:
-            found.append(_pause(before, attempt.started_at, told(_("backoff"))))
+            found.append(_pause(before, attempt.started_at, translate(_("backoff"))))
         found.append(
-            Stretch(
-                name=told(_("attempt {number}", number=attempt.number)),
+            Interval(
+                name=translate(_("attempt {number}", number=attempt.number)),
                 start=attempt.started_at,
                 end=max(attempt.finished_at, attempt.started_at),
                 status=_ENDS[attempt.end],
@@ -73,40 +72,40 @@ def stretches_of(
         )
         before = attempt.finished_at
     if not run.status.terminal and before is not None:
-        found.append(_pause(before, held_since or now, told(_("backoff"))))
-    if held_since is not None:
+        found.append(_pause(before, running_since or now, translate(_("backoff"))))
+    if running_since is not None:
         found.append(
-            Stretch(
-                name=told(_("attempt {number}", number=run.attempt)),
-                start=held_since,
-                end=max(now, held_since),
+            Interval(
+                name=translate(_("attempt {number}", number=run.attempt)),
+                start=running_since,
+                end=max(now, running_since),
                 status=RunStatus.RUNNING,
             )
         )
     found.extend(_step(child, now) for child in children)
     for each in deliveries:
-        name = told(_("notified: {channel}", channel=CHANNELS[each.recipient.channel]))
+        name = translate(_("notified: {channel}", channel=CHANNELS[each.recipient.channel]))
         end = max(each.finished_at or now, each.created_at)
         status = _DELIVERED[each.state]
-        found.append(Stretch(name=name, start=each.created_at, end=end, status=status))
+        found.append(Interval(name=name, start=each.created_at, end=end, status=status))
     return found
 
 
-def _held_since(run: Run) -> datetime | None:
-    """When the attempt began that is under way; None: none is."""
+def _attempt_started_at(run: Run) -> datetime | None:
+    """Returns the start of the running attempt, if any."""
     if run.status is not RunStatus.RUNNING or run.claimed_at is None:
         return None
     return max(run.claimed_at, run.available_at)
 
 
-def _pause(start: datetime, end: datetime, name: str) -> Stretch:
-    return Stretch(name=name, start=start, end=max(start, end))
+def _pause(start: datetime, end: datetime, name: str) -> Interval:
+    return Interval(name=name, start=start, end=max(start, end))
 
 
-def _step(child: Run, now: datetime) -> Stretch:
+def _step(child: Run, now: datetime) -> Interval:
     start = child.started_at or child.created_at
     end = child.finished_at or (now if child.started_at else start)
-    return Stretch(
+    return Interval(
         name=child.step or child.target.kind,
         start=start,
         end=max(start, end),
@@ -116,11 +115,11 @@ def _step(child: Run, now: datetime) -> Stretch:
     )
 
 
-def waterfall_of(
-    stretches: Sequence[Stretch], display: DisplayPreferences, zone: str | None, now: datetime
+def build_waterfall(
+    stretches: Sequence[Interval], display: DisplayPreferences, zone: str | None, now: datetime
 ) -> Chart:
     language = display.language
-    words = WaterfallWords(
+    words = WaterfallTexts(
         title=in_language(_("Timeline"), language),
         description=in_language(
             _("Queue time, attempts and the backoff between them, steps, deliveries"), language
@@ -139,38 +138,38 @@ def waterfall_of(
 # --- tabs -------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    """What was sent, without secrets, and what came back."""
+    """HTTP request without secrets, and the response."""
 
     method: str
     url: str
     headers: Mapping[str, str]
     body: str
-    #: None: nothing came back.
+    #: None: no response.
     status: int | None
-    took: timedelta | None
-    answer_headers: Mapping[str, str]
-    answer: str
+    duration: timedelta | None
+    response_headers: Mapping[str, str]
+    response_body: str
     truncated: bool
     signed: bool
 
 
 def exchange_of(run: Run) -> Exchange | None:
-    """None: its target is not an HTTP call."""
+    """Returns None for targets other than HTTP."""
     if not isinstance(run.target, HttpTarget):
         return None
     sent = target_out(run.target)
     result = run.result or {}
-    status, took, headers = (result.get(each) for each in ("status", "duration_ms", "headers"))
+    status, duration, headers = (result.get(each) for each in ("status", "duration_ms", "headers"))
     return Exchange(
         method=run.target.method,
-        # As it was sent: with placeholders filled, without secrets.
+        # As sent, with placeholders filled in and without secrets.
         url=str(result.get("url") or sent["url"]),
         headers=_texts(sent["headers"]),
-        body=visible(cut(run.target.body)),
+        body=visible(truncate(run.target.body)),
         status=status if isinstance(status, int) else None,
-        took=timedelta(milliseconds=took) if isinstance(took, int | float) else None,
-        answer_headers=_texts(headers),
-        answer=visible(cut(str(result.get("body") or ""))),
+        duration=timedelta(milliseconds=duration) if isinstance(duration, int | float) else None,
+        response_headers=_texts(headers),
+        response_body=visible(truncate(str(result.get("body") or ""))),
         truncated=bool(result.get("truncated")),
         signed=bool(run.target.signing_secrets),
     )
@@ -178,12 +177,12 @@ def exchange_of(run: Run) -> Exchange | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Usage:
-    """What an answer of a model cost."""
+    """Tokens and cost of a model answer."""
 
     model: str
-    asked: int
-    answered: int
-    total: int
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
     cost: float | None
 
 
@@ -195,25 +194,25 @@ def usage_of(run: Run) -> Usage | None:
     cost = result.get("cost")
     return Usage(
         model=str(result.get("model") or ""),
-        asked=_count(used.get("prompt_tokens")),
-        answered=_count(used.get("completion_tokens")),
-        total=_count(used.get("total_tokens")),
+        input_tokens=_count(used.get("prompt_tokens")),
+        output_tokens=_count(used.get("completion_tokens")),
+        total_tokens=_count(used.get("total_tokens")),
         cost=float(cost) if isinstance(cost, int | float) else None,
     )
 
 
 def input_of(run: Run) -> Mapping[str, object]:
-    """What it was told to do, without secrets."""
+    """Returns the target without secrets."""
     return target_out(run.target)
 
 
 def output_of(run: Run) -> Mapping[str, object] | None:
-    """What came of it, without what its names say is secret."""
+    """Returns the result with secrets masked."""
     return None if run.result is None else masked_result(run.result)
 
 
-def in_the_way(run: Run) -> RunId | None:
-    """The run because of which this one was skipped, where that is on record."""
+def blocking_run_of(run: Run) -> RunId | None:
+    """Returns the run because of which this one was skipped, if recorded."""
     if run.status is not RunStatus.SKIPPED:
         return None
     found = (run.result or {}).get(BLOCKING_RUN)
@@ -221,11 +220,11 @@ def in_the_way(run: Run) -> RunId | None:
 
 
 def trace_of(run: Run) -> str:
-    """The id of its trace, as the receiver said (`traceresponse`) or as it was told
-    (`traceparent`); empty: there is none."""
-    answered = (run.result or {}).get("headers")
+    """Returns the trace id of the response (`traceresponse`) or request (`traceparent`); empty if
+    there is none."""
+    received = (run.result or {}).get("headers")
     sent = run.target.headers if isinstance(run.target, HttpTarget) else {}
-    for headers in (answered, sent):
+    for headers in (received, sent):
         for name, value in _texts(headers).items():
             found = _TRACE.fullmatch(value.strip())
             if name.lower() in ("traceresponse", "traceparent") and found:
@@ -234,14 +233,14 @@ def trace_of(run: Run) -> str:
 
 
 def pretty(value: object) -> str:
-    """What would turn or hide other text is escaped, so that it stays the same JSON."""
+    """Formats JSON; characters that could hide or reorder text are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
-    return cut(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
+    return truncate(UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
 
 
-def cut(text: str) -> str:
-    """Never a page of megabytes."""
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+def truncate(text: str) -> str:
+    """Truncates text so that pages stay small."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
 
 def _texts(value: object) -> dict[str, str]:
@@ -254,8 +253,7 @@ def _count(value: object) -> int:
 
 
 def curl_of(run: Run, url: str) -> str:
-    """The same call by hand where it is an HTTP call, otherwise the order at our own API. Secrets
-    are left out."""
+    """Returns the HTTP call as curl, or an API request that starts the run. Without secrets."""
     if isinstance(run.target, HttpTarget):
         shown = target_out(run.target)
         parts = ["curl", "-X", run.target.method, str(shown["url"])]
@@ -267,63 +265,61 @@ def curl_of(run: Run, url: str) -> str:
             "Authorization": "Bearer $CHIMES_API_KEY",
             "Content-Type": "application/json",
         }
-        order = {"name": run.schedule_name, "target": target_out(run.target)}
-        body = json.dumps(order, ensure_ascii=False)
+        body_fields = {"name": run.schedule_name, "target": target_out(run.target)}
+        body = json.dumps(body_fields, ensure_ascii=False)
     for name, value in headers.items():
         parts += ["-H", f"{name}: {value}"]
     if body:
         parts += ["--data-binary", body]
-    # The key is a variable: between double quotes, so that the shell fills it in.
+    # The key is a shell variable, so it needs double quotes.
     bearer = shlex.quote("Authorization: Bearer $CHIMES_API_KEY")
     return shlex.join(parts).replace(bearer, '"Authorization: Bearer $CHIMES_API_KEY"')
 
 
 # --- log --------------------------------------------------------------------------------------
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
-#: Characters of one line that a page shows.
-LONGEST_LINE = 20_000
+#: Characters of one log line on a page.
+MAX_LINE = 20_000
 
 
 def plain_line(message: str) -> str:
-    """Without colours; what would turn or hide other text is made visible (S47)."""
+    """Removes ANSI codes and makes control characters visible."""
     text = visible(_ANSI.sub("", message))
-    return text if len(text) <= LONGEST_LINE else f"{text[:LONGEST_LINE]}…"
+    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}…"
 
 
 def line_out(entry: LogEntry) -> list[object]:
-    """For the script: number, moment in milliseconds, level, message, and how long it really is
-    where it was cut."""
+    """Returns number, time in milliseconds, level, message and, if truncated, its full length."""
     message = entry.message
     line: list[object] = [
         entry.number,
         round(entry.at.timestamp() * 1000, 3),
         entry.level,
-        message[:LONGEST_LINE],
+        message[:MAX_LINE],
     ]
-    return [*line, len(message)] if len(message) > LONGEST_LINE else line
+    return [*line, len(message)] if len(message) > MAX_LINE else line
 
 
-# @@ What went wrong, in its parts: the type, what it says, and where in the code; pure.
-
-#: Entries at the end of a log in which a traceback is looked for.
+# --- failure ----------------------------------------------------------------------------------
+#: Entries at the end of the log that are searched for a traceback.
 LAST_ENTRIES = 200
 _TRACEBACK = "Traceback (most recent call last)"
 _TYPED = re.compile(r"([A-Za-z_][\w.]{0,100}): (.+)", re.DOTALL)
-#: Where an error is an exception of somebody's code.
+#: Targets whose errors are Python exceptions.
 _CODE = ("task", "sync", "flow")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    #: Empty: it is no exception.
+    #: Exception type; empty for other errors.
     type: str
     message: str
-    #: Empty: there is none.
+    #: Traceback; may be empty.
     stack: str
 
 
 def failure_of(run: Run, last: Sequence[LogEntry]) -> Failure:
-    """`last`: the end of its log."""
+    """Splits the error into type and message; finds the traceback in the end of the log."""
     found = _TYPED.fullmatch(run.error) if run.target.kind in _CODE else None
     return Failure(
         type=found[1] if found else "",
@@ -333,7 +329,7 @@ def failure_of(run: Run, last: Sequence[LogEntry]) -> Failure:
 
 
 def _stack_in(entries: Sequence[LogEntry]) -> str:
-    """From the last traceback on, as far as it is an error that is told."""
+    """Returns the last traceback: the error entries from its first line on."""
     begins = [place for place, each in enumerate(entries) if _TRACEBACK in each.message]
     if not begins:
         return ""
@@ -342,22 +338,22 @@ def _stack_in(entries: Sequence[LogEntry]) -> str:
         if each.level != "error":
             break
         lines.append("\n".join(plain_line(line) for line in each.message.split("\n")))
-    return cut("\n".join(lines))
+    return truncate("\n".join(lines))
 
 
-# @@ What happened to a run, moment by moment: made, tried, told, and what people did; pure.
+# --- events -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
     at: datetime
     what: Message
-    #: An error, or what somebody wrote beside it: as it is on record.
+    #: Recorded error or reason.
     remark: str = ""
     bad: bool = False
 
 
-_MADE: Mapping[Origin, Message] = {
+_CREATED: Mapping[Origin, Message] = {
     Origin.SCHEDULE: _("Created by the schedule."),
     Origin.MANUAL: _("Requested manually."),
     Origin.BACKFILL: _("Created by a backfill."),
@@ -378,12 +374,12 @@ _GOOD = frozenset({RunStatus.SUCCEEDED, RunStatus.CANCELED, RunStatus.SKIPPED})
 def events_of(
     run: Run, deliveries: Iterable[Delivery], entries: Iterable[AuditEntry]
 ) -> tuple[Event, ...]:
-    """Oldest first. `entries`: of the audit, about this run."""
-    found = [Event(at=run.created_at, what=_MADE[run.origin])]
+    """Returns the events of the run, oldest first. `entries` are its audit entries."""
+    found = [Event(at=run.created_at, what=_CREATED[run.origin])]
     for attempt in run.attempts:
-        found.extend(_tried(attempt))
+        found.extend(_attempt_events(attempt))
     if run.status is RunStatus.RUNNING and run.claimed_at is not None:
-        found.append(_begun(run.claimed_at, run.attempt, run.holder or ""))
+        found.append(_attempt_started(run.claimed_at, run.attempt, run.holder or ""))
     if run.finished_at is not None and run.status in _ENDED:
         found.append(
             Event(
@@ -394,17 +390,17 @@ def events_of(
             )
         )
     for delivery in deliveries:
-        found.extend(_told(delivery))
-    found.extend(each for entry in entries if entry.allowed for each in _done(entry))
+        found.extend(_delivery_events(delivery))
+    found.extend(each for entry in entries if entry.allowed for each in _audit_events(entry))
     return tuple(sorted(found, key=lambda each: each.at))
 
 
-def _begun(at: datetime, number: int, node: str) -> Event:
+def _attempt_started(at: datetime, number: int, node: str) -> Event:
     return Event(at=at, what=_("Attempt {number} started on {node}.", number=number, node=node))
 
 
-def _tried(attempt: Attempt) -> Iterator[Event]:
-    yield _begun(attempt.started_at, attempt.number, attempt.node)
+def _attempt_events(attempt: Attempt) -> Iterator[Event]:
+    yield _attempt_started(attempt.started_at, attempt.number, attempt.node)
     number, good = attempt.number, attempt.end is AttemptEnd.SUCCEEDED
     what = (
         _("Attempt {number} succeeded.", number=number)
@@ -414,7 +410,7 @@ def _tried(attempt: Attempt) -> Iterator[Event]:
     yield Event(at=attempt.finished_at, what=what, remark=attempt.error, bad=not good)
 
 
-def _told(delivery: Delivery) -> Iterator[Event]:
+def _delivery_events(delivery: Delivery) -> Iterator[Event]:
     channel = delivery.recipient.channel.value
     yield Event(at=delivery.created_at, what=_("Notification created: {channel}.", channel=channel))
     if delivery.finished_at is None:
@@ -427,38 +423,39 @@ def _told(delivery: Delivery) -> Iterator[Event]:
     yield Event(at=delivery.finished_at, what=what, remark=delivery.error, bad=bad)
 
 
-def _done(entry: AuditEntry) -> Iterator[Event]:
-    who = entry.actor
+def _audit_events(entry: AuditEntry) -> Iterator[Event]:
+    user = entry.actor
     match entry.verb:
         case "cancel":
-            what = _("Cancellation requested by {user}.", user=who)
+            what = _("Cancellation requested by {user}.", user=user)
         case "retry":
-            what = _("Retried by {user}.", user=who)
+            what = _("Retried by {user}.", user=user)
         case "start":
-            what = _("Requested by {user}.", user=who)
+            what = _("Requested by {user}.", user=user)
         case "mark_known":
-            what = _("Marked as known by {user}.", user=who)
+            what = _("Marked as known by {user}.", user=user)
         case "unmark_known":
-            what = _("Unmarked as known by {user}.", user=who)
+            what = _("Unmarked as known by {user}.", user=user)
         case _:
-            what = _("{user}: {verb}", user=who, verb=verb_label(entry.verb))
+            what = _("{user}: {verb}", user=user, verb=verb_label(entry.verb))
     yield Event(at=entry.at, what=what, remark=entry.reason)
 
 
-# @@ The words of the log viewer's script.
-
-_ANY = 1_234_567
+# --- log viewer -------------------------------------------------------------------------------
+_PLACEHOLDER_COUNT = 1_234_567
 
 
 @cache
-def log_words(language: str) -> dict[str, str]:
-    """By name; what is in braces the script fills in."""
+def log_texts(language: str) -> dict[str, str]:
+    """Returns the texts of the log viewer script, which fills in the placeholders."""
     one = counted("↓ {count} new line", "↓ {count} new lines", 1).in_language(language)
-    many = counted("↓ {count} new line", "↓ {count} new lines", _ANY).in_language(language)
+    many = counted("↓ {count} new line", "↓ {count} new lines", _PLACEHOLDER_COUNT).in_language(
+        language
+    )
     found = {
         "matches": _("{at} of {count}"),
-        "none": _("Nothing matches"),
-        "cut": _("… {count} characters in total; download the log to read the rest"),
+        "none": _("No matches"),
+        "truncate": _("… {count} characters in total; download the log to read the rest"),
         "line": _("Line {number}"),
         "since_start": _("+{count} s"),
         "loading": _("Loading the log …"),
@@ -468,73 +465,74 @@ def log_words(language: str) -> dict[str, str]:
         "failed": _("The log could not be loaded. Reload the page."),
     }
     texts = {name: in_language(text, language) for name, text in found.items()}
-    return texts | {"new_one": one, "new_many": many.replace(str(_ANY), "{count}")}
+    return texts | {"new_one": one, "new_many": many.replace(str(_PLACEHOLDER_COUNT), "{count}")}
 
 
-# @@ JSON as a tree that a page can show: bounded, with what was left out said, and harmless.
-
-#: Of all levels together, of one level, and how deep it goes.
-MOST_NODES, MOST_BESIDE, DEEPEST = 2000, 200, 32
-#: Characters of one text, and of a name.
-LONGEST_TEXT, LONGEST_NAME = 2000, 200
-#: Levels that are open at first, of a tree that is small.
+# --- JSON tree --------------------------------------------------------------------------------
+#: NodeProblems of the whole tree, children of one node, and levels.
+MAX_NODES, MAX_CHILDREN, MAX_DEPTH = 2000, 200, 32
+#: Characters of a value, and of a name.
+MAX_TEXT, MAX_NAME = 2000, 200
+#: Levels that are open initially in a small tree, and its number of values.
 _OPEN_LEVELS, _SMALL = 2, 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Branch:
+class TreeNode:
     """A value with its name."""
 
-    #: None: it has none, like the whole.
+    #: None for the root.
     name: str | None
     #: `object`, `array`, `text`, `number`, `word` (true, false, null).
     kind: str
-    #: Of a leaf, as JSON would have it, but for the quotes of a text.
+    #: JSON of a leaf, without the quotes of a string.
     text: str = ""
-    #: Of an object or array; of a text its characters, where it was cut.
+    #: Children of an object or array; characters of a truncated string.
     size: int = 0
-    children: tuple[Branch, ...] = ()
+    children: tuple[TreeNode, ...] = ()
     #: Children that are not shown.
-    left_out: int = 0
-    cut: bool = False
+    hidden: int = 0
+    truncated: bool = False
     open: bool = False
 
 
-def tree_of(value: object) -> Branch:
-    """From plain data; what is no plain data is shown as text."""
-    small = _count_views_json_tree(value, _SMALL + 1) <= _SMALL
-    return _Growing(MOST_NODES, _OPEN_LEVELS if small else 1).branch(None, value, 0)
+def tree_of(value: object) -> TreeNode:
+    """Builds the tree of JSON data; other values are shown as text."""
+    small = _count_values(value, _SMALL + 1) <= _SMALL
+    return _TreeBuilder(MAX_NODES, _OPEN_LEVELS if small else 1).node(None, value, 0)
 
 
-class _Growing:
-    """Counts what has been shown, over the whole tree."""
+class _TreeBuilder:
+    """Builds nodes until the limit of the whole tree is reached."""
 
-    def __init__(self, room: int, open_levels: int) -> None:
-        self._room = room
+    def __init__(self, limit: int, open_levels: int) -> None:
+        self._remaining = limit
         self._open_levels = open_levels
 
-    def branch(self, name: str | None, value: object, depth: int) -> Branch:
-        self._room -= 1
-        shown = None if name is None else visible(_short(name, LONGEST_NAME))
+    def node(self, name: str | None, value: object, depth: int) -> TreeNode:
+        self._remaining -= 1
+        shown = None if name is None else visible(_short(name, MAX_NAME))
         match value:
             case Mapping():
                 named = ((str(each), item) for each, item in value.items())
                 return self._inner(shown, "object", named, len(value), depth)
             case str():
-                text = visible(value[:LONGEST_TEXT])
-                cut = len(value) > LONGEST_TEXT
-                return Branch(name=shown, kind="text", text=text, size=len(value), cut=cut)
+                text = visible(value[:MAX_TEXT])
+                truncated = len(value) > MAX_TEXT
+                return TreeNode(
+                    name=shown, kind="text", text=text, size=len(value), truncated=truncated
+                )
             case bool():
-                return Branch(name=shown, kind="word", text="true" if value else "false")
+                return TreeNode(name=shown, kind="word", text="true" if value else "false")
             case None:
-                return Branch(name=shown, kind="word", text="null")
+                return TreeNode(name=shown, kind="word", text="null")
             case int() | float():
-                return Branch(name=shown, kind="number", text=_short(repr(value), LONGEST_NAME))
+                return TreeNode(name=shown, kind="number", text=_short(repr(value), MAX_NAME))
             case Sequence():
                 listed = ((str(place), item) for place, item in enumerate(value))
                 return self._inner(shown, "array", listed, len(value), depth)
             case _:
-                return Branch(name=shown, kind="text", text=visible(str(value)[:LONGEST_TEXT]))
+                return TreeNode(name=shown, kind="text", text=visible(str(value)[:MAX_TEXT]))
 
     def _inner(
         self,
@@ -543,35 +541,35 @@ class _Growing:
         items: Iterator[tuple[str, object]],
         size: int,
         depth: int,
-    ) -> Branch:
-        children: list[Branch] = []
-        if depth < DEEPEST:
-            for each, item in islice(items, MOST_BESIDE):
-                if self._room <= 0:
+    ) -> TreeNode:
+        children: list[TreeNode] = []
+        if depth < MAX_DEPTH:
+            for each, item in islice(items, MAX_CHILDREN):
+                if self._remaining <= 0:
                     break
-                children.append(self.branch(each, item, depth + 1))
-        return Branch(
+                children.append(self.node(each, item, depth + 1))
+        return TreeNode(
             name=name,
             kind=kind,
             size=size,
             children=tuple(children),
-            left_out=size - len(children),
+            hidden=size - len(children),
             open=depth < self._open_levels,
         )
 
 
-def _count_views_json_tree(value: object, most: int) -> int:
-    """Values within, as far as `most`; without recursion, however deep it is."""
+def _count_values(value: object, limit: int) -> int:
+    """Counts nested values up to `limit`, without recursion."""
     found, waiting = 0, [value]
-    while waiting and found < most:
+    while waiting and found < limit:
         found += 1
         each = waiting.pop()
         if isinstance(each, Mapping):
-            waiting.extend(islice(each.values(), most))
+            waiting.extend(islice(each.values(), limit))
         elif isinstance(each, Sequence) and not isinstance(each, str):
-            waiting.extend(each[:most])
+            waiting.extend(each[:limit])
     return found
 
 
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}…"
+def _short(text: str, limit: int) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

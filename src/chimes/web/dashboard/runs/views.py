@@ -1,9 +1,7 @@
-"""What the list of runs shows, from values to what a template needs; pure."""
+"""Filter, chart and rows of the runs page; no I/O."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,21 +25,22 @@ from chimes.model.insights import (
     quarter_start,
 )
 from chimes.model.listing import RunQuery, RunSort
+from chimes.model.reasons import describe_reason
 from chimes.model.run import Run, RunStatus
-from chimes.notifications.message import reason as reason_words
 from chimes.redaction import masked_result
 from chimes.services.run_requests import RunOrigin
 from chimes.triggers.moment import format_moment
 from chimes.web.api.translate import run_out
-from chimes.web.dashboard.charts.histogram import Bar, HistogramWords, histogram
+from chimes.web.dashboard.charts.histogram import Bar, HistogramTexts, histogram
 from chimes.web.dashboard.charts.svg import Chart, element
 from chimes.web.dashboard.core import times
+from chimes.web.dashboard.core.export import csv_cell, csv_text
 from chimes.web.dashboard.core.filters import RUN_NAMES, Chip, Filter, read_filter, run_filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedules.views import state_word
+from chimes.web.dashboard.schedules.views import status_label
 
 HERE = "/ui/runs"
-#: The windows to choose from, as they are written in a filter.
+#: Selectable time windows, as written in a filter.
 WINDOWS: Mapping[str, timedelta] = {
     "1h": timedelta(hours=1),
     "24h": timedelta(days=1),
@@ -62,40 +61,41 @@ HINTS = (
     "schedule:",
     "node:",
 )
-_USUAL, _OF_SCHEDULE = "24h", "30d"
+_DEFAULT_SPAN, _SCHEDULE_SPAN = "24h", "30d"
 _WEEK, _LONGEST = timedelta(days=7), timedelta(days=370)
-_MOST_BARS = 72
+_MAX_BARS = 72
 _STEPS = tuple(QUARTER * each for each in (1, 2, 4, 8, 12, 24, 48, 96, 192, 672, 1344))
 ACTIVE = (RunStatus.QUEUED, RunStatus.RUNNING)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a filter asks the store, the insights, and the page itself."""
+class RunSearch:
+    """A filter translated to a store query, a chart window and conditions applied in memory."""
 
     filter: Filter
     query: RunQuery
     window: Window
-    #: The one of `WINDOWS` that the list shows; empty: other moments, or no window at all.
+    #: Selected entry of `WINDOWS`; empty: a custom range, or no window.
     span: str
-    #: To be found in the schedule's name or the error, in small letters.
+    #: Lower-case search text for schedule name and error.
     text: str = ""
+    #: A run whose error all results share.
     same: RunId | None = None
-    #: The error that all of them have, up to `ERROR_KEY_LENGTH`.
+    #: That error, cut to `ERROR_KEY_LENGTH`.
     error: str | None = None
 
     @property
-    def counted(self) -> bool:
-        """Whether sums know of every condition."""
+    def chart_is_exact(self) -> bool:
+        """Whether the chart applies every condition of the filter."""
         return not self.text and self.same is None and self.query.holder is None
 
     @property
-    def sifted(self) -> bool:
-        """Whether the page has conditions that the store is not asked for."""
+    def scans(self) -> bool:
+        """Whether runs are filtered in memory, by conditions that the store cannot apply."""
         return bool(self.text) or self.error is not None
 
     @property
-    def totals(self) -> RunFilter:
+    def totals_filter(self) -> RunFilter:
         query = self.query
         return RunFilter(
             owner=query.owner,
@@ -109,100 +109,102 @@ class Asked:
             return False
         return self.text in run.schedule_name.lower() or self.text in run.error.lower()
 
-    def with_error(self, error: str) -> Asked:
-        """Of runs that ended badly in the same words."""
+    def with_error(self, error: str) -> RunSearch:
+        """Restricts the search to failed runs with this error."""
         query = self.query
         if not query.statuses:
             query = replace(query, statuses=tuple(sorted(FAILED_STATUSES)))
         return replace(self, error=error[:ERROR_KEY_LENGTH], query=query)
 
-    def with_wrong(self, wrong: Message) -> Asked:
-        return replace(self, filter=replace(self.filter, errors=(*self.filter.errors, wrong)))
+    def with_filter_error(self, error: Message) -> RunSearch:
+        return replace(self, filter=replace(self.filter, errors=(*self.filter.errors, error)))
 
 
-def asked_for(text: str, actor: Actor, now: datetime) -> Asked:
-    """From the text of the box. Without a moment in it the window is a day, or a month of one
-    schedule; what is under way is shown however long it has been."""
+def parse_search(text: str, actor: Actor, now: datetime) -> RunSearch:
+    """Parses the text of the search box.
+
+    The default window is a day, or a month for one schedule. Active runs are shown whatever their
+    age."""
     found = run_filter(read_filter(text, RUN_NAMES), actor, now)
     query, filter_ = found.query, found.filter
-    under_way = bool(query.statuses) and all(each in ACTIVE for each in query.statuses)
-    span = _OF_SCHEDULE if query.schedule_id else _USUAL
-    said = filter_.get("since")
+    only_active = bool(query.statuses) and all(each in ACTIVE for each in query.statuses)
+    span = _SCHEDULE_SPAN if query.schedule_id else _DEFAULT_SPAN
+    given = filter_.get("since")
     since, until = query.since, query.until
     if since is not None and since >= (until or now):
-        wrong = _("the time range ends before it starts")
-        filter_ = replace(filter_, errors=(*filter_.errors, wrong))
+        error = _("the time range ends before it starts")
+        filter_ = replace(filter_, errors=(*filter_.errors, error))
         since = None
     begins = since or (until or now) - WINDOWS[span]
-    if since is None and not under_way:
+    if since is None and not only_active:
         since = begins
-    # What was planned for just now is in it.
+    # Includes runs planned for now.
     latest = until or quarter_start(now) + QUARTER
     window = Window.around(max(begins, latest - _LONGEST), latest)
     if until is None:
-        # A range of the index by which the list is sorted.
+        # Bounds the index range that the list is sorted by.
         query = replace(query, since=since, created_since=since and since - MAX_PLANNING_LEAD)
     else:
         query = replace(query, since=since, sort=RunSort.PLANNED_AT)
-    shown = said if said in WINDOWS and until is None else "" if said or until else span
-    return Asked(
+    shown = given if given in WINDOWS and until is None else "" if given or until else span
+    return RunSearch(
         filter=filter_,
         query=query,
         window=window,
-        span="" if under_way and not said else shown or "",
+        span="" if only_active and not given else shown or "",
         text=(found.text or "").lower(),
         same=found.same,
     )
 
 
-def window_links(asked: Asked) -> list[tuple[str, str, bool]]:
-    """Each window, its address, and whether it is the one that is shown."""
-    without = Filter(chips=tuple(each for each in asked.filter.chips if each.name != "until"))
+def window_links(search: RunSearch) -> list[tuple[str, str, bool]]:
+    """Returns name, address and selection state of each window."""
+    without = Filter(chips=tuple(each for each in search.filter.chips if each.name != "until"))
     return [
-        (each, without.with_chip(Chip("since", each)).address(HERE), each == asked.span)
+        (each, without.with_chip(Chip("since", each)).address(HERE), each == search.span)
         for each in WINDOWS
     ]
 
 
-def wider(asked: Asked) -> tuple[str, str] | None:
-    """The next window that is wider, and its address; None: there is none."""
-    length = asked.window.until - asked.window.since
-    for name, address, _unused in window_links(asked):
-        if WINDOWS[name] >= _WEEK and WINDOWS[name] > length and name != asked.span:
+def wider_window(search: RunSearch) -> tuple[str, str] | None:
+    """Returns the name and address of the next wider window, if any."""
+    length = search.window.until - search.window.since
+    for name, address, _unused in window_links(search):
+        if WINDOWS[name] >= _WEEK and WINDOWS[name] > length and name != search.span:
             return name, address
     return None
 
 
 def between(filter_: Filter, start: datetime, end: datetime) -> str:
-    """The address of the list of just this time."""
+    """Returns the address of the list for this time range."""
     found = filter_.with_chip(Chip("since", format_moment(start)))
     return found.with_chip(Chip("until", format_moment(end))).address(HERE)
 
 
-# --- the picture ------------------------------------------------------------------------------
-def step_of(window: Window) -> timedelta:
+# --- chart ------------------------------------------------------------------------------------
+def bucket_size(window: Window) -> timedelta:
     length = window.until - window.since
-    return next((each for each in _STEPS if length / each <= _MOST_BARS), _STEPS[-1])
+    return next((each for each in _STEPS if length / each <= _MAX_BARS), _STEPS[-1])
 
 
-def bars_of(tallies: Sequence[StatusCounts], step: timedelta, asked: Asked) -> list[Bar]:
-    wanted = asked.query.statuses
+def build_bars(tallies: Sequence[StatusCounts], step: timedelta, search: RunSearch) -> list[Bar]:
+    wanted = search.query.statuses
     return [
         Bar(
             start=tally.at,
-            end=min(tally.at + step, asked.window.until),
+            end=min(tally.at + step, search.window.until),
             counts={
                 status: number
                 for status, number in tally.statuses.items()
                 if not wanted or status in wanted
             },
-            address=between(asked.filter, tally.at, min(tally.at + step, asked.window.until)),
+            address=between(search.filter, tally.at, min(tally.at + step, search.window.until)),
         )
         for tally in tallies
     ]
 
 
-def histogram_of(bars: Sequence[Bar], display: DisplayPreferences, now: datetime) -> Chart:
+def build_histogram(bars: Sequence[Bar], display: DisplayPreferences, now: datetime) -> Chart:
     language = display.language
     day_apart = bool(bars) and bars[-1].end - bars[0].start > timedelta(days=2)
 
@@ -216,20 +218,20 @@ def histogram_of(bars: Sequence[Bar], display: DisplayPreferences, now: datetime
 
     def bar(each: Bar) -> str:
         parts = ", ".join(
-            f"{state_word(status, language)} {times.number(number, language)}"
+            f"{status_label(status, language)} {times.number(number, language)}"
             for status, number in each.counts.items()
             if number
         )
         return f"{moment(each.start)}: {parts or '0'}"
 
-    words = HistogramWords(
+    words = HistogramTexts(
         title=in_language(_("Runs over time"), language),
         description=in_language(
             _("Grouped by result; a bar links to its runs. Times are {zone}.", zone=display.zone),
             language,
         ),
         when=in_language(_("From"), language),
-        state=lambda status: state_word(status, language),
+        state=lambda status: status_label(status, language),
         total=in_language(_("Total"), language),
         bar=bar,
         clock=clock,
@@ -239,12 +241,12 @@ def histogram_of(bars: Sequence[Bar], display: DisplayPreferences, now: datetime
     return histogram(bars, words)
 
 
-#: Control characters, except blanks and ends of lines, and what turns the text after it.
+#: Control characters except whitespace, and bidirectional formatting characters.
 UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible(text: str) -> str:
-    """Nothing in it hides or turns what stands beside it (S47, S68)."""
+    """Makes characters visible that could hide or reorder the text around them."""
     return UNSEEN.sub(lambda found: f"⟨U+{ord(found[0]):04X}⟩", text)
 
 
@@ -254,12 +256,12 @@ class Row:
     run: Run
     lag: timedelta | None
     duration: timedelta | None
-    #: How long runs of its schedule usually take.
+    #: Median duration of the schedule.
     median: timedelta | None
-    #: Who asked for it, where somebody did and it is known.
-    asked_by: RunOrigin | None
+    #: Who requested a manual run, if recorded.
+    requested_by: RunOrigin | None
     node: str
-    #: Of its schedule, while there is one.
+    #: Zone of the schedule, if it still exists.
     zone: str | None = None
 
     @property
@@ -268,8 +270,8 @@ class Row:
 
     @property
     def why(self) -> str:
-        """In words why it ended as it did, where that was no error."""
-        return reason_words(self.run.reason)
+        """Describes the reason of an end that is not an error."""
+        return describe_reason(self.run.reason)
 
     @property
     def name(self) -> str:
@@ -277,7 +279,7 @@ class Row:
 
     @property
     def step(self) -> str:
-        """Within the flow that it is called after; empty: it is no step, or that is its name."""
+        """Step of the flow, unless the row is already named after it."""
         return self.run.step if self.run.schedule_name else ""
 
     @property
@@ -288,7 +290,7 @@ class Row:
 def rows_of(
     runs: Iterable[Run],
     medians: Mapping[ScheduleId, timedelta],
-    askers: Mapping[RunId, RunOrigin],
+    origins: Mapping[RunId, RunOrigin],
     zones: Mapping[ScheduleId, str],
     now: datetime,
 ) -> tuple[Row, ...]:
@@ -298,7 +300,7 @@ def rows_of(
             lag=lag_of(run),
             duration=duration_of(run, now),
             median=medians.get(run.schedule_id) if run.schedule_id else None,
-            asked_by=askers.get(run.id),
+            requested_by=origins.get(run.id),
             node=node_of(run),
             zone=zones.get(run.schedule_id) if run.schedule_id else None,
         )
@@ -307,14 +309,14 @@ def rows_of(
 
 
 def duration_of(run: Run, now: datetime) -> timedelta | None:
-    """So far, while it goes on."""
+    """Returns the duration, up to now for a running run."""
     if run.started_at is None:
         return None
     return max((run.finished_at or now) - run.started_at, timedelta(0))
 
 
 def node_of(run: Run) -> str:
-    """Who has it, or who had it last."""
+    """Returns the node that executes the run, or executed it last."""
     return run.holder or (run.attempts[-1].node if run.attempts else "")
 
 
@@ -322,7 +324,7 @@ _WIDE, _HIGH = 64, 8
 
 
 def duration_bar(duration: timedelta | None, median: timedelta | None) -> Markup:
-    """As long as it took; the line in the middle is the median."""
+    """Draws the duration; the line in the middle is the median."""
     if duration is None or not median:
         return Markup("")
     share = min(2.0, duration / median)
@@ -337,7 +339,7 @@ def duration_bar(duration: timedelta | None, median: timedelta | None) -> Markup
     )  # fmt: skip
 
 
-# @@ Runs as files, for spreadsheets and programs; pure.
+# --- export -----------------------------------------------------------------------------------
 
 COLUMNS = (
     "id",
@@ -361,47 +363,27 @@ COLUMNS = (
     "parent_id",
     "step",
 )
-#: Spreadsheets take a cell that begins so for a formula, and would carry it out.
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
-
-
-def cell(value: object) -> str:
-    """Text that no spreadsheet carries out (S55); numbers stay numbers."""
-    if value is None:
-        return ""
-    if isinstance(value, int | float):
-        return str(value)
-    text = str(value)
-    # Spreadsheets leave out blanks before a formula.
-    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) or text[:1] in _FORMULA else text
 
 
 def csv_head() -> str:
-    return _csv([COLUMNS])
+    return csv_text([COLUMNS])
 
 
 def csv_lines(runs: Iterable[Run], lang: str) -> str:
-    return _csv([_cells(run, lang) for run in runs])
+    return csv_text([_cells(run, lang) for run in runs])
 
 
 def json_lines(runs: Iterable[Run], lang: str) -> str:
-    """One object a line, as the API shows them, without secrets in results: files travel."""
-    return "".join(f"{json.dumps(run_shown(run, lang), ensure_ascii=False)}\n" for run in runs)
+    """Returns one API object per line, with secrets in results masked."""
+    return "".join(f"{json.dumps(redacted_run(run, lang), ensure_ascii=False)}\n" for run in runs)
 
 
-def run_shown(run: Run, lang: str) -> Mapping[str, object]:
-    """As the API has it, for people to read: of the result, what its names say is secret is
-    hidden."""
+def redacted_run(run: Run, lang: str) -> Mapping[str, object]:
+    """Returns the run as in the API, with secrets in the result masked."""
     masked = None if run.result is None else masked_result(run.result)
     return {**run_out(run, lang), "result": masked}
 
 
 def _cells(run: Run, lang: str) -> list[str]:
     shown = run_out(run, lang) | {"owner": str(run.owner)}
-    return [cell(shown[name]) for name in COLUMNS]
-
-
-def _csv(rows: Iterable[Iterable[str]]) -> str:
-    file = io.StringIO()
-    csv.writer(file).writerows(rows)
-    return file.getvalue()
+    return [csv_cell(shown[name]) for name in COLUMNS]

@@ -15,10 +15,10 @@ from chimes.i18n import Message, _, counted
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.policy import Misfire
+from chimes.model.reasons import describe_reason
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.notifications.message import reason as reason_words
 from chimes.services.schedule_history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
-from chimes.web.dashboard.run.views import in_the_way
+from chimes.web.dashboard.run.views import blocking_run_of
 from chimes.web.dashboard.schedules.month import midnight
 from chimes.web.dashboard.system.views import Change, changes_of
 
@@ -98,7 +98,7 @@ class LogLine:
     why: str
     run: Run | None = None
     #: The run that stood in the way of a slot that was skipped.
-    in_the_way: RunId | None = None
+    blocking_run_of: RunId | None = None
     #: What somebody wrote beside it.
     remark: str = ""
     changes: tuple[Change, ...] = ()
@@ -137,7 +137,7 @@ def _of_run(
         word=_WORDS[entry.decision],
         why=_why(entry, run, asked_by.get(run.id)),
         run=run,
-        in_the_way=_in_the_way(run, runs) if run.reason == Reason.OVERLAP else None,
+        blocking_run_of=_in_the_way(run, runs) if run.reason == Reason.OVERLAP else None,
     )
 
 
@@ -149,11 +149,11 @@ def why_of(run: Run) -> str:
         case RunStatus.MISSED:
             return _missed(run)
         case _:
-            return reason_words(run.reason)
+            return describe_reason(run.reason)
 
 
 def _left_out(run: Run) -> Message:
-    return _("It was left out: {why}.", why=reason_words(run.reason))
+    return _("It was left out: {why}.", why=describe_reason(run.reason))
 
 
 def _missed(run: Run) -> Message:
@@ -189,7 +189,7 @@ def _why(entry: FireLogEntry, run: Run, who: str | None) -> Message:
         case _ if run.reason == Reason.CATCH_UP or run.catch_up:
             return _("It was late: it makes up for a time that was missed.")
         case _ if run.reason:
-            return _("It was due, and was ended: {why}.", why=reason_words(run.reason))
+            return _("It was due, and was ended: {why}.", why=describe_reason(run.reason))
         case _ if run.blocked and run.status is RunStatus.QUEUED:
             return _("It was due, and waits until the run before it has ended.")
         case _:
@@ -207,7 +207,7 @@ def unexplained(entries: Sequence[FireLogEntry]) -> Run | None:
 def _in_the_way(skipped: Run, runs: Sequence[Run]) -> RunId | None:
     """As it is on record; of older rows, the newest that was under way then, among those that are
     known here."""
-    recorded = in_the_way(skipped)
+    recorded = blocking_run_of(skipped)
     if recorded is not None:
         return recorded
     then = skipped.created_at
@@ -223,13 +223,13 @@ def _of_note(entry: FireLogEntry, note: AuditEntry) -> LogLine:
         at=note.at,
         decision=entry.decision,
         word=_WORDS[entry.decision],
-        why=done_in_words(note),
+        why=describe_change(note),
         remark=note.reason,
         changes=changes_of(note) if entry.decision is Decision.CHANGED else (),
     )
 
 
-def done_in_words(note: AuditEntry) -> Message:
+def describe_change(note: AuditEntry) -> Message:
     """What somebody did to a schedule, or to the examples as a whole."""
     who = note.actor
     match note.verb:

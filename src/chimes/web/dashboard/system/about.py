@@ -1,4 +1,4 @@
-"""System, about: what this is, whether it is in order, and whose work it contains."""
+"""About page: health checks, versions, support information and licences."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ from importlib.resources import files
 from starlette.responses import Response
 
 from chimes.i18n import _, joined
-from chimes.model.listing import Counts
 from chimes.model.node import Node, NodeState
 from chimes.store.port import StoreStatus
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
-from chimes.web.dashboard.system.routes import operators_only
+from chimes.web.dashboard.system.routes import require_operator
 from chimes.web.dashboard.system.settings import package_version
 from chimes.web.dashboard.system.views import CLOCK_WARNING
-
-# @@ About: whose work is in here, and what helps somebody who helps; nothing here asks a store.
 
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _CLASSIFIER = "License :: "
 _EXTRA = "extra =="
-#: Where a package says so in a whole text, its first line has to do.
-_LONGEST = 60
+#: A licence given as full text is cut to its first line and this length.
+_MAX_LICENCE_LENGTH = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +51,8 @@ class Licence:
 
 @lru_cache(maxsize=1)
 def licences() -> tuple[Licence, ...]:
-    """Of Chimes itself, of what it sends to browsers, and of every package that it needs here."""
-    known = _needed("chimes")
+    """Returns the licences of Chimes, of vendored scripts and of installed dependencies."""
+    known = _installed_dependencies("chimes")
     own = tuple(_licence(each) for each in known if each.name == "chimes")
     others = [_licence(each) for each in known if each.name != "chimes"]
     return (*own, *_vendored(), *sorted(others, key=lambda each: each.name.lower()))
@@ -74,8 +71,8 @@ def _vendored() -> list[Licence]:
     ]
 
 
-def _needed(first: str) -> list[Distribution]:
-    """What is installed of a package and of all that it names, and so on."""
+def _installed_dependencies(first: str) -> list[Distribution]:
+    """Returns the installed transitive dependencies of a package."""
     found: dict[str, Distribution] = {}
     waiting = [first]
     while waiting:
@@ -87,7 +84,7 @@ def _needed(first: str) -> list[Distribution]:
             found[key] = distribution(name)
         except PackageNotFoundError:
             continue
-        # Extras are our own to choose; those of others are not asked for.
+        # Extras count for Chimes itself, not for its dependencies.
         wanted = (each for each in found[key].requires or () if name == first or _EXTRA not in each)
         named = map(_NAME.match, wanted)
         waiting += [each[0] for each in named if each]
@@ -98,54 +95,52 @@ def _licence(package: Distribution) -> Licence:
     about = package.metadata
     classifiers = about.get_all("Classifier") or []
     words = [each.rpartition(" :: ")[2] for each in classifiers if each.startswith(_CLASSIFIER)]
-    said = [
+    candidates = [
         *(about.get_all("License-Expression") or ()),
         ", ".join(words),
-        *(each.strip().partition("\n")[0][:_LONGEST] for each in about.get_all("License") or ()),
+        *(
+            each.strip().partition("\n")[0][:_MAX_LICENCE_LENGTH]
+            for each in about.get_all("License") or ()
+        ),
     ]
-    found = next(filter(None, said), "?")
+    found = next(filter(None, candidates), "?")
     return Licence(name=package.name, version=package.version, licence=found)
 
 
 def support_text(facts: Mapping[str, str], checks: Sequence[Check]) -> str:
-    """In English, without names of schedules, addresses or secrets."""
+    """Returns a report in English without schedule names, addresses or secrets."""
     lines = [f"{name}: {value}" for name, value in facts.items() if value]
     lines += [f"[{each.state}] {each.name}: {each.detail}" for each in checks]
     return "\n".join(lines)
 
 
 router = PageRouter()
-_LITTLE_DISK = 2**30
-#: A year of rules that is older than this many years is old.
-_OLD_ZONES = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
-    status: StoreStatus
-    counts: Counts
-    nodes: tuple[Node, ...]
+_MIN_FREE_DISK = 2**30
+#: Years after which time zone data counts as outdated.
+_MAX_TZDATA_AGE = 1
 
 
 @router.get("/system/about")
 async def about(request: PageRequest) -> Response:
-    operators_only(request)
-    store = request.context.store
-    looked = Looked(
-        status=await store.status(), counts=await store.counts(), nodes=await store.nodes()
-    )
-    checks = _checks(request, looked)
+    require_operator(request)
+    health = await request.context.system.store_health(request.actor)
+    nodes = await request.context.nodes.all(request.actor)
+    checks = [
+        *_store_checks(request, health.status),
+        *_node_checks(request, nodes),
+        _zone_check(request),
+        *_disk_check(request),
+    ]
     facts = {
         "Chimes": request.context.version,
         "Python": platform.python_version(),
         "tzdata": package_version("tzdata"),
         "platform": platform.platform(terse=True),
-        "store": f"{looked.status.kind} {looked.status.schema}",
-        "schedules": str(looked.counts.schedules),
-        "runs": str(sum(looked.counts.runs.values())),
+        "store": f"{health.status.kind} {health.status.schema}",
+        "schedules": str(health.counts.schedules),
+        "runs": str(sum(health.counts.runs.values())),
         "nodes": ", ".join(
-            f"{node.version} {node.state(request.now)} {'+'.join(node.roles)}"
-            for node in looked.nodes
+            f"{node.version} {node.state(request.now)} {'+'.join(node.roles)}" for node in nodes
         ),
     }
     return request.render(
@@ -157,17 +152,7 @@ async def about(request: PageRequest) -> Response:
     )
 
 
-def _checks(request: PageRequest, looked: Looked) -> list[Check]:
-    return [
-        *_store_checks(request, looked),
-        *_node_checks(request, looked.nodes),
-        _zone_check(request),
-        *_disk_check(request),
-    ]
-
-
-def _store_checks(request: PageRequest, looked: Looked) -> list[Check]:
-    status = looked.status
+def _store_checks(request: PageRequest, status: StoreStatus) -> list[Check]:
     found = [
         Check(
             name=_("Store"),
@@ -213,7 +198,7 @@ def _node_checks(request: PageRequest, nodes: tuple[Node, ...]) -> list[Check]:
 def _zone_check(request: PageRequest) -> Check:
     number = package_version("tzdata")
     year = number.partition(".")[0]
-    old = year.isdecimal() and request.now.year - int(year) > _OLD_ZONES
+    old = year.isdecimal() and request.now.year - int(year) > _MAX_TZDATA_AGE
     return Check(
         name=_("Time zones"),
         state="ok" if number and not old else "warn",
@@ -229,7 +214,7 @@ def _disk_check(request: PageRequest) -> list[Check]:
     if not folder.is_dir():
         return []
     free = shutil.disk_usage(folder).free
-    enough = free > _LITTLE_DISK
+    enough = free > _MIN_FREE_DISK
     return [
         Check(
             name=_("Disk"),

@@ -1,4 +1,4 @@
-"""System, access: users, keys and who is signed in. For admins; a key is shown once."""
+"""Access page: users, API keys and sessions. Only for admins; a new key is shown once."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from chimes.errors import InvalidInput, NotAllowed
 from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Role, Scope
 from chimes.model.ids import KeyId
-from chimes.web.api.paging import owner_asked_for
+from chimes.web.api.paging import owner_filter
 from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 
 router = PageRouter()
 HERE = "/ui/system/access"
-_LONGEST_DAYS = 3650
+_MAX_DAYS = 3650
 
 
 @router.get("/system/access")
@@ -73,23 +73,23 @@ async def remove_user(request: PageRequest) -> Response:
 
 @router.post("/system/access/keys")
 async def create_key(request: PageRequest) -> Response:
-    """The page that answers is the only one that ever shows the key."""
+    """Creates a key; only this response shows it."""
     form = request.form
     try:
         days = form.number("days")
-        if days is not None and not 1 <= days <= _LONGEST_DAYS:
-            raise InvalidInput(_("between 1 and {limit} days", limit=_LONGEST_DAYS), field="days")
-        made = await request.context.access.create(
+        if days is not None and not 1 <= days <= _MAX_DAYS:
+            raise InvalidInput(_("between 1 and {limit} days", limit=_MAX_DAYS), field="days")
+        new_key = await request.context.access.create(
             request.actor,
             name=form.text("name"),
             role=_role(request),
-            owner=owner_asked_for(form.text("owner") or None) or SYSTEM_OWNER,
+            owner=owner_filter(form.text("owner") or None) or SYSTEM_OWNER,
             expires_at=None if days is None else request.now + timedelta(days=days),
             scopes=tuple(Scope(each) for each in form.all("scope") if each in set(Scope)),
         )
     except FORM_ERRORS as error:
         return await _page(request, error=await request.form_error(error), form="key")
-    return await _page(request, made=made.text)
+    return await _page(request, new_key=new_key.text)
 
 
 @router.post("/system/access/keys/{id}/revoke")
@@ -116,7 +116,7 @@ async def end_session(request: PageRequest) -> Response:
 async def _page(
     request: PageRequest,
     *,
-    made: str = "",
+    new_key: str = "",
     error: FormError | None = None,
     form: str = "",
 ) -> Response:
@@ -132,7 +132,7 @@ async def _page(
         own=request.session.session.id if request.session else "",
         roles=[role.value for role in Role],
         scopes=[scope.value for scope in Scope],
-        made=made,
+        new_key=new_key,
         error=error,
         failed=form,
         given=request.form,

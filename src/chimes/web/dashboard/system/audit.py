@@ -1,9 +1,7 @@
-"""System, audit: who did what, and whether the chain holds."""
+"""Audit page: filter, entries with changes, export and verification of the hash chain."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,25 +9,28 @@ from datetime import date, datetime, timedelta
 from itertools import zip_longest
 from urllib.parse import urlencode
 
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.audit import AuditEntry, entry_hash, follows
 from chimes.model.listing import AuditQuery
-from chimes.services.audit import verified_chain
 from chimes.web.api.translate import audit_out, moment_from
+from chimes.web.dashboard.core.export import (
+    EXPORT_BATCH,
+    MAX_EXPORTED,
+    csv_cell,
+    csv_text,
+    file_response,
+)
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.core.templates import VERB_LABELS
-from chimes.web.dashboard.runs.views import cell
-from chimes.web.dashboard.system.routes import operators_only
+from chimes.web.dashboard.system.routes import require_operator
 from chimes.web.dashboard.system.views import Change, changes_of, page_of
 
-# @@ The audit as people read it: filters, rows with what changed, files. Nothing asks a store.
-
-_WORDS = ("actor", "verb", "object_id", "interface")
-_DAYS = ("from", "to")
+_TEXT_FIELDS = ("actor", "verb", "object_id", "interface")
+_DATE_FIELDS = ("from", "to")
 #: Labels of the interfaces.
 INTERFACES = {
     "dashboard": _("web"),
@@ -57,55 +58,27 @@ _COLUMNS = (
 class AuditRow:
     entry: AuditEntry
     changes: tuple[Change, ...]
-    #: Of its object; empty: it has none.
+    #: Page of the object; may be empty.
     page: str
-    #: Whom it came through, said.
+    #: Label of the interface.
     source: str
-    #: Whether its hash is that of what it says, and, where that can be seen, whether it follows
-    #: the one before it.
+    #: Whether the hash is valid and, in an unfiltered list, follows the previous entry.
     intact: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Verified:
-    """The last look at the whole chain."""
-
-    ok: bool
-    checked: int
-    first_bad: int | None = None
-    at: datetime | None = None
-
-    def packed(self) -> str:
-        return json.dumps({"ok": self.ok, "checked": self.checked, "first_bad": self.first_bad})
-
-
-def verified_from(text: str, at: datetime) -> Verified | None:
-    try:
-        plain = json.loads(text)
-        bad = plain["first_bad"]
-        return Verified(
-            ok=bool(plain["ok"]),
-            checked=int(plain["checked"]),
-            first_bad=None if bad is None else int(bad),
-            at=at,
-        )
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def wanted_in(query: Mapping[str, str]) -> dict[str, str]:
-    names = (*_WORDS, *_DAYS)
+def read_conditions(query: Mapping[str, str]) -> dict[str, str]:
+    names = (*_TEXT_FIELDS, *_DATE_FIELDS)
     return {name: text for name in names if (text := query.get(name, "").strip())}
 
 
-def verbs_offered(wanted: str) -> list[str]:
-    """All that are written, and the one that is asked for, whatever it is."""
+def verb_choices(wanted: str) -> list[str]:
+    """Returns all verbs, and the selected one even if it is unknown."""
     return sorted({*VERB_LABELS, wanted} - {""})
 
 
 def audit_query(wanted: Mapping[str, str], zone: str) -> AuditQuery:
-    """Days begin and end in the reader's zone. InvalidInput."""
-    since, until = (_day(wanted.get(name, ""), name, zone) for name in _DAYS)
+    """Builds the query; days are in the viewer's zone. Raises InvalidInput."""
+    since, until = (_day(wanted.get(name, ""), name, zone) for name in _DATE_FIELDS)
     return AuditQuery(
         actor=wanted.get("actor"),
         verb=wanted.get("verb"),
@@ -125,8 +98,10 @@ def _day(text: str, name: str, zone: str) -> datetime | None:
         raise InvalidInput(_("expected a date such as 2030-01-31"), field=name) from None
 
 
-def audit_rows(entries: Sequence[AuditEntry], *, whole: bool) -> list[AuditRow]:
-    """Newest first. `whole`: nothing is left out between two of them."""
+def audit_rows(entries: Sequence[AuditEntry], *, unfiltered: bool) -> list[AuditRow]:
+    """Builds the rows, newest first.
+
+    `unfiltered`: entries are consecutive, so each can be checked against the previous one."""
     return [
         AuditRow(
             entry=entry,
@@ -134,7 +109,7 @@ def audit_rows(entries: Sequence[AuditEntry], *, whole: bool) -> list[AuditRow]:
             page=page_of(entry),
             source=INTERFACES.get(entry.interface, entry.interface),
             intact=entry_hash(entry) == entry.hash
-            and (not whole or before is None or follows(entry, before)),
+            and (not unfiltered or before is None or follows(entry, before)),
         )
         for entry, before in zip_longest(entries, entries[1:])
     ]
@@ -146,88 +121,72 @@ def json_lines(entries: Sequence[AuditEntry]) -> str:
 
 
 def csv_head() -> str:
-    return _written_views_system_audit([_COLUMNS])
+    return csv_text([_COLUMNS])
 
 
 def csv_lines(entries: Sequence[AuditEntry]) -> str:
-    return _written_views_system_audit([_cells(audit_out(each)) for each in entries])
+    return csv_text([_cells(audit_out(each)) for each in entries])
 
 
 def _cells(plain: Mapping[str, object]) -> list[str]:
-    return [cell(_plain(plain[name])) for name in _COLUMNS]
+    return [csv_cell(_plain(plain[name])) for name in _COLUMNS]
 
 
 def _plain(value: object) -> object:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | bool) else value
 
 
-def _written_views_system_audit(rows: Sequence[Sequence[str]]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\r\n").writerows(rows)
-    return out.getvalue()
-
-
 router = PageRouter()
 HERE = "/ui/system/audit"
 _PAGE = 50
-_MOST_EXPORTED = 100_000
-_AT_ONCE = 500
-#: Where the last look at the whole chain is remembered.
-VERIFIED = "audit:verified"
-Lines = Callable[[Sequence[AuditEntry]], str]
 
 
 @router.get("/system/audit")
 async def audit(request: PageRequest) -> Response:
-    operators_only(request)
-    wanted = wanted_in(request.query)
-    store = request.context.store
-    wrong, query = "", AuditQuery()
+    require_operator(request)
+    wanted = read_conditions(request.query)
+    error_text, query = "", AuditQuery()
     try:
         query = audit_query(wanted, request.display.zone)
     except InvalidInput as error:
-        wrong = error.message
+        error_text = error.message
     before = request.query.get("before", "")
-    found = await store.list_audit(
-        replace(query, before=int(before) if before.isdecimal() else None, limit=_PAGE + 1)
+    found = await request.context.audit.find(
+        request.actor,
+        replace(query, before=int(before) if before.isdecimal() else None, limit=_PAGE + 1),
     )
     shown = found[:_PAGE]
     more = ""
     if len(found) > _PAGE:
         more = f"{HERE}?{urlencode(wanted | {'before': str(shown[-1].number)})}"
-    kept = await store.read_state(VERIFIED)
     return request.render_page_or_block(
         "system/audit.html",
         "rows",
-        # Neighbours can be held against each other only where nothing is left out between them.
-        entries=audit_rows(found, whole=not wanted)[:_PAGE],
+        entries=audit_rows(found, unfiltered=not wanted)[:_PAGE],
         wanted=wanted,
-        wrong=wrong,
+        error=error_text,
         interfaces=INTERFACES,
-        verbs=verbs_offered(wanted.get("verb", "")),
+        verbs=verb_choices(wanted.get("verb", "")),
         export=urlencode(wanted),
         more=more,
-        verified=None if kept is None else verified_from(kept.value, kept.changed_at),
+        verified=await request.context.audit.last_verification(request.actor),
     )
 
 
 @router.get("/system/audit.ndjson")
-async def as_ndjson(request: PageRequest) -> Response:
-    """All entries that match, newest first, one JSON object a line."""
-    return await _file(request, "ndjson", "application/x-ndjson", json_lines, "")
+async def export_ndjson(request: PageRequest) -> Response:
+    return file_response(request, "audit", "ndjson", _export(request, json_lines))
 
 
 @router.get("/system/audit.csv")
-async def as_csv(request: PageRequest) -> Response:
-    return await _file(request, "csv", "text/csv; charset=utf-8", csv_lines, csv_head())
+async def export_csv(request: PageRequest) -> Response:
+    return file_response(request, "audit", "csv", _export(request, csv_lines, csv_head()))
 
 
 @router.post("/system/audit/verify")
 async def verify(request: PageRequest) -> Response:
-    operators_only(request)
-    found = await verified_chain(request.context.store)
-    verdict = Verified(ok=found.ok, checked=found.checked, first_bad=found.first_bad)
-    await request.context.store.set_state(VERIFIED, verdict.packed())
+    require_operator(request)
+    found = await request.context.audit.verify(request.actor)
     if found.ok:
         text = counted(
             "Hash chain verified: {count} entry.",
@@ -239,31 +198,26 @@ async def verify(request: PageRequest) -> Response:
     return request.redirect_with_toast(text, to=HERE, kind="error")
 
 
-async def _file(request: PageRequest, ending: str, kind: str, lines: Lines, head: str) -> Response:
-    operators_only(request)
-    query = audit_query(wanted_in(request.query), request.display.zone)
-    return StreamingResponse(
-        _written(request, query, lines, head),
-        media_type=kind,
-        headers={"Content-Disposition": f'attachment; filename="{_name(request.now, ending)}"'},
-    )
-
-
-def _name(now: datetime, ending: str) -> str:
-    return f"audit-{now:%Y%m%dT%H%M%SZ}.{ending}"
-
-
-async def _written(
-    request: PageRequest, query: AuditQuery, lines: Lines, head: str
+def _export(
+    request: PageRequest, to_lines: Callable[[Sequence[AuditEntry]], str], head: str = ""
 ) -> AsyncIterator[str]:
-    if head:
-        yield head
-    written = 0
-    while written < _MOST_EXPORTED:
-        found = await request.context.store.list_audit(replace(query, limit=_AT_ONCE))
-        if found:
-            yield lines(found)
-        written += len(found)
-        if len(found) < _AT_ONCE:
+    require_operator(request)
+    query = audit_query(read_conditions(request.query), request.display.zone)
+    return _parts(request, replace(query, limit=EXPORT_BATCH), to_lines, head)
+
+
+async def _parts(
+    request: PageRequest,
+    query: AuditQuery,
+    to_lines: Callable[[Sequence[AuditEntry]], str],
+    head: str,
+) -> AsyncIterator[str]:
+    yield head
+    count = 0
+    while count < MAX_EXPORTED:
+        found = await request.context.audit.find(request.actor, query)
+        yield to_lines(found)
+        count += len(found)
+        if len(found) < EXPORT_BATCH:
             return
         query = replace(query, before=found[-1].number)

@@ -1,4 +1,4 @@
-"""System, channels and secrets: what is set, whether it can be reached, what did not arrive."""
+"""Channels page: configured channels, connection checks, tests and failed deliveries."""
 
 from __future__ import annotations
 
@@ -31,27 +31,25 @@ from chimes.web.dashboard.core.forms import FORM_ERRORS, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import visible
-from chimes.web.dashboard.system.routes import operators_only
+from chimes.web.dashboard.system.routes import require_operator
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot
 
 
-# @@ The ways out as System shows them, without their secrets.
-
-#: Bytes of a signing key, as Standard Webhooks advises.
+#: Bytes of a signing key, as Standard Webhooks recommends.
 _KEY_BYTES = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChannelRow:
-    #: As the check is called; empty: there is nothing to reach.
+    #: Id of the connection check; empty: nothing to check.
     id: str
     name: str
-    #: What is set, without secrets; empty: it is not in use.
+    #: Configuration without secrets; empty: not configured.
     detail: str
     setting: str
-    #: Where the check connects to.
+    #: URL that the check connects to.
     url: str = ""
 
 
@@ -60,7 +58,7 @@ def channel_rows(known: Settings) -> tuple[ChannelRow, ...]:
         ChannelRow(
             id="telegram",
             name=_("Telegram bot"),
-            detail=_how_telegram(known),
+            detail=_telegram_mode(known),
             setting="CHIMES_TELEGRAM_TOKEN",
             url=known.telegram_api_url if known.telegram_token else "",
         ),
@@ -94,14 +92,14 @@ def channel_rows(known: Settings) -> tuple[ChannelRow, ...]:
     )
 
 
-def _how_telegram(known: Settings) -> str:
+def _telegram_mode(known: Settings) -> str:
     if not known.telegram_token:
         return ""
     return _("webhook") if known.telegram_webhook_url else _("long polling")
 
 
 def bare_host(url: str) -> str:
-    """Without what may be a secret in it."""
+    """Returns scheme, host and port, without parts that may be secret."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
@@ -112,78 +110,78 @@ def bare_host(url: str) -> str:
 
 
 def new_signing_key() -> str:
-    """`whsec_` and base64, as Standard Webhooks has them."""
+    """Returns `whsec_` and base64, as Standard Webhooks defines it."""
     return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
 
 
-# @@ Whether what this node is configured to talk to can be reached from here. Addresses come from
-# the settings and from chimes.yaml, never from a visitor.
+# --- connection checks ------------------------------------------------------------------------
+# Addresses come from the settings and chimes.yaml, never from the user.
 
-PATIENCE = 5.0
+TIMEOUT = 5.0
 _PORTS = {"http": 80, "https": 443, "smtp": 587, "smtps": 465}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class CheckResult:
     ok: bool
-    #: A whole sentence, said.
+    #: Full sentence.
     text: str
 
 
-async def reach_url(name: str, url: str, clock: Clock) -> Reach:
-    """A connection to the host and port of the URL; nothing is sent but a handshake."""
+async def check_url(name: str, url: str, clock: Clock) -> CheckResult:
+    """Connects to the host and port of the URL; sends nothing but a handshake."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or _PORTS.get(parts.scheme)
     except ValueError:
         host, port = None, None
     if not host or not port:
-        return Reach(ok=False, text=_("{name}: invalid address.", name=name))
+        return CheckResult(ok=False, text=_("{name}: invalid address.", name=name))
     secure = ssl.create_default_context() if parts.scheme in ("https", "smtps") else None
     before = clock.monotonic()
     try:
-        async with asyncio.timeout(PATIENCE):
-            _unused, writer = await asyncio.open_connection(host, port, ssl=secure)
+        async with asyncio.timeout(TIMEOUT):
+            _reader, writer = await asyncio.open_connection(host, port, ssl=secure)
     except TimeoutError:
         text = _("{name}: no response from {host}:{port}.", name=name, host=host, port=port)
-        return Reach(ok=False, text=text)
+        return CheckResult(ok=False, text=text)
     except (OSError, ValueError) as error:
-        given = {"name": name, "host": host, "port": port, "why": message_of(error)}
+        given = {"name": name, "host": host, "port": port, "error": message_of(error)}
         text = _("{name}: cannot reach {host}:{port}: {error}", **given)
-        return Reach(ok=False, text=text)
+        return CheckResult(ok=False, text=text)
     writer.close()
     with contextlib.suppress(OSError, TimeoutError):
         async with asyncio.timeout(1):
             await writer.wait_closed()
-    took = round((clock.monotonic() - before) * 1000)
-    given = {"name": name, "host": host, "port": port, "took": took}
-    return Reach(ok=True, text=_("{name}: {host}:{port} responded in {latency} ms.", **given))
+    latency = round((clock.monotonic() - before) * 1000)
+    given = {"name": name, "host": host, "port": port, "latency": latency}
+    return CheckResult(ok=True, text=_("{name}: {host}:{port} responded in {latency} ms.", **given))
 
 
-async def reach_source(source: Source, sources: Sources, clock: Clock) -> Reach:
-    """As far as can be seen without synchronising anything."""
+async def check_data_source(source: Source, sources: Sources, clock: Clock) -> CheckResult:
+    """Checks a data source without synchronising anything."""
     if source.driver == "http_json":
-        return await reach_url(source.id, str(source.config.get("url", "")), clock)
+        return await check_url(source.id, str(source.config.get("url", "")), clock)
     if source.driver == "command":
-        return _reach_command(source, sources.directory)
+        return _check_command(source, sources.directory)
     from chimes.targets.sync.function_check import check_callables
 
     try:
         await check_callables(Sources({source.id: source}, sources.directory))
     except ConfigError as error:
-        return Reach(ok=False, text=error.message)
-    return Reach(ok=True, text=_("{name}: function found.", name=source.id))
+        return CheckResult(ok=False, text=error.message)
+    return CheckResult(ok=True, text=_("{name}: function found.", name=source.id))
 
 
-def _reach_command(source: Source, directory: str) -> Reach:
+def _check_command(source: Source, directory: str) -> CheckResult:
     command = source.config.get("command")
     program = str(command[0]) if isinstance(command, list | tuple) and command else ""
-    beside = Path(directory, str(source.config.get("cwd", "")), program)
-    if program and (shutil.which(program) or ("/" in program and shutil.which(beside))):
+    relative = Path(directory, str(source.config.get("cwd", "")), program)
+    if program and (shutil.which(program) or ("/" in program and shutil.which(relative))):
         text = _("{name}: program {program} found.", name=source.id, program=program)
-        return Reach(ok=True, text=text)
+        return CheckResult(ok=True, text=text)
     text = _("{name}: program {program} not found.", name=source.id, program=program)
-    return Reach(ok=False, text=text)
+    return CheckResult(ok=False, text=text)
 
 
 router = PageRouter()
@@ -193,45 +191,45 @@ _SHOWN = 20
 
 @router.get("/system/channels")
 async def channels(request: PageRequest) -> Response:
-    operators_only(request)
+    require_operator(request)
     return await page(request)
 
 
 @router.post("/system/channels/check/{id}")
 async def check(request: PageRequest) -> Response:
-    """A look from this node at what is configured; nothing is sent."""
-    _controllers_only(request)
+    """Checks from this node whether the configured address can be reached."""
+    _require_control(request)
     wanted = request.path_params["id"]
     row = next((each for each in channel_rows(request.context.settings) if each.id == wanted), None)
     if row is None or not row.url:
         raise NotFound(_("Unknown check {name!r}", name=wanted))
     name = in_language(row.name, request.display.language)
-    found = await reach_url(name, row.url, request.context.clock)
+    found = await check_url(name, row.url, request.context.clock)
     return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
 
 
 @router.post("/system/sources/{id}/check")
 async def check_source(request: PageRequest) -> Response:
-    _controllers_only(request)
+    _require_control(request)
     sources = request.context.sources.now
     source = sources.by_id.get(request.path_params["id"])
     if source is None:
         raise NotFound(_("Unknown source {id!r}", id=request.path_params["id"]))
-    found = await reach_source(source, sources, request.context.clock)
+    found = await check_data_source(source, sources, request.context.clock)
     return request.redirect_with_toast(found.text, to=HERE, kind="done" if found.ok else "error")
 
 
 @router.post("/system/channels/signing-key")
 async def signing_key(request: PageRequest) -> Response:
-    """Made and shown, not kept: the page that answers is the only one that has it."""
-    _controllers_only(request)
-    return await page(request, made=new_signing_key())
+    """Generates a key; it is not stored, and only this response shows it."""
+    _require_control(request)
+    return await page(request, new_key=new_signing_key())
 
 
 @router.post("/system/channels/test")
 async def send_test(request: PageRequest) -> Response:
-    """A real message in the name of the visitor, who waits for what becomes of it."""
-    operators_only(request)
+    """Sends a real test message in the name of the user and shows the result."""
+    require_operator(request)
     given = request.form.text("channel")
     if given not in set(Channel):
         raise InvalidInput(_("choose a channel"), field="channel")
@@ -258,11 +256,11 @@ async def retry(request: PageRequest) -> Response:
 async def page(
     request: PageRequest,
     *,
-    made: str = "",
+    new_key: str = "",
     error: FormError | None = None,
     failed: str = "",
 ) -> Response:
-    """`failed`: the channel of the test that `error` is about."""
+    """Renders the page. `failed` is the channel of the test that `error` belongs to."""
     bot: Bot | None = getattr(request.http.app.state, "telegram", None)
     dead = await request.context.messages.deliveries(
         request.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
@@ -278,7 +276,7 @@ async def page(
         dead=dead.items,
         more_dead=dead.next is not None,
         may_control=may_control(request.actor),
-        made=made,
+        new_key=new_key,
         error=error,
         failed=failed,
         given=request.form,
@@ -287,6 +285,6 @@ async def page(
     )
 
 
-def _controllers_only(request: PageRequest) -> None:
+def _require_control(request: PageRequest) -> None:
     if not may_control(request.actor):
         raise NotAllowed()

@@ -1,4 +1,4 @@
-"""System, settings: every value with where it came from, and what follows from some of them."""
+"""Settings page: effective settings with their origin, retention preview, flags and holidays."""
 
 from __future__ import annotations
 
@@ -18,41 +18,39 @@ from chimes.services.templates import templates_shown
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
-from chimes.web.dashboard.system.routes import operators_only
+from chimes.web.dashboard.system.routes import require_operator
 
-# @@ Settings as System shows them; nothing here asks a store.
-
-#: Holidays that are shown from today on.
+#: Number of holidays shown.
 _SHOWN = 12
-#: As the package calls them; what it has no names in is English.
+#: Languages of the holidays package; it falls back to English.
 _LANGUAGES = {"en": "en_US", "th": "th", "zh": "zh_CN"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Kept:
-    """How long runs are kept, and what that would forget now."""
+class RetentionPreview:
+    """How many runs a retention would delete now."""
 
-    usual: timedelta
+    configured: timedelta
     retention: timedelta
-    #: In days, as the visitor wrote it; empty: as it is set.
-    asked: str
+    #: Days entered in the form; empty: the configured retention.
+    days: str
     count: int
-    #: There are more than were counted.
+    #: `count` is a lower bound.
     more: bool
-    wrong: str = ""
+    error: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Flag:
+class FeatureFlag:
     name: str
-    #: What it is for, said.
+    #: Description.
     text: str
     on: bool
     origin: str
 
 
-def flags_of(known: Settings, origins: Mapping[str, str]) -> tuple[Flag, ...]:
-    """What can be switched on and off, or is on because something is set."""
+def feature_flags(known: Settings, origins: Mapping[str, str]) -> tuple[FeatureFlag, ...]:
+    """Returns flags, and features that are on because a setting is present."""
     found = (
         (
             "use_db_driven_scheduling",
@@ -85,27 +83,29 @@ def flags_of(known: Settings, origins: Mapping[str, str]) -> tuple[Flag, ...]:
         ),
     )
     return tuple(
-        Flag(name=name, text=text, on=on, origin=origins.get(name, "")) for name, text, on in found
+        FeatureFlag(name=name, text=text, on=on, origin=origins.get(name, ""))
+        for name, text, on in found
     )
 
 
 def package_version(name: str) -> str:
-    """Empty: it is not installed."""
+    """Returns an empty string if the package is not installed."""
     try:
         return version(name)
     except PackageNotFoundError:
         return ""
 
 
-def holidays_in(code: str, today: date, language: str) -> tuple[tuple[str, str], ...]:
-    """The next ones of a country, such as `TH` or `US-CA`: day and name. InvalidInput."""
+def next_holidays(code: str, today: date, language: str) -> tuple[tuple[str, str], ...]:
+    """Returns day and name of the next holidays of a country or region, such as `TH` or `US-CA`.
+    Raises InvalidInput for an unknown code."""
     import holidays
 
-    country, _unused, part = code.partition("-")
+    country, _dash, region = code.partition("-")
     years = (today.year, today.year + 1)
     try:
         found = holidays.country_holidays(
-            country, subdiv=part or None, years=years, language=_LANGUAGES[language]
+            country, subdiv=region or None, years=years, language=_LANGUAGES[language]
         )
     except NotImplementedError:
         raise InvalidInput(_("Unknown country {code!r}", code=code), field="country") from None
@@ -114,14 +114,14 @@ def holidays_in(code: str, today: date, language: str) -> tuple[tuple[str, str],
 
 
 router = PageRouter()
-#: More than so many are not counted one by one.
-MOST_COUNTED = 50_000
-_LONGEST_DAYS = 36_500
+#: Limit for counting runs.
+MAX_COUNTED = 50_000
+_MAX_DAYS = 36_500
 
 
 @router.get("/system/settings")
 async def settings(request: PageRequest) -> Response:
-    operators_only(request)
+    require_operator(request)
     known = request.context.settings
     found = shown_settings(known, request.context.origins)
     wanted = request.query.get("q", "").strip().lower()
@@ -137,8 +137,8 @@ async def settings(request: PageRequest) -> Response:
         by_name={each.name: each for each in found},
         wanted=wanted,
         changed=changed,
-        kept=await _kept(request),
-        flags=flags_of(known, request.context.origins),
+        retention=await _retention_preview(request),
+        flags=feature_flags(known, request.context.origins),
         templates=templates_shown(request.display.zone, request.display.language, request.now),
         tzdata=package_version("tzdata"),
         holidays=package_version("holidays"),
@@ -148,37 +148,37 @@ async def settings(request: PageRequest) -> Response:
     )
 
 
-async def _kept(request: PageRequest) -> Kept:
-    """What retention would forget now, or with as many days as the visitor asks about."""
-    usual = request.context.settings.retention
-    asked = request.query.get("days", "").strip()
-    retention, wrong = usual, ""
-    if asked:
-        if asked.isdecimal() and 1 <= int(asked) <= _LONGEST_DAYS:
-            retention = timedelta(days=int(asked))
+async def _retention_preview(request: PageRequest) -> RetentionPreview:
+    """Counts the runs that the configured retention, or the one in the form, would delete."""
+    configured = request.context.settings.retention
+    days = request.query.get("days", "").strip()
+    retention, error = configured, ""
+    if days:
+        if days.isdecimal() and 1 <= int(days) <= _MAX_DAYS:
+            retention = timedelta(days=int(days))
         else:
-            wrong = _("between 1 and {limit} days", limit=_LONGEST_DAYS)
-    count = await request.context.store.count_prunable(
-        request.now - retention, most=MOST_COUNTED + 1
+            error = _("between 1 and {limit} days", limit=_MAX_DAYS)
+    count = await request.context.system.count_prunable(
+        request.actor, request.now - retention, limit=MAX_COUNTED + 1
     )
-    return Kept(
-        usual=usual,
+    return RetentionPreview(
+        configured=configured,
         retention=retention,
-        asked=asked,
-        count=min(count, MOST_COUNTED),
-        more=count > MOST_COUNTED,
-        wrong=wrong,
+        days=days,
+        count=min(count, MAX_COUNTED),
+        more=count > MAX_COUNTED,
+        error=error,
     )
 
 
 async def _holidays(request: PageRequest, country: str) -> tuple[tuple[str, str], ...] | None:
-    """None: nobody asked. Empty: no such country."""
+    """Returns None without a country, and no holidays for an unknown one."""
     if not country:
         return None
     try:
-        # The package takes a second to load.
+        # Importing the holidays package takes a second.
         return await asyncio.to_thread(
-            holidays_in, country_code(country), request.now.date(), request.display.language
+            next_holidays, country_code(country), request.now.date(), request.display.language
         )
     except InvalidInput:
         return ()

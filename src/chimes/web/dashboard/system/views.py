@@ -1,4 +1,4 @@
-"""What the System page shows, from values to what a template needs; nothing here asks a store."""
+"""Node cards, audit changes and lag chart of the System page; no I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chimes.model.insights import LagBucket, LagHistogram, merge_lags
 from chimes.model.node import Node, NodeEvent, NodeState
 from chimes.model.run import RunStatus
 
-#: A clock that is further off than this is worth a word.
+#: Clock offset in seconds above which a node shows a warning.
 CLOCK_WARNING = 1.0
 
 
@@ -27,8 +27,8 @@ class NodeCard:
     age: timedelta
     running: int
     clock_off: bool
-    #: Asked to drain, and of a version that does not tell whether it has heard.
-    deaf: bool
+    #: Draining was requested, but the version of the node does not support it.
+    cannot_drain: bool
 
     @property
     def alive(self) -> bool:
@@ -42,24 +42,24 @@ class NodeCard:
 def node_cards(
     nodes: Iterable[Node], running: Mapping[NodeId, int], now: datetime
 ) -> tuple[NodeCard, ...]:
-    """Those alive first, the youngest before the others. `running`: as the store has it, for nodes
-    that do not tell."""
+    """Builds the cards, active nodes first. `running` counts the claims of nodes that report no
+    statistics."""
     cards = [
         NodeCard(
             node=node,
             state=node.state(now),
             age=max(now - node.heartbeat_at, timedelta(0)),
-            running=running.get(node.id, 0) if node.facts is None else node.facts.running,
+            running=running.get(node.id, 0) if node.report is None else node.report.running,
             clock_off=abs(node.clock_offset) > CLOCK_WARNING,
-            deaf=node.drain and node.facts is None,
+            cannot_drain=node.drain and node.report is None,
         )
         for node in nodes
     ]
     return tuple(sorted(cards, key=lambda card: (not card.alive, card.age)))
 
 
-def nobody_works(cards: Iterable[NodeCard]) -> bool:
-    """Whether some are alive, and all of those were asked to drain."""
+def all_drained(cards: Iterable[NodeCard]) -> bool:
+    """Whether there are active nodes and all of them drain."""
     alive = [card for card in cards if card.alive]
     return bool(alive) and all(card.node.drain for card in alive)
 
@@ -72,7 +72,7 @@ class Change:
 
 
 def changes_of(entry: AuditEntry) -> tuple[Change, ...]:
-    """Field by field; what is no pair stands as what came after."""
+    """Returns the changes of an entry; a value that is not a pair is the new value."""
     found = []
     for field, value in entry.changes.items():
         pair = value if isinstance(value, list | tuple) and len(value) == 2 else ("", value)
@@ -87,7 +87,7 @@ def _text(value: object) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-#: Where an entry's object has a page of its own.
+#: Pages of audited objects.
 _PAGES = {"schedule": "/ui/schedules/{id}", "run": "/ui/runs/{id}", "node": "/ui/system"}
 
 
@@ -95,17 +95,15 @@ def page_of(entry: AuditEntry) -> str:
     return _PAGES.get(entry.object_kind, "").format(id=quote(entry.object_id, safe=""))
 
 
-def waiting_and_running(runs: Mapping[RunStatus, int]) -> tuple[int, int]:
+def queued_and_running(runs: Mapping[RunStatus, int]) -> tuple[int, int]:
     return runs.get(RunStatus.QUEUED, 0), runs.get(RunStatus.RUNNING, 0)
 
 
-# @@ How late runs begin, over time and by node, and what happened to the nodes meanwhile (picture
-# 6); from values to what a template and the chart need.
-
+# --- lag --------------------------------------------------------------------------------------
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _TONES = {"p50": "ok", "p95": "accent", "p99": "warn"}
-#: More marks than this would hide the lines.
-MOST_MARKS = 30
+#: Limit of node events in the chart.
+MAX_MARKS = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,18 +125,18 @@ class NodeLag:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Happening:
+class NodeHistoryEntry:
     at: datetime
-    #: A whole sentence, said.
+    #: Full sentence.
     text: str
-    #: Short, for the picture.
+    #: Short label for the chart.
     label: str
 
 
 def lag_rows(
     starts: Sequence[datetime], buckets: Iterable[LagBucket], node: str = ""
 ) -> tuple[LagRow, ...]:
-    """One for each start; `node`: of this one only."""
+    """Returns one row per bucket; `node` restricts the rows to one node."""
     found: dict[datetime, list[LagHistogram]] = {}
     for bucket in buckets:
         if not node or bucket.node == node:
@@ -147,7 +145,7 @@ def lag_rows(
 
 
 def lags_by_node(buckets: Iterable[LagBucket]) -> tuple[NodeLag, ...]:
-    """Of the whole window, the latest first."""
+    """Returns the lag of each node over the whole window, highest first."""
     found: dict[str, list[LagHistogram]] = {}
     for bucket in buckets:
         if bucket.node is not None:
@@ -160,8 +158,8 @@ def lags_by_node(buckets: Iterable[LagBucket]) -> tuple[NodeLag, ...]:
     return tuple(sorted(rows, key=lambda row: (-(row.p95 or 0.0), row.node)))
 
 
-def happenings(marks: Sequence[NodeEvent]) -> tuple[Happening, ...]:
-    """Oldest first. A version that was not there before among these is a deploy."""
+def node_history(marks: Sequence[NodeEvent]) -> tuple[NodeHistoryEntry, ...]:
+    """Describes node events, oldest first. A version seen for the first time is a deployment."""
     found = []
     known: set[str] = set()
     for mark in marks:
@@ -170,13 +168,13 @@ def happenings(marks: Sequence[NodeEvent]) -> tuple[Happening, ...]:
         given = {"node": mark.node_id, "version": mark.version}
         if new:
             text = _("{node} joined with new version {version}", **given)
-            found.append(Happening(at=mark.at, text=text, label=f"▲ {mark.version}"))
+            found.append(NodeHistoryEntry(at=mark.at, text=text, label=f"▲ {mark.version}"))
         elif mark.joined:
             text = _("{node} joined with version {version}", **given)
-            found.append(Happening(at=mark.at, text=text, label=f"+ {_short(mark.node_id)}"))
+            found.append(NodeHistoryEntry(at=mark.at, text=text, label=f"+ {_short(mark.node_id)}"))
         else:
             text = _("{node} left or was lost", **given)
-            found.append(Happening(at=mark.at, text=text, label=f"− {_short(mark.node_id)}"))
+            found.append(NodeHistoryEntry(at=mark.at, text=text, label=f"− {_short(mark.node_id)}"))
     return tuple(found)
 
 
@@ -184,12 +182,12 @@ def lag_data(
     rows: Sequence[LagRow],
     zone: str,
     limit: float,
-    events: Sequence[Happening] = (),
+    events: Sequence[NodeHistoryEntry] = (),
     until: datetime | None = None,
     language: str = ENGLISH,
 ) -> dict[str, object]:
-    """As `static/chart.js` wants it. `until`: where the picture ends, so that what happened in the
-    last stretch is on it."""
+    """Returns the data for `static/chart.js`. `until` extends the time axis to the end of the last
+    bucket, so that its events are visible."""
     ends = [] if until is None else [int(until.timestamp())]
     lines = [
         {
@@ -200,12 +198,12 @@ def lag_data(
         for name, tone in _TONES.items()
     ]
     times = [*(int(row.at.timestamp()) for row in rows), *ends]
-    marks = [{"at": int(each.at.timestamp()), "text": each.label} for each in events[-MOST_MARKS:]]
+    marks = [{"at": int(each.at.timestamp()), "text": each.label} for each in events[-MAX_MARKS:]]
     return {
         "times": times,
         "when": in_language(_("Time"), language),
         "lines": lines,
-        # Unfilled: the script has the numbers.
+        # The script fills in the numbers.
         "unit": in_language(_("{count} s"), language),
         "zone": zone,
         "limit": limit,
@@ -224,5 +222,5 @@ def _seconds(lags: LagHistogram, share: float) -> float | None:
 
 
 def _short(node_id: str) -> str:
-    """Without the random end."""
+    """Returns the node id without its random suffix."""
     return node_id.rpartition("-")[0] or node_id
