@@ -60,7 +60,7 @@ ACTION = ActionTarget(
     account_id="u-1",
     account_type="user",
 )
-OFFERS = frozenset({TARGET.needs, TASK.needs, FLOW.needs, SYNC.needs, ACTION.needs})
+OFFERS = frozenset({TARGET.requirement, TASK.requirement, FLOW.requirement, SYNC.requirement, ACTION.requirement})
 #: Told of every end.
 INBOX = Recipient(channel=Channel.INBOX)
 CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(NotifyOn.SUCCESS,), language="th")
@@ -76,14 +76,14 @@ FULL_HOOK = replace(
     HOOK,
     late_after=timedelta(minutes=5, microseconds=1),
     quiet=QuietHours(
-        start=time(22), end=time(7, 30), zone="Asia/Bangkok", but=(NotifyOn.FAILURE, NotifyOn.LATE)
+        start=time(22), end=time(7, 30), zone="Asia/Bangkok", except_for=(NotifyOn.FAILURE, NotifyOn.LATE)
     ),
     digest=Digest(
         every=Period.WEEK,
         at=time(9, 15),
         weekday=4,
         zone="America/New_York",
-        but=(NotifyOn.FAILURE,),
+        except_for=(NotifyOn.FAILURE,),
     ),
 )
 
@@ -152,8 +152,8 @@ def a_node(node_id: str = "node-1", **given: Any) -> Node:
     return Node(id=NodeId(node_id), **(values | given))
 
 
-def places(node_id: str = "node-1", free: int = 10, offers: frozenset[str] = KINDS) -> ClaimRequest:
-    return ClaimRequest(node_id=NodeId(node_id), offers=offers, free=free)
+def places(node_id: str = "node-1", free: int = 10, capabilities: frozenset[str] = KINDS) -> ClaimRequest:
+    return ClaimRequest(node_id=NodeId(node_id), capabilities=capabilities, free=free)
 
 
 def an_attempt(run: Run, now: datetime, end: AttemptEnd, error: str = "") -> Attempt:
@@ -236,7 +236,7 @@ def a_delivery(**given: Any) -> Delivery:
         "schedule_id": None,
         "owner": ALICE,
         "recipient": INBOX,
-        "occasion": NotifyOn.SUCCESS,
+        "notify_on": NotifyOn.SUCCESS,
         "created_at": NOW,
         "available_at": NOW,
     }
@@ -272,7 +272,7 @@ def full_delivery(delivery_id: str = "full-delivery") -> Delivery:
         schedule_name="ทดสอบ 测试 \U0001f514 %_'\"\\",
         owner=Owner(type=OwnerType.CHAT, id="-100200300"),
         recipient=FULL_HOOK,
-        occasion=NotifyOn.RECOVERY,
+        notify_on=NotifyOn.RECOVERY,
         state=DeliveryState.DEAD,
         attempts=8,
         fence=9,

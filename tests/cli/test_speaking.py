@@ -19,10 +19,9 @@ import click
 import pytest
 
 from chimes import i18n as wording
-from chimes.cli.locale import chosen_by_name, environment_as_given, said, speaking, spoken
+from chimes.cli.locale import explicit_language, original_environment, localize, use_language, current_language
 from chimes.cli.output import (
     RUN_COLUMNS,
-    RUN_REASONS,
     RUN_STATUSES,
     Column,
     Json,
@@ -34,6 +33,7 @@ from chimes.cli.output import (
 from chimes.cli.root import COMMANDS
 from chimes.cli.root import cli as root
 from chimes.i18n import _
+from chimes.model.reasons import RUN_REASONS
 from chimes.model.run import Reason, RunStatus
 from tests.cli import pseudo
 from tests.cli.conftest import Cli, environment
@@ -179,15 +179,15 @@ def test_an_unknown_language_is_refused_and_help_is_not(cli: Cli) -> None:
 def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LANGUAGE", "de:en")
     before = gettext.textdomain()
-    with speaking(TH):
-        assert spoken() == "th"
+    with use_language(TH):
+        assert current_language() == "th"
         assert os.environ["LANGUAGE"] == "th"
-        assert said(_("Interrupted.")) == "⟦Interrupted.⟧"
-        assert chosen_by_name() is None
-        with environment_as_given():
+        assert localize(_("Interrupted.")) == "⟦Interrupted.⟧"
+        assert explicit_language() is None
+        with original_environment():
             assert os.environ["LANGUAGE"] == "de:en"
         assert os.environ["LANGUAGE"] == "th"
-    assert spoken() == "en"
+    assert current_language() == "en"
     assert os.environ["LANGUAGE"] == "de:en"
     assert gettext.textdomain() == before
 
@@ -224,8 +224,8 @@ def terminal_table(
     *,
     one: bool = False,
 ) -> list[str]:
-    output = Output(form="table", zone=lambda moment: moment.astimezone(UTC))
-    with speaking(TH):
+    output = Output(format="table", zone=lambda moment: moment.astimezone(UTC))
+    with use_language(TH):
         output.one(rows[0], columns) if one else output.rows(rows, columns)
     return capsys.readouterr().out.splitlines()
 

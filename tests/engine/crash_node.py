@@ -30,7 +30,7 @@ class Effects:
     kind = "http"
     resumable = False
     places = None
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from chimes.engine import Engine, deliverer
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Outcome
-from chimes.notifications.attachments import Fetcher
+from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.inbox import Inbox
 from chimes.notifications.telegram import Telegram
 from chimes.store.sql import open_sqlite
@@ -22,7 +22,7 @@ class Agent:
     kind = "http"
     resumable = False
     places = None
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
 
     async def open(self) -> None:
         return None
@@ -35,7 +35,7 @@ class Agent:
 
 
 def telegram(api_url: str) -> Telegram:
-    fetcher = Fetcher(egress=EgressRules(open_mode=False), user_agent="test")
+    fetcher = AttachmentFetcher(egress=EgressRules(open_mode=False), user_agent="test")
     return Telegram(token=TOKEN, api_url=api_url, fetcher=fetcher)
 
 

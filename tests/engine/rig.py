@@ -60,7 +60,7 @@ class Recording:
 
     def __init__(self, kind: str = "http") -> None:
         self.kind = kind
-        self.offers = frozenset({kind})
+        self.capabilities = frozenset({kind})
         self.calls: list[Call] = []
         self.script: list[Outcome | Callable[[Call], Awaitable[Outcome]]] = [SUCCESS]
         self.gate = asyncio.Event()

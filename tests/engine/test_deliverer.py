@@ -33,7 +33,7 @@ from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications import outcomes as verdicts
-from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.inbox import Inbox
 from chimes.retelling import retold
 from chimes.triggers import Once
@@ -45,17 +45,17 @@ INBOX = Recipient(channel=Channel.INBOX)
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
 HOOK = Recipient(channel=Channel.WEBHOOK, to="http://127.0.0.1:1/")
 ANSWER = Outcome(end=AttemptEnd.SUCCEEDED, result={"text": "**all** is well"})
-Step = Result | Callable[[Letter], Awaitable[Result]]
+Step = Result | Callable[[DeliveryAttempt], Awaitable[Result]]
 
 
 class Recorded:
     """A channel that notes its letters and answers by script, the last answer for ever."""
 
-    def __init__(self, channel: Channel = Channel.TELEGRAM, *script: Step, places: int = 4) -> None:
+    def __init__(self, channel: Channel = Channel.TELEGRAM, *script: Step, capacity: int = 4) -> None:
         self.channel = channel
-        self.places = places
+        self.capacity = capacity
         self.script: list[Step] = list(script or [Sent(receipt="1")])
-        self.letters: list[Letter] = []
+        self.letters: list[DeliveryAttempt] = []
         self.most = self.now = 0
         self.opened = self.closed = False
         self.gate = asyncio.Event()
@@ -66,7 +66,7 @@ class Recorded:
     async def close(self) -> None:
         self.closed = True
 
-    async def send(self, letter: Letter) -> Result:
+    async def send(self, letter: DeliveryAttempt) -> Result:
         self.letters.append(letter)
         self.now += 1
         self.most = max(self.most, self.now)
@@ -76,7 +76,7 @@ class Recorded:
         finally:
             self.now -= 1
 
-    async def wait(self, letter: Letter) -> Result:
+    async def wait(self, letter: DeliveryAttempt) -> Result:
         """A step: until the gate opens."""
         await self.gate.wait()
         return Sent()
@@ -157,7 +157,7 @@ async def test_the_end_of_a_run_is_told_on_every_channel(any_rig: Rig) -> None:
 
 
 async def test_a_failure_is_tried_again_and_goes_on_where_it_was(rig: Rig, at_once: None) -> None:
-    async def half(letter: Letter) -> Result:
+    async def half(letter: DeliveryAttempt) -> Result:
         letter.progress.parts = 2
         return Retry(error="HTTP 500", code="http_500")
 
@@ -222,7 +222,7 @@ async def test_a_dead_letter_can_be_tried_again_by_hand(rig: Rig) -> None:
 
 
 async def test_a_channel_that_hangs_holds_up_no_other(rig: Rig) -> None:
-    telegram = Recorded(places=2)
+    telegram = Recorded(capacity=2)
     telegram.script = [telegram.wait]
     webhook = Recorded(Channel.WEBHOOK)
     await rig.engine(senders=[telegram, webhook])
@@ -268,7 +268,7 @@ async def test_what_no_node_can_send_names_the_setting(
 
 
 async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_once: None) -> None:
-    async def broken(letter: Letter) -> Result:
+    async def broken(letter: DeliveryAttempt) -> Result:
         raise ZeroDivisionError("by nought")
 
     telegram = Recorded(Channel.TELEGRAM, broken, Sent())
@@ -341,7 +341,7 @@ async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None
     past = await rig.now() - timedelta(hours=1)
     await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP, delivery=(CHAT,)), owner=ALICE)
     (done,) = await finished(rig)
-    assert done.occasion is NotifyOn.FAILURE
+    assert done.notify_on is NotifyOn.FAILURE
     assert telegram.letters[0].message.status == RunStatus.MISSED
 
 
@@ -472,10 +472,10 @@ async def test_an_idle_deliverer_leaves_the_store_alone(rig: Rig) -> None:
 async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
     asked = timedelta(seconds=90)
 
-    async def busy(letter: Letter) -> Result:
+    async def busy(letter: DeliveryAttempt) -> Result:
         if letter.recipient.to != CHAT.to:
             return Sent(receipt="other")
-        return Retry(error="429", code="rate_limited", after=asked, holds_back=True)
+        return Retry(error="429", code="rate_limited", after=asked, rate_limited=True)
 
     telegram = Recorded(Channel.TELEGRAM, busy)
     await rig.engine(senders=[telegram])
@@ -583,7 +583,7 @@ async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
     def broken(*_: object, **__: object) -> object:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(module, "message_of", broken)
+    monkeypatch.setattr(module, "build_message", broken)
     telegram = Recorded()
     await rig.engine(senders=[telegram])
     await told(rig, CHAT, name="Morning report")

@@ -31,11 +31,11 @@ from chimes.model.notification import (
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Origin, Run, RunStatus
-from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
-from chimes.notifications.digest import Gathered
+from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
+from chimes.notifications.digest import DigestMembers
 from chimes.notifications.inbox import Inbox
-from chimes.notifications.message import bare_message
-from chimes.notifications.outcomes import verdict_of
+from chimes.notifications.message import build_fallback_message
+from chimes.notifications.outcomes import completion_of
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -103,7 +103,7 @@ async def test_a_digest_is_sent_once_and_settles_what_is_in_it(rig: Rig) -> None
         an_end(2, yesterday, RunStatus.FAILED),
         an_end(3, yesterday),
     )
-    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
+    (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     other = a_delivery(recipient=TOLD_DAILY, owner=BOB, available_at=await rig.now() + DAY)
     await rig.store.load([other])
     telegram = Recorded()
@@ -150,7 +150,7 @@ async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"))
     await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=("7",))
     (dead,) = (await eventually(lambda: all_of(rig.store, DeliveryState.DEAD), bool)).values()
-    assert dead.occasion is NotifyOn.DIGEST
+    assert dead.notify_on is NotifyOn.DIGEST
     (item,) = await _inbox(rig.store)
     assert item.title == "Not delivered by Telegram: Digest: 1 run"
     (member,) = [each for each in rows if each.run_id]
@@ -197,7 +197,7 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     clock.advance(DAY)
     waits = await left_behind(store, member, clock.now())
     assert isinstance(waits, Retry)
-    assert (waits.after, waits.holds_back) == (DIGEST_TIMEOUT, True)
+    assert (waits.after, waits.rate_limited) == (DIGEST_TIMEOUT, True)
     sent = DeliveryCompletion(delivery_id=digest.id, fence=0, sent=True)
     await store.finish_deliveries([sent])
     moved = await left_behind(store, member, clock.now())
@@ -207,14 +207,14 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
     assert (await gathered(store, following)).members == (), "not before it was moved"
-    letter = Letter(
+    letter = DeliveryAttempt(
         delivery_id=member.id,
         recipient=member.recipient,
         owner=member.owner,
-        message=bare_message(member, "en"),
+        message=build_fallback_message(member, "en"),
         now=clock.now(),
     )
-    verdict = verdict_of(member, letter, moved)
+    verdict = completion_of(member, letter, moved)
     (member,) = await store.finish_deliveries([verdict])
     assert (await gathered(store, following)).members == (member,)
     assert (await gathered(store, digest)).members == ()
@@ -235,7 +235,7 @@ async def test_a_digest_has_room_for_so_many(
     monkeypatch.setattr(digests, "MOST_GATHERED", 5)
     monkeypatch.setattr(digests, "_PAGE", 2)
     rows = await posted(store, *(an_end(number, clock.now()) for number in range(7)))
-    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
+    (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     found = await gathered(store, digest)
     assert (len(found.members), found.more) == (5, True)
     monkeypatch.setattr(digests, "MOST_GATHERED", 7)
@@ -247,16 +247,16 @@ async def test_a_digest_has_room_for_so_many(
 async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, an_end(1, before), an_end(2, before))
-    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
+    (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
 
-    async def claimed_meanwhile(letter: Letter) -> Result:
+    async def claimed_meanwhile(letter: DeliveryAttempt) -> Result:
         taken = await rig.store.claim_deliveries(
             [Channel.TELEGRAM], limit=10, hold=DELIVERY_LEASE, overdue=DAY
         )
         assert {each.id for each in taken} <= {each.id for each in rows} - {digest.id}
         return Sent()
 
-    telegram = Recorded(Channel.TELEGRAM, claimed_meanwhile, places=1)
+    telegram = Recorded(Channel.TELEGRAM, claimed_meanwhile, capacity=1)
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 3
@@ -294,7 +294,7 @@ async def test_what_a_digest_has_no_room_for_is_settled_with_it(
     monkeypatch.setattr(digests, "_PAGE", 2)
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, *(an_end(number, before) for number in range(8)))
-    (digest,) = [each for each in rows if each.occasion is NotifyOn.DIGEST]
+    (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
     settled = await eventually(
@@ -320,7 +320,7 @@ async def test_a_digest_is_told_as_its_newest_run_wants_it(rig: Rig) -> None:
 
 
 async def test_gathering_is_bounded_as_sending_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def for_ever(*_: object) -> Gathered:
+    async def for_ever(*_: object) -> DigestMembers:
         await asyncio.Event().wait()
         raise AssertionError
 
@@ -382,7 +382,7 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
     recorder.put(sent, digest, 0.0, (along,))
     if first == "digest":
         recorder.put(waits, member, 0.0)
-    await recorder.once()
+    await recorder.run_once()
     settled = await all_of(rig.store, DeliveryState.DELIVERED)
     assert settled.keys() == {member.id, digest.id}
     assert settled[member.id].receipt == digest.id
@@ -410,7 +410,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
         )
         recorder.put(verdict, main, 0.0, tuple(told))
     while recorder.waiting:
-        await recorder.once()
+        await recorder.run_once()
     assert batches == [10, 6, 1]
     assert len(await all_of(store, DeliveryState.DELIVERED)) == 17
 
@@ -426,11 +426,11 @@ async def test_what_came_before_the_quiet_hours_waits_as_well(rig: Rig) -> None:
     )
     told = replace(CHAT, quiet=quiet)
     held = a_delivery(recipient=told, owner=ALICE, available_at=now, created_at=now)
-    urgent = replace(quiet, but=(NotifyOn.FAILURE,))
+    urgent = replace(quiet, except_for=(NotifyOn.FAILURE,))
     at_once = a_delivery(
         recipient=replace(CHAT, to="8", quiet=urgent),
         owner=ALICE,
-        occasion=NotifyOn.FAILURE,
+        notify_on=NotifyOn.FAILURE,
         available_at=now,
         created_at=now,
     )

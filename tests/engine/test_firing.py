@@ -173,7 +173,7 @@ async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
         return plan(schedule, context, now)
 
     scheduler = await rig.scheduler(planner)
-    assert await scheduler.once() == PollNow()
+    assert await scheduler.run_once() == PollNow()
     (event,) = rig.told(ScheduleBroken)
     aside = await rig.schedule(broken.id)
     assert event.schedule == aside
@@ -186,7 +186,7 @@ async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
 async def test_a_planner_that_moves_nothing_does_not_make_the_loop_spin(rig: Rig) -> None:
     await rig.due_now()
     scheduler = await rig.scheduler(lambda schedule, *_: PolicyPlan(schedule=schedule, runs=()))
-    assert await scheduler.once() == PollAfter(rig.settings.poll_interval.total_seconds())
+    assert await scheduler.run_once() == PollAfter(rig.settings.poll_interval.total_seconds())
 
 
 # F46 of PERFORMANCE's idle goal: an idle node reads and does not write

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine.events import RunHandedOn
+from chimes.engine.events import RunReleased
 from chimes.model.run import AttemptEnd, Origin, Reason, RunStatus
 from chimes.targets.flow import FlowBuilder
 from tests.builders import ALICE
@@ -299,7 +299,7 @@ async def test_a_node_that_stops_gives_its_flows_on(flows: FlowRig) -> None:
     run_id = await flows.start(flow)
     await until(lambda: "second" in flows.seen)
     drain = asyncio.create_task(leaving.drain(timedelta(seconds=20)))
-    await until(lambda: flows.rig.told(RunHandedOn))
+    await until(lambda: flows.rig.told(RunReleased))
     free = await eventually(lambda: flows.rig.run(run_id), lambda run: run.holder is None)
     assert (free.status, free.attempt, free.attempts) == (RunStatus.QUEUED, 0, ())
     staying = await flows.engine(flow)

@@ -6,7 +6,13 @@ import asyncio
 import time
 from datetime import timedelta
 
-from chimes.engine.events import CompletionFenced, NodeBeat, NodeLost, RunDropped, RunRescued
+from chimes.engine.events import (
+    AttemptAbandoned,
+    CompletionFenced,
+    NodeHeartbeat,
+    NodeLost,
+    RunRescued,
+)
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import CRASH_LIMIT, AttemptEnd, Outcome, Reason, RunStatus
@@ -53,7 +59,7 @@ async def test_a_node_cut_off_stops_its_runs_within_the_trust_window(rig: Rig) -
     await until(lambda: cut_off.stopped)
     assert await rig.runs(schedule, RunStatus.RUNNING)
     assert not engine.trusted
-    await until(lambda: rig.told(RunDropped))
+    await until(lambda: rig.told(AttemptAbandoned))
     assert rig.told(NodeLost)[0].node_id == first_id
     await rig.engine(lease=LEASE)
     (run,) = await rig.ended(schedule)
@@ -100,7 +106,7 @@ async def test_heartbeats_go_on_while_the_loop_is_blocked(rig: Rig) -> None:
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt, engine.node_id) == (RunStatus.SUCCEEDED, 1, node_id)
     assert rig.told(NodeLost) == []
-    assert len(rig.told(NodeBeat)) >= 4
+    assert len(rig.told(NodeHeartbeat)) >= 4
 
 
 # F05, F06: what may have happened is not repeated where repeating is worse

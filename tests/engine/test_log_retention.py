@@ -23,7 +23,7 @@ CLIENTS = SyncTarget(source="shop", collection="clients")
 class Syncing(Recording):
     def __init__(self) -> None:
         super().__init__("sync")
-        self.offers = frozenset({ORDERS.needs})
+        self.capabilities = frozenset({ORDERS.requirement})
         self.script = [self.speak]
 
     async def speak(self, call: Call) -> Outcome:

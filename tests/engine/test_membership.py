@@ -75,7 +75,7 @@ async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
     await until(lambda: node.membership.lost.is_set())
     (lost,) = [event for event in node.told if isinstance(event, NodeLost)]
     assert lost.node_id == node.membership.node_id
-    assert not await node.heartbeat.once()
+    assert not await node.heartbeat.run_once()
     assert not node.membership.trusted
 
 
@@ -96,22 +96,22 @@ async def test_a_beat_renews_from_before_it_was_sent(
     beat = node.memory.beat
 
     async def slow(
-        node_id: NodeId, lease: timedelta, *, clock: datetime, facts: NodeReport
+        node_id: NodeId, lease: timedelta, *, clock: datetime, report: NodeReport
     ) -> HeartbeatResult:
-        answer = await beat(node_id, lease, clock=clock, facts=facts)
+        answer = await beat(node_id, lease, clock=clock, report=report)
         node.clock.advance(4)
         return answer
 
     monkeypatch.setattr(node.memory, "beat", slow)
     node.clock.advance(20)
-    assert await node.heartbeat.once()
-    assert node.membership.trust_left == pytest.approx(25 - 4)
+    assert await node.heartbeat.run_once()
+    assert node.membership.trusted_seconds == pytest.approx(25 - 4)
 
 
 # F16: a refusal ends the trust at once, however much of it was left
 async def test_a_refused_beat_ends_the_trust(node: Node) -> None:
     await node.memory.leave(node.membership.node_id)
-    assert not await node.heartbeat.once()
+    assert not await node.heartbeat.run_once()
     assert not node.membership.trusted
 
 
@@ -119,7 +119,7 @@ async def test_a_refused_beat_ends_the_trust(node: Node) -> None:
 async def test_a_failing_beat_renews_nothing(node: Node) -> None:
     node.faults.failing = {"beat": StoreUnavailable("cut")}
     node.clock.advance(20)
-    assert not await node.heartbeat.once()
+    assert not await node.heartbeat.run_once()
     assert node.membership.trusted
     node.clock.advance(5)
     assert not node.membership.trusted
@@ -174,7 +174,7 @@ class Work:
         with self.capacity.reserve() as reserved:
             runs = await self.node.memory.claim(
                 ClaimRequest(
-                    node_id=self.node.membership.node_id, offers=frozenset({"http"}), free=1
+                    node_id=self.node.membership.node_id, capabilities=frozenset({"http"}), free=1
                 )
             )
             reserved.used = self.executor.take(runs, self.capacity)
@@ -206,16 +206,16 @@ async def test_who_joins_again_does_not_give_up_what_is_done(
     await until(lambda: work.executor.recorder.waiting)
     node.membership.lose("it is too slow")
     await until(node.membership.lost.is_set)
-    await LeaseRecovery(node.faults.store, node.membership, work.executor).once()
+    await LeaseRecovery(node.faults.store, node.membership, work.executor).run_once()
     assert node.membership.trusted
-    await work.executor.recorder.once()
+    await work.executor.recorder.run_once()
     run = await node.memory.get_run(run_id)
     assert run is not None
     assert (run.status, run.attempt, len(run.attempts)) == (RunStatus.SUCCEEDED, 1, 1)
     # With nothing in hand nobody has to wait for the end of the lease.
     node.membership.lose("again")
     await until(node.membership.lost.is_set)
-    await LeaseRecovery(node.faults.store, node.membership, work.executor).once()
+    await LeaseRecovery(node.faults.store, node.membership, work.executor).run_once()
     assert node.faults.count["leave"] == 1
 
 
@@ -239,7 +239,7 @@ async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) 
     node.clock.advance(20)
     for _ in range(2):
         work.capacity.doubtful = True
-        await oversight.once()
+        await oversight.run_once()
     run = await node.memory.get_run(run_id)
     assert run is not None
     assert (run.status, run.attempt) == (RunStatus.RUNNING, 1)
@@ -264,24 +264,24 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
     await node.memory.join(a_node("other"), LEASE)
     await node.memory.add_runs([a_run()])
     (run,) = await node.memory.claim(
-        ClaimRequest(node_id=other, offers=frozenset({"http"}), free=1)
+        ClaimRequest(node_id=other, capabilities=frozenset({"http"}), free=1)
     )
     maintenance = maintenance_of(node)
-    await maintenance.once()
+    await maintenance.run_once()
     node.clock.set(node.clock.now() + timedelta(minutes=10))
     node.clock.advance(LONGEST_REST)
-    await maintenance.once()
+    await maintenance.run_once()
     assert node.faults.count["rescue"] == 1
     assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
         StoreClockJumped(seconds=600.0)
     ]
     node.clock.advance(19)
     assert node.membership.trusted
-    await maintenance.once()
+    await maintenance.run_once()
     assert node.faults.count["rescue"] == 1
     await node.membership.join()
     node.clock.advance(12)
-    await maintenance.once()
+    await maintenance.run_once()
     assert node.faults.count["rescue"] == 2
     held = await node.memory.get_run(run.id)
     assert held is not None
@@ -291,14 +291,14 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
 # F12: nobody is asked about all the time, and a lease that ends is noticed at the next look
 async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
     maintenance = maintenance_of(node)
-    await maintenance.once()
+    await maintenance.run_once()
     await node.memory.join(a_node("other"), timedelta(seconds=7))
     looked = []
     for _ in range(14):
-        await maintenance.once()
+        await maintenance.run_once()
         looked.append(node.faults.count["rescue"])
         await node.memory.beat(node.membership.node_id, LEASE, clock=node.clock.now())
-        node.membership.renewed(node.membership.node_id, node.clock.monotonic())
+        node.membership.renew(node.membership.node_id, node.clock.monotonic())
         node.clock.advance(1)
     # At 0; at 5, when the other was not known yet; at 7, when its lease ended; at 12.
     assert looked == [1] * 5 + [2] * 2 + [3] * 5 + [4] * 2
@@ -308,7 +308,7 @@ async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
 async def test_a_store_clock_that_goes_back_is_told_and_changes_nothing(node: Node) -> None:
     maintenance = maintenance_of(node)
     node.clock.set(node.clock.now() - timedelta(minutes=10))
-    await maintenance.once()
+    await maintenance.run_once()
     assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
         StoreClockJumped(seconds=-600.0)
     ]
@@ -320,8 +320,8 @@ async def test_an_answer_that_took_long_says_little_about_the_clock(node: Node) 
     said = node.clock.now()
     before = node.clock.monotonic()
     node.clock.advance(20)
-    node.time.observed(said, before)
-    node.time.observed(said + timedelta(seconds=20), before + 20)
+    node.time.observe(said, before)
+    node.time.observe(said + timedelta(seconds=20), before + 20)
     assert node.time.take_jumps() == []
 
 
@@ -361,15 +361,15 @@ async def test_a_store_that_went_back_costs_the_node_its_lease(node: Node) -> No
         events=node.events,
     )
     for _ in range(3):
-        await watch.once()
+        await watch.run_once()
     assert node.membership.trusted
     node.faults.failing = {"append_audit": StoreUnavailable("not now")}
     with pytest.raises(StoreUnavailable):
-        await watch.once()
+        await watch.run_once()
     assert not node.membership.trusted
     await until(lambda: node.membership.lost.is_set())
     node.faults.failing = {}
-    await watch.once()
+    await watch.run_once()
     (told,) = [event for event in node.told if isinstance(event, StoreRegressed)]
     assert "from epoch 10 to 4" in told.why
     (entry,) = await node.memory.list_audit(AuditQuery())

@@ -61,8 +61,8 @@ async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is
     await eventually(lambda: rig.run(by_hand.id), lambda run: run.status is RunStatus.SUCCEEDED)
     assert await state(rig, engine.node_id) is NodeState.ALIVE
     (node,) = await rig.store.nodes()
-    assert node.facts is not None
-    assert node.facts.memory is None or node.facts.memory > 1_000_000
+    assert node.report is not None
+    assert node.report.memory is None or node.report.memory > 1_000_000
 
 
 async def test_what_has_not_begun_goes_to_another_node_at_once(rig: Rig) -> None:
@@ -117,9 +117,9 @@ async def test_a_node_is_not_drained_while_it_sends_a_message(rig: Rig) -> None:
     await rig.store.drain_node(engine.node_id, True)
     told = await eventually(
         lambda: node_of(rig, engine.node_id),
-        lambda node: node.facts is not None and node.facts.draining and not node.facts.running,
+        lambda node: node.report is not None and node.report.draining and not node.report.running,
     )
-    assert told.facts is not None
-    assert (told.facts.sending, told.state(await rig.now())) == (1, NodeState.DRAINING)
+    assert told.report is not None
+    assert (told.report.sending, told.state(await rig.now())) == (1, NodeState.DRAINING)
     telegram.gate.set()
     await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)

@@ -1,4 +1,4 @@
-"""A stand-in for the Bot API on the loopback: it records what is sent and answers by script."""
+"""A stand-in for the Bot API on the loopback: records requests and answers by script."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from aiohttp import web
 
 TOKEN = "4711:AA-the-token_of-the-bot"
-#: Instead of the ordinary answer: what to say, or what to do before it is said.
+#: A scripted answer, or an action before the normal answer.
 Step = tuple[int, dict[str, Any]] | Callable[[], Awaitable[None]]
 
 
@@ -35,12 +35,12 @@ class Sent:
 
 @dataclass
 class BotApi:
-    #: All that came in, whatever was answered.
+    #: All requests, whatever was answered.
     requests: list[Sent] = field(default_factory=list)
-    #: What a user would see.
+    #: Messages that a user would see.
     shown: list[Sent] = field(default_factory=list)
     script: deque[Step] = field(default_factory=deque)
-    #: Chats that want nothing of the bot.
+    #: Chats that block the bot.
     blocked: set[str] = field(default_factory=set)
     url: str = ""
     came: asyncio.Event = field(default_factory=asyncio.Event)
@@ -64,7 +64,7 @@ class BotApi:
         if request.match_info["token"] != TOKEN:
             return refusal(401, "Unauthorized")
         if request.match_info["method"] not in ("sendMessage", "sendDocument"):
-            return await _of_the_bot(request.match_info["method"])
+            return await _bot_method(request.match_info["method"])
         sent = await _read(request)
         self.requests.append(sent)
         self.came.set()
@@ -81,10 +81,10 @@ class BotApi:
         return web.json_response({"ok": True, "result": {"message_id": number}})
 
 
-async def _of_the_bot(method: str) -> web.Response:
-    """What the bot asks for itself: nobody writes to it here."""
+async def _bot_method(method: str) -> web.Response:
+    """Methods of the polling bot; there are no updates."""
     if method == "getUpdates":
-        await asyncio.sleep(0.5)  # as long polling does, so that it is not asked all the time
+        await asyncio.sleep(0.5)  # long polling
         return web.json_response({"ok": True, "result": []})
     result = {"id": 1, "is_bot": True, "username": "chimes_bot"} if method == "getMe" else True
     return web.json_response({"ok": True, "result": result})
@@ -122,7 +122,7 @@ async def bot_api() -> AsyncIterator[BotApi]:
 
 @asynccontextmanager
 async def served(app: web.Application) -> AsyncIterator[str]:
-    """The address at which the application answers."""
+    """The URL of the application."""
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     try:

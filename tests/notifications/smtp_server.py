@@ -1,4 +1,4 @@
-"""A small SMTP receiver on the loopback: keeps what it gets, refuses what it is told to."""
+"""A small SMTP server on the loopback that records mails and answers by script."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class Mail:
 
 @dataclass
 class SmtpServer:
-    #: What to say instead, by the verb: `{"RCPT": "550 no such user"}`; empty: never an answer.
+    #: Answers by SMTP verb: `{"RCPT": "550 no such user"}`; empty: no answer.
     answers: dict[str, str] = field(default_factory=dict)
-    #: user:password that is accepted; empty: none is asked for.
+    #: Accepted user:password; empty: no authentication.
     account: str = ""
-    #: Offered by STARTTLS.
+    #: TLS context of STARTTLS; None: not offered.
     tls: ssl.SSLContext | None = None
     mails: list[Mail] = field(default_factory=list)
     port: int = 0

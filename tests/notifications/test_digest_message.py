@@ -1,4 +1,4 @@
-"""What digests and tests say."""
+"""Messages of digests and of test notifications."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.model.notification import Delivery, plan_deliveries, make_test_delivery
+from chimes.model.notification import Delivery, make_test_delivery, plan_deliveries
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, Recipient
 from chimes.model.run import Run, RunStatus
-from chimes.notifications.base import Letter
-from chimes.notifications.digest import MOST_NAMED, Gathered, digest_message
-from chimes.notifications.message import NotificationMessage, bare_message, trial_message
+from chimes.notifications.base import DeliveryAttempt
+from chimes.notifications.digest import MAX_LISTED_RUNS, DigestMembers, build_digest_message
+from chimes.notifications.message import (
+    NotificationMessage,
+    build_fallback_message,
+    build_test_message,
+)
 from chimes.notifications.webhook import body_of
 from chimes.web.dashboard.inbox.routes import safe_html
 from tests.builders import ALICE, NOW
@@ -26,20 +30,20 @@ HOOK = Recipient(
 )
 
 
-def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, Gathered]:
+def of_runs(*runs: Run, previous: RunStatus | None = None) -> tuple[Delivery, DigestMembers]:
     rows = [each for run in runs for each in plan_deliveries(run, previous, run.created_at)]
-    digest = next(each for each in rows if each.occasion is NotifyOn.DIGEST)
-    members = tuple(each for each in rows if each.occasion is not NotifyOn.DIGEST)
-    return digest, Gathered(members=members)
+    digest = next(each for each in rows if each.notify_on is NotifyOn.DIGEST)
+    members = tuple(each for each in rows if each.notify_on is not NotifyOn.DIGEST)
+    return digest, DigestMembers(members=members)
 
 
-def told(
+def digest_of(
     *runs: Run, language: str = "en", public_url: str = "", more: bool = False
 ) -> NotificationMessage:
-    digest, gathered = of_runs(*runs)
-    return digest_message(
+    digest, content = of_runs(*runs)
+    return build_digest_message(
         digest,
-        replace(gathered, more=more),
+        replace(content, more=more),
         {run.id: run for run in runs},
         language=language,
         zone="Asia/Bangkok",
@@ -47,65 +51,67 @@ def told(
     )
 
 
-def test_it_says_how_many_ended_how_and_names_the_worst_first() -> None:
+def test_counts_by_outcome_and_lists_failures_first() -> None:
     good, bad = an_end(1, NOW, told=HOOK), an_end(2, NOW, RunStatus.TIMEOUT, told=HOOK)
-    message = told(good, bad, public_url="https://chimes.example")
+    message = digest_of(good, bad, public_url="https://chimes.example")
     head, listed = message.text.split("\n\n")
     assert head.splitlines()[0] == message.title == "Digest: 2 runs"
     assert head.splitlines()[2:] == ["Failed: 1", "Succeeded: 1"]
     first, link, *_ = listed.splitlines()
-    assert first.startswith("- job 2: took too long – ")
+    assert first.startswith("- job 2: timed out – ")
     assert first.endswith("(Asia/Bangkok)")
     assert link.strip() == "https://chimes.example/ui/runs/run-2"
 
 
-def test_what_a_schedule_is_called_is_only_text() -> None:
+def test_markup_in_schedule_names_is_escaped() -> None:
     named = replace(an_end(1, NOW, told=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`")
-    html = safe_html(told(named).markdown)
+    html = safe_html(digest_of(named).markdown)
     assert "[x](javascript:alert(1)) &lt;b&gt; *y* `z`: succeeded" in html
     assert html.count("<a ") == 1
     assert 'href="/ui/runs/run-1"' in html
 
 
-def test_a_long_one_names_the_first_and_counts_the_others() -> None:
+def test_a_long_digest_lists_the_first_and_counts_the_others() -> None:
     runs = [
         an_end(number, NOW + timedelta(seconds=number), told=HOOK)
-        for number in range(MOST_NAMED + 7)
+        for number in range(MAX_LISTED_RUNS + 7)
     ]
-    message = told(*runs)
-    assert message.title == f"Digest: {MOST_NAMED + 7} runs"
-    assert message.text.count("- job") == MOST_NAMED
-    assert message.text.endswith("7 more are not named here.")
+    message = digest_of(*runs)
+    assert message.title == f"Digest: {MAX_LISTED_RUNS + 7} runs"
+    assert message.text.count("- job") == MAX_LISTED_RUNS
+    assert message.text.endswith("7 more runs are not listed.")
     assert "job 56:" in message.text
     assert "job 6:" not in message.text
-    full = told(*runs, more=True)
-    assert full.title == f"Digest: more than {MOST_NAMED + 7} runs"
-    assert full.text.endswith("Not all of them are named here.")
+    full = digest_of(*runs, more=True)
+    assert full.title == f"Digest: more than {MAX_LISTED_RUNS + 7} runs"
+    assert full.text.endswith("Not all runs are listed here.")
 
 
-def test_late_ones_are_called_late() -> None:
+def test_late_runs() -> None:
     late_only = replace(HOOK, on=(NotifyOn.LATE,))
     run = an_end(1, NOW, told=late_only)
     run = replace(run, planned_at=NOW - timedelta(hours=1))
-    message = told(run)
+    message = digest_of(run)
     assert "Late: 1" in message.text
     assert "job 1: succeeded, late – " in message.text
 
 
-def test_a_run_that_is_forgotten_is_named_all_the_same() -> None:
-    digest, gathered = of_runs(an_end(1, NOW, told=HOOK))
-    message = digest_message(digest, gathered, {}, language="en", zone="Mars/Base")
-    assert "job 1: has ended – " in message.text
+def test_a_purged_run_is_listed() -> None:
+    digest, content = of_runs(an_end(1, NOW, told=HOOK))
+    message = build_digest_message(digest, content, {}, language="en", zone="Mars/Base")
+    assert "job 1: ended – " in message.text
     assert "(UTC)" in message.text
 
 
-def _letter(message: NotificationMessage) -> Letter:
+def _attempt(message: NotificationMessage) -> DeliveryAttempt:
     digest, _ = of_runs(an_end(1, NOW, told=HOOK))
-    return Letter(delivery_id=digest.id, recipient=HOOK, owner=ALICE, message=message, now=NOW)
+    return DeliveryAttempt(
+        delivery_id=digest.id, recipient=HOOK, owner=ALICE, message=message, now=NOW
+    )
 
 
-def test_programs_get_it_as_data() -> None:
-    body = json.loads(body_of(_letter(told(an_end(1, NOW, RunStatus.FAILED, told=HOOK)))))
+def test_webhook_body_of_a_digest() -> None:
+    body = json.loads(body_of(_attempt(digest_of(an_end(1, NOW, RunStatus.FAILED, told=HOOK)))))
     assert body["type"] == "digest"
     assert body["data"]["run"] is None
     assert body["data"]["digest"]["counts"] == {"failure": 1}
@@ -114,17 +120,19 @@ def test_programs_get_it_as_data() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
-def test_a_test_says_that_it_is_one(language: str) -> None:
+def test_test_notification(language: str) -> None:
     test = replace(make_test_delivery(HOOK, ALICE, "x", NOW), schedule_name="Nightly")
-    message = trial_message(test, language=language, zone="UTC", public_url="https://c.example")
+    message = build_test_message(
+        test, language=language, zone="UTC", public_url="https://c.example"
+    )
     assert "Nightly" in message.text
     assert "https://c.example/ui/inbox" in message.text
     assert message.language == language
-    body = json.loads(body_of(_letter(message)))
+    body = json.loads(body_of(_attempt(message)))
     assert (body["type"], body["data"]["run"], body["data"]["digest"]) == ("test", None, None)
 
 
-def test_what_cannot_be_made_is_named_by_its_kind() -> None:
+def test_fallback_messages() -> None:
     digest, _ = of_runs(an_end(1, NOW, told=HOOK))
-    assert bare_message(digest, "en").text == "Digest"
-    assert bare_message(make_test_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"
+    assert build_fallback_message(digest, "en").text == "Digest"
+    assert build_fallback_message(make_test_delivery(HOOK, ALICE, "x", NOW), "en").text == "Test"

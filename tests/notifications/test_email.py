@@ -1,4 +1,4 @@
-"""E-mail: a real SMTP conversation with a receiver on the loopback."""
+"""The e-mail channel against an SMTP server on the loopback."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from aiohttp import web
 from chimes.errors import ConfigError
 from chimes.model.egress import EgressRules
 from chimes.model.recipient import Channel
-from chimes.notifications.attachments import Fetcher
+from chimes.notifications.attachments import AttachmentFetcher
 from chimes.notifications.base import Refused, Result, Retry, Sent
-from chimes.notifications.email import Email, Server, sender_of, server_of
+from chimes.notifications.email import Email, Server, parse_sender, parse_server
 from tests.builders import NOW
+from tests.notifications.attempts import a_recipient, an_attempt, an_ended_run
 from tests.notifications.bot_api import served
-from tests.notifications.letters import a_letter, a_recipient, an_ended_run
 from tests.notifications.smtp_server import SmtpServer, smtp_server
 from tests.targets.certificates import Authority, an_authority
 
 TO = a_recipient(Channel.EMAIL)
-SENDER = sender_of("Chimes <chimes@example.org>")
+SENDER = parse_sender("Chimes <chimes@example.org>")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,9 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 @asynccontextmanager
 async def channel(server: Server, *, agent_url: str = "", **given: Any) -> AsyncIterator[Email]:
-    fetcher = Fetcher(egress=EgressRules(open_mode=False), user_agent="test", agent_url=agent_url)
+    fetcher = AttachmentFetcher(
+        egress=EgressRules(open_mode=False), user_agent="test", agent_url=agent_url
+    )
     email = Email(server=server, sender=SENDER, fetcher=fetcher, **given)
     await email.open()
     try:
@@ -49,33 +51,33 @@ def at(smtp: SmtpServer, **given: Any) -> Server:
 
 async def result_of(smtp: SmtpServer, **given: Any) -> Result:
     async with channel(at(smtp), **given) as email:
-        return await email.send(a_letter(recipient=TO))
+        return await email.send(an_attempt(recipient=TO))
 
 
-async def test_a_mail_is_text_in_the_language_of_its_reader() -> None:
+async def test_mail_in_the_language_of_the_recipient() -> None:
     async with smtp_server() as smtp, channel(at(smtp)) as email:
-        letter = a_letter(an_ended_run("สรุปข่าว **วันนี้**"), TO, language="th")
-        result = await email.send(letter)
-    assert result == Sent(receipt=f"<{letter.delivery_id}@example.org>")
+        attempt = an_attempt(an_ended_run("สรุปข่าว **วันนี้**"), TO, language="th")
+        result = await email.send(attempt)
+    assert result == Sent(receipt=f"<{attempt.delivery_id}@example.org>")
     (mail,) = smtp.mails
     assert (mail.sender, mail.to) == ("chimes@example.org", ["ada@example.com"])
     message = mail.message
     assert message["Subject"] == "Morning report: สำเร็จ"
     assert message["From"] == "Chimes <chimes@example.org>"
-    # The same at every attempt, so that a receiver can tell a repeat.
-    assert message["Message-ID"] == f"<{letter.delivery_id}@example.org>"
+    # The same at every attempt, so that a receiver can detect a repeat.
+    assert message["Message-ID"] == f"<{attempt.delivery_id}@example.org>"
     assert message["Date"].datetime == NOW.replace(microsecond=0)
     assert message["Auto-Submitted"] == "auto-generated"
-    assert message.get_content().replace("\r\n", "\n") == letter.message.text + "\n"
+    assert message.get_content().replace("\r\n", "\n") == attempt.message.text + "\n"
     assert "สรุปข่าว วันนี้" in message.get_content()
 
 
-# S37 for mail: no name can begin a header of its own
+# Header injection.
 @pytest.mark.parametrize("name", ["a\r\nBcc: eve@example.com", "a\nSubject: x", "a\u2028b\x0b\x85"])
-async def test_no_name_begins_a_header(name: str) -> None:
+async def test_names_cannot_inject_headers(name: str) -> None:
     run = replace(an_ended_run(), schedule_name=name)
     async with smtp_server() as smtp, channel(at(smtp)) as email:
-        assert isinstance(await email.send(a_letter(run, TO)), Sent)
+        assert isinstance(await email.send(an_attempt(run, TO)), Sent)
     (mail,) = smtp.mails
     assert mail.to == ["ada@example.com"]
     assert "Bcc" not in mail.message
@@ -85,14 +87,14 @@ async def test_no_name_begins_a_header(name: str) -> None:
 @pytest.mark.parametrize(
     "address", ["", "nobody", "a@b\r\nRCPT TO:<eve@example.com>", "a@b,c@d", "<a@b>, eve@x"]
 )
-async def test_what_is_no_address_is_given_up(address: str) -> None:
+async def test_invalid_addresses_are_permanent_failures(address: str) -> None:
     async with smtp_server() as smtp, channel(at(smtp)) as email:
-        result = await email.send(a_letter(recipient=replace(TO, to=address)))
+        result = await email.send(an_attempt(recipient=replace(TO, to=address)))
     assert isinstance(result, Refused)
     assert smtp.mails == []
 
 
-async def test_files_are_attached_and_what_cannot_be_had_is_a_link() -> None:
+async def test_attachments_and_links_for_unavailable_files() -> None:
     async def answer(request: web.Request) -> web.Response:
         if request.match_info["name"] == "gone":
             raise web.HTTPNotFound()
@@ -103,7 +105,7 @@ async def test_files_are_attached_and_what_cannot_be_had_is_a_link() -> None:
     async with served(app) as url, smtp_server() as smtp:
         made = [{"name": name, "url": f"{url}/{name}"} for name in ("รูป.png", "gone")]
         async with channel(at(smtp), agent_url=url) as email:
-            assert isinstance(await email.send(a_letter(an_ended_run(artifacts=made), TO)), Sent)
+            assert isinstance(await email.send(an_attempt(an_ended_run(artifacts=made), TO)), Sent)
     message = smtp.mails[0].message
     (attached,) = message.iter_attachments()
     assert attached.get_filename() == "รูป.png"
@@ -128,13 +130,13 @@ async def test_files_are_attached_and_what_cannot_be_had_is_a_link() -> None:
         ({"CONNECT": "421 full"}, Retry(error="SMTP 421 full", code="smtp_421")),
     ],
 )
-async def test_what_an_answer_means(answers: dict[str, str], expected: object) -> None:
+async def test_result_of_each_answer(answers: dict[str, str], expected: object) -> None:
     async with smtp_server() as smtp:
         smtp.answers = answers
         assert await result_of(smtp) == expected
 
 
-async def test_a_server_that_hangs_or_is_not_there() -> None:
+async def test_unreachable_and_hanging_servers() -> None:
     async with smtp_server() as smtp:
         smtp.answers = {"EHLO": ""}
         result = await result_of(smtp, seconds=0.2)
@@ -148,55 +150,55 @@ async def test_a_server_that_hangs_or_is_not_there() -> None:
     assert result.code == "unreachable"
 
 
-async def test_a_password_goes_only_where_nobody_listens(authority: Authority) -> None:
+async def test_the_password_is_sent_over_tls_or_loopback_only(authority: Authority) -> None:
     async with smtp_server() as smtp:
         smtp.account, smtp.tls = "ada:pa:ss", authority.server("localhost")
         server = at(smtp, host="localhost", user="ada", password="pa:ss")
         async with channel(server, tls=authority.client()) as email:
-            assert isinstance(await email.send(a_letter(recipient=TO)), Sent)
+            assert isinstance(await email.send(an_attempt(recipient=TO)), Sent)
         assert (smtp.mails[0].tls, smtp.mails[0].login) == (True, "ada:pa:ss")
-        # Somewhere else than on this machine it stays at home without TLS.
+        # To a remote server the password is not sent without TLS.
         smtp.tls = None
         async with channel(replace(server, host="127.1")) as email:
-            result = await email.send(a_letter(recipient=TO))
+            result = await email.send(an_attempt(recipient=TO))
         assert isinstance(result, Refused)
         assert result.code == "no_tls"
         async with channel(replace(server, password="wrong")) as email:
-            result = await email.send(a_letter(recipient=TO))
+            result = await email.send(an_attempt(recipient=TO))
         assert isinstance(result, Retry)
         assert (result.code, "wrong" in result.error) == ("bad_login", False)
 
 
-async def test_smtps_speaks_tls_from_the_first_byte(authority: Authority) -> None:
+async def test_smtps_uses_implicit_tls(authority: Authority) -> None:
     async with smtp_server(over_tls=authority.server("localhost")) as smtp:
         server = at(smtp, host="localhost", tls=True)
         async with channel(server, tls=authority.client()) as email:
-            assert isinstance(await email.send(a_letter(recipient=TO)), Sent)
+            assert isinstance(await email.send(an_attempt(recipient=TO)), Sent)
         async with channel(server) as email:
-            result = await email.send(a_letter(recipient=TO))
+            result = await email.send(an_attempt(recipient=TO))
     assert isinstance(result, Retry)
     assert result.code == "tls"
     assert len(smtp.mails) == 1
 
 
-def test_the_address_of_the_server() -> None:
+def test_parse_server() -> None:
     server = Server(host="mail.example", port=465, tls=True, user="a@b", password="p/w")
-    assert server_of("smtps://a%40b:p%2Fw@mail.example") == server
-    assert server_of("smtp://mail.example") == Server(host="mail.example", port=25, tls=False)
-    assert server_of("smtp://u@mail.example").port == 587
-    assert server_of("smtp://mail.example:2525").port == 2525
+    assert parse_server("smtps://a%40b:p%2Fw@mail.example") == server
+    assert parse_server("smtp://mail.example") == Server(host="mail.example", port=25, tls=False)
+    assert parse_server("smtp://u@mail.example").port == 587
+    assert parse_server("smtp://mail.example:2525").port == 2525
 
 
 @pytest.mark.parametrize(
     "url", ["mail.example", "http://x", "smtp://", "smtp://u:hush@h:port", "smtp://u:hush%C3%A4@h"]
 )
-def test_what_is_no_address_of_a_server(url: str, tmp_path: Path) -> None:
+def test_invalid_server_urls(url: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="smtp_url") as raised:
-        server_of(url)
+        parse_server(url)
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["", "nobody", "a b", "@x"])
-def test_what_nobody_can_send_from(text: str) -> None:
+def test_invalid_senders(text: str) -> None:
     with pytest.raises(ConfigError, match="smtp_from"):
-        sender_of(text)
+        parse_sender(text)

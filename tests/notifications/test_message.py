@@ -1,4 +1,4 @@
-"""What messages say, in three languages, as text that is nothing but text."""
+"""Notification messages: content, languages, plain text from Markdown."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 from chimes.i18n import _, in_language
 from chimes.model.notification import Artifact
+from chimes.model.reasons import describe_reason
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.run import Reason, RunStatus
 from chimes.model.target import HttpTarget, TaskTarget
@@ -20,19 +21,18 @@ from chimes.notifications import text as plain_text
 from chimes.notifications.inbox import inbox_item, undelivered
 from chimes.notifications.message import (
     CUT,
-    LONGEST_OUTPUT,
+    MAX_OUTPUT,
+    build_message,
     headline,
     language_of,
-    message_of,
-    reason,
 )
 from chimes.notifications.text import plain
 from tests.builders import a_run
-from tests.notifications.letters import (
+from tests.notifications.attempts import (
     a_delivery_of,
-    a_letter,
     a_message,
     a_recipient,
+    an_attempt,
     an_ended_run,
 )
 
@@ -40,28 +40,28 @@ NINE = datetime(2026, 2, 10, 2, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize("language", ["th", "zh"])
-def test_every_end_and_every_reason_has_words_of_its_own(language: str) -> None:
+def test_every_status_and_reason_has_its_own_text(language: str) -> None:
     ends = [status for status in RunStatus if status.terminal]
-    told = {in_language(headline("x", each, recovered=False), language) for each in ends}
-    told |= {
+    titles = {in_language(headline("x", each, recovered=False), language) for each in ends}
+    titles |= {
         in_language(headline("x", None, recovered=False), language),
         in_language(headline("x", None, recovered=True), language),
     }
-    assert len(told) == len(ends) + 2
+    assert len(titles) == len(ends) + 2
     codes = [code for name, code in vars(Reason).items() if name.isupper()]
-    words = {in_language(reason(code), language) for code in codes}
+    words = {in_language(describe_reason(code), language) for code in codes}
     assert len(words) == len(codes)
-    assert not any(char in string.ascii_letters for text in (*told, *words) for char in text[2:])
+    assert not any(char in string.ascii_letters for text in (*titles, *words) for char in text[2:])
 
 
 @pytest.mark.parametrize(
     ("tag", "language"), [("zh-Hans-CN", "zh"), ("th_TH", "th"), ("fr", "en"), ("", "en")]
 )
-def test_a_tag_is_read_for_its_language(tag: str, language: str) -> None:
+def test_language_of_a_tag(tag: str, language: str) -> None:
     assert language_of(tag) == language
 
 
-# R1.11, Softnix' form: the first line is the same in every language, so that it can be searched
+# The first line is the same in every language, so that it can be searched.
 @pytest.mark.parametrize(
     ("language", "headline", "planned"),
     [
@@ -80,7 +80,7 @@ def test_a_message_in_each_language(language: str, headline: str, planned: str) 
     assert message.markdown == f"{planned}\n\n**Two** things:\n\n- one\n- two"
 
 
-def test_a_failure_says_why() -> None:
+def test_failure_has_reason_and_error() -> None:
     run = an_ended_run(
         status=RunStatus.FAILED,
         result=None,
@@ -90,29 +90,29 @@ def test_a_failure_says_why() -> None:
     )
     assert a_message(run).text.splitlines()[1:] == [
         "Morning report: failed",
-        "Reason: the nodes that carried it out stopped again and again",
+        "Reason: its nodes crashed too often",
         "Error: HTTP 500 Internal",
     ]
     assert "ข้อผิดพลาด: HTTP 500 Internal" in a_message(run, language="th").text
     assert a_message(replace(run, reason="http_500")).text.splitlines()[2] == "Reason: http_500"
 
 
-def test_missed_slots_and_recoveries_are_told_as_such() -> None:
+def test_missed_slots_and_recoveries() -> None:
     missed = an_ended_run(status=RunStatus.MISSED, missed_count=7, result=None)
-    assert "7 planned times were missed" in a_message(missed).text
-    assert a_message(an_ended_run(), occasion=NotifyOn.RECOVERY).title == (
-        "Morning report: works again"
+    assert "7 slots missed" in a_message(missed).text
+    assert a_message(an_ended_run(), notify_on=NotifyOn.RECOVERY).title == (
+        "Morning report: recovered"
     )
 
 
-def test_why_a_model_stopped_is_told_unless_it_was_done() -> None:
+def test_finish_reason_of_an_incomplete_answer() -> None:
     cut = an_ended_run(result={"text": "half", "finish_reason": "length"})
-    assert "Stopped because: length" in a_message(cut).text
+    assert "Finish reason: length" in a_message(cut).text
     whole = an_ended_run(result={"text": "all", "finish_reason": "stop"})
-    assert "Stopped" not in a_message(whole).text
+    assert "Finish reason" not in a_message(whole).text
 
 
-def test_what_tasks_and_callbacks_answered_is_shown_as_it_is() -> None:
+def test_outputs_of_tasks_and_callbacks_are_not_markdown() -> None:
     task = a_run(
         target=TaskTarget(name="sum"), status=RunStatus.SUCCEEDED, result={"value": {"total": 3}}
     )
@@ -133,17 +133,16 @@ def test_a_run_without_a_schedule_is_named_by_its_prompt() -> None:
     assert a_message(run).title == "say something: succeeded"
 
 
-def test_a_run_that_is_no_longer_on_record() -> None:
+def test_a_run_that_is_no_longer_stored() -> None:
     delivery = a_delivery_of(an_ended_run(), a_recipient())
-    message = message_of(delivery, None, language="en", zone="UTC")
+    message = build_message(delivery, None, language="en", zone="UTC")
     assert message.text.splitlines() == [
         f"Run {delivery.run_id}",
-        "Morning report: has ended",
-        "The run is no longer on record.",
+        "Morning report: ended",
+        "The run is no longer stored.",
     ]
 
 
-# R1.11: up to three are files, the newest; the others are links
 def test_the_newest_three_artifacts_are_files() -> None:
     made = [{"name": f"{n}.txt", "url": f"http://127.0.0.1:9/{n}"} for n in range(5)]
     message = a_message(an_ended_run(artifacts=[*made, {"name": "no url"}, "nonsense"]))
@@ -153,7 +152,7 @@ def test_the_newest_three_artifacts_are_files() -> None:
 
 
 @pytest.mark.parametrize("language", ["th", "zh"])
-def test_an_error_on_record_is_told_in_the_language_of_the_reader(language: str) -> None:
+def test_a_stored_error_is_translated(language: str) -> None:
     error = _("timed out after {seconds:g}s", seconds=30.0)
     run = an_ended_run(status=RunStatus.TIMEOUT, error=str(error))
     message = a_message(run, language=language)
@@ -163,10 +162,10 @@ def test_an_error_on_record_is_told_in_the_language_of_the_reader(language: str)
     assert told in message.text
 
 
-def test_a_message_is_made_without_babel() -> None:
-    """It takes half a second to load, which nobody waits for who sends one."""
+def test_a_message_is_built_without_babel() -> None:
+    """Importing babel takes half a second."""
     code = (
-        "import sys; from tests.notifications.letters import a_message, an_ended_run; "
+        "import sys; from tests.notifications.attempts import a_message, an_ended_run; "
         "print(a_message(an_ended_run(error='timed out after 30s'), language='th').text); "
         "assert 'babel' not in sys.modules"
     )
@@ -177,21 +176,20 @@ def test_a_message_is_made_without_babel() -> None:
     assert "Morning report: สำเร็จ" in done.stdout
 
 
-def test_a_very_long_output_is_cut_and_says_so() -> None:
-    message = a_message(an_ended_run("x " * LONGEST_OUTPUT))
-    assert len(message.text) < LONGEST_OUTPUT + 500
+def test_a_very_long_output_is_cut() -> None:
+    message = a_message(an_ended_run("x " * MAX_OUTPUT))
+    assert len(message.text) < MAX_OUTPUT + 500
     assert message.text.endswith(CUT)
     assert message.markdown.endswith(CUT)
 
 
-def test_the_way_to_the_run() -> None:
+def test_link_to_the_run() -> None:
     run = an_ended_run()
     text = a_message(run, public_url="https://chimes.example").text
     assert text.endswith(f"Open: https://chimes.example/ui/runs/{run.id}")
 
 
-# S60: what would make a text look like another one is gone
-def test_names_and_outputs_cannot_disguise_themselves() -> None:
+def test_control_characters_are_removed() -> None:
     run = an_ended_run("safe\u202egnp.exe\x1b[31m\x00 <b>bold</b>")
     run = replace(run, schedule_name="a\u202eb\n<b>_*[]()c</b>")
     message = a_message(run)
@@ -199,7 +197,6 @@ def test_names_and_outputs_cannot_disguise_themselves() -> None:
     assert message.text.endswith("safegnp.exe[31m <b>bold</b>")
 
 
-# S74
 @pytest.mark.parametrize(
     ("markdown", "text"),
     [
@@ -216,35 +213,34 @@ def test_names_and_outputs_cannot_disguise_themselves() -> None:
         ("```sh\nls *\n```", "ls *"),
     ],
 )
-def test_markdown_becomes_text(markdown: str, text: str) -> None:
+def test_markdown_to_plain_text(markdown: str, text: str) -> None:
     assert plain(markdown) == text
 
 
-def test_nesting_without_end_is_no_trouble() -> None:
+def test_endless_nesting() -> None:
     assert "x" in plain(">" * 5000 + "x")
     assert plain("- " * 3000 + "x")
 
 
-# I8: one item for each delivery
-def test_an_item_of_the_inbox_is_made_once() -> None:
-    letter = a_letter(recipient=a_recipient(Channel.INBOX))
-    item = inbox_item(letter)
-    assert inbox_item(letter) == item
+def test_inbox_item_id_derives_from_the_delivery() -> None:
+    attempt = an_attempt(recipient=a_recipient(Channel.INBOX))
+    item = inbox_item(attempt)
+    assert inbox_item(attempt) == item
     assert item.title == "Morning report: succeeded"
-    assert (item.status, item.owner) == ("succeeded", letter.owner)
-    notice = undelivered(letter, "Forbidden")
+    assert (item.status, item.owner) == ("succeeded", attempt.owner)
+    notice = undelivered(attempt, "Forbidden")
     assert notice.id != item.id
 
 
-def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
+def test_undelivered_notice_masks_secrets() -> None:
     recipient = a_recipient(Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
-    notice = undelivered(a_letter(recipient=recipient), "HTTP 404")
-    assert notice.title == "Not delivered by webhook: Morning report: succeeded"
+    notice = undelivered(an_attempt(recipient=recipient), "HTTP 404")
+    assert notice.title == "Not delivered (webhook): Morning report: succeeded"
     assert "https://example.com/h?token=***: HTTP 404" in notice.text
     assert notice.text.endswith("all is well")
 
 
-# F67: an answer is hostile data; these took from one to twelve seconds each
+# Without limits these inputs took one to twelve seconds each.
 @pytest.mark.parametrize(
     "hostile",
     [
@@ -260,7 +256,7 @@ def test_a_notice_of_what_was_not_delivered_hides_secrets() -> None:
     ],
     ids=lambda text: f"{text[:4]!r} x {len(text)}",
 )
-def test_no_text_costs_seconds(hostile: str) -> None:
+def test_hostile_markdown_is_fast(hostile: str) -> None:
     shown = plain(hostile)
     assert "a" in shown or hostile == shown
 
@@ -270,17 +266,16 @@ def test_no_text_costs_seconds(hostile: str) -> None:
         plain(hostile)
         return process_time() - began
 
-    # On a machine whose cores are shared even computing takes longer now and then.
+    # Several tries, because shared cores can be slow now and then.
     assert any(cost() < 1 for _unused in range(3))
 
 
-def test_what_is_nested_too_deep_is_shown_as_it_is() -> None:
+def test_deeply_nested_markdown_stays_as_it_is() -> None:
     deep = ">" * 60 + " do not miss this"
     assert plain(deep) == deep
 
 
-# The inbox takes Markdown; text is made for those who send it, and once for all of them
-def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_text_is_computed_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[str] = []
 
     def made(text: str) -> str:
@@ -290,18 +285,17 @@ def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(plain_text, "_parsed", made)
     plain.cache_clear()
     run = an_ended_run("only *once*")
-    inbox_item(a_letter(run, a_recipient(Channel.INBOX)))
-    undelivered(a_letter(run), "no")
+    inbox_item(an_attempt(run, a_recipient(Channel.INBOX)))
+    undelivered(an_attempt(run), "no")
     assert parsed == []
     for channel in (Channel.TELEGRAM, Channel.EMAIL, Channel.TELEGRAM):
-        assert a_letter(run, a_recipient(channel)).message.text.endswith("made")
+        assert an_attempt(run, a_recipient(channel)).message.text.endswith("made")
     assert parsed == ["only *once*"]
     plain.cache_clear()
 
 
-# C10: a chat and Softnix' API say `completed`; so does what they are told
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "reported"),
     [
         (RunStatus.SUCCEEDED, "completed"),
         (RunStatus.TIMEOUT, "failed"),
@@ -309,9 +303,9 @@ def test_text_is_made_once_and_not_for_the_inbox(monkeypatch: pytest.MonkeyPatch
         (RunStatus.CANCELED, "canceled"),
     ],
 )
-def test_a_run_of_softnix_ends_in_its_words(status: RunStatus, said: str) -> None:
+def test_softnix_runs_report_softnix_statuses(status: RunStatus, reported: str) -> None:
     run = an_ended_run(status=status)
-    seed = a_message(replace(run, namespace="softnix"))
-    assert seed.text.splitlines()[0] == f"Run {run.id}: {said}"
+    message = a_message(replace(run, namespace="softnix"))
+    assert message.text.splitlines()[0] == f"Run {run.id}: {reported}"
     assert a_message(run).text.splitlines()[0] == f"Run {run.id}: {status.value}"
-    assert seed.status == status.value
+    assert message.status == status.value

@@ -1,4 +1,4 @@
-"""The data of buttons: complete ids, at most 64 bytes, signed for one chat."""
+"""Data of Telegram buttons: complete ids, at most 64 bytes, signed for one chat."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import uuid
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chimes.notifications.telegram_api import MOST_BYTES, Action, Pressed, decode, encode
+from chimes.notifications.telegram_api import MAX_BYTES, Action, ButtonPress, decode, encode
 from tests.tables import each_row
 
 TOKEN = "123456:test-token"
@@ -16,12 +16,12 @@ SCHEDULE = "0199ab00-1111-7222-8333-444455556666"
 
 @each_row("action", list(Action))
 @each_row("object_id", [SCHEDULE, "a1b2c3d4e5f6", "nightly", "งาน"])
-def test_what_was_signed_is_read_again(action: Action, object_id: str) -> None:
+def test_round_trip(action: Action, object_id: str) -> None:
     data = encode(action, object_id, chat="-100200300", token=TOKEN)
     assert data is not None
-    assert len(data.encode()) <= MOST_BYTES
+    assert len(data.encode()) <= MAX_BYTES
     found = decode(data, chat="-100200300", token=TOKEN)
-    assert found == Pressed(action=action, object_id=object_id)
+    assert found == ButtonPress(action=action, object_id=object_id)
 
 
 @given(st.uuids())
@@ -34,12 +34,12 @@ def test_every_uuid_fits(value: uuid.UUID) -> None:
         assert found.object_id == spelling
 
 
-def test_an_id_that_is_too_long_has_no_button() -> None:
+def test_a_too_long_id_has_no_button() -> None:
     assert encode(Action.RUN, "x" * 60, chat="1", token=TOKEN) is None
 
 
 # Forged callback data is rejected.
-def test_a_button_of_another_chat_or_bot_or_hand_is_refused() -> None:
+def test_forged_data_is_rejected() -> None:
     data = encode(Action.RUN, SCHEDULE, chat="7", token=TOKEN)
     assert data is not None
     assert decode(data, chat="8", token=TOKEN) is None
@@ -53,5 +53,5 @@ def test_a_button_of_another_chat_or_bot_or_hand_is_refused() -> None:
 
 
 @given(st.text(max_size=70))
-def test_any_text_is_refused_and_breaks_nothing(text: str) -> None:
+def test_any_text_is_rejected(text: str) -> None:
     assert decode(text, chat="1", token=TOKEN) is None

@@ -1,4 +1,4 @@
-"""Signed webhooks: one POST, the rules of callbacks, nothing followed."""
+"""The webhook channel: signed POST, egress rules, no redirects."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chimes.model.run import RunStatus
 from chimes.notifications.base import Refused, Retry, Sent
 from chimes.notifications.webhook import Webhook
 from tests.builders import NOW
-from tests.notifications.letters import a_letter, a_recipient, an_ended_run
+from tests.notifications.attempts import a_recipient, an_attempt, an_ended_run
 from tests.targets.sinks import OK, OPEN, SERVER, Sink, answer, serving
 
 OLD, NEW = "whsec_" + "QUJD" * 8, "whsec_" + "WFla" * 8
@@ -39,10 +39,10 @@ async def sent(
     sink = Sink(list(answers))
     async with serving(sink.handle) as sink.port, channel(egress) as webhook:
         recipient = a_recipient(Channel.WEBHOOK, to=f"{sink.url}/hook?a=1", **given)
-        return await webhook.send(a_letter(recipient=recipient)), sink
+        return await webhook.send(an_attempt(recipient=recipient)), sink
 
 
-async def test_a_receiver_knows_what_happened_and_that_it_is_ours(
+async def test_body_and_signature(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = an_ended_run("**done**", artifacts=[{"name": "a", "url": "https://x.example/a"}])
@@ -51,11 +51,11 @@ async def test_a_receiver_knows_what_happened_and_that_it_is_ours(
         recipient = a_recipient(
             Channel.WEBHOOK, to=f"{sink.url}/hook?a=1", signing_secrets=(OLD, NEW)
         )
-        letter = a_letter(run, recipient)
-        assert await webhook.send(letter) == Sent(receipt="200")
+        attempt = an_attempt(run, recipient)
+        assert await webhook.send(attempt) == Sent(receipt="200")
     received = sink.last
     assert (received.method, received.target) == ("POST", "/hook?a=1")
-    assert received.headers["webhook-id"] == letter.delivery_id
+    assert received.headers["webhook-id"] == attempt.delivery_id
     assert received.headers["webhook-timestamp"] == str(int(NOW.timestamp()))
     monkeypatch.setattr(Verifier, "_Webhook__verify_timestamp", lambda self, header: NOW)
     for secret in (OLD, NEW):
@@ -64,26 +64,26 @@ async def test_a_receiver_knows_what_happened_and_that_it_is_ours(
     assert body["type"] == "run.succeeded"
     assert body["timestamp"].startswith(NOW.date().isoformat())
     data = body["data"]
-    assert data["delivery_id"] == letter.delivery_id
+    assert data["delivery_id"] == attempt.delivery_id
     assert data["schedule"] == {"id": run.schedule_id, "name": "Morning report"}
     assert (data["run"]["id"], data["run"]["output"]) == (run.id, "**done**")
     assert data["text"].endswith("done")
     assert data["artifacts"] == [{"name": "a", "url": "https://x.example/a"}]
 
 
-async def test_without_a_secret_it_is_not_signed() -> None:
+async def test_no_signature_without_a_secret() -> None:
     result, sink = await sent()
     assert isinstance(result, Sent)
     assert "webhook-signature" not in sink.last.headers
 
 
 @pytest.mark.parametrize("status", [RunStatus.FAILED, RunStatus.MISSED, RunStatus.CANCELED])
-async def test_the_type_is_how_the_run_ended(status: RunStatus) -> None:
+async def test_event_type_is_the_run_status(status: RunStatus) -> None:
     sink = Sink()
     async with serving(sink.handle) as sink.port, channel() as webhook:
         recipient = a_recipient(Channel.WEBHOOK, to=sink.url)
         run = an_ended_run(status=status, result=None, error="why")
-        await webhook.send(a_letter(run, recipient))
+        await webhook.send(an_attempt(run, recipient))
     assert json.loads(sink.last.body)["type"] == f"run.{status}"
 
 
@@ -93,34 +93,33 @@ async def test_the_type_is_how_the_run_ended(status: RunStatus) -> None:
         ("204 No Content", Sent(receipt="204")),
         ("410 Gone", Refused(error="HTTP 410 Gone", code="gone")),
         ("404 Not Found", Refused(error="HTTP 404 Not Found", code="http_404")),
-        ("302 Found", Refused(error="HTTP 302 Found: not followed", code="redirect")),
+        ("302 Found", Refused(error="HTTP 302 Found: redirects are not followed", code="redirect")),
         ("408 Request Timeout", Retry(error="HTTP 408 Request Timeout", code="http_408")),
         ("500 Oops", Retry(error="HTTP 500 Oops", code="http_500")),
     ],
 )
-async def test_what_an_answer_means(status: str, expected: object) -> None:
+async def test_result_of_each_answer(status: str, expected: object) -> None:
     result, sink = await sent([answer(status, Location="http://127.0.0.1:1/")])
     assert result == expected
     assert len(sink.requests) == 1
 
 
-async def test_a_receiver_may_ask_for_time() -> None:
+async def test_retry_after() -> None:
     result, _ = await sent([answer("429 Slow Down", Retry_After="90")])
     assert isinstance(result, Retry)
-    assert (result.after, result.holds_back) == (timedelta(seconds=90), True)
+    assert (result.after, result.rate_limited) == (timedelta(seconds=90), True)
 
 
-# S33
-async def test_a_private_address_is_refused_where_keys_are_on() -> None:
+async def test_private_addresses_are_refused_with_keys() -> None:
     result, sink = await sent(egress=SERVER)
     assert isinstance(result, Refused)
     assert (result.code, sink.connections) == ("egress_denied", 0)
 
 
-async def test_a_receiver_that_is_not_there_or_says_nothing() -> None:
+async def test_unreachable_and_silent_receivers() -> None:
     recipient = a_recipient(Channel.WEBHOOK, to="http://127.0.0.1:9/")
     async with channel() as webhook:
-        result = await webhook.send(a_letter(recipient=recipient))
+        result = await webhook.send(an_attempt(recipient=recipient))
     assert result == Retry(error="connection refused", code="connect_failed")
 
     sink = Sink()
@@ -131,13 +130,13 @@ async def test_a_receiver_that_is_not_there_or_says_nothing() -> None:
     sink.then = silent
     async with serving(sink.handle) as sink.port, channel(seconds=0.1) as webhook:
         recipient = a_recipient(Channel.WEBHOOK, to=sink.url)
-        result = await webhook.send(a_letter(recipient=recipient))
+        result = await webhook.send(an_attempt(recipient=recipient))
     assert result == Retry(error="timed out after 0.1 s", code="timeout")
 
 
-async def test_an_address_of_older_rules_is_given_up() -> None:
+async def test_an_address_saved_under_older_rules_is_a_permanent_failure() -> None:
     recipient = a_recipient(Channel.WEBHOOK, to="ftp://example.com/")
     async with channel() as webhook:
-        result = await webhook.send(a_letter(recipient=recipient))
+        result = await webhook.send(an_attempt(recipient=recipient))
     assert isinstance(result, Refused)
     assert result.code == "invalid_url"

@@ -14,14 +14,14 @@ from chimes.config import Settings
 from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
 from chimes.model.target import TaskTarget
-from chimes.notifications.base import Letter, Result, Sent
+from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.runtime.channels import HttpCallbacks, Webhooks, scheduled
 from chimes.runtime.composition import open_local
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call, TargetRunner
 from chimes.testing import SettableClock
 from tests.builders import a_schedule
-from tests.notifications.letters import a_letter
+from tests.notifications.attempts import an_attempt
 
 #: Each with what it takes to need it.
 UNUSED = (
@@ -71,7 +71,7 @@ async def _migrated(settings: Settings) -> None:
 
 class _Sender:
     channel = Channel.WEBHOOK
-    places = 1
+    capacity = 1
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -82,7 +82,7 @@ class _Sender:
     async def close(self) -> None:
         self.calls.append("close")
 
-    async def send(self, letter: Letter) -> Result:
+    async def send(self, letter: DeliveryAttempt) -> Result:
         self.calls.append("send")
         return Sent()
 
@@ -97,7 +97,7 @@ async def test_what_is_loaded_with_the_first_call_is_loaded_once_and_holds_up_no
     webhooks = Webhooks(load)
     await webhooks.open()
     assert not threads
-    await asyncio.gather(*(webhooks.send(a_letter()) for _ in range(3)))
+    await asyncio.gather(*(webhooks.send(an_attempt()) for _ in range(3)))
     await webhooks.close()
     assert sender.calls == ["open", "send", "send", "send", "close"]
     assert len(threads) == 1

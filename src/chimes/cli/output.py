@@ -14,8 +14,9 @@ from typing import Final, Literal
 
 import click
 
-from chimes.cli.locale import said, spoken
+from chimes.cli.locale import current_language, localize
 from chimes.i18n import ENGLISH, Message, _
+from chimes.model.reasons import RUN_REASONS
 from chimes.model.recipient import format_recipient
 from chimes.redaction import escaped
 
@@ -28,7 +29,7 @@ _CLOSING = "，。、；：？！）》」』"
 _UNIT = re.compile(rf"\s+|[{_IDEOGRAPHS}][{_CLOSING}]*|[^\s{_IDEOGRAPHS}]+[{_CLOSING}]*")
 
 
-def columns_of(text: str) -> int:
+def display_width(text: str) -> int:
     """How many columns the text takes; marks above and below a letter take none."""
     if text.isascii():
         return len(text)
@@ -43,11 +44,11 @@ def _columns(character: str) -> int:
     return 2 if east_asian_width(character) in "WF" else 1
 
 
-def padded(text: str, columns: int) -> str:
-    return text + " " * (columns - columns_of(text))
+def pad(text: str, columns: int) -> str:
+    return text + " " * (columns - display_width(text))
 
 
-def beginning(text: str, columns: int) -> str:
+def truncate(text: str, columns: int) -> str:
     """As much of it as fits, never a letter without its marks."""
     taken = 0
     for place, character in enumerate(text):
@@ -57,11 +58,11 @@ def beginning(text: str, columns: int) -> str:
     return text
 
 
-def wrapped(text: str, columns: int) -> list[str]:
+def wrap(text: str, columns: int) -> list[str]:
     """One paragraph as lines that fit."""
     lines = [""]
     for unit in _units(text, columns):
-        if columns_of(lines[-1] + unit.rstrip()) > columns:
+        if display_width(lines[-1] + unit.rstrip()) > columns:
             lines[-1] = lines[-1].rstrip()
             lines.append("")
         lines[-1] += unit if lines[-1] else unit.lstrip()
@@ -72,8 +73,8 @@ def _units(text: str, columns: int) -> Iterator[str]:
     """What stays together, unless it is longer than a line: Thai puts spaces between phrases."""
     for unit in _UNIT.findall(" ".join(text.split())):
         rest = unit
-        while columns_of(rest) > columns:
-            first = beginning(rest, columns) or rest[0]
+        while display_width(rest) > columns:
+            first = truncate(rest, columns) or rest[0]
             yield first
             rest = rest[len(first) :]
         yield rest
@@ -83,7 +84,7 @@ class Formatter(click.HelpFormatter):
     """Help by columns rather than by characters. English is as click has it."""
 
     def write_text(self, text: str) -> None:
-        if spoken() == ENGLISH:
+        if current_language() == ENGLISH:
             super().write_text(text)
             return
         lines = _paragraphs(text, self.width - self.current_indent)
@@ -93,20 +94,22 @@ class Formatter(click.HelpFormatter):
     def write_dl(
         self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2
     ) -> None:
-        if spoken() == ENGLISH:
+        if current_language() == ENGLISH:
             super().write_dl(rows, col_max, col_spacing)
             return
         listed = list(rows)
-        first_column = min(max(columns_of(term) for term, _unused in listed), col_max) + col_spacing
+        first_column = (
+            min(max(display_width(term) for term, _unused in listed), col_max) + col_spacing
+        )
         room = max(self.width - first_column - self.current_indent, 10)
         indent = " " * self.current_indent
         for term, text in listed:
-            lines = wrapped(text, room)
-            if columns_of(term) > first_column - col_spacing:
+            lines = wrap(text, room)
+            if display_width(term) > first_column - col_spacing:
                 self.write(f"{indent}{term}\n")
                 term = ""
             for begin, line in zip([term, *[""] * len(lines)], lines, strict=False):
-                self.write(f"{indent}{padded(begin, first_column)}{line}".rstrip() + "\n")
+                self.write(f"{indent}{pad(begin, first_column)}{line}".rstrip() + "\n")
 
 
 def _paragraphs(text: str, columns: int) -> Iterator[str]:
@@ -116,15 +119,15 @@ def _paragraphs(text: str, columns: int) -> Iterator[str]:
         if block.lstrip().startswith("\b"):
             yield from block.partition("\b")[2].strip("\n").splitlines()
         else:
-            yield from wrapped(block, columns)
+            yield from wrap(block, columns)
         if following:
             yield ""
 
 
 Json = dict[str, object]
-Form = Literal["table", "tsv", "json", "ndjson", "ids"]
+OutputFormat = Literal["table", "tsv", "json", "ndjson", "ids"]
 #: A moment on some wall clock.
-InZone = Callable[[datetime], datetime]
+ToZone = Callable[[datetime], datetime]
 _GAP = 2
 
 
@@ -139,30 +142,30 @@ class Column:
     rank: int = 0
     time: bool = False
     #: The widest a column gets before its text is cut.
-    widest: int = 60
+    max_width: int = 60
     #: What its text may be cut to before another column goes; None: it is not cut.
-    narrowest: int | None = None
+    min_width: int | None = None
     #: What people read instead of words of the API.
     words: Mapping[str, Message] = field(default_factory=dict)
     #: Of an id: how much of its beginning is shown where the terminal is narrow; None: all.
-    shortest: int | None = None
+    min_chars: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    form: Form
+    format: OutputFormat
     #: Top-level fields to keep in JSON; empty: all.
     fields: tuple[str, ...] = ()
     #: None: the clock of this machine, on a terminal only.
-    zone: InZone | None = None
+    zone: ToZone | None = None
 
     @property
-    def for_people(self) -> bool:
-        return self.form == "table"
+    def is_table(self) -> bool:
+        return self.format == "table"
 
     def rows(self, items: Iterable[Json], columns: Sequence[Column]) -> None:
         """A list of objects, each with an `id`."""
-        match self.form:
+        match self.format:
             case "ndjson":
                 for item in items:
                     echo(_dumped(self._chosen(item), indent=None))
@@ -176,22 +179,22 @@ class Output:
                     echo("\t".join(self._cell(column, item) for column in columns))
             case "table":
                 cells = [[self._cell(column, item) for column in columns] for item in items]
-                print_table([said(column.title) for column in columns], cells, columns)
+                print_table([localize(column.title) for column in columns], cells, columns)
 
     def one(self, item: Json, columns: Sequence[Column]) -> None:
         """One object: for people and pipes a line per column."""
-        if self.form in ("json", "ndjson"):
-            echo(_dumped(self._chosen(item), indent=2 if self.form == "json" else None))
-        elif self.form == "ids":
+        if self.format in ("json", "ndjson"):
+            echo(_dumped(self._chosen(item), indent=2 if self.format == "json" else None))
+        elif self.format == "ids":
             echo(escaped(str(item["id"])))
         else:
-            width = max(columns_of(said(column.title)) for column in columns) + _GAP
+            width = max(display_width(localize(column.title)) for column in columns) + _GAP
             for column in columns:
                 value = self._cell(column, item)
-                if self.form == "tsv":
+                if self.format == "tsv":
                     echo(f"{column.title.lower()}\t{value}")
                 elif value:
-                    echo(f"{padded(said(column.title), width)}{value}")
+                    echo(f"{pad(localize(column.title), width)}{value}")
 
     def _chosen(self, item: Json) -> Json:
         if not self.fields:
@@ -214,19 +217,19 @@ class Output:
             return ""
         if column.time and isinstance(value, str):
             return self.moment(value)
-        if isinstance(value, str) and self.for_people:
-            return escaped(said(column.words.get(value, value)))
+        if isinstance(value, str) and self.is_table:
+            return escaped(localize(column.words.get(value, value)))
         return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def moment(self, text: str) -> str:
         """A moment of the API, in the chosen zone; never without its offset."""
-        moment = parsed(text)
+        moment = parse_time(text)
         if self.zone is not None:
-            return _shown(self.zone(moment), people=self.for_people)
-        return _shown(moment.astimezone(), people=True) if self.for_people else text
+            return _shown(self.zone(moment), people=self.is_table)
+        return _shown(moment.astimezone(), people=True) if self.is_table else text
 
 
-def parsed(text: str) -> datetime:
+def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
@@ -238,12 +241,12 @@ def _shown(moment: datetime, *, people: bool) -> str:
 
 
 def echo(text: str) -> None:
-    click.echo(said(text))
+    click.echo(localize(text))
 
 
-def tell(text: str) -> None:
+def echo_err(text: str) -> None:
     """A message: stderr, so that stdout stays data."""
-    click.echo("\n".join(escaped(line) for line in said(text).splitlines()), err=True)
+    click.echo("\n".join(escaped(line) for line in localize(text).splitlines()), err=True)
 
 
 def _dumped(value: object, *, indent: int | None = 2) -> str:
@@ -286,18 +289,20 @@ def _fitted(
 
     def natural() -> dict[int, int]:
         return {
-            place: min(column.widest, max(map(columns_of, [title, *(row[place] for row in cells)])))
+            place: min(
+                column.max_width, max(map(display_width, [title, *(row[place] for row in cells)]))
+            )
             for place, (column, title) in enumerate(zip(columns, titles, strict=True))
         }
 
     def least(place: int) -> int:
-        return min(widths[place], columns[place].narrowest or widths[place])
+        return min(widths[place], columns[place].min_width or widths[place])
 
     widths = natural()
     if _whole(widths.values()) > room:
         for place, column in enumerate(columns):
-            if column.shortest:
-                cells = _shortened(cells, place, column.shortest)
+            if column.min_chars:
+                cells = _shortened(cells, place, column.min_chars)
         widths = natural()
     while _whole(map(least, widths)) > room:
         last = max(widths, key=lambda place: columns[place].rank)
@@ -316,10 +321,10 @@ def _whole(widths: Iterable[int]) -> int:
     return sum(width + _GAP for width in widths)
 
 
-def _shortened(cells: list[list[str]], place: int, shortest: int) -> list[list[str]]:
+def _shortened(cells: list[list[str]], place: int, min_chars: int) -> list[list[str]]:
     """Ids cut to beginnings of one length, which still tell them apart."""
     ids = {row[place] for row in cells}
-    size = shortest
+    size = min_chars
     while len({each[:size] for each in ids}) < len(ids):
         size += 1
     return [[*row[:place], _beginning(row[place], size), *row[place + 1 :]] for row in cells]
@@ -354,11 +359,11 @@ def _in_two_units(length: timedelta) -> Message:
     return _("{minutes} min", minutes=minutes) if minutes else _("{seconds} s", seconds=seconds)
 
 
-def pick(name: str) -> Callable[[Json], object]:
+def getter(name: str) -> Callable[[Json], object]:
     return lambda item: item.get(name)
 
 
-def inner(item: Mapping[str, object], name: str) -> Mapping[str, object]:
+def nested(item: Mapping[str, object], name: str) -> Mapping[str, object]:
     """The object under a key, or an empty one."""
     found = item.get(name)
     return found if isinstance(found, Mapping) else {}
@@ -384,28 +389,6 @@ RUN_ORIGINS: Final[Words] = {
     "manual": _("manual"),
     "backfill": _("backfill"),
     "child": _("child"),
-}
-#: Why a run is in its state. Targets have codes of their own, which are shown as they are.
-RUN_REASONS: Final[Words] = {
-    "overlap": _("the run before it was still under way"),
-    "dependency": _("what it depends on has not succeeded"),
-    "misfire": _("its time had passed"),
-    "skipped_by_hand": _("skipped by hand"),
-    "paused": _("its schedule was paused"),
-    "catch_up": _("a slot made up for"),
-    "canceled_by_hand": _("canceled by hand"),
-    "replaced_by_newer_run": _("a newer run took its place"),
-    "schedule_deleted": _("its schedule was deleted"),
-    "crash_limit": _("its nodes crashed too often"),
-    "lost_after_start": _("its node was lost after it had begun"),
-    "unreadable_row": _("what is stored of it cannot be read"),
-    "flow_ended": _("its flow ended without it"),
-    "condition": _("its condition was not met"),
-    "upstream_failed": _("a step before it failed"),
-    "upstream_skipped": _("a step before it was skipped"),
-    "condition_error": _("its condition cannot be worked out"),
-    "invalid_map": _("what it is to be mapped over is no list"),
-    "step_failed": _("one of its steps failed"),
 }
 SCHEDULE_STATES: Final[Words] = {
     "active": _("active"),
@@ -434,48 +417,48 @@ CHANGES: Final[Words] = {
 
 def schedule_columns(now: datetime) -> list[Column]:
     return [
-        Column(_("id"), pick("id"), shortest=8),
-        Column(_("name"), pick("name"), widest=40, narrowest=12),
+        Column(_("id"), getter("id"), min_chars=8),
+        Column(_("name"), getter("name"), max_width=40, min_width=12),
         Column(_("state"), state_of, words=SCHEDULE_STATES, rank=3),
-        Column(_("next"), pick("next_run_at"), time=True, rank=1),
+        Column(_("next"), getter("next_run_at"), time=True, rank=1),
         Column(_("in"), lambda item: _left(item, now), rank=4),
-        Column(_("last"), pick("last_status"), words=RUN_STATUSES, rank=5),
-        Column(_("when"), pick("words"), rank=2, widest=70, narrowest=12),
+        Column(_("last"), getter("last_status"), words=RUN_STATUSES, rank=5),
+        Column(_("when"), getter("words"), rank=2, max_width=70, min_width=12),
     ]
 
 
 def piped_schedule_columns() -> list[Column]:
     """The same without the countdown, which is stale as soon as it is written down."""
     return [
-        Column(_("id"), pick("id")),
-        Column(_("name"), pick("name")),
+        Column(_("id"), getter("id")),
+        Column(_("name"), getter("name")),
         Column(_("state"), state_of, words=SCHEDULE_STATES),
-        Column(_("next"), pick("next_run_at"), time=True),
-        Column(_("last"), pick("last_status"), words=RUN_STATUSES),
-        Column(_("when"), pick("words")),
+        Column(_("next"), getter("next_run_at"), time=True),
+        Column(_("last"), getter("last_status"), words=RUN_STATUSES),
+        Column(_("when"), getter("words")),
     ]
 
 
 def schedule_details(now: datetime) -> list[Column]:
     return [
-        Column(_("ID"), pick("id")),
-        Column(_("Name"), pick("name")),
+        Column(_("ID"), getter("id")),
+        Column(_("Name"), getter("name")),
         Column(_("State"), state_of, words=SCHEDULE_STATES),
-        Column(_("When"), pick("words")),
-        Column(_("Zone"), pick("timezone")),
-        Column(_("Next"), pick("next_run_at"), time=True),
+        Column(_("When"), getter("words")),
+        Column(_("Zone"), getter("timezone")),
+        Column(_("Next"), getter("next_run_at"), time=True),
         Column(_("In"), lambda item: _left(item, now)),
         Column(_("Target"), target_of),
         Column(_("Policy"), _policy),
         Column(_("Tells"), _told),
         Column(_("Labels"), lambda item: item.get("labels") or None),
         Column(_("Priority"), lambda item: item.get("priority") or None),
-        Column(_("Last run"), pick("last_run_at"), time=True),
-        Column(_("Last status"), pick("last_status"), words=RUN_STATUSES),
-        Column(_("Last error"), pick("last_error")),
+        Column(_("Last run"), getter("last_run_at"), time=True),
+        Column(_("Last status"), getter("last_status"), words=RUN_STATUSES),
+        Column(_("Last error"), getter("last_error")),
         Column(_("Declared in code"), _declared),
-        Column(_("Version"), pick("version")),
-        Column(_("Created"), pick("created_at"), time=True),
+        Column(_("Version"), getter("version")),
+        Column(_("Created"), getter("created_at"), time=True),
     ]
 
 
@@ -489,14 +472,14 @@ def _declared(item: Json) -> object:
 
 
 RUN_COLUMNS = [
-    Column(_("id"), pick("id")),
-    Column(_("status"), pick("status"), words=RUN_STATUSES),
+    Column(_("id"), getter("id")),
+    Column(_("status"), getter("status"), words=RUN_STATUSES),
     Column(_("schedule"), lambda item: _whose(item), rank=2),
-    Column(_("planned"), pick("planned_at"), time=True, rank=1),
+    Column(_("planned"), getter("planned_at"), time=True, rank=1),
     Column(_("took"), lambda item: _took(item), rank=3),
-    Column(_("attempt"), pick("attempt"), rank=4),
-    Column(_("origin"), pick("origin"), words=RUN_ORIGINS, rank=6),
-    Column(_("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, widest=60),
+    Column(_("attempt"), getter("attempt"), rank=4),
+    Column(_("origin"), getter("origin"), words=RUN_ORIGINS, rank=6),
+    Column(_("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, max_width=60),
 ]
 
 
@@ -517,7 +500,7 @@ def state_of(item: Json) -> str:
 
 
 def target_of(item: Json) -> str:
-    target = inner(item, "target")
+    target = nested(item, "target")
     kind = target.get("kind")
     if kind in ("task", "flow"):
         given = target.get("args") or target.get("input")
@@ -543,13 +526,13 @@ def _told(item: Json) -> str | None:
 
 def _policy(item: Json) -> str:
     shown = ("misfire", "overlap", "max_retries", "retry_backoff", "timeout")
-    policy = inner(item, "policy")
+    policy = nested(item, "policy")
     return ", ".join(f"{name} {policy[name]}" for name in shown if policy.get(name) is not None)
 
 
 def _left(item: Json, now: datetime) -> str:
     at = item.get("next_run_at")
-    return countdown(parsed(at), now) if isinstance(at, str) else ""
+    return countdown(parse_time(at), now) if isinstance(at, str) else ""
 
 
 def _took(item: Json) -> str:

@@ -1,8 +1,8 @@
-"""Artifacts as files: fetched within a deadline and a size, from where that is allowed.
+"""Fetches artifacts as attachments, within a deadline, a size and the egress rules.
 
-Files lie in memory until they are sent, in a mail several times over. So a letter with files has a
-place from the first fetch to the end of its sending, there are few places, and each is small
-(I14).
+Files stay in memory until they are sent, in an e-mail several copies of them. A delivery attempt
+with files therefore holds a permit from the first fetch until it is sent; there are few permits,
+and the size of each attempt is limited.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from chimes.notifications.text import one_line
 from chimes.targets.http.connection import EgressDenied, GuardedConnector, Lookup, system_lookup
 from chimes.targets.http.request import wire_url
 
-#: Of all files of a letter together, as mail servers have it.
-MOST_BYTES = 10 * 1024 * 1024
-#: For all files of a letter together, waiting for a place included. What is late is a link.
+#: Of all files of a message together; the limit of common mail servers.
+MAX_BYTES = 10 * 1024 * 1024
+#: For all files of a message together, including the wait for a permit. Late files become links.
 SECONDS = 30.0
-#: Letters with files in hand at once.
-PLACES = 2
+#: Delivery attempts with files at once.
+CAPACITY = 2
 CONNECTIONS = 8
-PIECE = 64 * 1024
-LONGEST_FILE_NAME = 100
+CHUNK = 64 * 1024
+MAX_FILE_NAME = 100
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,9 +40,9 @@ class File:
     content_type: str
 
 
-class Fetcher:
-    """The pipeline that made the artifacts is a place that the operator chose; any other one is
-    called under the rules for callbacks (S33)."""
+class AttachmentFetcher:
+    """The agent pipeline is configured by the operator and trusted; any other host is called under
+    the egress rules of callbacks."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Fetcher:
         agent_key: str = "",
         lookup: Lookup = system_lookup,
         seconds: float = SECONDS,
-        most_bytes: int = MOST_BYTES,
+        max_bytes: int = MAX_BYTES,
     ) -> None:
         self._egress = egress
         self._headers = {"User-Agent": user_agent, "Accept-Encoding": "identity"}
@@ -61,8 +61,8 @@ class Fetcher:
         self._agent_key = agent_key
         self._lookup = lookup
         self._seconds = seconds
-        self._most_bytes = most_bytes
-        self._places = asyncio.Semaphore(PLACES)
+        self._most_bytes = max_bytes
+        self._permits = asyncio.Semaphore(CAPACITY)
         self._agents: aiohttp.ClientSession | None = None
         self._others: aiohttp.ClientSession | None = None
 
@@ -86,26 +86,26 @@ class Fetcher:
         )
 
     @asynccontextmanager
-    async def fetching(self, count: int) -> AsyncIterator[Fetching]:
-        """For one letter with this many files, until it is sent."""
+    async def budget(self, count: int) -> AsyncIterator[FetchBudget]:
+        """Holds a permit and a budget for one message with this many files until it is sent."""
         if not count:
-            yield Fetching(self, bytes_left=0, seconds_left=0)
+            yield FetchBudget(self, bytes_left=0, seconds_left=0)
             return
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(self._seconds):
-                await self._places.acquire()
+                await self._permits.acquire()
         except TimeoutError:
-            yield Fetching(self, bytes_left=0, seconds_left=0)
+            yield FetchBudget(self, bytes_left=0, seconds_left=0)
             return
         try:
             left = self._seconds - (loop.time() - began)
-            yield Fetching(self, bytes_left=self._most_bytes, seconds_left=left)
+            yield FetchBudget(self, bytes_left=self._most_bytes, seconds_left=left)
         finally:
-            self._places.release()
+            self._permits.release()
 
-    async def get(self, artifact: Artifact, most_bytes: int) -> File | None:
+    async def get(self, artifact: Artifact, max_bytes: int) -> File | None:
         destination = parse_http_url(urljoin(self._agent_url, artifact.url))
         headers = dict(self._headers)
         session = self._others
@@ -114,13 +114,13 @@ class Fetcher:
             if self._agent_key or self._agent_login:
                 bearer = f"Bearer {self._agent_key}"
                 headers["Authorization"] = bearer if self._agent_key else self._agent_login
-        assert session is not None, "open() comes first"
+        assert session is not None, "open() was not called"
         url = wire_url(destination, destination.tail)
         async with session.get(url, headers=headers, allow_redirects=False) as answer:
             encoded = answer.headers.get("Content-Encoding", "identity")
             if answer.status != 200 or encoded != "identity":
                 return None
-            content = await _content(answer, most_bytes)
+            content = await _content(answer, max_bytes)
         if not content:
             return None
         return File(
@@ -130,16 +130,16 @@ class Fetcher:
         )
 
 
-class Fetching:
-    """What is left of a letter's room and time."""
+class FetchBudget:
+    """The bytes and seconds left for the files of one message."""
 
-    def __init__(self, fetcher: Fetcher, *, bytes_left: int, seconds_left: float) -> None:
+    def __init__(self, fetcher: AttachmentFetcher, *, bytes_left: int, seconds_left: float) -> None:
         self._fetcher = fetcher
         self._bytes_left = bytes_left
         self._seconds_left = seconds_left
 
     async def fetch(self, artifact: Artifact) -> File | None:
-        """None: it cannot be had, is not to be had, is late, or is too large."""
+        """None: the file is unavailable, not allowed, late or too large."""
         if self._bytes_left <= 0 or self._seconds_left <= 0:
             return None
         loop = asyncio.get_running_loop()
@@ -155,20 +155,20 @@ class Fetching:
         return file
 
 
-async def _content(answer: aiohttp.ClientResponse, most_bytes: int) -> bytes:
-    """Nothing, if it is more than is allowed."""
-    if (answer.content_length or 0) > most_bytes:
+async def _content(answer: aiohttp.ClientResponse, max_bytes: int) -> bytes:
+    """Empty if it is larger than `max_bytes`."""
+    if (answer.content_length or 0) > max_bytes:
         return b""
-    found = bytearray()
-    async for piece in answer.content.iter_chunked(PIECE):
-        found += piece
-        if len(found) > most_bytes:
+    content = bytearray()
+    async for chunk in answer.content.iter_chunked(CHUNK):
+        content += chunk
+        if len(content) > max_bytes:
             return b""
-    return bytes(found)
+    return bytes(content)
 
 
 def _without_login(url: str) -> tuple[str, str]:
-    """The address with a slash behind it, and the header for whoever logs in there."""
+    """The URL without credentials and with a trailing slash, and its Authorization header."""
     if not url:
         return "", ""
     parts = urlsplit(url.rstrip("/") + "/")
@@ -180,6 +180,6 @@ def _without_login(url: str) -> tuple[str, str]:
 
 
 def _file_name(name: str) -> str:
-    """A name, never a way to a place."""
+    """The file name without directories."""
     last = one_line(name).replace("\\", "/").rpartition("/")[2].strip(". ")
-    return last[-LONGEST_FILE_NAME:] or "file"
+    return last[-MAX_FILE_NAME:] or "file"

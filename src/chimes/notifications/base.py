@@ -1,4 +1,4 @@
-"""The port of a channel: hand one message over, say what came of it."""
+"""The port of a notification channel: send one message, return the result."""
 
 from __future__ import annotations
 
@@ -15,53 +15,53 @@ from chimes.notifications.message import NotificationMessage
 
 @dataclass(slots=True)
 class Progress:
-    """How far a message has come. A sender counts each part as soon as the other side has it, so
-    that what is known survives an attempt that is cut off."""
+    """Parts of a message that the receiver has. A sender counts each part at once, so that the
+    count survives an attempt that is cut off."""
 
     parts: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Letter:
-    """One attempt to hand a message over."""
+class DeliveryAttempt:
+    """One attempt to send a message."""
 
-    #: The same at every attempt: receivers can tell a repeat by it.
+    #: The same at every attempt, so that receivers can detect a repeat.
     delivery_id: DeliveryId
     recipient: Recipient
     owner: Owner
     message: NotificationMessage
-    #: Store time at which the attempt begins; outgoing timestamps are made from it (F50).
+    #: Store time at which the attempt begins; outgoing timestamps use it.
     now: datetime
-    #: Begins with the parts that an earlier attempt got through.
+    #: Starts with the parts that earlier attempts sent.
     progress: Progress = field(default_factory=Progress)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sent:
-    #: What the other side calls it.
+    #: The receiver's id of the message.
     receipt: str = ""
-    #: Only of the channel that is the inbox itself.
+    #: Set by the inbox channel only.
     inbox: InboxItem | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Retry:
-    """It may work later. The other side may have got it all the same."""
+    """A temporary failure. The receiver may have got the message nevertheless."""
 
     error: str
     code: str
-    #: At least so long, says the other side.
+    #: Minimum wait that the receiver requested.
     after: timedelta | None = None
-    #: Too much at once: nothing is wrong with the letter, and nothing else should be sent there
-    #: before that time (F75).
-    holds_back: bool = False
-    #: The digest that is to take it along from now on.
+    #: The receiver is rate limited: this attempt does not count, and nothing else is sent to the
+    #: recipient until then.
+    rate_limited: bool = False
+    #: The digest that takes the delivery over.
     digest: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Refused:
-    """It will not work however often it is tried."""
+    """A permanent failure."""
 
     error: str
     code: str
@@ -72,14 +72,14 @@ Result = Sent | Retry | Refused
 
 class Sender(Protocol):
     channel: Channel
-    #: How many letters it has in hand at once; a channel that hangs holds up no other.
-    places: int
+    #: Attempts at once. Each channel has its own capacity, so that a slow one blocks no other.
+    capacity: int
 
     async def open(self) -> None:
-        """Make pools and the like; called once, on the engine's event loop."""
+        """Opens connection pools; called once, on the engine's event loop."""
 
     async def close(self) -> None: ...
 
-    async def send(self, letter: Letter) -> Result:
-        """One attempt. Never raises for what the other side does; being cancelled means: stop
-        now. No text of a result holds a secret."""
+    async def send(self, attempt: DeliveryAttempt) -> Result:
+        """One attempt. Returns failures of the receiver instead of raising them, without secrets
+        in their texts. A cancellation must stop it at once."""

@@ -1,4 +1,4 @@
-"""What a digest says: how many runs ended how, and the first of them (pure)."""
+"""The text of a digest: runs by outcome, and a list of the most important ones (pure)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chimes.model.notification import Delivery, digest_end
 from chimes.model.recipient import NotifyOn
 from chimes.model.run import Run
 from chimes.notifications.message import (
-    LONGEST_NAME,
+    MAX_NAME,
     NotificationMessage,
     headline,
     language_of,
@@ -22,19 +22,19 @@ from chimes.notifications.message import (
 from chimes.notifications.text import one_line
 from chimes.triggers import format_moment
 
-#: Named one by one; of the others there is the number.
-MOST_NAMED = 50
-#: What went wrong is read first.
-_FIRST = (NotifyOn.FAILURE, NotifyOn.LATE, NotifyOn.RECOVERY, NotifyOn.ALWAYS, NotifyOn.SUCCESS)
+#: Runs listed one by one; the others are only counted.
+MAX_LISTED_RUNS = 50
+#: Failures are listed first.
+_ORDER = (NotifyOn.FAILURE, NotifyOn.LATE, NotifyOn.RECOVERY, NotifyOn.ALWAYS, NotifyOn.SUCCESS)
 _MARKUP = re.compile(r"([\\`*_\[\]<>#|~&!])")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Gathered:
-    """What a digest takes along."""
+class DigestMembers:
+    """The deliveries that a digest replaces."""
 
     members: tuple[Delivery, ...]
-    #: Whether there are others that this one has no room for.
+    #: Whether there are more than the digest can hold.
     more: bool = False
 
     @property
@@ -42,39 +42,39 @@ class Gathered:
         return max(self.members, key=lambda each: (each.created_at, each.id))
 
     @property
-    def named(self) -> tuple[Delivery, ...]:
+    def listed(self) -> tuple[Delivery, ...]:
         ordered = sorted(self.members, key=lambda each: (each.created_at, each.id), reverse=True)
-        ordered.sort(key=lambda each: _FIRST.index(each.occasion))
-        return tuple(ordered[:MOST_NAMED])
+        ordered.sort(key=lambda each: _ORDER.index(each.notify_on))
+        return tuple(ordered[:MAX_LISTED_RUNS])
 
     @property
     def runs(self) -> set[RunId]:
-        """Of which more is said than that there are so many."""
-        return {each.run_id for each in self.named if each.run_id is not None}
+        """The runs that are listed one by one."""
+        return {each.run_id for each in self.listed if each.run_id is not None}
 
 
-def digest_message(
+def build_digest_message(
     digest: Delivery,
-    gathered: Gathered,
+    content: DigestMembers,
     runs: Mapping[RunId, Run],
     *,
     language: str,
     zone: str,
     public_url: str = "",
 ) -> NotificationMessage:
-    """`zone`: that of its reader."""
+    """`zone`: time zone of the recipient."""
     language = language_of(language)
-    counts = Counter(each.occasion for each in gathered.members)
-    named = gathered.named
-    entries = [_entry(each, runs, language, zone) for each in named]
-    addresses = [f"{public_url}/ui/runs/{each.run_id}" for each in named]
+    counts = Counter(each.notify_on for each in content.members)
+    listed_runs = content.listed
+    entries = [_entry(each, runs, language, zone) for each in listed_runs]
+    addresses = [f"{public_url}/ui/runs/{each.run_id}" for each in listed_runs]
     until, zone_named = local_time(digest_end(digest), zone)
     about = [
         _("Until {time} ({zone})", time=until, zone=zone_named),
-        *(_tally(occasion, counts[occasion]) for occasion in _FIRST if counts[occasion]),
+        *(_tally(notify_on, counts[notify_on]) for notify_on in _ORDER if counts[notify_on]),
     ]
     heads = [in_language(each, language) for each in about]
-    rest = _rest(gathered, len(named), language)
+    rest = _rest(content, len(listed_runs), language)
     listed = [f"- {line}" for line in entries]
     if public_url:
         listed = [f"{line}\n  {url}" for line, url in zip(listed, addresses, strict=True)]
@@ -82,7 +82,7 @@ def digest_message(
         f"- [{_MARKUP.sub(_escaped, line)}]({url})"
         for line, url in zip(entries, addresses, strict=True)
     ]
-    title = in_language(_title(len(gathered.members), gathered.more), language)
+    title = in_language(_title(len(content.members), content.more), language)
     return NotificationMessage(
         kind="digest",
         run_id=None,
@@ -100,7 +100,7 @@ def digest_message(
         output="\n".join(listed),
         is_markdown=False,
         tail=rest,
-        facts=_facts(digest, gathered, runs, counts),
+        facts=_facts(digest, content, runs, counts),
     )
 
 
@@ -110,43 +110,43 @@ def _title(count: int, more: bool) -> Message:
     return counted("Digest: {count} run", "Digest: {count} runs", count)
 
 
-def _tally(occasion: NotifyOn, count: int) -> Message:
-    match occasion:
+def _tally(notify_on: NotifyOn, count: int) -> Message:
+    match notify_on:
         case NotifyOn.FAILURE:
             return _("Failed: {count}", count=count)
         case NotifyOn.LATE:
             return _("Late: {count}", count=count)
         case NotifyOn.RECOVERY:
-            return _("Works again: {count}", count=count)
+            return _("Recovered: {count}", count=count)
         case NotifyOn.SUCCESS:
             return _("Succeeded: {count}", count=count)
         case _:
-            return _("Ended otherwise: {count}", count=count)
+            return _("Other: {count}", count=count)
 
 
 def _entry(member: Delivery, runs: Mapping[RunId, Run], language: str, zone: str) -> str:
     run = runs.get(member.run_id) if member.run_id is not None else None
     what = headline(
-        one_line(member.schedule_name)[:LONGEST_NAME] or _("Run"),
+        one_line(member.schedule_name)[:MAX_NAME] or _("Run"),
         None if run is None else run.status,
-        recovered=member.occasion is NotifyOn.RECOVERY,
+        recovered=member.notify_on is NotifyOn.RECOVERY,
     )
     time, named = local_time(member.created_at if run is None else run.planned_at, zone)
-    if member.occasion is NotifyOn.LATE:
-        told = _("{what}, late – {time} ({zone})", what=what, time=time, zone=named)
+    if member.notify_on is NotifyOn.LATE:
+        line = _("{what}, late – {time} ({zone})", what=what, time=time, zone=named)
     else:
-        told = _("{what} – {time} ({zone})", what=what, time=time, zone=named)
-    return in_language(told, language)
+        line = _("{what} – {time} ({zone})", what=what, time=time, zone=named)
+    return in_language(line, language)
 
 
-def _rest(gathered: Gathered, named: int, language: str) -> str:
-    left = len(gathered.members) - named
-    if gathered.more:
-        return in_language(_("Not all of them are named here."), language)
+def _rest(content: DigestMembers, listed: int, language: str) -> str:
+    left = len(content.members) - listed
+    if content.more:
+        return in_language(_("Not all runs are listed here."), language)
     if not left:
         return ""
-    told = counted("{count} more is not named here.", "{count} more are not named here.", left)
-    return in_language(told, language)
+    text = counted("{count} more run is not listed.", "{count} more runs are not listed.", left)
+    return in_language(text, language)
 
 
 def _escaped(found: re.Match[str]) -> str:
@@ -155,16 +155,16 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _facts(
     digest: Delivery,
-    gathered: Gathered,
+    content: DigestMembers,
     runs: Mapping[RunId, Run],
     counts: Mapping[NotifyOn, int],
 ) -> dict[str, object]:
     return {
         "until": format_moment(digest_end(digest)),
-        "count": len(gathered.members),
-        "more": gathered.more,
-        "counts": {occasion.value: counts[occasion] for occasion in _FIRST if counts[occasion]},
-        "runs": [_run_facts(each, runs) for each in gathered.named],
+        "count": len(content.members),
+        "more": content.more,
+        "counts": {notify_on.value: counts[notify_on] for notify_on in _ORDER if counts[notify_on]},
+        "runs": [_run_facts(each, runs) for each in content.listed],
     }
 
 
@@ -174,7 +174,7 @@ def _run_facts(member: Delivery, runs: Mapping[RunId, Run]) -> dict[str, object]
         "id": member.run_id,
         "schedule_id": member.schedule_id,
         "schedule_name": member.schedule_name,
-        "occasion": member.occasion.value,
+        "occasion": member.notify_on.value,
         "status": None if run is None else run.status.value,
         "planned_at": None if run is None else format_moment(run.planned_at),
     }

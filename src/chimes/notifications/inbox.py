@@ -1,4 +1,4 @@
-"""The inbox: a message becomes an item of its owner's, in the transaction of the verdict."""
+"""The inbox channel: an inbox item of the owner, stored in the transaction of the completion."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chimes.i18n import _, in_language
 from chimes.model.ids import InboxId
 from chimes.model.notification import DELIVERY_NAMESPACE, InboxItem
 from chimes.model.recipient import Channel
-from chimes.notifications.base import Letter, Result, Sent
+from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import masked_url
 from chimes.retelling import retold
@@ -16,7 +16,7 @@ from chimes.retelling import retold
 
 class Inbox:
     channel = Channel.INBOX
-    places = 64
+    capacity = 64
 
     async def open(self) -> None:
         return None
@@ -24,22 +24,22 @@ class Inbox:
     async def close(self) -> None:
         return None
 
-    async def send(self, letter: Letter) -> Result:
-        item = inbox_item(letter)
+    async def send(self, attempt: DeliveryAttempt) -> Result:
+        item = inbox_item(attempt)
         return Sent(receipt=item.id, inbox=item)
 
 
-def inbox_item(letter: Letter) -> InboxItem:
-    """One for each delivery, however often it is made (I8)."""
-    return _item(letter, "inbox", letter.message.title, letter.message.markdown)
+def inbox_item(attempt: DeliveryAttempt) -> InboxItem:
+    """The id derives from the delivery, so that a repeat makes no second item."""
+    return _item(attempt, "inbox", attempt.message.title, attempt.message.markdown)
 
 
-def undelivered(letter: Letter, error: str) -> InboxItem:
-    """What the owner reads instead of a message that no other channel takes (F75)."""
-    message, recipient = letter.message, letter.recipient
+def undelivered(attempt: DeliveryAttempt, error: str) -> InboxItem:
+    """Tells the owner about a message that its channel could not deliver, with its text."""
+    message, recipient = attempt.message, attempt.recipient
     language = message.language
     title = _(
-        "Not delivered by {channel}: {title}",
+        "Not delivered ({channel}): {title}",
         channel=CHANNELS[recipient.channel],
         title=message.title,
     )
@@ -49,15 +49,15 @@ def undelivered(letter: Letter, error: str) -> InboxItem:
         error=retold(error, language),
     )
     text = (in_language(why, language), message.markdown)
-    return _item(letter, "undelivered", in_language(title, language), "\n\n".join(text).strip())
+    return _item(attempt, "undelivered", in_language(title, language), "\n\n".join(text).strip())
 
 
-def _item(letter: Letter, kind: str, title: str, text: str) -> InboxItem:
-    message = letter.message
-    name = f"{kind}\0{letter.delivery_id}"
+def _item(attempt: DeliveryAttempt, kind: str, title: str, text: str) -> InboxItem:
+    message = attempt.message
+    name = f"{kind}\0{attempt.delivery_id}"
     return InboxItem(
         id=InboxId(str(uuid.uuid5(DELIVERY_NAMESPACE, name))),
-        owner=letter.owner,
+        owner=attempt.owner,
         run_id=message.run_id,
         schedule_id=message.schedule_id,
         schedule_name=message.schedule_name,
@@ -65,5 +65,5 @@ def _item(letter: Letter, kind: str, title: str, text: str) -> InboxItem:
         text=text,
         status=message.status if message.kind == "run" else message.kind,
         artifacts=message.artifacts,
-        created_at=letter.now,
+        created_at=attempt.now,
     )

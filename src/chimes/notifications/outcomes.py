@@ -1,4 +1,4 @@
-"""What an attempt to deliver means for the delivery (pure)."""
+"""Turns the result of a delivery attempt into its completion (pure)."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ from chimes.model.notification import (
     MAX_RATE_LIMITED_CLAIMS,
     Delivery,
     DeliveryCompletion,
-    rate_limited_delay,
     delivery_retry_delay,
+    rate_limited_delay,
 )
 from chimes.model.recipient import Channel
-from chimes.notifications.base import Letter, Result, Retry, Sent
+from chimes.notifications.base import DeliveryAttempt, Result, Retry, Sent
 from chimes.notifications.inbox import undelivered
 
 
-def taken_along(members: Iterable[Delivery], digest: Delivery) -> tuple[DeliveryCompletion, ...]:
-    """What becomes of those in a digest that was sent. Each is as it was when the digest was
-    written."""
+def digest_completions(
+    members: Iterable[Delivery], digest: Delivery
+) -> tuple[DeliveryCompletion, ...]:
+    """Completions of the deliveries in a digest that was sent."""
     return tuple(
         DeliveryCompletion(delivery_id=each.id, fence=each.fence, sent=True, receipt=digest.id)
         for each in members
     )
 
 
-def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryCompletion:
-    progress = letter.progress.parts
+def completion_of(
+    delivery: Delivery, attempt: DeliveryAttempt, result: Result
+) -> DeliveryCompletion:
+    progress = attempt.progress.parts
     if isinstance(result, Sent):
         return DeliveryCompletion(
             delivery_id=delivery.id,
@@ -39,16 +42,16 @@ def verdict_of(delivery: Delivery, letter: Letter, result: Result) -> DeliveryCo
         )
     retry_in, counts = None, True
     if isinstance(result, Retry):
-        counts = not result.holds_back or delivery.fence > MAX_RATE_LIMITED_CLAIMS
+        counts = not result.rate_limited or delivery.fence > MAX_RATE_LIMITED_CLAIMS
         if not counts:
             retry_in = rate_limited_delay(delivery.fence, result.after)
         elif delivery.attempts < MAX_DELIVERY_ATTEMPTS:
             retry_in = delivery_retry_delay(delivery.attempts, result.after)
     notice = None
-    told_otherwise = delivery.recipient.collects(delivery.occasion)
-    if retry_in is None and delivery.recipient.channel is not Channel.INBOX and not told_otherwise:
-        # A dead letter is read where its owner can read it (F75); of those in a digest, its own.
-        notice = undelivered(letter, result.error)
+    in_digest = delivery.recipient.goes_into_digest(delivery.notify_on)
+    if retry_in is None and delivery.recipient.channel is not Channel.INBOX and not in_digest:
+        # The owner reads an undelivered message in the inbox. A digest has its own notice.
+        notice = undelivered(attempt, result.error)
     return DeliveryCompletion(
         delivery_id=delivery.id,
         fence=delivery.fence,

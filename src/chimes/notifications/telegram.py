@@ -1,6 +1,6 @@
-"""Telegram: text in parts, then up to three files, with buttons under the last part of the text.
+"""The Telegram channel: text in parts with buttons under the last one, then up to three files.
 
-Plain text without any parse mode: whatever an output holds, it is only text (S60, S74).
+Sent as plain text without a parse mode, so that an output cannot inject markup.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import timedelta
 from chimes.i18n import Message, _, in_language
 from chimes.model.notification import Artifact
 from chimes.model.recipient import Channel
-from chimes.notifications.attachments import Fetcher, Fetching
-from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.attachments import AttachmentFetcher, FetchBudget
+from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.message import CUT, NotificationMessage, link_line
 from chimes.notifications.telegram_api import Action, BotApi, BotApiError, encode
 from chimes.notifications.text import one_line, split
@@ -21,31 +21,31 @@ from chimes.notifications.text import one_line, split
 logger = logging.getLogger("chimes.notifications")
 
 #: UTF-16 code units in a message, as the Bot API counts.
-LONGEST_MESSAGE = 4096
-#: Of one text; what is beyond them is in the run.
-MOST_PARTS = 12
+MAX_MESSAGE = 4096
+#: Messages for one text; the run has the rest.
+MAX_PARTS = 12
 SECONDS = 30.0
-#: How much longer a file may take.
+#: Additional time for an upload.
 FILE_WAIT = timedelta(seconds=30)
-BAD_TOKEN = _("Telegram does not accept the bot's token: check CHIMES_TELEGRAM_TOKEN")
+BAD_TOKEN = _("Telegram rejected the bot token: check CHIMES_TELEGRAM_TOKEN")
 _UNKNOWN_CHAT = ("chat not found", "user is deactivated", "chat_id is empty", "peer_id_invalid")
 
 
-#: Of buttons.
+#: A row of buttons.
 Row = list[dict[str, str]]
 
 
 class Telegram:
     channel = Channel.TELEGRAM
-    places = 16
+    capacity = 16
 
     def __init__(
-        self, *, token: str, api_url: str, fetcher: Fetcher, seconds: float = SECONDS
+        self, *, token: str, api_url: str, fetcher: AttachmentFetcher, seconds: float = SECONDS
     ) -> None:
         self._token = token
         self._api = BotApi(token=token, url=api_url, timeout=timedelta(seconds=seconds))
         self._fetcher = fetcher
-        #: Whether the log has said so already.
+        #: Whether the rejected token is already logged.
         self._token_refused = False
 
     async def open(self) -> None:
@@ -55,17 +55,17 @@ class Telegram:
         await self._fetcher.close()
         await self._api.close()
 
-    async def send(self, letter: Letter) -> Result:
+    async def send(self, attempt: DeliveryAttempt) -> Result:
         try:
-            receipt = await _Sending(self, letter).run()
+            receipt = await _Transfer(self, attempt).run()
         except BotApiError as error:
-            return self._trouble(error)
+            return self._failure(error)
         self._token_refused = False
         return Sent(receipt=receipt)
 
     async def message(self, chat: str, text: str, buttons: list[Row]) -> str:
-        """Its number. A message that is refused as it is goes once more as nothing but text
-        (F75)."""
+        """Sends a text and returns the message id. A rejected message is sent once more without
+        options and buttons."""
         plain: dict[str, object] = {"chat_id": _chat(chat), "text": text}
         whole = plain | {"link_preview_options": {"is_disabled": True}}
         if buttons:
@@ -77,12 +77,12 @@ class Telegram:
                 raise
         return _number(await self._api.call("sendMessage", plain))
 
-    def fetching(self, count: int) -> AbstractAsyncContextManager[Fetching]:
-        return self._fetcher.fetching(count)
+    def budget(self, count: int) -> AbstractAsyncContextManager[FetchBudget]:
+        return self._fetcher.budget(count)
 
-    async def document(self, chat: str, artifact: Artifact, fetching: Fetching) -> bool:
-        """False: it cannot be had, or Telegram does not take it."""
-        file = await fetching.fetch(artifact)
+    async def document(self, chat: str, artifact: Artifact, budget: FetchBudget) -> bool:
+        """False: the file is unavailable, or Telegram rejects it."""
+        file = await budget.fetch(artifact)
         if file is None:
             return False
         try:
@@ -95,11 +95,15 @@ class Telegram:
             raise
         return True
 
-    def _trouble(self, error: BotApiError) -> Retry | Refused:
-        said = one_line(error.description)
+    def _failure(self, error: BotApiError) -> Retry | Refused:
+        description = one_line(error.description)
         text = _("Telegram answered {status}", status=error.status)
-        if said:
-            text = _("Telegram answered {status}: {said}", status=error.status, said=said)
+        if description:
+            text = _(
+                "Telegram answered {status}: {description}",
+                status=error.status,
+                description=description,
+            )
         match error.status:
             case 0:
                 return Retry(
@@ -107,12 +111,12 @@ class Telegram:
                     code="unreachable",
                 )
             case 429:
-                asked = error.retry_after
+                wait = error.retry_after
                 return Retry(
-                    error=text, code="rate_limited", after=asked, holds_back=asked is not None
+                    error=text, code="rate_limited", after=wait, rate_limited=wait is not None
                 )
             case 401 | 404:
-                self._say_once()
+                self._log_rejected_token()
                 return Retry(error=BAD_TOKEN, code="bad_token")
             case 403:
                 return Refused(error=text, code="blocked")
@@ -123,14 +127,14 @@ class Telegram:
             case status:
                 return Refused(error=text, code=f"http_{status}")
 
-    def _say_once(self) -> None:
+    def _log_rejected_token(self) -> None:
         if not self._token_refused:
             logger.error(BAD_TOKEN)
         self._token_refused = True
 
     def buttons(self, message: NotificationMessage, chat: str) -> list[Row]:
-        """Those whose object fits into one; what is to be read in a browser only where Telegram
-        takes the address (UX A.7)."""
+        """Buttons for the run and its schedule. An id that is too long for a button gets none; a
+        link needs https, because Telegram accepts no other."""
         if message.kind != "run":
             return []
         wanted: list[tuple[Message, Action, str]] = []
@@ -142,36 +146,36 @@ class Telegram:
             ]
         elif message.status and message.run_id is not None:
             wanted.append((_("Run again"), Action.RETRY, message.run_id))
-        about = [self._button(each, message, chat) for each in wanted]
-        with_it: Row = []
+        actions = [self._button(each, message, chat) for each in wanted]
+        links: Row = []
         if message.link.startswith("https://"):
-            with_it.append({"text": in_language(_("Open"), message.language), "url": message.link})
+            links.append({"text": in_language(_("Open"), message.language), "url": message.link})
         if message.run_id is not None:
             done = self._button((_("Done"), Action.DONE, message.run_id), message, chat)
-            with_it += [done] if done else []
-        rows = [[each for each in about if each], with_it]
+            links += [done] if done else []
+        rows = [[each for each in actions if each], links]
         return [row for row in rows if row]
 
     def _button(
         self, wanted: tuple[Message, Action, str], message: NotificationMessage, chat: str
     ) -> dict[str, str]:
-        """Empty: its object does not fit."""
-        name, action, about = wanted
-        data = encode(action, about, chat=chat, token=self._token)
+        """Empty: the id does not fit into a button."""
+        name, action, object_id = wanted
+        data = encode(action, object_id, chat=chat, token=self._token)
         return {"text": in_language(name, message.language), "callback_data": data} if data else {}
 
 
-class _Sending:
-    """One attempt. Its parts are those of the text, then each file or the link in its place."""
+class _Transfer:
+    """One attempt. Its parts are those of the text, then each file or the link instead of it."""
 
-    def __init__(self, channel: Telegram, letter: Letter) -> None:
+    def __init__(self, channel: Telegram, attempt: DeliveryAttempt) -> None:
         self._channel = channel
-        self._letter = letter
-        self._chat = letter.recipient.to
+        self._letter = attempt
+        self._chat = attempt.recipient.to
         self._receipt = ""
 
     async def run(self) -> str:
-        """The number of the last message of the text. Raises BotApiError."""
+        """The id of the last text message. Raises BotApiError."""
         message, progress = self._letter.message, self._letter.progress
         texts = text_parts(message)
         for place, text in enumerate(texts):
@@ -183,10 +187,10 @@ class _Sending:
             for place, artifact in enumerate(message.files, len(texts))
             if place >= progress.parts
         ]
-        async with self._channel.fetching(len(left)) as fetching:
+        async with self._channel.budget(len(left)) as budget:
             for place, artifact in left:
-                if not await self._channel.document(self._chat, artifact, fetching):
-                    await self._message(link_line(artifact)[:LONGEST_MESSAGE])
+                if not await self._channel.document(self._chat, artifact, budget):
+                    await self._message(link_line(artifact)[:MAX_MESSAGE])
                 progress.parts = place + 1
         return self._receipt
 
@@ -208,14 +212,14 @@ class _Sending:
 
 
 def text_parts(message: NotificationMessage) -> list[str]:
-    parts = split(message.text, LONGEST_MESSAGE)
-    if len(parts) <= MOST_PARTS:
+    parts = split(message.text, MAX_MESSAGE)
+    if len(parts) <= MAX_PARTS:
         return parts
-    return [*parts[: MOST_PARTS - 1], in_language(CUT, message.language)]
+    return [*parts[: MAX_PARTS - 1], in_language(CUT, message.language)]
 
 
 def _chat(to: str) -> int | str:
-    """A chat's number as a number; a public name as it is."""
+    """A numeric chat id as int; a public name as is."""
     return int(to) if to.removeprefix("-").isdecimal() else to
 
 

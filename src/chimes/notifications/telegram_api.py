@@ -1,4 +1,7 @@
-"""Calls of the Telegram Bot API. The token stands in every URL, so no URL is ever told (S61)."""
+"""Client of the Telegram Bot API, and the data of its buttons.
+
+Every URL contains the bot token, so no error message contains a URL.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,12 @@ import aiohttp
 from chimes.i18n import _
 from chimes.notifications.attachments import File
 
-_LARGEST_ANSWER = 8 * 1024 * 1024
-_LONGEST_WAIT = 7 * 24 * 3600
+_MAX_RESPONSE = 8 * 1024 * 1024
+_MAX_WAIT = 7 * 24 * 3600
 
 
 class BotApiError(Exception):
-    """What Telegram says is wrong, or that it could not be reached (`status` 0)."""
+    """An error answer of Telegram; `status` 0: Telegram was not reached."""
 
     def __init__(
         self,
@@ -35,21 +38,21 @@ class BotApiError(Exception):
         unreached: str = "",
     ) -> None:
         super().__init__(description)
-        #: Why it did not answer at all.
+        #: Why there was no answer.
         self.unreached = unreached
         self.status = status
         self.retry_after = retry_after
-        #: The group has become another chat, with this number.
+        #: The new chat id of a group that became a supergroup.
         self.moved_to = moved_to
 
     @property
     def description(self) -> str:
-        found: str = self.args[0]
-        return found
+        text: str = self.args[0]
+        return text
 
 
 class BotApi:
-    """Opened lazily, on the event loop that first calls it."""
+    """Opens its session lazily, on the event loop of the first call."""
 
     def __init__(self, *, token: str, url: str, timeout: timedelta = timedelta(seconds=30)) -> None:
         self._token = token
@@ -60,7 +63,7 @@ class BotApi:
     async def call(
         self, method: str, params: Mapping[str, object], *, wait: timedelta = timedelta()
     ) -> object:
-        """The `result`. `wait`: how long the other side holds the answer back on purpose."""
+        """The `result` of a method. `wait`: the long-polling time of the method."""
         return await self._post(method, self._timeout + wait, json=params)
 
     async def upload(
@@ -72,7 +75,7 @@ class BotApi:
         *,
         wait: timedelta = timedelta(),
     ) -> object:
-        """The same with a file; `wait`: how much longer that may take."""
+        """As `call`, with a file; `wait`: additional time for the upload."""
         form = aiohttp.FormData()
         for name, value in params.items():
             form.add_field(name, value)
@@ -97,10 +100,10 @@ class BotApi:
             ) as answer:
                 return self._result(answer.status, await _body(answer))
         except TimeoutError:
-            late = _("no answer in time")
+            late = _("no response in time")
             raise BotApiError(late, unreached=late) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            # Its text may hold the URL.
+            # The text of the error may contain the URL.
             kind = type(error).__name__
             raise BotApiError(_("not reached: {type}", type=kind), unreached=kind) from None
 
@@ -110,7 +113,7 @@ class BotApi:
         except (ValueError, RecursionError):
             answer = None
         if not isinstance(answer, dict):
-            raise BotApiError(_("an answer that is not the Bot API's"), status=status)
+            raise BotApiError(_("not a response of the Bot API"), status=status)
         if answer.get("ok") is True:
             return answer.get("result")
         parameters = answer.get("parameters")
@@ -127,7 +130,7 @@ class BotApi:
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None or self._session.closed:
-            # No ambient proxy, no cookies: what is configured is what is called.
+            # No proxy from the environment and no cookies: only the configured URL is called.
             self._session = aiohttp.ClientSession(
                 trust_env=False, cookie_jar=aiohttp.DummyCookieJar()
             )
@@ -137,34 +140,32 @@ class BotApi:
         session, self._session = self._session, None
         if session is not None:
             await session.close()
-            # aiohttp closes its sockets on the next turns of the loop.
+            # aiohttp closes its sockets in the next iterations of the loop.
             await asyncio.sleep(0)
 
 
 async def _body(answer: aiohttp.ClientResponse) -> bytes:
-    """All of it, unless it is more than any answer of Telegram's."""
+    """The body, cut at a size that no answer of Telegram has."""
     body = bytearray()
     async for piece in answer.content.iter_any():
         body += piece
-        if len(body) > _LARGEST_ANSWER:
+        if len(body) > _MAX_RESPONSE:
             break
     return bytes(body)
 
 
 def _wait(seconds: object) -> timedelta | None:
-    if not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_WAIT:
+    if not isinstance(seconds, int | float) or not 0 <= seconds <= _MAX_WAIT:
         return None
     return timedelta(seconds=seconds)
 
 
-# @@ The data of the buttons under a message: what to do with which object, and a signature
-# (pure).
-#
-# Telegram hands the data back as it was sent, at most 64 bytes of it; whoever presses could send
-# anything. The signature is made with a key from the bot's token and holds for one chat only.
+# --- buttons --------------------------------------------------------------------------------------
+# Telegram returns the data of a pressed button (at most 64 bytes), but a client can forge it. So it
+# carries a signature for one chat, with a key derived from the bot token.
 
-#: Of the Bot API, in bytes.
-MOST_BYTES = 64
+#: Limit of the Bot API for the data of a button.
+MAX_BYTES = 64
 _VERSION = "1"
 _UUID, _TEXT = "u", "t"
 _SIGNATURE_BYTES = 12
@@ -173,22 +174,22 @@ _PURPOSE = b"chimes: buttons of telegram messages"
 
 
 class Action(StrEnum):
-    """What a button does, and to what."""
+    """What a button does with the schedule or run of its object id."""
 
-    #: The schedule of that id, once, now.
+    #: Run the schedule now.
     RUN = "r"
-    #: The run of that id, which has no schedule, once more.
+    #: Retry the run, which has no schedule.
     RETRY = "a"
-    #: The schedule of that id, until it is resumed.
+    #: Pause the schedule.
     PAUSE = "p"
-    #: The schedule of that id, for an hour.
+    #: Pause the schedule for an hour.
     SNOOZE = "s"
-    #: Nothing but that the message about the run of that id is dealt with.
+    #: Archive the message about the run.
     DONE = "d"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pressed:
+class ButtonPress:
     action: Action
     object_id: str
 
@@ -197,11 +198,11 @@ def encode(action: Action, object_id: str, *, chat: str, token: str) -> str | No
     """None: the id is too long for a button."""
     payload = _VERSION + action + _packed(object_id)
     data = payload + _signature(payload, chat, token)
-    return data if len(data.encode()) <= MOST_BYTES else None
+    return data if len(data.encode()) <= MAX_BYTES else None
 
 
-def decode(data: str, *, chat: str, token: str) -> Pressed | None:
-    """None: not one of our buttons, or not for this chat."""
+def decode(data: str, *, chat: str, token: str) -> ButtonPress | None:
+    """None: the signature is not valid for this chat."""
     payload, signature = data[:-_SIGNATURE_LENGTH], data[-_SIGNATURE_LENGTH:]
     expected = _signature(payload, chat, token)
     if not hmac.compare_digest(signature.encode(), expected.encode()):
@@ -209,16 +210,18 @@ def decode(data: str, *, chat: str, token: str) -> Pressed | None:
     if len(payload) < 3 or payload[0] != _VERSION or payload[1] not in set(Action):
         return None
     object_id = _unpacked(payload[2:])
-    return None if object_id is None else Pressed(action=Action(payload[1]), object_id=object_id)
+    return (
+        None if object_id is None else ButtonPress(action=Action(payload[1]), object_id=object_id)
+    )
 
 
 def _packed(object_id: str) -> str:
-    """A UUID in 22 characters; whatever else a client chose as it is."""
+    """A UUID as 22 characters; any other id unchanged."""
     try:
         found = uuid.UUID(object_id)
     except ValueError:
         return _TEXT + object_id
-    # Only the usual spelling can be made again from the number.
+    # Only the canonical spelling can be restored from the bytes.
     return _UUID + _base64(found.bytes) if str(found) == object_id else _TEXT + object_id
 
 

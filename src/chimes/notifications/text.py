@@ -1,5 +1,7 @@
-"""Markdown as the plain text that a reader would make of it (pure). Nothing in it can be fetched
-or pressed that was not there to be read (S74)."""
+"""Markdown as plain text, and text split into parts for a channel (pure).
+
+Link targets are written out, so that a reader sees every address before following it.
+"""
 
 from __future__ import annotations
 
@@ -14,45 +16,44 @@ if TYPE_CHECKING:
     from markdown_it.tree import SyntaxTreeNode
 
 
-DEEPEST = 20
-#: A longer text, or one with more of what a parser stops at, stays as it is: what somebody else's
-#: program says must not cost seconds (F67).
-LONGEST_PARSED = 50_000
-MOST_MARKS = 3000
+MAX_NESTING = 20
+#: Longer texts, and texts with more markup, are not parsed: untrusted output must not cost seconds.
+MAX_PARSED = 50_000
+MAX_MARKERS = 3000
 _MARKS = re.compile(r"[\n\[\]!*_`~<>|&#\\]")
 _LINKED = ("http://", "https://", "mailto:")
-#: Not to be shown: they make text look like another one (S60), or are no text at all.
-_UNSHOWN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Control characters and bidirectional overrides, which can disguise a text.
+_UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def shown(text: str) -> str:
-    """The text without what would make it look like another one."""
-    return _UNSHOWN.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+def sanitize(text: str) -> str:
+    """The text without control characters and bidirectional overrides."""
+    return _UNSAFE.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
 def one_line(text: str) -> str:
-    return " ".join(shown(text).split())
+    return " ".join(sanitize(text).split())
 
 
 @lru_cache(maxsize=8)
 def plain(markdown: str) -> str:
-    """Kept for a while: the same is said to several recipients, and at several attempts."""
-    text = shown(markdown)
+    """Markdown as plain text. Cached: the same text goes to several recipients and attempts."""
+    text = sanitize(markdown)
     return (_parsed(text) if readable_markdown(text) else "") or text.strip()
 
 
 def readable_markdown(text: str) -> bool:
-    """Whether a parser is let at it."""
-    return len(text) <= LONGEST_PARSED and len(_MARKS.findall(text)) <= MOST_MARKS
+    """Whether the text is small enough to be parsed."""
+    return len(text) <= MAX_PARSED and len(_MARKS.findall(text)) <= MAX_MARKERS
 
 
 def _parsed(text: str) -> str:
-    """Nothing, if it is nested so deep that the parser would leave some of it out."""
+    """Empty if it is nested so deeply that the parser would drop some of it."""
     from markdown_it.tree import SyntaxTreeNode
 
     try:
         tokens = _parser().parse(text)
-        if any(token.level >= DEEPEST - 1 for token in tokens):
+        if any(token.level >= MAX_NESTING - 1 for token in tokens):
             return ""
         return _block(SyntaxTreeNode(tokens)).strip()
     except RecursionError:
@@ -63,8 +64,8 @@ def _parsed(text: str) -> str:
 def _parser() -> MarkdownIt:
     from markdown_it import MarkdownIt
 
-    # HTML stays the text that it is.
-    options = {"html": False, "maxNesting": DEEPEST}
+    # HTML is not interpreted.
+    options = {"html": False, "maxNesting": MAX_NESTING}
     return MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
 
 
@@ -123,10 +124,9 @@ def _link(node: SyntaxTreeNode) -> str:
     return f"{text} ({url})" if text else url
 
 
-# @@ Text in parts that a channel takes, cut where a reader would cut it (pure).
-
+# --- splitting ------------------------------------------------------------------------------------
 _JOINER = "\u200d"
-_AM = "\u0e33\u0eb3"  # written after its consonant, read as one with it
+_AM = "\u0e33\u0eb3"  # Thai and Lao AM: one syllable with the consonant before it
 _LEADING_VOWELS = "เแโใไເແໂໃໄ"
 _SKIN_TONES = range(0x1F3FB, 0x1F400)
 _FLAGS = range(0x1F1E6, 0x1F200)
@@ -135,14 +135,14 @@ _BREAKS = (re.compile(r"\n[ \t]*\n"), re.compile(r"\n"), re.compile(r"[ \t\u3000
 
 
 def utf16_length(text: str) -> int:
-    """As the Bot API counts."""
+    """The length as the Telegram Bot API counts it."""
     return len(text) + sum(char > "\uffff" for char in text)
 
 
 def split(text: str, limit: int) -> list[str]:
     """Parts of at most `limit` UTF-16 code units: cut between paragraphs, else lines, else words,
-    else characters, and never inside what is shown as one character. Nothing is lost but the white
-    space around the cuts; a text of white space has no parts."""
+    else characters, never inside a grapheme. Only white space around the cuts is lost; a blank
+    text has no parts."""
     parts = []
     rest = text.strip()
     while rest:
@@ -154,7 +154,7 @@ def split(text: str, limit: int) -> list[str]:
 
 
 def _fitting(text: str, limit: int) -> int:
-    """How many of its characters fit."""
+    """The number of characters that fit into `limit` UTF-16 code units."""
     units = 0
     for place, char in enumerate(text):
         units += 2 if char > "\uffff" else 1
@@ -164,7 +164,7 @@ def _fitting(text: str, limit: int) -> int:
 
 
 def _cut(text: str, end: int) -> int:
-    # A part of less than half the limit would only make for more parts.
+    # Not before half the limit, to avoid many small parts.
     for pattern in _BREAKS:
         found = [match.start() for match in pattern.finditer(text, end // 2, end + 1)]
         if found:
@@ -176,7 +176,7 @@ def _cut(text: str, end: int) -> int:
 
 
 def _together(before: str, after: str) -> bool:
-    """Whether a cut between the two would show either wrongly."""
+    """Whether a cut between the two characters would break a grapheme."""
     return (
         unicodedata.category(after) in ("Mn", "Me", "Mc")
         or after in _AM

@@ -1,4 +1,4 @@
-"""Webhooks: one signed POST (Standard Webhooks), under the same rules as callbacks."""
+"""The webhook channel: one signed POST (Standard Webhooks) under the egress rules of callbacks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.egress import Egress, parse_http_url
 from chimes.model.recipient import Channel
-from chimes.notifications.base import Letter, Refused, Result, Retry, Sent
+from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.targets.http.connection import (
     EgressDenied,
     Exchange,
@@ -31,7 +31,7 @@ EOL = "\r\n"
 
 class Webhook:
     channel = Channel.WEBHOOK
-    places = 16
+    capacity = 16
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Webhook:
     async def open(self) -> None:
         self._exchange = Exchange(
             GuardedConnector(
-                rules=self._egress, limit=self.places, lookup=self._lookup, tls=self._tls
+                rules=self._egress, limit=self.capacity, lookup=self._lookup, tls=self._tls
             )
         )
 
@@ -60,12 +60,12 @@ class Webhook:
         if self._exchange is not None:
             await self._exchange.close()
 
-    async def send(self, letter: Letter) -> Result:
-        assert self._exchange is not None, "open() comes first"
+    async def send(self, attempt: DeliveryAttempt) -> Result:
+        assert self._exchange is not None, "open() was not called"
         try:
-            request = request_of(letter, self._user_agent)
+            request = request_of(attempt, self._user_agent)
         except InvalidInput as error:
-            # Saved under other rules.
+            # The recipient was saved under older rules.
             return Refused(error=error.message, code="invalid_url")
         try:
             async with asyncio.timeout(self._seconds):
@@ -78,31 +78,33 @@ class Webhook:
             failure = failure_of(error)
             result = Retry if failure.retryable else Refused
             return result(error=failure.text, code=failure.code)
-        return _judged(reply, letter)
+        return _result_of(reply, attempt)
 
 
-def _judged(reply: Reply, letter: Letter) -> Result:
+def _result_of(reply: Reply, attempt: DeliveryAttempt) -> Result:
     status = reply.status
     if 200 <= status <= 299:
         return Sent(receipt=str(status))
     text = f"HTTP {status} {reply.phrase}".rstrip()
     if 300 <= status <= 399:
-        return Refused(error=_("{answer}: not followed", answer=text), code="redirect")
+        return Refused(
+            error=_("{answer}: redirects are not followed", answer=text), code="redirect"
+        )
     if status in (408, 429) or status >= 500:
-        asked = wait_asked(reply.retry_after, letter.now) if status in (429, 503) else None
-        holds_back = status == 429 and asked is not None
-        return Retry(error=text, code=f"http_{status}", after=asked, holds_back=holds_back)
+        wait = wait_asked(reply.retry_after, attempt.now) if status in (429, 503) else None
+        rate_limited = status == 429 and wait is not None
+        return Retry(error=text, code=f"http_{status}", after=wait, rate_limited=rate_limited)
     return Refused(error=text, code="gone" if status == 410 else f"http_{status}")
 
 
-def body_of(letter: Letter) -> bytes:
-    message = letter.message
+def body_of(attempt: DeliveryAttempt) -> bytes:
+    message = attempt.message
     run = message.kind == "run"
     content = {
         "type": f"run.{message.status or 'ended'}" if run else message.kind,
-        "timestamp": format_moment(letter.now),
+        "timestamp": format_moment(attempt.now),
         "data": {
-            "delivery_id": letter.delivery_id,
+            "delivery_id": attempt.delivery_id,
             "run": message.facts if run else None,
             "digest": message.facts if message.kind == "digest" else None,
             "schedule": None
@@ -119,12 +121,12 @@ def body_of(letter: Letter) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def request_of(letter: Letter, user_agent: str) -> Request:
-    destination = parse_http_url(letter.recipient.to)
+def request_of(attempt: DeliveryAttempt, user_agent: str) -> Request:
+    destination = parse_http_url(attempt.recipient.to)
     url = wire_url(destination, destination.tail)
-    body = body_of(letter)
-    # The store's time: a node whose clock is off must not look like a replay (F50, S42).
-    timestamp = int(letter.now.timestamp())
+    body = body_of(attempt)
+    # The store's time: with a wrong node clock the receiver would reject it as a replay.
+    timestamp = int(attempt.now.timestamp())
     lines = [
         f"POST {url.raw_path_qs} HTTP/1.1",
         f"Host: {url.host_port_subcomponent}",
@@ -133,13 +135,13 @@ def request_of(letter: Letter, user_agent: str) -> Request:
         "Accept-Encoding: gzip, deflate",
         "Content-Type: application/json",
         f"Content-Length: {len(body)}",
-        f"Idempotency-Key: {letter.delivery_id}",
-        f"webhook-id: {letter.delivery_id}",
+        f"Idempotency-Key: {attempt.delivery_id}",
+        f"webhook-id: {attempt.delivery_id}",
         f"webhook-timestamp: {timestamp}",
     ]
-    secrets = letter.recipient.signing_secrets
+    secrets = attempt.recipient.signing_secrets
     if secrets:
-        signed = signatures(secrets, message_id=letter.delivery_id, timestamp=timestamp, body=body)
+        signed = signatures(secrets, message_id=attempt.delivery_id, timestamp=timestamp, body=body)
         lines.append(f"webhook-signature: {signed}")
     head = EOL.join([*lines, "", ""]).encode()
     return Request("POST", url, head, body, True, destination.origin, secrets)

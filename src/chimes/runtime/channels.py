@@ -15,13 +15,13 @@ from chimes.model.egress import Egress
 from chimes.model.listing import ScheduleQuery
 from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
-from chimes.notifications.base import Letter, Result, Sender
+from chimes.notifications.base import DeliveryAttempt, Result, Sender
 from chimes.notifications.inbox import Inbox
 from chimes.store.port import Store
 from chimes.targets.base import Call, TargetRunner
 
 if TYPE_CHECKING:
-    from chimes.notifications.attachments import Fetcher
+    from chimes.notifications.attachments import AttachmentFetcher
 
 
 # @@ Ways out over HTTP that are loaded when something first goes out.
@@ -74,7 +74,7 @@ class HttpCallbacks(_FirstUse[TargetRunner]):
     kind = "http"
     resumable = False
     places = None
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
 
     def __init__(
         self, load: Callable[[], TargetRunner], coming: Callable[[], Awaitable[None]]
@@ -104,9 +104,9 @@ class HttpCallbacks(_FirstUse[TargetRunner]):
 
 class Webhooks(_FirstUse[Sender]):
     channel = Channel.WEBHOOK
-    places = 16
+    capacity = 16
 
-    async def send(self, letter: Letter) -> Result:
+    async def send(self, letter: DeliveryAttempt) -> Result:
         return await (await self.way()).send(letter)
 
 
@@ -141,7 +141,7 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
             )
         )
     if settings.smtp_url:
-        from chimes.notifications.email import Email, sender_of, server_of
+        from chimes.notifications.email import Email, parse_sender, parse_server
 
         if not settings.smtp_from:
             raise ConfigError(
@@ -149,8 +149,8 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
             )
         found.append(
             Email(
-                server=server_of(settings.smtp_url),
-                sender=sender_of(settings.smtp_from),
+                server=parse_server(settings.smtp_url),
+                sender=parse_sender(settings.smtp_from),
                 fetcher=_fetcher(settings, egress, agent),
             )
         )
@@ -163,10 +163,10 @@ def _webhook(egress: Egress, agent: str) -> Sender:
     return Webhook(egress=egress, user_agent=agent)
 
 
-def _fetcher(settings: Settings, egress: Egress, agent: str) -> Fetcher:
-    from chimes.notifications.attachments import Fetcher
+def _fetcher(settings: Settings, egress: Egress, agent: str) -> AttachmentFetcher:
+    from chimes.notifications.attachments import AttachmentFetcher
 
-    return Fetcher(
+    return AttachmentFetcher(
         egress=egress,
         user_agent=agent,
         agent_url=settings.agent_url,

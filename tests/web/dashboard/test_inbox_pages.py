@@ -18,15 +18,15 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Run
 from chimes.model.target import AgentTarget, HttpTarget
 from chimes.model.validation import MAX_PROMPT_BYTES
-from chimes.notifications.base import Letter
+from chimes.notifications.base import DeliveryAttempt
 from chimes.notifications.inbox import Inbox
-from chimes.notifications.message import trial_message
-from chimes.notifications.outcomes import verdict_of
+from chimes.notifications.message import build_test_message
+from chimes.notifications.outcomes import completion_of
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.inbox.routes import safe_html
-from chimes.web.dashboard.inbox.views import asked_in, laters
+from chimes.web.dashboard.inbox.views import parse_filter, snooze_choices
 from tests.builders import NOW, a_delivery, an_entry, an_item
-from tests.notifications.letters import an_ended_run
+from tests.notifications.attempts import an_ended_run
 from tests.web.dashboard.browsing import Browser, browsing
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
@@ -73,15 +73,15 @@ async def test_somebody_sends_themselves_a_test() -> None:
                 while not (found := (await store.list_deliveries(DeliveryQuery())).items):
                     await store.wait_for_work(store.changes(), None)
             (test,) = found
-            letter = Letter(
+            letter = DeliveryAttempt(
                 delivery_id=test.id,
                 recipient=test.recipient,
                 owner=test.owner,
-                message=trial_message(test, language="en", zone="UTC"),
+                message=build_test_message(test, language="en", zone="UTC"),
                 now=NOW,
             )
             sent = await Inbox().send(letter)
-            await store.finish_deliveries([verdict_of(test, letter, sent)])
+            await store.finish_deliveries([completion_of(test, letter, sent)])
 
         await browser.get("/ui/inbox")
         answer, _ = await asyncio.gather(browser.send("/ui/inbox/test"), delivered())
@@ -216,7 +216,7 @@ async def test_folders_are_in_the_address() -> None:
         await item_in(browser, title="star one", starred=True, archived_at=NOW)
         await item_in(browser, title="put away", archived_at=NOW)
         await item_in(browser, title="sleeping", snoozed_until=later)
-        shown = {
+        render_inbox = {
             "": {"plain one", "read one"},
             "?show=unread": {"plain one"},
             "?show=starred": {"star one"},
@@ -224,8 +224,8 @@ async def test_folders_are_in_the_address() -> None:
             "?show=snoozed": {"sleeping"},
             "?show=nonsense": {"plain one", "read one"},
         }
-        every = set().union(*shown.values())
-        for query, wanted in shown.items():
+        every = set().union(*render_inbox.values())
+        for query, wanted in render_inbox.items():
             page = (await browser.get(f"/ui/inbox{query}")).text
             assert {title for title in every if f"<b>{title}</b>" in page} == wanted, query
 
@@ -246,15 +246,15 @@ async def test_kinds_of_messages_are_in_the_address_and_go_with_the_folder() -> 
         for status in ("failed", "timeout", "succeeded", "digest", "test", ""):
             await item_in(browser, title=f"a {status or 'notice'}", status=status)
         await item_in(browser, title="read failure", status="failed", read_at=NOW)
-        shown = {
+        render_inbox = {
             "?of=alerts": {"a failed", "a timeout", "read failure"},
             "?show=unread&of=alerts": {"a failed", "a timeout"},
             "?of=results": {"a succeeded"},
             "?of=digests": {"a digest"},
             "?of=nonsense": set(EVERY_TITLE),
         }
-        every = shown["?of=nonsense"]
-        for query, wanted in shown.items():
+        every = render_inbox["?of=nonsense"]
+        for query, wanted in render_inbox.items():
             page = (await browser.get(f"/ui/inbox{query}")).text
             assert {title for title in every if f"<b>{title}</b>" in page} == wanted, query
         assert (
@@ -369,10 +369,15 @@ async def test_a_snooze_is_by_the_readers_clock() -> None:
 def test_later_is_a_morning_of_the_readers_zone() -> None:
     """Also near midnight there, and where hours begin at half past ours."""
     now = datetime(2026, 11, 15, 15, 30, tzinfo=UTC)  # Monday 00:30 in Tokyo, Sunday 21:00 in India
-    tokyo = {each.name: each.until for each in laters(DisplayPreferences(zone="Asia/Tokyo"), now)}
+    tokyo = {
+        each.name: each.until for each in snooze_choices(DisplayPreferences(zone="Asia/Tokyo"), now)
+    }
     assert tokyo["tomorrow"] == datetime(2026, 11, 16, 23, tzinfo=UTC)
     assert tokyo["monday"] == datetime(2026, 11, 22, 23, tzinfo=UTC)
-    india = {each.name: each.until for each in laters(DisplayPreferences(zone="Asia/Kolkata"), now)}
+    india = {
+        each.name: each.until
+        for each in snooze_choices(DisplayPreferences(zone="Asia/Kolkata"), now)
+    }
     assert india["tomorrow"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
     assert india["monday"] == datetime(2026, 11, 16, 2, 30, tzinfo=UTC)
     assert tokyo["hour"] == now + timedelta(hours=1)
@@ -484,9 +489,9 @@ def test_what_would_take_long_stays_the_text_that_it_is(text: str) -> None:
 
 
 def test_addresses_say_what_is_shown() -> None:
-    asked = asked_in({"show": "starred", "schedule": "s1", "owner": "user:anna"})
+    asked = parse_filter({"show": "starred", "schedule": "s1", "owner": "user:anna"})
     assert asked.address() == "/ui/inbox?show=starred&schedule=s1&owner=user%3Aanna"
     assert asked.in_folder("inbox").address("i1") == "/ui/inbox/i1?schedule=s1&owner=user%3Aanna"
     assert asked.of_schedule(None).fields == {"show": "starred", "owner": "user:anna"}
     with pytest.raises(InvalidInput):
-        asked_in({"owner": "king:anna"})
+        parse_filter({"owner": "king:anna"})

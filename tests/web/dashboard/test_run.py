@@ -21,19 +21,19 @@ from chimes.model.target import AgentTarget, HttpTarget, TaskTarget
 from chimes.store.port import RunLog
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.run.views import (
-    LONGEST_LINE,
+    MAX_LINE,
     TABS,
     curl_of,
     events_of,
     exchange_of,
     failure_of,
     line_out,
-    log_words,
+    log_texts,
     plain_line,
-    stretches_of,
+    timeline_spans,
     trace_of,
     usage_of,
-    waterfall_of,
+    build_waterfall,
 )
 from tests.builders import (
     FLOW,
@@ -278,11 +278,11 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
 
 async def test_a_run_that_was_left_out_says_why_and_which_run_stood_in_its_way() -> None:
     run = ended(
-        NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"in_the_way": "r7"}, attempts=()
+        NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"blocking_run_of": "r7"}, attempts=()
     )
     async with with_run(run) as browser:
         page = (await browser.get(page_of(run))).text
-        assert "the run before it was still under way" in page
+        assert "the previous run was still running" in page
         assert '<a href="/ui/runs/r7">That run</a>' in page
 
 
@@ -510,7 +510,7 @@ async def test_the_script_gets_many_lines_at_once_and_long_ones_are_cut(
         assert found["ended"] is False
         assert [line[0] for line in found["lines"]] == [1, 2, 3]
         assert found["lines"][0][4] == 1_048_576
-        assert len(found["lines"][0][3]) == LONGEST_LINE
+        assert len(found["lines"][0][3]) == MAX_LINE
         assert found["lines"][1][2:] == ["info", HOSTILE]
         monkeypatch.setattr("chimes.web.dashboard.run.routes._CHARACTERS", 10)
         first = (await browser.get(f"{page_of(run)}/log.json")).json()
@@ -537,10 +537,10 @@ async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
         (run,) = await store.claim(places())
         await store.append_logs(run.id, run.fence, log_lines("one", "two"))
 
-        async def followed() -> str:
+        async def stream_log() -> str:
             return (await browser.client.get(f"{page_of(run)}/log/stream?after=1")).text
 
-        following = asyncio.create_task(followed())
+        following = asyncio.create_task(stream_log())
         await asyncio.sleep(0)
         await store.append_logs(run.id, run.fence, log_lines("three"))
         await store.finish([a_verdict(run, NOW)])
@@ -568,15 +568,15 @@ def test_lines_are_made_harmless(given: str, shown: str) -> None:
 
 
 def test_a_line_that_was_cut_says_how_long_it_is() -> None:
-    long = LogEntry(at=NOW, message="x" * (LONGEST_LINE + 1), number=7)
-    assert line_out(long)[4] == LONGEST_LINE + 1
-    assert len(plain_line(long.message)) == LONGEST_LINE + 1
+    long = LogEntry(at=NOW, message="x" * (MAX_LINE + 1), number=7)
+    assert line_out(long)[4] == MAX_LINE + 1
+    assert len(plain_line(long.message)) == MAX_LINE + 1
     assert len(line_out(replace(long, message="x"))) == 4
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
 def test_the_script_has_its_words(language: str) -> None:
-    words = log_words(language)
+    words = log_texts(language)
     assert "{count}" in words["new_many"]
     assert "1" in words["new_one"]
 
@@ -594,7 +594,7 @@ def an_attempt(number: int, start: int, end: int, how: AttemptEnd) -> Attempt:
 
 
 def names_of(run: Run, *children: Run, **given: Any) -> list[tuple[str, float]]:
-    found = stretches_of(run, children, given.get("deliveries", ()), NOW + 60 * SECOND, "en")
+    found = timeline_spans(run, children, given.get("deliveries", ()), NOW + 60 * SECOND, "en")
     return [(each.name, (each.end - each.start) / SECOND) for each in found]
 
 
@@ -629,9 +629,9 @@ def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:
     flow = ended(NOW, target=FLOW, took=9)
     step = ended(NOW + SECOND, origin=Origin.CHILD, parent_id=flow.id, step=HOSTILE, took=3)
     skipped = a_run(status=RunStatus.SKIPPED, origin=Origin.CHILD, parent_id=flow.id, step="b")
-    found = stretches_of(flow, [step, skipped], (), NOW, "en")
+    found = timeline_spans(flow, [step, skipped], (), NOW, "en")
     assert [(each.depth, each.name) for each in found[2:]] == [(1, HOSTILE), (1, "b")]
-    chart = waterfall_of(found, DisplayPreferences(zone="Asia/Tokyo"), None, NOW)
+    chart = build_waterfall(found, DisplayPreferences(zone="Asia/Tokyo"), None, NOW)
     assert f"/ui/runs/{step.id}" in chart.svg
     assert "<script" not in chart.svg + chart.table
 

@@ -16,7 +16,7 @@ from chimes.model.schedule import move_next_run, pause_schedule, plan_after, ski
 from chimes.services.schedule_history import Decision, FireLogEntry, FireLogPosition
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
-from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart, quantile
+from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart, quantile
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedule.charts import MOST_COMING, marks_of, week
 from chimes.web.dashboard.schedule.fire_log import cursor_of, log_lines, position_in
@@ -151,7 +151,7 @@ async def test_skip_move_and_reschedule() -> None:
         await browser.send(f"{page}/reschedule", on=f"{page}/next", to=text)
         assert (await browser.rig.client.get(api)).json()["next_slot"][:16] == text
         log = (await browser.get(f"{page}/log")).text
-        for words in ("somebody left it out", "moved the next run", "set another next time"):
+        for words in ("skipped by a user", "moved the next run", "set another next time"):
             assert words in log
         assert "holiday" in log
 
@@ -282,12 +282,12 @@ def _ended(at: datetime, status: RunStatus = RunStatus.SUCCEEDED, number: int = 
     ("decision", "given", "words"),
     [
         (Decision.FIRED, {}, "It was due, and was begun."),
-        (Decision.FIRED, {"reason": Reason.CANCELED_BY_HAND}, "somebody canceled it"),
+        (Decision.FIRED, {"reason": Reason.CANCELED_BY_HAND}, "canceled by a user"),
         (Decision.FIRED, {"reason": Reason.CATCH_UP}, "makes up for"),
-        (Decision.SKIPPED, {"reason": Reason.OVERLAP}, "the run before it was still under way"),
-        (Decision.SKIPPED, {"reason": Reason.DEPENDENCY}, "what it depends on"),
-        (Decision.SKIPPED, {"reason": Reason.SKIPPED_BY_HAND}, "somebody left it out"),
-        (Decision.SKIPPED, {"reason": Reason.PAUSED}, "it was paused"),
+        (Decision.SKIPPED, {"reason": Reason.OVERLAP}, "the previous run was still running"),
+        (Decision.SKIPPED, {"reason": Reason.DEPENDENCY}, "its dependency did not succeed"),
+        (Decision.SKIPPED, {"reason": Reason.SKIPPED_BY_HAND}, "skipped by a user"),
+        (Decision.SKIPPED, {"reason": Reason.PAUSED}, "the schedule was paused"),
         (Decision.MISSED, {"reason": Reason.MISFIRE}, "no node was there"),
         (Decision.MISSED, {"missed_count": 7}, "7 times were missed"),
         (Decision.MANUAL, {"origin": Origin.MANUAL}, "Requested manually."),
@@ -360,7 +360,7 @@ def test_cursors_of_the_log_come_back() -> None:
 
 
 def test_points_have_a_twin_and_links() -> None:
-    words = PointWords(
+    words = ScatterTexts(
         title="t", description="d", when="w", value="v", status="s", median="m", p95="p",
         span=lambda seconds: f"{seconds} s", state=lambda status: status.value,
         moment=lambda at: at.isoformat(),
@@ -369,8 +369,8 @@ def test_points_have_a_twin_and_links() -> None:
         Point(at=NOW, seconds=1.0, status=RunStatus.SUCCEEDED, address="/ui/runs/a"),
         Point(at=NOW, seconds=9.0, status=RunStatus.FAILED, address="/ui/runs/b"),
     ]
-    chart = points_chart(points, words)
+    chart = scatter_chart(points, words)
     assert chart.svg.count("<a ") == 2
     assert "9.0 s" in chart.table
-    assert points_chart([], words).svg == ""
+    assert scatter_chart([], words).svg == ""
     assert [quantile([3, 1, 2, 4], share) for share in (0.25, 0.5, 0.95)] == [1, 2, 4]

@@ -91,9 +91,9 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         shown = text_of((await browser.get(f"{page}/log")).text)
         for words in (
             "It was due, and was begun.",
-            "It was left out: the run before it was still under way.",
+            "It was left out: the previous run was still running.",
             "system:default asked for it.",
-            "It was left out: somebody left it out.",
+            "It was left out: skipped by a user.",
             "“holiday”",
             "system:default moved the next run.",
             "system:default paused it: nothing runs until it goes on.",
@@ -163,7 +163,7 @@ async def test_a_slot_that_waits_for_another_schedule_says_so() -> None:
         )
         browser.rig.clock.advance(10 * MINUTE)
         await browser.rig.store.fire_due(plan, limit=10)
-        assert "what it depends on" in (await browser.get(f"{page}/log?only=not")).text
+        assert "its dependency did not succeed" in (await browser.get(f"{page}/log?only=not")).text
 
 
 async def test_the_run_in_the_way_is_found_before_the_page_too() -> None:

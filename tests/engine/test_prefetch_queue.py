@@ -33,13 +33,13 @@ class Asked:
     async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
         raise AssertionError((within, each))
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
-        self.asked += holds
+    async def confirm(self, attempts: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+        self.asked += attempts
         asyncio.get_running_loop().call_soon(self.then)
-        return frozenset(holds)
+        return frozenset(attempts)
 
 
-def a_hold(slot: datetime) -> InFlightRun:
+def an_attempt(slot: datetime) -> InFlightRun:
     firing = plan(due_schedule(slot), FireContext(), slot)
     assert isinstance(firing, SingleSlotPlan)
     run = prefetch_plan(firing, slot - timedelta(seconds=1)).run(NodeId("node-1"))
@@ -51,28 +51,28 @@ async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
     gone: list[InFlightRun] = []
     all_gone = asyncio.Event()
 
-    def go(holds: Sequence[InFlightRun]) -> None:
-        gone.extend(holds)
+    def start(attempts: Sequence[InFlightRun]) -> None:
+        gone.extend(attempts)
         if len(gone) == 2:
             all_gone.set()
 
-    room = PrefetchQueue(
+    queue = PrefetchQueue(
         store,
         StoreClock(cast(Store, store), SystemClock()),
-        go=go,
-        turn_away=lambda hold: None,
+        start=start,
+        drop=lambda attempt: None,
     )
     # Its time has come, so that it is asked about at once.
     slot = SystemClock().now()
-    first, second = a_hold(slot), a_hold(slot)
-    room.admit(first)
+    first, second = an_attempt(slot), an_attempt(slot)
+    queue.add(first)
 
     def another() -> None:
         store.then = lambda: None
-        room.admit(second)
+        queue.add(second)
 
     store.then = another
-    await room.once()
+    await queue.run_once()
     assert store.asked == [(each.run.id, each.run.fence) for each in (first, second)]
     async with asyncio.timeout(5):
         await all_gone.wait()

@@ -8,14 +8,14 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine.prefetch import (
-    AHEAD,
-    ASK_AGAIN,
-    CAUTION,
-    COST,
-    FURTHEST,
-    LAST_CALL,
-    TELLING,
-    TO_SPARE,
+    MIN_LEAD,
+    QUERY_INTERVAL,
+    COST_MARGIN,
+    INITIAL_COST,
+    MAX_LEAD,
+    FULL_CAPACITY_LEAD,
+    MIN_SAMPLE,
+    SAFETY_MARGIN,
     PrefetchPlanner,
 )
 from chimes.model.ids import RunId
@@ -51,70 +51,70 @@ def clock() -> SettableClock:
 
 async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) -> None:
     store = Coming()
-    outlook = PrefetchPlanner(store, clock)
-    assert await outlook.until(NOW) == NOW + AHEAD
-    assert store.asked == [(FURTHEST, timedelta(seconds=COST * CAUTION))]
+    planner = PrefetchPlanner(store, clock)
+    assert await planner.horizon(NOW) == NOW + MIN_LEAD
+    assert store.asked == [(MAX_LEAD, timedelta(seconds=INITIAL_COST * COST_MARGIN))]
     far = NOW + timedelta(minutes=1)
-    assert outlook.next_look(far, NOW) == far - FURTHEST
-    assert outlook.next_look(far, far - FURTHEST) == far - AHEAD
-    assert outlook.next_look(far, far - AHEAD) == far
+    assert planner.next_check(far, NOW) == far - MAX_LEAD
+    assert planner.next_check(far, far - MAX_LEAD) == far - MIN_LEAD
+    assert planner.next_check(far, far - MIN_LEAD) == far
 
 
 async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
     begin_by = DUE - 2 * SECOND
-    outlook = PrefetchPlanner(Coming(Pressing(due=DUE, begin_by=begin_by)), clock)
-    begin = begin_by - PREFETCH_CUTOFF - TO_SPARE
-    assert await outlook.until(NOW) == NOW + AHEAD
-    assert outlook.next_look(DUE, NOW) == begin
+    planner = PrefetchPlanner(Coming(Pressing(due=DUE, begin_by=begin_by)), clock)
+    begin = begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
+    assert await planner.horizon(NOW) == NOW + MIN_LEAD
+    assert planner.next_check(DUE, NOW) == begin
     clock.advance(begin - NOW)
-    assert await outlook.until(begin) == DUE
+    assert await planner.horizon(begin) == DUE
     # It looks no further than it must, however late it comes to it.
     clock.advance(DUE - SECOND - begin)
-    assert await outlook.until(DUE - SECOND) == DUE - SECOND + AHEAD
+    assert await planner.horizon(DUE - SECOND) == DUE - SECOND + MIN_LEAD
 
 
 async def test_the_store_is_not_asked_all_the_time(clock: SettableClock) -> None:
     store = Coming()
-    outlook = PrefetchPlanner(store, clock)
+    planner = PrefetchPlanner(store, clock)
     for _ in range(5):
-        await outlook.until(NOW)
+        await planner.horizon(NOW)
     assert len(store.asked) == 1
-    clock.advance(timedelta(seconds=ASK_AGAIN))
-    await outlook.until(NOW)
+    clock.advance(timedelta(seconds=QUERY_INTERVAL))
+    await planner.horizon(NOW)
     assert len(store.asked) == 2
 
 
 async def test_it_learns_what_taking_one_costs(clock: SettableClock) -> None:
     store = Coming()
-    outlook = PrefetchPlanner(store, clock)
-    outlook.took(TELLING - 1, 100.0)
+    planner = PrefetchPlanner(store, clock)
+    planner.observe(MIN_SAMPLE - 1, 100.0)
     for _ in range(100):
-        outlook.took(200, 200 * 0.001)
-    await outlook.until(NOW)
+        planner.observe(200, 200 * 0.001)
+    await planner.horizon(NOW)
     ((_, each),) = store.asked
-    assert each.total_seconds() == pytest.approx(0.001 * CAUTION, rel=0.01)
+    assert each.total_seconds() == pytest.approx(0.001 * COST_MARGIN, rel=0.01)
 
 
 async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableClock) -> None:
-    outlook = PrefetchPlanner(Coming(), clock)
+    planner = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
-    assert await outlook.until(NOW) == NOW + AHEAD
-    outlook.in_vain()
-    assert outlook.next_look(due, NOW) == due
+    assert await planner.horizon(NOW) == NOW + MIN_LEAD
+    planner.pause()
+    assert planner.next_check(due, NOW) == due
     clock.advance(timedelta(seconds=0.1))
     now = NOW + timedelta(seconds=0.1)
     # Somebody has changed something: it is looked at again, but not now.
-    assert await outlook.until(now) == now
-    wait = (outlook.next_look(due, now) - NOW).total_seconds()
-    assert wait == pytest.approx(ASK_AGAIN, abs=0.001)
-    clock.advance(timedelta(seconds=ASK_AGAIN))
-    assert await outlook.until(now) == now + AHEAD
+    assert await planner.horizon(now) == now
+    wait = (planner.next_check(due, now) - NOW).total_seconds()
+    assert wait == pytest.approx(QUERY_INTERVAL, abs=0.001)
+    clock.advance(timedelta(seconds=QUERY_INTERVAL))
+    assert await planner.horizon(now) == now + MIN_LEAD
 
 
 async def test_who_found_no_place_is_called_once_more(clock: SettableClock) -> None:
-    outlook = PrefetchPlanner(Coming(), clock)
+    planner = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
-    assert outlook.next_look(due, NOW) == due
-    outlook.left_over = True
-    assert outlook.next_look(due, NOW) == due - LAST_CALL
-    assert outlook.next_look(due, due - LAST_CALL) == due
+    assert planner.next_check(due, NOW) == due
+    planner.incomplete = True
+    assert planner.next_check(due, NOW) == due - FULL_CAPACITY_LEAD
+    assert planner.next_check(due, due - FULL_CAPACITY_LEAD) == due

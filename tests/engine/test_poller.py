@@ -10,7 +10,16 @@ import pytest
 
 from chimes.engine import poller as lifecycle
 from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
-from chimes.engine.poller import After, AtOnce, GoOn, Poller, Rest, Told, Until, Within
+from chimes.engine.poller import (
+    NextPoll,
+    PollAfter,
+    PollAtTime,
+    Poller,
+    PollNow,
+    PollOnChange,
+    PollOnEvent,
+    PollWithoutYield,
+)
 from chimes.errors import StoreUnavailable
 from chimes.store.memory import MemoryStore
 from tests.engine.rig import until
@@ -19,15 +28,15 @@ from tests.engine.rig import until
 class Passes:
     name = "test"
 
-    def __init__(self, *answers: Rest | Exception | Callable[[], Awaitable[Rest]]) -> None:
+    def __init__(self, *answers: NextPoll | Exception | Callable[[], Awaitable[NextPoll]]) -> None:
         self.answers = list(answers)
         self.count = 0
         self.forever = asyncio.Event()
 
-    async def once(self) -> Rest:
+    async def run_once(self) -> NextPoll:
         self.count += 1
         if not self.answers:
-            return Told(event=self.forever)
+            return PollOnEvent(event=self.forever)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -50,15 +59,15 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
     told.set()
     now = await store.now()
     rests = (
-        AtOnce(),
-        GoOn(),
-        After(0.001),
-        Told(event=told),
-        Told(event=asyncio.Event(), seconds=0.001),
-        Until(since=store.changes(), moment=now),
-        Until(since=-1, moment=now.replace(year=now.year + 1)),
-        Within(since=store.changes(), seconds=0.001),
-        Within(since=-1, seconds=3600),
+        PollNow(),
+        PollWithoutYield(),
+        PollAfter(0.001),
+        PollOnEvent(event=told),
+        PollOnEvent(event=asyncio.Event(), seconds=0.001),
+        PollAtTime(since=store.changes(), moment=now),
+        PollAtTime(since=-1, moment=now.replace(year=now.year + 1)),
+        PollOnChange(since=store.changes(), seconds=0.001),
+        PollOnChange(since=-1, seconds=3600),
     )
     duty = Passes(*rests)
     loop = poller(duty, [])
@@ -71,7 +80,7 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
 async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "FIRST_BACKOFF", 0.001)
     events: list[Event] = []
-    duty = Passes(StoreUnavailable(), StoreUnavailable(), KeyError("bug"), AtOnce())
+    duty = Passes(StoreUnavailable(), StoreUnavailable(), KeyError("bug"), PollNow())
     loop = poller(duty, events)
     loop.start()
     await until(lambda: duty.count == 5)
@@ -97,11 +106,11 @@ async def test_stop_ends_a_rest_at_once_and_lets_a_pass_finish() -> None:
     begun = asyncio.Event()
     go_on = asyncio.Event()
 
-    async def slow() -> Rest:
+    async def slow() -> NextPoll:
         begun.set()
         await go_on.wait()
         finished.append(True)
-        return After(3600)
+        return PollAfter(3600)
 
     duty = Passes(slow)
     loop = poller(duty, [])
@@ -115,7 +124,7 @@ async def test_stop_ends_a_rest_at_once_and_lets_a_pass_finish() -> None:
 
 
 async def test_stop_does_not_wait_for_ever_for_a_pass_that_hangs() -> None:
-    async def hanging() -> Rest:
+    async def hanging() -> NextPoll:
         await asyncio.Event().wait()
         raise AssertionError
 

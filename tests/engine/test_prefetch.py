@@ -78,7 +78,7 @@ async def taken(
         made = await crowd(rig, seconds * more, **given)
         slot = slot_of(made)
         runs = await eventually(rig.runs, lambda runs: len(runs) >= by, within=30)
-        if all(run.ahead for run in runs) and await rig.now() < slot - timedelta(seconds=left):
+        if all(run.prefetched for run in runs) and await rig.now() < slot - timedelta(seconds=left):
             assert len(runs) == by
             return made, runs
         await all_ended(rig, len(made))
@@ -103,7 +103,7 @@ async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
     made, _ = await taken(rig)
     slot = slot_of(made)
     runs = await all_ended(rig, CROWD)
-    assert all(run.ahead and run.created_at < slot for run in runs)
+    assert all(run.prefetched and run.created_at < slot for run in runs)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
@@ -153,7 +153,7 @@ async def test_the_last_places_are_given_away_shortly_before(rig: Rig) -> None:
     for _ in range(3):
         made, first = await taken(rig, by=60 - 6)
         runs = await all_ended(rig, CROWD)
-        last = {run.id: run for run in runs if run.ahead} | {run.id: None for run in first}
+        last = {run.id: run for run in runs if run.prefetched} | {run.id: None for run in first}
         left = [run for run in last.values() if run is not None]
         assert all(run.created_at >= slot_of(made) - LAST_CALL for run in left)
         if len(left) == 6:
@@ -320,4 +320,4 @@ async def test_two_nodes_share_a_crowd(rig: Rig) -> None:
     runs = await all_ended(rig, 3 * CROWD)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
-    assert all(run.ahead and run.fence > 1 for run in runs)
+    assert all(run.prefetched and run.fence > 1 for run in runs)

@@ -1,7 +1,8 @@
-"""Letters to send, and what is about them."""
+"""Builders of delivery attempts, messages and recipients."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from chimes.model.ids import DeliveryId
@@ -10,8 +11,8 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import AgentTarget
-from chimes.notifications.base import Letter, Progress
-from chimes.notifications.message import NotificationMessage, message_of
+from chimes.notifications.base import DeliveryAttempt, Progress
+from chimes.notifications.message import NotificationMessage, build_message
 from tests.builders import NOW, a_run, a_schedule
 
 CHAT = "4242"
@@ -29,7 +30,7 @@ def a_recipient(channel: Channel = Channel.TELEGRAM, **given: Any) -> Recipient:
 
 
 def an_ended_run(text: str = "all is well", **given: Any) -> Run:
-    """Of an agent, on a schedule, with what it said."""
+    """A run of an agent on a schedule, with its answer."""
     values: dict[str, Any] = {
         "status": RunStatus.SUCCEEDED,
         "target": AgentTarget(prompt="say something"),
@@ -38,27 +39,25 @@ def an_ended_run(text: str = "all is well", **given: Any) -> Run:
     return a_run(a_schedule(name="Morning report"), **(values | given))
 
 
-def a_delivery_of(run: Run, recipient: Recipient, occasion: NotifyOn | None = None) -> Delivery:
-    from dataclasses import replace
-
-    told = replace(run, policy=Policy(delivery=(recipient,)))
-    (made,) = plan_deliveries(told, None, NOW)
-    return made if occasion is None else replace(made, occasion=occasion)
+def a_delivery_of(run: Run, recipient: Recipient, notify_on: NotifyOn | None = None) -> Delivery:
+    run = replace(run, policy=Policy(delivery=(recipient,)))
+    (made,) = plan_deliveries(run, None, NOW)
+    return made if notify_on is None else replace(made, notify_on=notify_on)
 
 
 def a_message(run: Run, recipient: Recipient | None = None, **given: Any) -> NotificationMessage:
     values: dict[str, Any] = {"language": "en", "zone": "Asia/Bangkok"}
-    delivery = a_delivery_of(run, recipient or a_recipient(), given.pop("occasion", None))
-    return message_of(delivery, run, **(values | given))
+    delivery = a_delivery_of(run, recipient or a_recipient(), given.pop("notify_on", None))
+    return build_message(delivery, run, **(values | given))
 
 
-def a_letter(
+def an_attempt(
     run: Run | None = None, recipient: Recipient | None = None, *, done: int = 0, **given: Any
-) -> Letter:
+) -> DeliveryAttempt:
     run = run or an_ended_run()
     recipient = recipient or a_recipient()
     delivery = a_delivery_of(run, recipient)
-    return Letter(
+    return DeliveryAttempt(
         delivery_id=DeliveryId(delivery.id),
         recipient=recipient,
         owner=run.owner,

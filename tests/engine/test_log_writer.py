@@ -11,8 +11,8 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity, Pool
-from chimes.engine.in_flight import BY_KIND, USUAL, AttemptLog, InFlightRun
-from chimes.engine.recorder import BATCH_CHARACTERS, BATCH_LIVE_LOGS, LiveLogs
+from chimes.engine.in_flight import LOG_LIMITS, DEFAULT_LOG_LIMITS, AttemptLog, InFlightRun
+from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
@@ -167,7 +167,7 @@ async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
     run_id = await waiting_run(rig)
     await asyncio.wait_for(writing.wait(), 5)
     rig.runner.gate.set()
-    await until(lambda: rig.engines[0]._hands.logs.waiting)
+    await until(lambda: rig.engines[0]._executor.recorder.logs.waiting)
     assert faults.count["finish"] == 0
     go_on.set()
     await rig.reached(run_id, RunStatus.SUCCEEDED)
@@ -180,15 +180,15 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     node = await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([a_run(available_at=await store.now())])
     (run,) = await store.claim(places(node.id))
-    logs = LiveLogs(store, SystemClock(), put.append)
-    pool = Pool(name="worker", runners=(), places=1)
-    hold = InFlightRun(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
-    hold.began = 0.0
-    hold.add_log("info", "only once")
-    one_pass = asyncio.create_task(logs.once())
+    writer = LogWriter(store, SystemClock(), put.append)
+    pool = Pool(name="worker", runners=(), permits=1)
+    attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)
+    attempt.started_monotonic = 0.0
+    attempt.add_log("info", "only once")
+    one_pass = asyncio.create_task(writer.run_once())
     # The pass has chosen what it sends, and has not begun to.
     await asyncio.sleep(0)
-    logs.ended(hold, a_verdict(run, NOW, logs=hold.logs))
+    writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
     await one_pass
     await store.finish(put)
     assert [entry.message for entry in await store.read_logs(run.id)] == ["only once"]
@@ -200,18 +200,18 @@ async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() 
     node = await store.join(a_node(), timedelta(minutes=1))
     task = TaskTarget(name="talkative", args={})
     await store.add_runs([a_run(target=task, available_at=await store.now())])
-    (run,) = await store.claim(places(node.id, offers=frozenset({task.needs})))
-    logs = LiveLogs(store, SystemClock(), put.append)
-    pool = Pool(name="worker", runners=(), places=1)
-    hold = InFlightRun(run, Capacity(pool, asyncio.Event()), logs.watch, lambda: NOW)
+    (run,) = await store.claim(places(node.id, capabilities=frozenset({task.requirement})))
+    writer = LogWriter(store, SystemClock(), put.append)
+    pool = Pool(name="worker", runners=(), permits=1)
+    attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)
     spoken = [f"line {number}" for number in range(50_000)]
     for line in spoken:
-        hold.add_log("info", line)
-    logs.ended(hold, a_verdict(run, NOW, logs=hold.logs))
+        attempt.add_log("info", line)
+    writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
     assert not put
-    await logs.once()
+    await writer.run_once()
     (verdict,) = put
-    assert len(verdict.logs) <= BATCH_LIVE_LOGS
+    assert len(verdict.logs) <= LOG_BATCH_LINES
     await store.finish(put)
     assert [entry.message for entry in await store.read_logs(run.id, limit=60_000)] == spoken
 
@@ -263,7 +263,7 @@ async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
     await rig.engine(store=faults.store)
     run_id = await waiting_run(rig)
     await eventually(lambda: lines(rig, run_id), lambda found: len(found) == 100)
-    assert faults.count["append_logs"] >= 100 * 8000 // BATCH_CHARACTERS
+    assert faults.count["append_logs"] >= 100 * 8000 // LOG_BATCH_CHARACTERS
     rig.runner.gate.set()
     await rig.reached(run_id, RunStatus.SUCCEEDED)
     assert [each.split()[0] for each in await lines(rig, run_id)] == [
@@ -274,13 +274,13 @@ async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
 
 class TestAttemptLog:
     def test_it_is_cut_once_by_lines(self) -> None:
-        for kind, limits in (("http", USUAL), *BY_KIND.items()):
+        for kind, limits in (("http", DEFAULT_LOG_LIMITS), *LOG_LIMITS.items()):
             log = AttemptLog(kind)
             for number in range(limits.lines + 10):
                 log.add(NOW, "info", str(number))
             assert len(log.pending) == limits.lines + 1
             assert log.pending[-2].message == str(limits.lines - 1)
-            assert (log.pending[-1].level, "left out" in log.pending[-1].message) == (
+            assert (log.pending[-1].level, "omitted" in log.pending[-1].message) == (
                 "warning",
                 True,
             )
@@ -303,16 +303,16 @@ class TestAttemptLog:
 
     def test_lines_are_settled_in_the_order_they_came(self) -> None:
         log = AttemptLog("task")
-        assert log.settled
+        assert log.is_settled
         for number in range(3):
             log.add(NOW, "info", str(number))
-        log.sent(log.pending[:2])
-        assert not log.settled
-        log.lost()
+        log.mark_sent(log.pending[:2])
+        assert not log.is_settled
+        log.discard_sent()
         assert [entry.message for entry in log.pending] == ["0", "1", "2"]
-        log.sent(log.pending[:2])
+        log.mark_sent(log.pending[:2])
         log.add(NOW, "info", "3")
-        log.arrived()
-        assert log.settled
+        log.confirm()
+        assert log.is_settled
         assert ([entry.message for entry in log.pending], log.written) == (["2", "3"], 2)
         assert isinstance(log.pending[0], LogEntry)

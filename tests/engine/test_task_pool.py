@@ -10,18 +10,18 @@ import pytest
 
 from chimes.engine.capacity import Capacity
 from chimes.engine.executor import TaskPool
-from chimes.engine.in_flight import InFlightRun, Stop
+from chimes.engine.in_flight import InFlightRun, StopReason
 from tests.builders import NOW, a_run
 
 
-def holds(count: int) -> list[InFlightRun]:
+def attempts(count: int) -> list[InFlightRun]:
     return [
         InFlightRun(a_run(), cast(Capacity, None), lambda _: None, lambda: NOW)
         for _ in range(count)
     ]
 
 
-class Carried:
+class Executed:
     """What was carried out, by which tasks."""
 
     def __init__(self, one: Callable[[InFlightRun], Awaitable[None]] | None = None) -> None:
@@ -29,12 +29,12 @@ class Carried:
         self.tasks: set[asyncio.Task[None] | None] = set()
         self.one = one
 
-    async def __call__(self, hold: InFlightRun) -> None:
-        assert hold.task is asyncio.current_task()
-        self.order.append(hold)
-        self.tasks.add(hold.task)
+    async def __call__(self, attempt: InFlightRun) -> None:
+        assert attempt.task is asyncio.current_task()
+        self.order.append(attempt)
+        self.tasks.add(attempt.task)
         if self.one is not None:
-            await self.one(hold)
+            await self.one(attempt)
 
 
 async def turns(count: int = 30) -> None:
@@ -43,13 +43,13 @@ async def turns(count: int = 30) -> None:
 
 
 async def test_attempts_that_never_wait_share_a_task() -> None:
-    carried = Carried()
-    given = holds(100)
-    carriers = TaskPool(carried)
-    carriers.put(given)
+    executed = Executed()
+    given = attempts(100)
+    pool = TaskPool(executed)
+    pool.submit(given)
     await turns(2)
-    assert carried.order == given
-    assert len(carried.tasks) == 1
+    assert executed.order == given
+    assert len(executed.tasks) == 1
 
 
 async def test_attempts_that_wait_all_begin_in_their_order_within_a_few_turns() -> None:
@@ -58,98 +58,98 @@ async def test_attempts_that_wait_all_begin_in_their_order_within_a_few_turns() 
     async def one(_: InFlightRun) -> None:
         await go_on.wait()
 
-    carried = Carried(one)
-    given = holds(500)
-    carriers = TaskPool(carried)
-    carriers.put(given)
+    executed = Executed(one)
+    given = attempts(500)
+    pool = TaskPool(executed)
+    pool.submit(given)
     await turns()
-    assert carried.order == given
-    assert len(carried.tasks) == 500
+    assert executed.order == given
+    assert len(executed.tasks) == 500
     go_on.set()
     # Next time as many begin at once, and none is left behind.
-    more = holds(500)
-    carriers.put(more)
+    more = attempts(500)
+    pool.submit(more)
     await turns(3)
-    assert carried.order == given + more
+    assert executed.order == given + more
 
 
 async def test_one_that_waits_does_not_hold_up_those_behind_it() -> None:
     never = asyncio.Event()
-    given = holds(50)
+    given = attempts(50)
 
-    async def one(hold: InFlightRun) -> None:
-        if hold is given[10]:
+    async def one(attempt: InFlightRun) -> None:
+        if attempt is given[10]:
             await never.wait()
 
-    carried = Carried(one)
-    TaskPool(carried).put(given)
+    executed = Executed(one)
+    TaskPool(executed).submit(given)
     await turns(6)
-    assert carried.order == given
+    assert executed.order == given
     never.set()
     await turns(2)
 
 
 async def test_those_that_were_handed_over_before_are_passed_over() -> None:
-    carried = Carried()
-    given = holds(3)
-    TaskPool(carried).put(given)
-    given[1].handed_over = True
+    executed = Executed()
+    given = attempts(3)
+    TaskPool(executed).submit(given)
+    given[1].finished = True
     await turns(2)
-    assert carried.order == [given[0], given[2]]
+    assert executed.order == [given[0], given[2]]
 
 
 async def test_a_task_that_was_told_to_stop_carries_out_nothing_else() -> None:
-    given = holds(5)
+    given = attempts(5)
 
-    async def one(hold: InFlightRun) -> None:
-        if hold is given[2]:
-            hold.stop = Stop.CANCEL
-            assert hold.task is not None
+    async def one(attempt: InFlightRun) -> None:
+        if attempt is given[2]:
+            attempt.stop = StopReason.CANCEL
+            assert attempt.task is not None
             # It ends without having listened.
-            hold.task.cancel()
+            attempt.task.cancel()
 
-    carried = Carried(one)
-    TaskPool(carried).put(given)
+    executed = Executed(one)
+    TaskPool(executed).submit(given)
     await turns(6)
-    assert carried.order == given
+    assert executed.order == given
     assert given[2].task is not given[3].task
     assert given[3].task is given[4].task
 
 
 async def test_who_has_waited_carries_out_nothing_else() -> None:
     """Sessions, callbacks and the like hang on a task: they are not found by the next."""
-    given = holds(4)
+    given = attempts(4)
 
-    async def one(hold: InFlightRun) -> None:
-        if hold is given[1]:
+    async def one(attempt: InFlightRun) -> None:
+        if attempt is given[1]:
             await asyncio.sleep(0)
 
-    carried = Carried(one)
-    carriers = TaskPool(carried)
-    carriers.put(given)
+    executed = Executed(one)
+    pool = TaskPool(executed)
+    pool.submit(given)
     await turns()
-    more = holds(1)
-    carriers.put(more)
+    more = attempts(1)
+    pool.submit(more)
     await turns()
-    assert carried.order == given + more
+    assert executed.order == given + more
     assert given[0].task is given[1].task
     assert given[1].task not in (given[2].task, given[3].task, more[0].task)
 
 
 async def test_a_cancellation_that_is_left_behind_meets_nobody_else() -> None:
-    given = holds(3)
+    given = attempts(3)
 
-    async def one(hold: InFlightRun) -> None:
-        if hold is given[0]:
+    async def one(attempt: InFlightRun) -> None:
+        if attempt is given[0]:
             # The doing of the function itself, which has not even waited.
-            assert hold.task is not None
-            hold.task.cancel()
+            assert attempt.task is not None
+            attempt.task.cancel()
         else:
             await asyncio.sleep(0)
-            waited.append(hold)
+            waited.append(attempt)
 
     waited: list[InFlightRun] = []
-    TaskPool(Carried(one)).put(given)
+    TaskPool(Executed(one)).submit(given)
     await turns()
     assert waited == given[1:]
 
@@ -158,28 +158,28 @@ async def test_there_are_never_more_at_once_than_attempts() -> None:
     async def one(_: InFlightRun) -> None:
         await asyncio.sleep(0)
 
-    carried = Carried(one)
-    carriers = TaskPool(carried)
+    executed = Executed(one)
+    pool = TaskPool(executed)
     before = asyncio.all_tasks()
     for _ in range(100):
-        carriers.put(holds(2))
-        carriers.put(holds(2))
+        pool.submit(attempts(2))
+        pool.submit(attempts(2))
         await asyncio.sleep(0)
         assert len(asyncio.all_tasks() - before) <= 20
     await turns()
-    assert len(carried.order) == 400
+    assert len(executed.order) == 400
 
 
 async def test_a_bug_in_one_leaves_the_others_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    given = holds(5)
+    given = attempts(5)
 
-    async def one(hold: InFlightRun) -> None:
-        if hold is given[2]:
+    async def one(attempt: InFlightRun) -> None:
+        if attempt is given[2]:
             raise RuntimeError("a bug")
 
-    carried = Carried(one)
-    TaskPool(carried).put(given)
+    executed = Executed(one)
+    TaskPool(executed).submit(given)
     await turns(6)
-    assert carried.order == given
+    assert executed.order == given

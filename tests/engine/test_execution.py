@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from chimes.engine import capacity
-from chimes.engine import executor as hands
-from chimes.engine.events import RunHandedOn, RunRetrying, TargetBroken, TargetStuck
+from chimes.engine import executor as executor
+from chimes.engine.events import RunReleased, RunRetrying, TargetRaised, TargetStuck
 from chimes.engine.in_flight import USUAL
 from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
@@ -130,7 +130,7 @@ async def test_a_permanent_failure_is_not_retried(rig: Rig) -> None:
 async def test_a_target_beyond_its_deadline_is_stopped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
     rig.runner.script = [rig.runner.wait]
     schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.1)))
     await rig.engine()
@@ -142,7 +142,7 @@ async def test_a_target_beyond_its_deadline_is_stopped(
 
 # R3.24: a timeout counts as a failure
 async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
     rig.runner.script = [rig.runner.wait, SUCCESS]
     schedule = await rig.due_now(
         policy=Policy(
@@ -157,8 +157,8 @@ async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
 async def test_a_target_that_ignores_its_stop_loses_its_place(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hands, "GUARD_SLACK", 0.05)
-    monkeypatch.setattr(hands, "STUCK_AFTER", 0.1)
+    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "STUCK_AFTER", 0.1)
 
     async def deaf(call: Call) -> Outcome:
         while not rig.runner.gate.is_set():
@@ -189,7 +189,7 @@ async def test_a_target_that_raises_fails_its_run_only(rig: Rig) -> None:
     await rig.engine()
     (run,) = await rig.ended(schedule)
     assert (run.status, run.error) == (RunStatus.FAILED, "ZeroDivisionError: by nought")
-    assert isinstance(rig.told(TargetBroken)[0].error, ZeroDivisionError)
+    assert isinstance(rig.told(TargetRaised)[0].error, ZeroDivisionError)
     other = await rig.due_now()
     assert (await rig.ended(other))[0].status is RunStatus.SUCCEEDED
 
@@ -294,7 +294,7 @@ async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
     run = a_run(available_at=now, created_at=now)
     await rig.engine()
     await rig.store.add_runs([run])
-    await until(lambda: rig.told(RunHandedOn))
+    await until(lambda: rig.told(RunReleased))
     await eventually(lambda: rig.run(run.id), lambda found: found.status is RunStatus.QUEUED)
     # It is not taken again at once, by the one that cannot do it.
     await asyncio.sleep(3 * rig.settings.poll_interval.total_seconds())
@@ -304,7 +304,7 @@ async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
     done = await rig.reached(run.id, RunStatus.SUCCEEDED)
     assert [attempt.end for attempt in done.attempts] == [AttemptEnd.SUCCEEDED]
     assert len(other.calls) == 1
-    assert not rig.told(TargetBroken)
+    assert not rig.told(TargetRaised)
 
 
 async def test_it_is_offered_again_after_a_while(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Text in parts, at the limit of the channel as the channel counts."""
+"""Splitting of texts into parts of limited UTF-16 length."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ PIECES = st.sampled_from(
 )
 
 
-# F75, S60
 @given(st.lists(PIECES, max_size=80).map("".join), st.integers(20, 60))
 def test_no_part_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
     parts = split(text, limit)
@@ -43,12 +42,12 @@ def test_no_part_is_too_long_and_nothing_is_lost(text: str, limit: int) -> None:
         assert part[-1] not in "เแโใไ\u200d"
 
 
-def test_ten_thousand_characters_are_three_messages() -> None:
+def test_ten_thousand_characters_are_three_parts() -> None:
     parts = split("x" * 10_000, 4096)
     assert [len(part) for part in parts] == [4096, 4096, 1808]
 
 
-def test_what_lies_beyond_the_first_plane_counts_twice() -> None:
+def test_astral_characters_count_twice() -> None:
     assert utf16_length("a😀") == 3
     assert [len(part) for part in split("😀" * 4096, 4096)] == [2048, 2048]
 
@@ -63,11 +62,11 @@ def test_what_lies_beyond_the_first_plane_counts_twice() -> None:
         ("  \n ", []),
     ],
 )
-def test_it_is_cut_where_a_reader_would_cut(text: str, parts: list[str]) -> None:
+def test_cuts_at_paragraphs_lines_and_words(text: str, parts: list[str]) -> None:
     assert split(text, 18) == parts
 
 
-def test_a_mark_without_end_is_cut_all_the_same() -> None:
+def test_endless_combining_marks_are_cut() -> None:
     parts = split("a" + "\u0301" * 500, 100)
     assert sum(map(len, parts)) == 501
     assert all(len(part) <= 100 for part in parts)

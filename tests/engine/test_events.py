@@ -65,7 +65,7 @@ DONE = a_run(SCHEDULE, status=RunStatus.SUCCEEDED)
 
 EVERY_EVENT: list[events.Event] = [
     SchedulesFired(
-        firings=(PolicyPlan(schedule=SCHEDULE, runs=()),),
+        plans=(PolicyPlan(schedule=SCHEDULE, runs=()),),
         runs=(
             RUN,
             a_run(SCHEDULE, status=RunStatus.MISSED, missed_count=7),
@@ -77,7 +77,7 @@ EVERY_EVENT: list[events.Event] = [
     RunStarted(run=RUN, lag=0.002),
     RunEnded(run=DONE, seconds=0.25),
     RunRetrying(run=RUN, seconds=0.1),
-    CompletionFenced(run=RUN, verdict=a_verdict(RUN, NOW)),
+    CompletionFenced(run=RUN, completion=a_verdict(RUN, NOW)),
     AttemptAbandoned(run=RUN, why="ownership lost"),
     RunReleased(run=RUN),
     TargetStuck(run=RUN),
@@ -242,7 +242,7 @@ def test_the_fields_of_the_lines_about_runs_and_schedules(
 ) -> None:
     reports = EventLogger()
     reports(RunEnded(run=DONE, seconds=0.25))
-    reports(SchedulesFired(firings=(PolicyPlan(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
+    reports(SchedulesFired(plans=(PolicyPlan(schedule=SCHEDULE, runs=()),), runs=(), seconds=0.01))
     ended, fired = (
         json.loads(JsonFormatter(Redactor(())).format(record)) for record in lines.records
     )

@@ -47,9 +47,9 @@ class Away(MemoryStore):
 
 
 async def claimed(store: MemoryStore) -> Run:
-    node = await store.join(a_node(offers=(PAIR.needs,)), LEASE)
+    node = await store.join(a_node(capabilities=(PAIR.requirement,)), LEASE)
     await store.add_runs([task_run(PAIR, None, NOW)])
-    places = ClaimRequest(node_id=node.id, offers=frozenset({PAIR.needs}), free=1)
+    places = ClaimRequest(node_id=node.id, capabilities=frozenset({PAIR.requirement}), free=1)
     (run,) = await store.claim(places)
     return run
 
@@ -91,7 +91,7 @@ def test_other_targets_keep_nothing() -> None:
 async def test_a_node_says_anew_what_it_offers() -> None:
     clock = SettableClock(NOW)
     store = MemoryStore(clock)
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
     told = RunDefaults(policy=Policy(), priority=200)
     defaults = {"task:elsewhere": told}
     member = Membership(
@@ -109,21 +109,21 @@ async def test_a_node_says_anew_what_it_offers() -> None:
     await member.announce()
     assert await store.nodes() == ()
     await member.join()
-    offers = frozenset({"http", PAIR.needs})
+    capabilities = frozenset({"http", PAIR.requirement})
     defaults[PAIR.key] = told
     await member.announce()
     (node,) = await store.nodes()
     assert node.id == member.node_id
-    assert node.offers == ("http", "sync:shop")
+    assert node.capabilities == ("http", "sync:shop")
     assert dict(node.defaults) == {"sync:shop#orders": told}
     assert member.trusted
 
 
 # --- agent runs -----------------------------------------------------------------------------------
 async def an_agent_run(store: MemoryStore) -> Run:
-    node = await store.join(a_node(offers=("agent",)), LEASE)
+    node = await store.join(a_node(capabilities=("agent",)), LEASE)
     await store.add_runs([a_run(target=AgentTarget(prompt="x"))])
-    (run,) = await store.claim(ClaimRequest(node_id=node.id, offers=frozenset({"agent"}), free=1))
+    (run,) = await store.claim(ClaimRequest(node_id=node.id, capabilities=frozenset({"agent"}), free=1))
     return run
 
 
@@ -149,13 +149,13 @@ async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -
     # Neither one that is tried again nor one of another kind.
     forgetting(RunRescued(run=run))
     forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
-    await forgetting.once()
+    await forgetting.run_once()
     assert await store.read_state(agent_checkpoint_name(run.id)) is not None
     forgetting(RunEnded(run=ended, seconds=0.0))
     store.failures = 1
     with pytest.raises(StoreUnavailable):
-        await forgetting.once()
-    await forgetting.once()
+        await forgetting.run_once()
+    await forgetting.run_once()
     assert await store.read_state(agent_checkpoint_name(run.id)) is None
     assert await store.read_state(agent_callback_name(run.id)) is None
     assert await store.read_state("sync:shop#orders") is not None

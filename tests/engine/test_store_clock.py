@@ -30,7 +30,7 @@ class Watch:
         self.clock.advance(way_there)
         now = self.there
         self.clock.advance(way_back)
-        self.time.observed(now, before)
+        self.time.observe(now, before)
 
     def early_by(self, seconds: float) -> float:
         """How much longer than it should somebody waits who waits so long from now."""
@@ -78,14 +78,14 @@ def test_all_who_look_every_so_often_look_at_the_same_moments() -> None:
     watch = Watch()
     second, five = timedelta(seconds=1), timedelta(seconds=5)
     watch.clock.advance(2.4)
-    assert watch.time.rest_of(second) == pytest.approx(0.6)
-    assert watch.time.rest_of(five) == pytest.approx(2.6)
+    assert watch.time.seconds_to_tick(second) == pytest.approx(0.6)
+    assert watch.time.seconds_to_tick(five) == pytest.approx(2.6)
     watch.clock.advance(0.6)
-    assert watch.time.rest_of(second) == pytest.approx(1.0)
-    assert watch.time.rest_of(five) == pytest.approx(2.0)
+    assert watch.time.seconds_to_tick(second) == pytest.approx(1.0)
+    assert watch.time.seconds_to_tick(five) == pytest.approx(2.0)
 
 
 def test_who_wakes_a_little_early_does_not_look_twice() -> None:
     watch = Watch()
     watch.clock.advance(2.98)
-    assert watch.time.rest_of(timedelta(seconds=1)) == pytest.approx(1.02)
+    assert watch.time.seconds_to_tick(timedelta(seconds=1)) == pytest.approx(1.02)

@@ -36,10 +36,10 @@ async def test_it_is_done_every_few_seconds(node: Node, monkeypatch: pytest.Monk
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
     for _ in range(3):
-        await maintenance.once()
+        await maintenance.run_once()
     assert (rolling.asked, rolling.left) == (1, 0)
     node.clock.advance(ROLL_SECONDS)
-    await maintenance.once()
+    await maintenance.run_once()
     assert rolling.asked == 2
 
 
@@ -50,10 +50,10 @@ async def test_the_stores_clock_does_not_matter(
     rolling = Rolling(0)
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
-    await maintenance.once()
+    await maintenance.run_once()
     node.clock.advance(ROLL_SECONDS)
     node.clock.set(NOW.replace(year=2029))
-    await maintenance.once()
+    await maintenance.run_once()
     assert rolling.asked == 2
 
 
@@ -63,7 +63,7 @@ async def test_who_is_behind_goes_on_at_once_but_not_without_end(
     rolling = Rolling((ROLL_BATCHES + 5) * ROLL_BATCH)
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
-    await maintenance.once()
+    await maintenance.run_once()
     assert rolling.left == 5 * ROLL_BATCH
-    await maintenance.once()
+    await maintenance.run_once()
     assert rolling.left == 0
