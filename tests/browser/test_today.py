@@ -73,7 +73,7 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
     page = visitor(site).open("/ui/")
     accessible(page)
     page.get_by_label("What should happen, and when?").fill("every day at 9")
-    page.get_by_role("button", name="Understand it").click()
+    page.get_by_role("button", name="Preview").click()
     page.wait_for_url("**/ui/schedules/new?words=every+day+at+9")
     page.goto("/ui/")
     page.get_by_role("button", name="Load demo data").click()
@@ -96,10 +96,10 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/runs?q=since*")
     page.goto("/ui/")
-    page.get_by_role("button", name="Remove the demo").click()
-    page.get_by_role("dialog").get_by_role("button", name="Remove it").click()
+    page.get_by_role("button", name="Remove demo").click()
+    page.get_by_role("dialog").get_by_role("button", name="Remove demo").click()
     expect(page.locator(".toast")).to_contain_text("10 example schedules were removed")
-    expect(page.get_by_role("heading", name="Say it")).to_be_visible()
+    expect(page.get_by_role("heading", name="Describe it")).to_be_visible()
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
@@ -117,7 +117,7 @@ def test_a_fire_can_be_skipped_from_its_card(
     expect(card).to_contain_text("EST")
     if scripts:
         accessible(card)
-    card.get_by_role("button", name="Skip this one").click()
+    card.get_by_role("button", name="Skip").click()
     page.get_by_role("button", name="Skip it").click()
     expect(page.locator(".toast")).to_contain_text("is left out")
     assert site.get(f"/schedules/{made}")["next_run_at"] > before
@@ -133,7 +133,7 @@ def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
     page = visitor(site).open("/ui/")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     running = page.locator("#today-running")
-    expect(running).to_contain_text("Nothing is running.")
+    expect(running).to_contain_text("No runs in progress.")
     site.post(f"/schedules/{made}/run")
     expect(running.get_by_role("link", name="slow one")).to_be_visible()
     expect(running).to_contain_text("1 of 4")
@@ -142,7 +142,7 @@ def test_what_runs_comes_and_goes_by_itself_and_can_be_canceled(
     sure.click()
     # Also if it ends between the page and its stream, which goes on from before the page.
     expect(page.locator(".toast")).to_be_visible()
-    expect(page.locator("#today-running")).to_contain_text("Nothing is running.")
+    expect(page.locator("#today-running")).to_contain_text("No runs in progress.")
 
 
 def test_what_fails_can_be_put_off_and_comes_back_by_undo(

@@ -39,7 +39,10 @@ from chimes.services.schedule_history import (
     FireLogFilter,
     FireLogPage,
     FireLogPosition,
+    Version,
     fire_log,
+    list_schedule_audit,
+    versions_in,
 )
 from chimes.store.port import Store
 from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
@@ -147,6 +150,10 @@ class InsightService:
             raise NotAllowed()
         return await self._store.run_lags(window, _seen_by(actor), step=step, by_node=by_node)
 
+    async def schedule_versions(self, actor: Actor, schedule: Schedule) -> tuple[Version, ...]:
+        """Changes of the definition that the actor may see, newest first."""
+        return versions_in(await list_schedule_audit(self._store, actor, schedule))
+
     async def refused_credentials(
         self, actor: Actor, now: datetime, *, any_failed: bool
     ) -> tuple[CredentialRefusal, ...]:
@@ -186,7 +193,7 @@ class ZoneChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Noticing:
+class AffectedSchedule:
     """A schedule of which a change moves or repeats a fire."""
 
     found: ScheduleAttention
@@ -196,7 +203,7 @@ class Noticing:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Coming:
     zones: tuple[ZoneChange, ...] = ()
-    noticing: tuple[Noticing, ...] = ()
+    noticing: tuple[AffectedSchedule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -255,10 +262,10 @@ class ClockWatch:
         return (await self._store.list_schedules(query)).items
 
 
-def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tuple[Noticing, ...]:
+def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tuple[AffectedSchedule, ...]:
     """The soonest change first; a schedule is told of its first only."""
     changes = tuple(zones)
-    found: list[Noticing] = []
+    found: list[AffectedSchedule] = []
     for schedule in schedules:
         touched = next(
             (hit for each in changes if (hit := _hit(schedule, each.change)) is not None), None
@@ -267,7 +274,7 @@ def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tupl
             at = touched.change.at
             sign = ScheduleIssue(schedule_id=schedule.id, cause=IssueCause.CLOCK_CHANGE, at=at)
             attention = ScheduleAttention(schedule=schedule, sign=sign)
-            found.append(Noticing(found=attention, touched=touched))
+            found.append(AffectedSchedule(found=attention, touched=touched))
     return tuple(sorted(found, key=lambda each: (each.found.sign.at, each.found.schedule.name)))
 
 

@@ -15,32 +15,32 @@ from chimes.model.run import RunStatus
 from chimes.web.dashboard.charts.histogram import (
     Bar,
     HeatCell,
-    HeatWords,
-    HistogramWords,
+    HeatMapTexts,
+    HistogramTexts,
     corner,
     heat_map,
     histogram,
     shade,
 )
 from chimes.web.dashboard.charts.sparkline import (
-    MOST_CELLS,
-    MOST_POINTS,
+    MAX_CELLS,
+    MAX_POINTS,
     Result,
     buckets,
     result_strip,
     sparkline,
-    thinned,
+    downsampled,
 )
 from chimes.web.dashboard.charts.svg import Chart, element, table
 from chimes.web.dashboard.charts.timeline import (
     Fire,
     Lane,
-    TimelineWords,
+    TimelineTexts,
     clusters,
     overlaps_of,
     timeline,
 )
-from chimes.web.dashboard.charts.waterfall import Stretch, WaterfallWords, waterfall
+from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
 
 START = datetime(2026, 11, 16, 6, tzinfo=UTC)
 HOSTILE = "<img src=x onerror=alert(1)>\"'</svg>"
@@ -66,18 +66,18 @@ def marks(root: ElementTree.Element, kind: str) -> list[ElementTree.Element]:
     return [each for each in root.iter() if kind in (each.get("class") or "").split()]
 
 
-def words_of_timeline() -> TimelineWords:
+def timeline_texts() -> TimelineTexts:
     def mark(name: str, fires: Sequence[Fire]) -> str:
         return f"{name} ×{len(fires)}"
 
-    return TimelineWords(
+    return TimelineTexts(
         title=HOSTILE,
         description="what comes",
         lane="Schedule",
         when="When",
         status="Result",
         now="now",
-        change="clocks change",
+        clock_change="clocks change",
         mark=mark,
         clock=lambda at: f"{at:%H:%M}",
         moment=lambda at: f"{at:%H:%M} UTC",
@@ -104,8 +104,8 @@ def words_of_timeline() -> TimelineWords:
 def test_a_name_keeps_its_dots_within_its_column(name: str, shown: str) -> None:
     lanes = [Lane(name=name, fires=[Fire(at=START)])]
     end = START + timedelta(hours=24)
-    words = words_of_timeline()
-    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    texts = timeline_texts()
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], texts=texts)
     assert f">{shown}<title>{name}</title>" in str(chart.names)
 
 
@@ -133,8 +133,8 @@ def test_a_timeline_has_bars_dots_clusters_now_and_the_change_of_clocks() -> Non
         end=START + 24 * hour,
         now=START + 3 * hour,
         ticks=[START + 6 * hour, START + 12 * hour],
-        changes=[START + 15 * hour],
-        words=words_of_timeline(),
+        clock_changes=[START + 15 * hour],
+        texts=timeline_texts(),
     )
     root = checked(chart)
     assert len(marks(root, "now")) == 1
@@ -160,7 +160,7 @@ def test_the_words_of_the_axis_are_whole_at_both_edges() -> None:
     end = START + 7 * day
     ticks = [START + timedelta(minutes=1), START + 3 * day, end - timedelta(minutes=1)]
     lanes = [Lane(name="daily", fires=[])]
-    chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, words=words_of_timeline())
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=ticks, texts=timeline_texts())
     root = checked(chart)
     first, middle, last = [each for each in root.iter("text") if each.get("y") == "16"]
     width = str(root.get("viewBox")).split()[2]
@@ -190,8 +190,8 @@ def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
     # As far as the picture goes.
     (cut,) = overlaps_of(lanes, START + 90 * minute, START + 95 * minute)
     assert (cut.start, cut.end) == (START + 90 * minute, START + 95 * minute)
-    words = replace(words_of_timeline(), meanwhile="Meanwhile", together=lambda each: HOSTILE)
-    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    texts = replace(timeline_texts(), overlaps="Meanwhile", overlap=lambda each: HOSTILE)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], texts=texts)
     root = checked(chart)
     (band,) = marks(root, "together")
     assert band.findtext("title") == HOSTILE
@@ -204,10 +204,10 @@ def test_what_runs_at_the_same_time_is_shaded_and_named_in_the_table() -> None:
 
 
 def test_names_stand_beside_the_picture_and_are_as_high() -> None:
-    words = words_of_timeline()
+    texts = timeline_texts()
     lanes = [Lane(name=HOSTILE, fires=[Fire(at=START)], address="/ui/schedules/x")]
     end = START + timedelta(hours=24)
-    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], words=words)
+    chart = timeline(lanes, start=START, end=end, now=START, ticks=[], texts=texts)
     names = ElementTree.fromstring(str(chart.names))
     assert names.get("height") == checked(chart).get("height")
     assert [each.get("href") for each in names.iter("a")] == ["/ui/schedules/x"]
@@ -247,7 +247,7 @@ def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
     cells[0][9] = HeatCell(count=100, failed=1, address="/ui/runs?q=x")
     cells[1][3] = HeatCell(count=10, failed=2)
     names = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", HOSTILE]
-    words = HeatWords(
+    texts = HeatMapTexts(
         title="Runs by hour",
         description="in Asia/Tokyo",
         rows=names,
@@ -257,7 +257,7 @@ def test_a_heat_map_has_168_cells_and_marks_failures() -> None:
         failed="Failed",
         cell=lambda name, hour, cell: f"{name} {hour:02d}: {cell.count}",
     )
-    chart = heat_map(cells, words)
+    chart = heat_map(cells, texts)
     root = checked(chart)
     assert sum(len(marks(root, f"h{step}")) for step in range(5)) == 168
     assert len(marks(root, "h4")) == 1
@@ -278,29 +278,31 @@ def test_a_strip_shows_the_last_thirty_and_of_buckets_the_worst() -> None:
     results.append(last)
     chart = result_strip(results, title="Results", heads=("Run", "Result"))
     root = checked(chart)
-    assert len(list(root.iter("rect"))) == MOST_CELLS
+    assert len(list(root.iter("rect"))) == MAX_CELLS
     assert len(marks(root, "s-failed")) == 1
     cells = [each.text for each in ElementTree.fromstring(str(chart.table)).iter("td")]
     assert cells[:4] == ["at 40", HOSTILE, "at 39", "done"], "the newest first"
-    assert len(cells) == 2 * MOST_CELLS
+    assert len(cells) == 2 * MAX_CELLS
     states = [RunStatus.SUCCEEDED] * 299 + [RunStatus.TIMEOUT]
     found = buckets(states)
-    assert len(found) == MOST_CELLS
+    assert len(found) == MAX_CELLS
     assert found[-1] == (RunStatus.TIMEOUT, 10)
     assert sum(count for _, count in found) == 300
 
 
 def test_a_sparkline_has_at_most_fifty_points() -> None:
     values = [float(n % 7) for n in range(1000)]
-    chart = sparkline(values, title="Durations", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    chart = sparkline(
+        values, title="Durations", format_span=lambda s: f"{s} s", heads=("#", "Time")
+    )
     root = checked(chart)
     (line,) = marks(root, "line")
-    short = sparkline([1.0, 3.0], title="t", say_span=lambda s: f"{s} s", heads=("#", "Time"))
+    short = sparkline([1.0, 3.0], title="t", format_span=lambda s: f"{s} s", heads=("#", "Time"))
     cells = [each.text for each in ElementTree.fromstring(str(short.table)).iter("td")]
     assert cells == ["1", "3.0 s", "2", "1.0 s"], "the newest first"
-    assert len((line.get("points") or "").split()) == MOST_POINTS
-    assert len(thinned([1.0, 2.0])) == 2
-    nothing = sparkline([], title="Durations", say_span=str, heads=("#", "Time"))
+    assert len((line.get("points") or "").split()) == MAX_POINTS
+    assert len(downsampled([1.0, 2.0])) == 2
+    nothing = sparkline([], title="Durations", format_span=str, heads=("#", "Time"))
     assert nothing.svg == Markup("")
 
 
@@ -314,7 +316,7 @@ def test_a_histogram_stacks_and_links() -> None:
         )
         for n in range(24)
     ]
-    words = HistogramWords(
+    texts = HistogramTexts(
         title="Runs",
         description="by hour",
         when="When",
@@ -325,7 +327,7 @@ def test_a_histogram_stacks_and_links() -> None:
         moment=lambda at: f"{at:%H:%M} UTC",
         number=lambda value: f"{value:,}",
     )
-    chart = histogram(bars, words)
+    chart = histogram(bars, texts)
     root = checked(chart)
     # One among a thousand is still to be seen.
     assert [float(each.get("height") or 0) for each in marks(root, "s-failed")] == [2.0]
@@ -333,19 +335,19 @@ def test_a_histogram_stacks_and_links() -> None:
     assert str(chart.table).count("<tr>") == 2
     words_below = [each for each in root.iter("text") if ":" in (each.text or "")]
     assert words_below[0].get("class") is None
-    narrow = histogram([*bars, *bars, bars[0]], words)
+    narrow = histogram([*bars, *bars, bars[0]], texts)
     *_, last = [each for each in checked(narrow).iter("text") if ":" in (each.text or "")]
     assert last.get("class") == "end", "it would be cut at the right edge"
 
 
 def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
     second = timedelta(seconds=1)
-    stretches = [
-        Stretch(name="queued", start=START, end=START + second),
-        Stretch(name=HOSTILE, start=START + second, end=START + 4 * second, depth=1,
+    intervals = [
+        Interval(name="queued", start=START, end=START + second),
+        Interval(name=HOSTILE, start=START + second, end=START + 4 * second, depth=1,
                 status=RunStatus.SUCCEEDED, address="/ui/runs/x"),
     ]  # fmt: skip
-    words = WaterfallWords(
+    texts = WaterfallTexts(
         title="What happened",
         description="in order",
         what="What",
@@ -354,10 +356,10 @@ def test_a_waterfall_keeps_the_order_and_the_scale() -> None:
         moment=lambda at: f"{at:%H:%M:%S} UTC",
         span=lambda length: f"{length.total_seconds()} s",
     )
-    root = checked(waterfall(stretches, words))
+    root = checked(waterfall(intervals, texts))
     (wait,), (run,) = marks(root, "wait"), marks(root, "s-succeeded")
     assert float(run.get("width") or 0) == 3 * float(wait.get("width") or 0)
-    checked(waterfall([], words))
+    checked(waterfall([], texts))
 
 
 def test_what_is_put_into_a_picture_is_escaped() -> None:

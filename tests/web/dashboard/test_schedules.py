@@ -131,8 +131,8 @@ async def test_results_and_durations_are_drawn() -> None:
         for view in (f"{LIST}?view=table", f"{LIST}?view=cards"):
             page = (await browser.get(view, **{"Accept-Language": "th"})).text
             results, lengths = tables(page)
-            assert results[0] == (times.dated(runs[0].planned_at, "UTC", THAI), "สำเร็จ")
-            assert results[2] == (times.dated(runs[2].planned_at, "UTC", THAI), "ล้มเหลว")
+            assert results[0] == (times.format_with_year(runs[0].planned_at, "UTC", THAI), "สำเร็จ")
+            assert results[2] == (times.format_with_year(runs[2].planned_at, "UTC", THAI), "ล้มเหลว")
             assert lengths == [(f"{number}", "2 วินาที") for number in range(1, 6)]
         (results, *_) = tables((await browser.get(f"{LIST}/{made['id']}")).text)
         assert [ended for _, ended in results] == ["succeeded"] * 2 + ["failed"] + ["succeeded"] * 2

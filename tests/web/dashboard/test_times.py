@@ -43,7 +43,7 @@ def test_pictures_have_the_year_and_the_words_of_the_reader(
     language: str, era: str, expected: str
 ) -> None:
     assert (
-        times.dated(NINE, "Asia/Bangkok", DisplayPreferences(language=language, era=era))
+        times.format_with_year(NINE, "Asia/Bangkok", DisplayPreferences(language=language, era=era))
         == expected
     )
 

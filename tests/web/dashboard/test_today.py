@@ -33,7 +33,7 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.services.attention import SNOOZED_FOR, Refusal, SnoozeService, awake
+from chimes.services.attention import SNOOZED_FOR, CredentialRefusal, SnoozeService, awake
 from chimes.services.insights import Coming, ZoneChange
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -42,9 +42,9 @@ from chimes.triggers.clock_changes import ClockChange, clock_changes, touched_by
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.core.times import touched_in_words
+from chimes.web.dashboard.core.times import describe_clock_change
 from chimes.web.dashboard.today.charts import (
-    MOST_FIRES,
+    MAX_FIRES,
     ahead_chart,
     heat_cells,
     heat_chart,
@@ -55,23 +55,23 @@ from chimes.web.dashboard.today.charts import (
     runs_between,
     ticks_between,
 )
-from chimes.web.dashboard.today.routes import CODE, SHOWN_NEEDING, SHOWN_RUNNING, STEP
+from chimes.web.dashboard.today.routes import CODE, MAX_NEEDS, MAX_RUNNING, ATTENTION_PAGE_SIZE
 from chimes.web.dashboard.today.views import (
-    LINE_ROOM,
+    MAX_LINE_LENGTH,
     SPANS,
     Choices,
     Numbers,
-    causes_in_words,
-    choices_in,
+    describe_causes,
+    parse_choices,
     health,
-    needing_attention,
-    nodes_seen,
+    needs_from,
+    node_problems,
     running_count,
     running_rows,
     short_line,
-    since_a_day,
+    last_day,
     tiles,
-    zones_in_words,
+    describe_zone_changes,
 )
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
 from tests.store_contract.scenes import running_run
@@ -115,7 +115,7 @@ async def failing(
 async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/")).text
-        for title in ("Say it", "Pick a template", "Use code"):
+        for title in ("Describe it", "Pick a template", "Use code"):
             assert title in page
         assert 'action="/ui/schedules/new"' in page
         assert 'name="words"' in page
@@ -131,9 +131,9 @@ async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
         assert "need attention" in page
         assert "their past is made up" in page
         asked = await browser.send("/ui/demo/remove")
-        assert "Remove the demo?" in asked.text
+        assert "Remove demo?" in asked.text
         removed = await browser.send("/ui/demo/remove")
-        assert "Say it" in (await browser.follow(removed)).text
+        assert "Describe it" in (await browser.follow(removed)).text
 
 
 def test_the_code_that_is_shown_is_code(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +195,7 @@ async def test_parts_come_alone_for_those_that_are_live() -> None:
         for part, has in (
             ("health", 'class="health'),
             ("ahead", 'class="chart timeline"'),
-            ("running", "Nothing is running."),
+            ("running", "No runs in progress."),
         ):
             found = (await browser.get(f"/ui/?part={part}", **PARTS)).text
             assert has in found
@@ -265,7 +265,7 @@ async def test_the_card_of_a_fire_has_both_zones_and_the_last_result() -> None:
         assert re.search(r"2[23]:00 JST", card)
         assert re.search(r"09:00 E[SD]T", card)
         assert "timed out" in card
-        for words in ("Run now", "Skip this one", "Move this one", "Open"):
+        for words in ("Run now", "Skip", "Move", "Open"):
             assert words in card
 
 
@@ -288,12 +288,12 @@ async def test_what_runs_says_its_last_line_its_attempt_and_its_node() -> None:
 
 async def test_more_than_the_page_shows_leads_to_the_list() -> None:
     async with browsing() as browser:
-        for number in range(SHOWN_RUNNING):
+        for number in range(MAX_RUNNING):
             part = (await browser.get("/ui/?part=running", **PARTS)).text
-            assert "All of them" not in part
+            assert "Show all" not in part
             await running_run(browser.rig.store, node_id=f"node-{number}")
         part = (await browser.get("/ui/?part=running", **PARTS)).text
-        assert 'href="/ui/runs?q=status:running">All of them' in part
+        assert 'href="/ui/runs?q=status:running">Show all' in part
 
 
 async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
@@ -306,29 +306,29 @@ async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
             a_schedule(
                 name=f"stuck {number:02}", enabled=False, pause_note="gone", updated_by=ENGINE
             )
-            for number in range(STEP + 3)
+            for number in range(ATTENTION_PAGE_SIZE + 3)
         ]
         await store.load(stuck)
         today = (await browser.get("/ui/")).text
-        assert f"{STEP + 3} need attention" in today
-        more = STEP + 3 - SHOWN_NEEDING
+        assert f"{ATTENTION_PAGE_SIZE + 3} need attention" in today
+        more = ATTENTION_PAGE_SIZE + 3 - MAX_NEEDS
         assert f'<a href="/ui/attention">and {more} more</a>' in today
         first = (await browser.get("/ui/attention")).text
-        assert first.count('class="need"') == STEP
+        assert first.count('class="need"') == ATTENTION_PAGE_SIZE
         assert 'name="back" value="/ui/attention"' in first
         (address,) = re.findall(r'rel="next" href="([^"]+)"', first)
         whole = (await browser.get(address)).text
         assert {each.name for each in stuck} <= set(re.findall(r"<strong>([^<]+)</strong>", whole))
         assert 'rel="next"' not in whole
         part = (await browser.get(address, **PARTS)).text
-        assert part.count('class="need"') == STEP + 3
+        assert part.count('class="need"') == ATTENTION_PAGE_SIZE + 3
         assert "<html" not in part
         for odd in ("x", "-1", "0", "99999", "²"):
             page = await browser.get(f"/ui/attention?most={odd}")
-            assert page.text.count('class="need"') == STEP
+            assert page.text.count('class="need"') == ATTENTION_PAGE_SIZE
         done = await browser.send(f"/ui/attention/{stuck[0].id}/snooze", on=address)
         page = (await browser.follow(done)).text
-        assert page.count('class="need"') == STEP + 2
+        assert page.count('class="need"') == ATTENTION_PAGE_SIZE + 2
         assert "1 is known or put off for you." in page
 
 
@@ -338,7 +338,7 @@ async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:
         await browser.rig.store.join(a_node(), timedelta(hours=1))
         page = (await browser.get("/ui/")).text
         assert "1 needs attention" in page
-        assert "Its receiver does not accept the secret or token: HTTP 401 Unauthorized" in page
+        assert "The receiver rejects the secret or token: HTTP 401 Unauthorized" in page
         assert "failures in a row" not in page
         for action in ("run", "pause"):
             assert f'action="/ui/schedules/{schedule.id}/{action}"' in page
@@ -369,17 +369,17 @@ async def test_what_is_chosen_is_in_the_address_and_in_the_parts() -> None:
         await browser.rig.create(name="bare")
         browser.client.cookies.set("chimes_look", "zone=Asia%2FTokyo")
         page = (await browser.get("/ui/?lanes=label&span=7d&clock=utc&heat=14d")).text
-        assert "What comes next (UTC)" in page
-        assert "Fourteen days by the hour (UTC)" in page or "last fourteen days" in page
+        assert "Upcoming runs (UTC)" in page
+        assert "Last 14 days by hour (UTC)" in page or "last fourteen days" in page
         assert 'hx-get="/ui/?part=ahead&amp;span=7d&amp;lanes=label&amp;clock=utc' in page
-        for name in ("team=billing", "urgent", "without a label"):
+        for name in ("team=billing", "urgent", "no label"):
             assert f"<title>{name}</title>" in page
         assert 'href="/ui/schedules?q=label%3Ateam%3Dbilling"' in page
         part = (await browser.get("/ui/?part=ahead&lanes=label&clock=utc", **PARTS)).text
         assert "team=billing" in part
         assert "<html" not in part
         usual = (await browser.get("/ui/?lanes=nonsense&span=1y&clock=x&heat=9")).text
-        assert "What comes next (Asia/Tokyo)" in usual
+        assert "Upcoming runs (Asia/Tokyo)" in usual
         assert "<title>team=billing</title>" not in usual
 
 
@@ -406,7 +406,7 @@ async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> 
         await browser.rig.store.load([before, after])
         browser.client.cookies.set("chimes_look", "zone=Asia%2FTokyo")
         page = (await browser.get("/ui/?heat=14d")).text
-        assert "Fourteen days by the hour (Asia/Tokyo)" in page
+        assert "Last 14 days by hour (Asia/Tokyo)" in page
         rows = re.findall(r"<tr><td>([^<]+)</td><td>(\d\d:00)</td><td>1</td><td>0</td></tr>", page)
         assert rows == [("Sun 15 Nov", "23:00"), ("Mon 16 Nov", "00:00")]
         cells = [
@@ -440,7 +440,7 @@ async def test_others_see_nothing_of_it() -> None:  # S04
         await browser.send("/ui/login", on="/ui/login", key=key)
         page = (await browser.get("/ui/")).text
         assert "secret" not in page
-        assert "Say it" in page, "it has nothing of its own yet"
+        assert "Describe it" in page, "it has nothing of its own yet"
         assert "Load demo data" not in page
         assert (
             await browser.get(f"/ui/fires/{schedule.id}?at=2026-01-01T00:00Z")
@@ -485,9 +485,9 @@ def test_clocks_that_are_off_count() -> None:
         replace(node, clock_offset=offset)
         for node, offset in zip((right, ahead, late, dead), offsets, strict=True)
     ]
-    found = nodes_seen(nodes, "", NOW)
+    found = node_problems(nodes, "", NOW)
     assert [(each.id, each.offset) for each in found.skewed] == [("ahead", 3.0), ("late", -2.0)]
-    assert found.troubles == 3
+    assert found.count == 3
 
 
 def test_causes_are_said_whole_and_in_the_readers_words() -> None:
@@ -496,11 +496,11 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
     attention = ScheduleAttention(schedule=schedule, sign=sign)
 
     def said(channel: Channel | None, error: str = "no") -> str:
-        refusal = Refusal(found=attention, channel=channel, error=error)
-        return causes_in_words([refusal], [], LOOK, NOW)[schedule.id]
+        refusal = CredentialRefusal(found=attention, channel=channel, error=error)
+        return describe_causes([refusal], [], LOOK, NOW)[schedule.id]
 
-    assert said(None) == "Its receiver does not accept the secret or token: no"
-    assert said(Channel.TELEGRAM) == "Telegram does not accept its messages: no"
+    assert said(None) == "The receiver rejects the secret or token: no"
+    assert said(Channel.TELEGRAM) == "Telegram rejects its messages: no"
     assert said(Channel.EMAIL) == "The mail server does not accept its messages: no"
     assert said(Channel.WEBHOOK) == "Its webhook does not accept messages: no"
     assert said(None, "x" * 999).endswith("x…")
@@ -508,7 +508,7 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
         ZoneChange(change=ClockChange(zone="Europe/Paris", at=NOW, by=by), schedules=2)
         for by in (-timedelta(hours=1), timedelta(minutes=30))
     )
-    one, two = zones_in_words(Coming(zones=(back, forward)), LOOK, NOW)
+    one, two = describe_zone_changes(Coming(zones=(back, forward)), LOOK, NOW)
     assert "the clocks of Europe/Paris go back by 1 h; 2 schedules go by them." in one
     assert "the clocks of Europe/Paris go forward by 30 min; 2 schedules" in two
 
@@ -516,8 +516,8 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
-        ("30 1 * * *", "Sun 1 Nov: 01:30 comes twice in {}; it fires once, the first time."),
-        ("*/20 1 * * *", "Sun 1 Nov: 01:00 comes twice in {}; it fires both times."),
+        ("30 1 * * *", "Sun 1 Nov: 01:30 occurs twice in {}; it fires only the first time."),
+        ("*/20 1 * * *", "Sun 1 Nov: 01:00 occurs twice in {}; it fires both times."),
     ],
 )
 def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
@@ -525,17 +525,17 @@ def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
     (change,) = clock_changes(zone, now, now + timedelta(days=7))
     touched = touched_by(Cron(expression, timezone=zone), change)
     assert touched is not None
-    assert touched_in_words(touched, LOOK, now) == said.format(zone)
+    assert describe_clock_change(touched, LOOK, now) == said.format(zone)
 
 
 def test_nodes_that_are_gone_count() -> None:
     one, gone = a_beating_node("one", MINUTE), a_beating_node("gone", -MINUTE)
-    assert nodes_seen([one], "", NOW).troubles == 0
-    assert nodes_seen([one, gone], "", NOW).gone == ("gone",)
-    alone = nodes_seen([gone], "", NOW)
-    assert (alone.none_alive, alone.troubles) == (True, 1)
-    nobody = nodes_seen([], "disk full", NOW)
-    assert (nobody.none_alive, nobody.troubles) == (True, 2)
+    assert node_problems([one], "", NOW).count == 0
+    assert node_problems([one, gone], "", NOW).dead == ("gone",)
+    alone = node_problems([gone], "", NOW)
+    assert (alone.none_alive, alone.count) == (True, 1)
+    nobody = node_problems([], "disk full", NOW)
+    assert (nobody.none_alive, nobody.count) == (True, 2)
 
 
 @pytest.mark.parametrize(
@@ -556,9 +556,9 @@ def test_every_cause_has_one_button_that_its_reader_may_press(
     schedule = a_schedule(owner=ANNA)
     sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW, lag=MINUTE)
     found = AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
-    (owner,) = needing_attention(found, Actor(owner=ANNA, role=Role.MEMBER))
-    (viewer,) = needing_attention(found, Actor(owner=ANNA, role=Role.VIEWER))
-    assert (owner.best, viewer.best) == (best, for_viewers)
+    (owner,) = needs_from(found, Actor(owner=ANNA, role=Role.MEMBER))
+    (viewer,) = needs_from(found, Actor(owner=ANNA, role=Role.VIEWER))
+    assert (owner.action, viewer.action) == (best, for_viewers)
     assert owner.log_address == f"/ui/schedules/{schedule.id}/log"
 
 
@@ -577,7 +577,7 @@ def test_every_tile_leads_to_its_list() -> None:
     numbers = Numbers(
         counts=ScheduleCounts(total=5, due_soon=2),
         running=7,
-        day=since_a_day(quarters, NOW),
+        day=last_day(quarters, NOW),
         week=a_tally(day.since, succeeded=99, failed=1),
         lag=NO_LAGS,
         since=day.since,
@@ -614,7 +614,7 @@ def test_running_runs_stand_against_what_is_usual() -> None:
     assert not asked.may_cancel
     assert asked.line == ""
     long = short_line("x" * 5000)
-    assert long == "x" * LINE_ROOM + "…"
+    assert long == "x" * MAX_LINE_LENGTH + "…"
     assert running_count(shown, 20, a_tally(NOW, running=90)) == 2
     assert running_count(shown, 2, a_tally(NOW, running=90)) == 90
     assert running_count(shown, 2, a_tally(NOW)) == 2
@@ -630,11 +630,11 @@ def test_lanes_are_short_even_for_what_fires_every_second() -> None:
     end = NOW + timedelta(hours=24)
     lanes = lanes_of([dense, daily], {}, end, NOW)
     assert [(lane.name, len(lane.fires), lane.more) for lane in lanes] == [
-        ("dense", MOST_FIRES, True),
+        ("dense", MAX_FIRES, True),
         ("daily", 1, False),
     ]
     svg = ahead_chart(lanes, SPANS["24h"], LOOK, NOW).svg
-    assert f"×{MOST_FIRES}+" in svg
+    assert f"×{MAX_FIRES}+" in svg
     assert 'class="rest"' in svg
     assert lanes_of([daily], {daily.id: ScheduleHealth()}, NOW + MINUTE, NOW) == []
 
@@ -660,11 +660,11 @@ def test_a_label_is_a_lane_of_all_that_have_it() -> None:
 
 @pytest.mark.parametrize("query", [{}, {"span": "6h"}, {"lanes": "label", "clock": "utc"}])
 def test_an_address_says_what_was_chosen(query: dict[str, str]) -> None:
-    choices = choices_in(query)
+    choices = parse_choices(query)
     assert dict(parse_qsl(urlsplit(choices.address()).query)) == query
     other = urlsplit(choices.address(heat="14d", part="ahead"))
     assert dict(parse_qsl(other.query)) == query | {"heat": "14d", "part": "ahead"}
-    back = choices_in({"heat": "14d", **query})
+    back = parse_choices({"heat": "14d", **query})
     assert back.address(heat="7d") == choices.address()
 
 

@@ -24,7 +24,7 @@ router = PageRouter()
 @router.get("/login", public=True)
 async def login_page(request: PageRequest) -> Response:
     wanted = local_url(request.query.get("next", ""))
-    if request.session is not None or not await request.context.access.keys_on():
+    if request.session is not None or not await request.context.access.auth_enabled():
         return request.redirect(wanted)
     return await render_login(request, wanted)
 

@@ -53,14 +53,14 @@ async def code(request: PageRequest) -> Response:
     """Made and shown: the page that answers is the only one that has it."""
     _may_link(request)
     _bot(request)
-    return await _shown(request, await Links(request.context.store).new_code(request.actor))
+    return await _shown(request, await request.context.telegram_links.new_code(request.actor))
 
 
 @router.post("/telegram/{id}/confirm")
 async def confirm(request: PageRequest) -> Response:
     _may_link(request)
     bot = _bot(request)
-    chat = await Links(request.context.store).confirm(request.actor, request.path_params["id"])
+    chat = await request.context.telegram_links.confirm(request.actor, request.path_params["id"])
     await bot.tell(chat, _("This chat now belongs to {owner}.", owner=chat.owner))
     return request.redirect_with_toast(_("Chat {id} is connected.", id=chat.id), to=HERE)
 
@@ -77,7 +77,7 @@ async def unlink(request: PageRequest) -> Response:
                 button=_("Disconnect it"),
             )
         )
-    await Links(request.context.store).unlink(request.actor, chat)
+    await request.context.telegram_links.unlink(request.actor, chat)
     return request.redirect_with_toast(_("Chat {id} is on its own again.", id=chat.id), to=HERE)
 
 
@@ -91,7 +91,7 @@ async def try_out(request: PageRequest) -> Response:
 
 async def _shown(request: PageRequest, made: NewCode | None = None) -> Response:
     bot = _bot_here(request)
-    links = Links(request.context.store)
+    links = request.context.telegram_links
     link = ""
     if made is not None and bot is not None:
         link = deep_link(await bot.conversation.username(), made.text)
@@ -111,7 +111,7 @@ async def _shown(request: PageRequest, made: NewCode | None = None) -> Response:
 
 async def _own(request: PageRequest) -> Chat:
     """Another's chat is as if it were not there (S05)."""
-    chats = await Links(request.context.store).linked(request.actor.owner)
+    chats = await request.context.telegram_links.linked(request.actor.owner)
     for chat in chats:
         if chat.id == request.path_params["id"]:
             return chat

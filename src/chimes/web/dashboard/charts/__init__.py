@@ -1,4 +1,5 @@
-"""Pictures drawn by the server: pure functions from values to SVG and its table.
+"""Server-side SVG charts: pure functions from values to SVG and an equivalent table.
 
-Classes only, no style attributes: the page's policy allows none. Colours are in `app.css`.
+Only classes, no style attributes, which the Content-Security-Policy forbids; colours are in
+`app.css`.
 """

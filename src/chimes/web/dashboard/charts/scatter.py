@@ -1,4 +1,4 @@
-"""Runs as points over time: how long they took, or how late they began (UX A.3)."""
+"""Scatter chart of runs over time: durations or lags, with median and p95."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from statistics import median
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, picture, table
+from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table
 
 _LEFT, _WIDTH, _TOP, _HIGH, _BOTTOM = 84, 680, 10, 150, 22
-#: For the words of the two lines.
+#: Space for the labels of the two lines, and their height.
 _RIGHT, _LINE = 130, 13
-#: Above the highest point, so that it is not cut.
-_ROOM = 1.08
+#: Space above the highest point.
+_HEADROOM = 1.08
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,41 +29,41 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PointWords:
+class ScatterTexts:
     title: str
     description: str
     when: str
     value: str
     status: str
-    #: A word for the line and its value.
+    #: Labels of the two lines.
     median: str
     p95: str
     span: Callable[[float], str]
     state: Callable[[RunStatus], str]
-    #: With its zone.
+    #: Formats a time with the zone.
     moment: Callable[[datetime], str]
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The smallest value that this share of them does not exceed."""
+    """The smallest value that is not exceeded by this share of the values."""
     ordered = sorted(values)
     return ordered[max(0, ceil(share * len(ordered)) - 1)]
 
 
-def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
-    """Each a link to its run; the shape says how it ended as well as the colour does."""
+def scatter_chart(points: Sequence[Point], texts: ScatterTexts) -> Chart:
+    """Each point links to its run; shape and colour show its status."""
 
-    def twin() -> Markup:
+    def make_table() -> Markup:
         rows = [
-            (words.moment(each.at), words.span(each.seconds), words.state(each.status))
+            (texts.moment(each.at), texts.span(each.seconds), texts.state(each.status))
             for each in sorted(points, key=lambda each: each.at, reverse=True)
         ]
-        return table(words.title, (words.when, words.value, words.status), rows)
+        return table(texts.title, (texts.when, texts.value, texts.status), rows)
 
     if not points:
-        return Chart(title=words.title, svg=Markup(""), twin=twin)
+        return Chart(title=texts.title, svg=Markup(""), make_table=make_table)
     values = [each.seconds for each in points]
-    top = max(values) * _ROOM or 1.0
+    top = max(values) * _HEADROOM or 1.0
     first, last = min(each.at for each in points), max(each.at for each in points)
     whole = (last - first).total_seconds() or 1.0
 
@@ -77,42 +77,42 @@ def points_chart(points: Sequence[Point], words: PointWords) -> Chart:
     floor = _TOP + _HIGH
     parts = [
         element("line", x1=_LEFT, x2=_LEFT + _WIDTH, y1=floor, y2=floor, class_="axis"),
-        element("text", words.span(0.0), x=_LEFT - 6, y=floor, class_="end"),
-        element("text", words.span(max(values)), x=_LEFT - 6, y=level(max(values)) + 8,
+        element("text", texts.span(0.0), x=_LEFT - 6, y=floor, class_="end"),
+        element("text", texts.span(max(values)), x=_LEFT - 6, y=level(max(values)) + 8,
                 class_="end"),
-        element("text", words.moment(first), x=_LEFT, y=floor + 16),
-        element("text", words.moment(last), x=_LEFT + _WIDTH, y=floor + 16, class_="end"),
+        element("text", texts.moment(first), x=_LEFT, y=floor + 16),
+        element("text", texts.moment(last), x=_LEFT + _WIDTH, y=floor + 16, class_="end"),
     ]  # fmt: skip
     below: float | None = None
-    for name, value in ((words.median, median(values)), (words.p95, quantile(values, 0.95))):
+    for name, value in ((texts.median, median(values)), (texts.p95, quantile(values, 0.95))):
         y = level(value)
-        # The words of one line never stand on those of the other.
+        # Keeps the two labels apart.
         text_at = y + 4 if below is None else min(y + 4, below - _LINE)
         below = text_at
-        title = element("title", f"{name}: {words.span(value)}")
+        title = element("title", f"{name}: {texts.span(value)}")
         parts.append(
             element("line", title, x1=_LEFT, x2=_LEFT + _WIDTH, y1=y, y2=y, class_="median")
         )
-        label = f"{name} {words.span(value)}"
+        label = f"{name} {texts.span(value)}"
         parts.append(element("text", label, x=_LEFT + _WIDTH + 4, y=text_at))
-    parts.extend(_mark(each, place(each.at), level(each.seconds), words) for each in points)
+    parts.extend(_mark(each, place(each.at), level(each.seconds), texts) for each in points)
     return Chart(
-        title=words.title,
-        svg=picture(
-            words.title,
-            words.description,
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
             parts,
             width=_LEFT + _WIDTH + _RIGHT,
             height=floor + _BOTTOM,
             kind="points",
             links=True,
         ),
-        twin=twin,
+        make_table=make_table,
     )
 
 
-def _mark(point: Point, x: float, y: float, words: PointWords) -> Markup:
-    label = f"{words.state(point.status)}, {words.moment(point.at)}, {words.span(point.seconds)}"
+def _mark(point: Point, x: float, y: float, texts: ScatterTexts) -> Markup:
+    label = f"{texts.state(point.status)}, {texts.moment(point.at)}, {texts.span(point.seconds)}"
     kind = f"s-{point.status.value}"
     if point.status is RunStatus.SUCCEEDED:
         shape = element("circle", cx=x, cy=y, r=4, class_=kind)

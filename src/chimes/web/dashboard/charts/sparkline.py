@@ -1,4 +1,4 @@
-"""Pictures that fit into a row: how the last runs ended, and how long they took."""
+"""Small charts: result strip, duration sparkline, and fires by hour of a day."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from statistics import median
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, picture, table, worst
+from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table, worst_status
 
-MOST_POINTS = 50
-MOST_CELLS = 30
+MAX_POINTS = 50
+MAX_CELLS = 30
 _CELL, _GAP, _HIGH = 7, 2, 18
 
 
@@ -22,25 +22,25 @@ class Result:
     """One mark of a strip: a run, or a bucket of several in which the worst wins."""
 
     status: RunStatus
-    #: What to say of it: when, and the word of its state.
+    #: Time and status, for the tooltip.
     label: str
-    #: The same for the two cells of a row.
+    #: The same, for the two columns of the table.
     when: str
     ended: str
 
 
-def buckets(states: Sequence[RunStatus], most: int = MOST_CELLS) -> list[tuple[RunStatus, int]]:
-    """Oldest first; where there are more than fit, each mark is the worst of its share."""
-    if len(states) <= most:
+def buckets(states: Sequence[RunStatus], limit: int = MAX_CELLS) -> list[tuple[RunStatus, int]]:
+    """Oldest first; with more than fit, each mark has the worst status of its share."""
+    if len(states) <= limit:
         return [(each, 1) for each in states]
-    edges = [len(states) * step // most for step in range(most + 1)]
-    return [(worst(states[start:end]), end - start) for start, end in pairwise(edges)]
+    edges = [len(states) * step // limit for step in range(limit + 1)]
+    return [(worst_status(states[start:end]), end - start) for start, end in pairwise(edges)]
 
 
 def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str]) -> Chart:
-    """Oldest at the left. Failures are full height, what did not run is half: shape, not only
-    colour."""
-    shown = results[-MOST_CELLS:]
+    """Oldest at the left. Failures have full height, skipped and missed runs half, so that the
+    shape tells the status as well as the colour."""
+    shown = results[-MAX_CELLS:]
     width = max(1, len(shown)) * (_CELL + _GAP)
     parts = []
     for index, result in enumerate(shown):
@@ -59,8 +59,10 @@ def result_strip(results: Sequence[Result], *, title: str, heads: tuple[str, str
     description = ", ".join(result.label for result in shown[-5:])
     return Chart(
         title=title,
-        svg=picture(title, description, parts, width=width, height=_HIGH, kind="strip"),
-        twin=lambda: table(title, heads, [(each.when, each.ended) for each in reversed(shown)]),
+        svg=svg_image(title, description, parts, width=width, height=_HIGH, kind="strip"),
+        make_table=lambda: table(
+            title, heads, [(each.when, each.ended) for each in reversed(shown)]
+        ),
     )
 
 
@@ -74,11 +76,11 @@ def _height(status: RunStatus) -> int:
             return 7
 
 
-def thinned(values: Sequence[float], most: int = MOST_POINTS) -> list[float]:
-    """At most so many: each the median of its share, so that one outlier does not rule."""
-    if len(values) <= most:
+def downsampled(values: Sequence[float], limit: int = MAX_POINTS) -> list[float]:
+    """At limit this many values, each the median of its share."""
+    if len(values) <= limit:
         return list(values)
-    edges = [len(values) * step // most for step in range(most + 1)]
+    edges = [len(values) * step // limit for step in range(limit + 1)]
     return [median(values[start:end]) for start, end in pairwise(edges)]
 
 
@@ -86,20 +88,20 @@ def sparkline(
     seconds: Sequence[float],
     *,
     title: str,
-    say_span: Callable[[float], str],
+    format_span: Callable[[float], str],
     heads: tuple[str, str],
     width: int = 96,
     height: int = 24,
 ) -> Chart:
     """Durations, oldest first, with the median as a dashed line and the last as a dot. The table
-    counts them from the newest on."""
-    points = thinned(seconds)
+    starts with the newest."""
+    points = downsampled(seconds)
 
-    def twin() -> Markup:
-        return table(title, heads, enumerate(map(say_span, reversed(points)), 1))
+    def make_table() -> Markup:
+        return table(title, heads, enumerate(map(format_span, reversed(points)), 1))
 
     if not points:
-        return Chart(title=title, svg=Markup(""), twin=twin)
+        return Chart(title=title, svg=Markup(""), make_table=make_table)
     middle = median(seconds)
     top = max(points) or 1.0
     step = (width - 6) / max(1, len(points) - 1)
@@ -114,15 +116,13 @@ def sparkline(
         element("polyline", points=line, class_="line"),
         element("circle", cx=places[-1][0], cy=places[-1][1], r=2.5, class_="last"),
     ]
-    description = f"{say_span(middle)} · {say_span(seconds[-1])}"
+    description = f"{format_span(middle)} · {format_span(seconds[-1])}"
     return Chart(
         title=title,
-        svg=picture(title, description, parts, width=width, height=height, kind="spark"),
-        twin=twin,
+        svg=svg_image(title, description, parts, width=width, height=height, kind="spark"),
+        make_table=make_table,
     )
 
-
-# @@ A day at one glance, small: how much else fires in each hour, and when this one does.
 
 _SLOT, _TOP, _STRIP_HIGH, _FOOT = 15, 14, 34, 14
 _LABELLED = 6
@@ -130,14 +130,14 @@ _LABELLED = 6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Hour:
-    #: `14:00`, by the clock that the caption names.
+    #: Such as `14:00`.
     name: str
     others: int
     mine: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DayStripWords:
+class DayStripTexts:
     title: str
     description: str
     hour: str
@@ -145,14 +145,14 @@ class DayStripWords:
     mine: str
 
 
-def day_strip(hours: Sequence[Hour], words: DayStripWords) -> Chart:
-    """From now on, one slot for each hour; a dot where this one fires."""
-    most = max((each.others for each in hours), default=0) or 1
+def day_strip(hours: Sequence[Hour], texts: DayStripTexts) -> Chart:
+    """Bars for the fires of other schedules by hour, and dots for those of this one."""
+    maximum = max((each.others for each in hours), default=0) or 1
     parts: list[Markup] = []
     for place, each in enumerate(hours):
         x = place * _SLOT
-        label = f"{each.name} · {words.others}: {each.others} · {words.mine}: {each.mine}"
-        high = max(2.0, _STRIP_HIGH * each.others / most) if each.others else 0.0
+        label = f"{each.name} · {texts.others}: {each.others} · {texts.mine}: {each.mine}"
+        high = max(2.0, _STRIP_HIGH * each.others / maximum) if each.others else 0.0
         parts.append(
             element(
                 "rect",
@@ -180,18 +180,18 @@ def day_strip(hours: Sequence[Hour], words: DayStripWords) -> Chart:
         )
     )
     return Chart(
-        title=words.title,
-        svg=picture(
-            words.title,
-            words.description,
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
             parts,
             width=width,
             height=_TOP + _STRIP_HIGH + _FOOT,
             kind="small day-strip",
         ),
-        twin=lambda: table(
-            words.title,
-            (words.hour, words.mine, words.others),
+        make_table=lambda: table(
+            texts.title,
+            (texts.hour, texts.mine, texts.others),
             [(each.name, each.mine, each.others) for each in hours],
         ),
     )

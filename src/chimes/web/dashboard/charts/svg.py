@@ -1,4 +1,4 @@
-"""What all pictures share: elements, escaped; a title and a description; the table beside it."""
+"""Shared parts of charts: escaped SVG elements, title and description, equivalent table."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from chimes.model.run import RunStatus
 
 _numbers = count(1)
 _UNSAFE = re.compile("[&<>\"']").search
-#: Names as they are written; only ever those that are in this package's calls of `element`.
+#: Cache of attribute names; bounded, because the names are literals in this package.
 _ATTRIBUTES: dict[str, str] = {}
 #: As in `macros/status.html`.
-SHAPES = {
+STATUS_SYMBOLS = {
     RunStatus.QUEUED: "⋯",
     RunStatus.RUNNING: "▶",
     RunStatus.SUCCEEDED: "✓",
@@ -28,7 +28,7 @@ SHAPES = {
     RunStatus.MISSED: "⌀",
     RunStatus.UNKNOWN: "?",
 }
-#: From the worst to the best, for pictures in which one mark stands for several runs.
+#: For marks that stand for several runs: the worst status is shown.
 WORST_FIRST = (
     RunStatus.FAILED,
     RunStatus.TIMEOUT,
@@ -45,34 +45,34 @@ WORST_FIRST = (
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
     title: str
-    #: `<svg role="img">`; safe.
+    #: `<svg role="img">`, escaped.
     svg: Markup
-    #: Makes the table. In a row of a list there is no room for it, and nobody pays for it.
-    twin: Callable[[], Markup]
-    #: The names of its rows, as high as it is, which stay in view where it is scrolled sideways.
+    #: Builds the table; lazy, because charts in list rows have none.
+    make_table: Callable[[], Markup]
+    #: Names of the rows as a second image, which stays visible while the chart scrolls sideways.
     names: Markup | None = None
 
     @property
     def table(self) -> Markup:
-        """The same as a `<table>`, for whoever does not look at pictures."""
-        return self.twin()
+        """The same data as a `<table>`, for accessibility."""
+        return self.make_table()
 
 
 def element(tag: str, *content: object, **attributes: object) -> Markup:
-    """`class_` is class, `_` in a name is a hyphen; what is None is left out."""
-    named = "".join(
+    """`class_` is class, `_` in a name is a hyphen; attributes with None are omitted."""
+    rendered = "".join(
         [
-            f' {_ATTRIBUTES.get(name) or _attribute(name)}="{written(value)}"'
+            f' {_ATTRIBUTES.get(name) or _attribute(name)}="{escaped(value)}"'
             for name, value in attributes.items()
             if value is not None
         ]
     )
-    inner = "".join([written(each) for each in content])
-    return safe(f"<{tag}{named}>{inner}</{tag}>" if inner else f"<{tag}{named}/>")
+    inner = "".join([escaped(each) for each in content])
+    return safe(f"<{tag}{rendered}>{inner}</{tag}>" if inner else f"<{tag}{rendered}/>")
 
 
 def safe(text: str) -> Markup:
-    """As `Markup(…)` without its questions; every value in it must be `written`."""
+    """As `Markup(…)`, but faster; every value in it must be `escaped`."""
     return str.__new__(Markup, text)
 
 
@@ -80,11 +80,10 @@ def _attribute(name: str) -> str:
     return _ATTRIBUTES.setdefault(name, name.rstrip("_").replace("_", "-"))
 
 
-def written(value: object) -> str:
-    """Escaped, unless it is safe already. There are thousands of them on a page, and most are
-    numbers."""
+def escaped(value: object) -> str:
+    """Escapes a value unless it is Markup. Numbers first: they are most of thousands of values."""
     if type(value) is float:
-        return plain(value)
+        return format_number(value)
     if type(value) is int:
         return str(value)
     if isinstance(value, Markup):
@@ -93,11 +92,11 @@ def written(value: object) -> str:
     return escape(text) if _UNSAFE(text) else text
 
 
-def plain(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def picture(
+def svg_image(
     title: str,
     description: str,
     parts: Iterable[Markup],
@@ -107,7 +106,7 @@ def picture(
     kind: str = "",
     links: bool = False,
 ) -> Markup:
-    """`links`: there are links in it, so that it is a group of things and not one image."""
+    """`links`: the chart contains links, so its role is `group` instead of `img`."""
     number = next(_numbers) % 1_000_000
     return element(
         "svg",
@@ -115,7 +114,7 @@ def picture(
         element("desc", description or title, id=f"c{number}d"),
         *parts,
         class_=f"chart {kind}".strip(),
-        viewBox=f"0 0 {plain(float(width))} {plain(float(height))}",
+        viewBox=f"0 0 {format_number(float(width))} {format_number(float(height))}",
         width=float(width),
         height=float(height),
         role="group" if links else "img",
@@ -127,7 +126,7 @@ def picture(
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
     head = element("tr", *(element("th", each, scope="col") for each in heads))
     body = "".join(
-        f"<tr>{''.join([f'<td>{written(cell)}</td>' for cell in row])}</tr>" for row in rows
+        f"<tr>{''.join([f'<td>{escaped(cell)}</td>' for cell in row])}</tr>" for row in rows
     )
     return element(
         "table",
@@ -137,6 +136,6 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) 
     )
 
 
-def worst(states: Iterable[RunStatus]) -> RunStatus:
+def worst_status(states: Iterable[RunStatus]) -> RunStatus:
     found = frozenset(states)
     return next(each for each in WORST_FIRST if each in found)

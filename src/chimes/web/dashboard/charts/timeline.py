@@ -1,5 +1,4 @@
-"""The next hours at one glance: a lane for each schedule or label, a mark for each fire, and where
-several run at the same time (UX picture 1)."""
+"""Timeline chart: a lane per schedule or label, a mark per fire, and overlaps between lanes."""
 
 from __future__ import annotations
 
@@ -14,39 +13,36 @@ from markupsafe import Markup
 
 from chimes.model.run import RunStatus
 from chimes.web.dashboard.charts.svg import (
-    SHAPES,
+    STATUS_SYMBOLS,
     Chart,
     element,
-    picture,
-    plain,
+    escaped,
+    format_number,
     safe,
+    svg_image,
     table,
-    worst,
-    written,
+    worst_status,
 )
 
-# @@ What a timeline consists of, before it is drawn: fires in lanes, what lies too near together
-# to be told apart, and where several lanes run at the same time.
-
-#: As wide as all marks together.
+#: Width of the area with the marks.
 WIDTH = 780
-#: Shorter than this a fire is a dot.
+#: Shorter fires are drawn as a dot.
 DOT_BELOW = timedelta(minutes=1)
-#: Dots nearer than this, and bars nearer than that, are one mark with a number.
-_DOTS_APART, _BARS_APART = 10.0, 2.0
-#: As wide as one of several fires gets; more of them are a further one.
-_WIDEST = 32.0
+#: Marks with smaller gaps are merged into one with a number.
+_DOT_GAP, _BAR_GAP = 10.0, 2.0
+#: Maximum width of a merged mark.
+_MAX_CLUSTER_WIDTH = 32.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fire:
     at: datetime
-    #: How long it took, or is expected to; zero: nobody knows.
+    #: Actual or expected duration; zero if unknown.
     length: timedelta = timedelta(0)
-    #: Of one that has been; None: still to come.
+    #: None: upcoming.
     status: RunStatus | None = None
     address: str | None = None
-    #: Whose it is, where a lane has those of several.
+    #: Name of the schedule, in lanes with several schedules.
     name: str = ""
 
 
@@ -55,13 +51,13 @@ class Lane:
     name: str
     fires: Sequence[Fire]
     address: str | None = None
-    #: There are more after the last one, which nobody has counted.
+    #: Whether further fires follow the last one.
     more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Overlap:
-    """In which several lanes have something that runs, or is expected to."""
+    """A time in which runs of several lanes overlap, or are expected to."""
 
     start: datetime
     end: datetime
@@ -76,14 +72,14 @@ class Cluster:
 
     @property
     def overlaps(self) -> bool:
-        """Whether one is expected to run into the next."""
+        """Whether a run is expected to last until the next one starts."""
         ends = ((first.at + first.length, second.at) for first, second in pairwise(self.fires))
         return any(end > start for end, start in ends)
 
 
 def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Cluster]:
-    """Marks of one lane from left to right; what lies too near together is one. What has begun and
-    what is only planned stay apart: one failure does not colour the hours to come."""
+    """Marks of one lane from left to right; close fires are merged. Past and upcoming fires are not
+    merged, so that a failure does not colour upcoming fires."""
     whole = end - start
     found: list[Cluster] = []
     for fire in sorted(fires, key=lambda each: each.at):
@@ -103,27 +99,27 @@ def clusters(fires: Sequence[Fire], start: datetime, end: datetime) -> list[Clus
 
 
 def _touch(before: Cluster, x: float, width: float) -> bool:
-    apart = _BARS_APART if before.width and width else _DOTS_APART
+    apart = _BAR_GAP if before.width and width else _DOT_GAP
     over = x - (before.x + before.width)
-    return over < 0 or (over < apart and x - before.x < _WIDEST)
+    return over < 0 or (over < apart and x - before.x < _MAX_CLUSTER_WIDTH)
 
 
 def overlaps_of(lanes: Sequence[Lane], start: datetime, end: datetime) -> list[Overlap]:
-    """From left to right; of what takes less than a minute nobody can say."""
+    """From left to right; ignores fires that are drawn as dots."""
     edges: list[tuple[datetime, int, int]] = []
     for place, lane in enumerate(lanes):
         for fire in lane.fires:
             first, last = max(fire.at, start), min(fire.at + fire.length, end)
             if fire.length >= DOT_BELOW and first < last:
                 edges += [(first, 1, place), (last, -1, place)]
-    under_way: Counter[int] = Counter()
+    active: Counter[int] = Counter()
     found: list[Overlap] = []
     begun: datetime | None = None
     seen: set[int] = set()
-    # Ends before beginnings: what follows at once does not overlap.
+    # Ends sort before starts: a run that starts when another ends does not overlap it.
     for at, step, place in sorted(edges, key=lambda edge: edge[:2]):
-        under_way[place] += step
-        running = {each for each, count in under_way.items() if count > 0}
+        active[place] += step
+        running = {each for each, count in active.items() if count > 0}
         if begun is not None and len(running) < 2:
             names = tuple(lanes[each].name for each in sorted(seen))
             found.append(Overlap(start=begun, end=at, names=names))
@@ -135,13 +131,13 @@ def overlaps_of(lanes: Sequence[Lane], start: datetime, end: datetime) -> list[O
 
 
 _LEFT, _NAMES, _TOP, _LANE, _HIGH = 8, 150, 24, 30, 14
-#: Of a dot with a sign in it.
-_SIGNED = 6.5
-_WITHOUT_SIGN = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
-#: From here on the number stands within.
-_ROOMY = 24.0
-#: Of a word of the axis, such as Thu 12 Nov.
-_HALF_A_SIGN = 3.4
+#: Radius of a dot with a status symbol.
+_SYMBOL_RADIUS = 6.5
+_WITHOUT_SYMBOL = (None, RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED)
+#: Wider marks contain their number.
+_NUMBER_WIDTH = 24.0
+#: Half the width of a character of an axis label.
+_HALF_CHARACTER = 3.4
 
 
 def first_address(fires: Sequence[Fire]) -> str | None:
@@ -149,29 +145,29 @@ def first_address(fires: Sequence[Fire]) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TimelineWords:
+class TimelineTexts:
     title: str
     description: str
     lane: str
     when: str
     status: str
     now: str
-    #: Of a change of the clocks.
-    change: str
-    #: What a mark says: the lane's name, its fires.
+    #: Label of a clock change.
+    clock_change: str
+    #: Label of a mark, from the lane's name and the fires.
     mark: Callable[[str, Sequence[Fire]], str]
-    #: A time for the axis, short, in the zone that the caption names.
+    #: Formats a time for the axis.
     clock: Callable[[datetime], str]
-    #: A time for the table, with its zone.
+    #: Formats a time for the table, with the zone.
     moment: Callable[[datetime], str]
-    #: The word of a state; None: planned.
+    #: Label of a status; None: planned.
     state: Callable[[RunStatus | None], str]
-    #: Heads of the columns for whose a fire is in a lane of several, and for what runs meanwhile.
+    #: Column headers of the schedule, in lanes of several, and of overlapping runs.
     name: str = ""
-    meanwhile: str = ""
-    #: What an overlap says.
-    together: Callable[[Overlap], str] = str
-    #: Where a mark of these leads.
+    overlaps: str = ""
+    #: Label of an overlap.
+    overlap: Callable[[Overlap], str] = str
+    #: URL of a mark.
     address: Callable[[Sequence[Fire]], str | None] = first_address
 
 
@@ -182,23 +178,23 @@ def timeline(
     end: datetime,
     now: datetime,
     ticks: Sequence[datetime],
-    changes: Sequence[datetime] = (),
-    words: TimelineWords,
+    clock_changes: Sequence[datetime] = (),
+    texts: TimelineTexts,
 ) -> Chart:
-    """`ticks`: where the axis has a word. `changes`: moments at which the clocks change."""
+    """`ticks` are the times with an axis label."""
     height = _TOP + _LANE * max(1, len(lanes)) + 6
 
     def place(moment: datetime) -> float:
         return _LEFT + WIDTH * ((moment - start) / (end - start))
 
     parts: list[Markup] = [_background(index, _LEFT + WIDTH + 10) for index in range(len(lanes))]
-    shared = overlaps_of(lanes, start, end)
-    for overlap in shared:
+    overlaps = overlaps_of(lanes, start, end)
+    for overlap in overlaps:
         x = place(overlap.start)
         parts.append(
             element(
                 "rect",
-                element("title", words.together(overlap)),
+                element("title", texts.overlap(overlap)),
                 x=x, y=_TOP, width=max(2.0, place(overlap.end) - x), height=height - _TOP,
                 class_="together",
             )
@@ -206,56 +202,56 @@ def timeline(
     for tick in ticks:
         x = place(tick)
         parts.append(element("line", x1=x, x2=x, y1=_TOP - 4, y2=height, class_="rule"))
-        parts.append(_tick(words.clock(tick), x))
+        parts.append(_tick(texts.clock(tick), x))
     for index, lane in enumerate(lanes):
-        parts.extend(_lane(lane, index, start=start, end=end, now=now, words=words))
-    for change in changes:
-        if start <= change < end:
-            x = place(change)
+        parts.extend(_lane(lane, index, start=start, end=end, now=now, texts=texts))
+    for clock_change in clock_changes:
+        if start <= clock_change < end:
+            x = place(clock_change)
             parts.append(
                 element(
                     "line",
-                    element("title", words.change),
+                    element("title", texts.clock_change),
                     x1=x, x2=x, y1=_TOP - 4, y2=height, class_="dst",
                 )
             )  # fmt: skip
-            parts.append(element("text", words.change, x=x + 4, y=height - 2))
+            parts.append(element("text", texts.clock_change, x=x + 4, y=height - 2))
     if start <= now < end:
         x = place(now)
         parts.append(
             element(
                 "line",
-                element("title", words.now),
+                element("title", texts.now),
                 x1=x, x2=x, y1=_TOP - 4, y2=height, class_="now",
             )
         )  # fmt: skip
     return Chart(
-        title=words.title,
-        svg=picture(
-            words.title,
-            words.description,
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
             parts,
             width=_LEFT + WIDTH + 10,
             height=height,
             kind="timeline",
             links=any(fire.address for lane in lanes for fire in lane.fires),
         ),
-        names=picture(
-            words.lane,
-            words.description,
+        names=svg_image(
+            texts.lane,
+            texts.description,
             [_name(lane, index) for index, lane in enumerate(lanes)],
             width=_NAMES,
             height=height,
             kind="names",
             links=any(lane.address for lane in lanes),
         ),
-        twin=lambda: _twin(lanes, shared, start, end, words),
+        make_table=lambda: _table(lanes, overlaps, start, end, texts),
     )
 
 
 def _tick(text: str, x: float) -> Markup:
-    """In the middle of its line, and beside it where it would be cut at an edge."""
-    half = _HALF_A_SIGN * len(text)
+    """Centred on its line; aligned with the edge where it would be cut off."""
+    half = _HALF_CHARACTER * len(text)
     if x < half:
         return element("text", text, x=0, y=_TOP - 8)
     if x > _LEFT + WIDTH + 10 - half:
@@ -263,37 +259,37 @@ def _tick(text: str, x: float) -> Markup:
     return element("text", text, x=x, y=_TOP - 8, class_="middle")
 
 
-def _twin(
+def _table(
     lanes: Sequence[Lane],
-    shared: Sequence[Overlap],
+    overlaps: Sequence[Overlap],
     start: datetime,
     end: datetime,
-    words: TimelineWords,
+    texts: TimelineTexts,
 ) -> Markup:
-    """Whose a fire is, and what runs meanwhile, only where there is any to tell of."""
+    """Columns for the schedule and for overlaps appear only if there are any."""
     found = sorted(
         ((fire.at, lane.name, fire) for lane in lanes for fire in lane.fires),
         key=lambda each: each[:2],
     )
     named = any(fire.name for _, _, fire in found)
-    heads = [words.when, words.lane, words.status]
-    heads[2:2] = [words.name] if named else []
-    heads += [words.meanwhile] if shared else []
+    heads = [texts.when, texts.lane, texts.status]
+    heads[2:2] = [texts.name] if named else []
+    heads += [texts.overlaps] if overlaps else []
     rows: list[list[str]] = []
     for at, lane, fire in found:
         if start <= at < end:
-            row = [words.moment(at), lane, words.state(fire.status)]
+            row = [texts.moment(at), lane, texts.state(fire.status)]
             row[2:2] = [fire.name] if named else []
-            rows.append([*row, _meanwhile(lane, fire, shared)] if shared else row)
-    return table(words.title, heads, rows)
+            rows.append([*row, _overlapping_names(lane, fire, overlaps)] if overlaps else row)
+    return table(texts.title, heads, rows)
 
 
-def _meanwhile(lane: str, fire: Fire, shared: Sequence[Overlap]) -> str:
+def _overlapping_names(lane: str, fire: Fire, overlaps: Sequence[Overlap]) -> str:
     if fire.length < DOT_BELOW:
         return ""
     names = (
         name
-        for each in shared
+        for each in overlaps
         if lane in each.names and each.start < fire.at + fire.length and fire.at < each.end
         for name in each.names
         if name != lane
@@ -309,7 +305,7 @@ def _background(index: int, width: float) -> Markup:
 def _name(lane: Lane, index: int) -> Markup:
     name = element(
         "text",
-        _short(lane.name),
+        _truncated(lane.name),
         element("title", lane.name),
         x=8,
         y=_TOP + index * _LANE + 19,
@@ -326,7 +322,7 @@ def _lane(
     start: datetime,
     end: datetime,
     now: datetime,
-    words: TimelineWords,
+    texts: TimelineTexts,
 ) -> list[Markup]:
     y = _TOP + index * _LANE
     parts: list[Markup] = []
@@ -336,15 +332,15 @@ def _lane(
     return [
         *parts,
         *(
-            _mark(each, lane.name, y, now, words, more=lane.more and each is marks[-1])
+            _mark(each, lane.name, y, now, texts, more=lane.more and each is marks[-1])
             for each in marks
         ),
     ]
 
 
 def _rest(last: Cluster, y: float) -> Markup:
-    """What follows the last one: more of the same, as far as the picture goes."""
-    x = _LEFT + last.x + last.width + (_ROOMY + 12 if last.width < _ROOMY else 4)
+    """A line to the end of the chart, for the fires after the last mark."""
+    x = _LEFT + last.x + last.width + (_NUMBER_WIDTH + 12 if last.width < _NUMBER_WIDTH else 4)
     if x >= _LEFT + WIDTH:
         return Markup("")
     return element(
@@ -353,31 +349,34 @@ def _rest(last: Cluster, y: float) -> Markup:
 
 
 def _mark(
-    cluster: Cluster, name: str, y: float, now: datetime, words: TimelineWords, *, more: bool
+    cluster: Cluster, name: str, y: float, now: datetime, texts: TimelineTexts, *, more: bool
 ) -> Markup:
-    """Written out, and not of elements: there are hundreds on a page."""
-    label = written(words.mark(name, cluster.fires))
+    """Built from strings instead of elements, for speed: a page has hundreds."""
+    label = escaped(texts.mark(name, cluster.fires))
     x, middle, width = _LEFT + cluster.x, y + _LANE / 2, cluster.width
     ended = _worst_of(cluster.fires)
     status = f"s-{ended.value}" if ended is not None else "planned"
-    # Shape and not only colour: what did not go well has its sign.
-    sign = SHAPES[ended] if ended not in _WITHOUT_SIGN and len(cluster.fires) == 1 else ""
+    # A symbol besides the colour marks unsuccessful runs.
+    symbol = (
+        STATUS_SYMBOLS[ended] if ended not in _WITHOUT_SYMBOL and len(cluster.fires) == 1 else ""
+    )
     past = ' class="past"' if cluster.fires[-1].at < now else ""
     pieces = [f"<g{past}><title>{label}</title>"]
-    if width and (not sign or width >= 2 * _SIGNED):
+    if width and (not symbol or width >= 2 * _SYMBOL_RADIUS):
         pieces.append(
-            f'<rect x="{plain(x)}" y="{plain(middle - _HIGH / 2)}" width="{plain(max(4.0, width))}"'
-            f' height="{_HIGH}" rx="3" class="{status}"/>'
+            f'<rect x="{format_number(x)}" y="{format_number(middle - _HIGH / 2)}"'
+            f' width="{format_number(max(4.0, width))}" height="{_HIGH}" rx="3" class="{status}"/>'
         )
     else:
-        radius = plain(_SIGNED if sign else 5.0)
+        radius = format_number(_SYMBOL_RADIUS if symbol else 5.0)
         pieces.append(
-            f'<circle cx="{plain(x)}" cy="{plain(middle)}" r="{radius}" class="{status}"/>'
+            f'<circle cx="{format_number(x)}" cy="{format_number(middle)}" r="{radius}"'
+            f' class="{status}"/>'
         )
-    if sign:
-        place = x + (width / 2 if width >= 2 * _SIGNED else 0)
+    if symbol:
+        place = x + (width / 2 if width >= 2 * _SYMBOL_RADIUS else 0)
         kind = "sign dark" if ended in (RunStatus.SKIPPED, RunStatus.CANCELED) else "sign"
-        pieces.append(element("text", sign, x=place, y=middle + 3.5, class_=kind))
+        pieces.append(element("text", symbol, x=place, y=middle + 3.5, class_=kind))
     if cluster.overlaps:
         pieces.append(
             element("rect", x=x, y=y + 1, width=max(8.0, width), height=_LANE - 2, class_="overlap")
@@ -385,58 +384,58 @@ def _mark(
     if len(cluster.fires) > 1:
         pieces.append(_number(cluster, x, middle, more=more))
     pieces.append("</g>")
-    if address := words.address(cluster.fires):
-        pieces = [f'<a href="{written(address)}" aria-label="{label}">', *pieces, "</a>"]
+    if address := texts.address(cluster.fires):
+        pieces = [f'<a href="{escaped(address)}" aria-label="{label}">', *pieces, "</a>"]
     return safe("".join(pieces))
 
 
 def _number(cluster: Cluster, x: float, middle: float, *, more: bool) -> Markup:
     text = f"×{len(cluster.fires)}{'+' if more else ''}"
-    if cluster.width >= _ROOMY:
+    if cluster.width >= _NUMBER_WIDTH:
         return element("text", text, x=x + cluster.width / 2, y=middle + 4, class_="sign")
-    if cluster.x + cluster.width > WIDTH - _ROOMY:
+    if cluster.x + cluster.width > WIDTH - _NUMBER_WIDTH:
         return element("text", text, x=x - 8, y=middle + 4, class_="end")
     return element("text", text, x=x + max(8.0, cluster.width) + 2, y=middle + 4)
 
 
 def _worst_of(fires: Sequence[Fire]) -> RunStatus | None:
-    """None: all of them are still to come."""
+    """None if all are upcoming."""
     ended = [fire.status for fire in fires if fire.status is not None]
-    return worst(ended) if ended else None
+    return worst_status(ended) if ended else None
 
 
-#: What a name may take of its column, in em of its letters, and what signs take at most.
-_ROOM = 13.0
+#: Width of the name column in em, and estimated widths of characters.
+_NAME_WIDTH = 13.0
 _EM = {
-    sign: wide
-    for wide, signs in (
+    char: width
+    for width, chars in (
         (0.3, "ijl.,:;'|!I เโใไ"),
         (0.42, "ftr-/()[]ะาำๅ"),
         (0.56, "aceksvxyzJLรว"),
         (0.95, "mMW@%…ฌญฒณ"),
     )
-    for sign in signs
+    for char in chars
 }
-#: Said after the letter that they stand before.
-_THAI_BEFORE = "เแโใไ"
+#: Thai vowels that are written before their consonant.
+_THAI_LEADING_VOWELS = "เแโใไ"
 
 
-def _short(name: str) -> str:
-    """As much of it as its column has room for, with its dots."""
-    if sum(map(_em, name)) <= _ROOM:
+def _truncated(name: str) -> str:
+    """The name, truncated to the width of its column."""
+    if sum(map(_em, name)) <= _NAME_WIDTH:
         return name
     taken, end = _em("…"), 0
-    for sign in name:
-        taken += _em(sign)
-        if taken > _ROOM:
+    for char in name:
+        taken += _em(char)
+        if taken > _NAME_WIDTH:
             break
         end += 1
-    return f"{name[:end].rstrip(_THAI_BEFORE + ' ')}…"
+    return f"{name[:end].rstrip(_THAI_LEADING_VOWELS + ' ')}…"
 
 
-def _em(sign: str) -> float:
-    if unicodedata.category(sign) in ("Mn", "Me", "Cf"):
+def _em(char: str) -> float:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
         return 0.0
-    if unicodedata.east_asian_width(sign) in "WF":
+    if unicodedata.east_asian_width(char) in "WF":
         return 1.0
-    return _EM.get(sign, 0.78 if sign.isupper() or sign == "w" else 0.64)
+    return _EM.get(char, 0.78 if char.isupper() or char == "w" else 0.64)

@@ -1,4 +1,4 @@
-"""What a run did when: waiting, attempts, pauses between them, steps, deliveries."""
+"""Waterfall chart of a run (waits, attempts, steps, deliveries), and chart of its retries."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from itertools import pairwise
 from markupsafe import Markup
 
 from chimes.model.run import RunStatus
-from chimes.web.dashboard.charts.svg import Chart, element, picture, table
+from chimes.web.dashboard.charts.svg import Chart, element, svg_image, table
 
 _LEFT, _WIDTH, _TOP, _ROW, _HIGH = 210, 640, 6, 26, 14
 _RIGHT = 90
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stretch:
+class Interval:
     name: str
     start: datetime
     end: datetime
-    #: None: waiting, or between two attempts.
+    #: None: waiting.
     status: RunStatus | None = None
-    #: How far in its name stands: a step of a flow within it.
+    #: Indentation of the name: steps of a flow are nested.
     depth: int = 0
     address: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class WaterfallWords:
+class WaterfallTexts:
     title: str
     description: str
     what: str
@@ -39,40 +39,40 @@ class WaterfallWords:
     span: Callable[[timedelta], str]
 
 
-def waterfall(stretches: Sequence[Stretch], words: WaterfallWords) -> Chart:
-    """In the order given. The scale is from the first start to the last end."""
+def waterfall(intervals: Sequence[Interval], texts: WaterfallTexts) -> Chart:
+    """Intervals in the given order, scaled from the first start to the last end."""
     parts: list[Markup] = []
-    if stretches:
-        begin = min(each.start for each in stretches)
-        whole = max(max(each.end for each in stretches) - begin, timedelta(milliseconds=1))
-        for index, each in enumerate(stretches):
-            parts.extend(_row(each, index, begin, whole, words))
+    if intervals:
+        begin = min(each.start for each in intervals)
+        whole = max(max(each.end for each in intervals) - begin, timedelta(milliseconds=1))
+        for index, each in enumerate(intervals):
+            parts.extend(_row(each, index, begin, whole, texts))
     rows = [
-        (each.name, words.moment(each.start), words.span(each.end - each.start))
-        for each in stretches
+        (each.name, texts.moment(each.start), texts.span(each.end - each.start))
+        for each in intervals
     ]
     return Chart(
-        title=words.title,
-        svg=picture(
-            words.title,
-            words.description,
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
             parts,
             width=_LEFT + _WIDTH + _RIGHT,
-            height=_TOP * 2 + _ROW * max(1, len(stretches)),
+            height=_TOP * 2 + _ROW * max(1, len(intervals)),
             kind="waterfall",
-            links=any(each.address for each in stretches),
+            links=any(each.address for each in intervals),
         ),
-        twin=lambda: table(words.title, (words.what, words.start, words.length), rows),
+        make_table=lambda: table(texts.title, (texts.what, texts.start, texts.length), rows),
     )
 
 
 def _row(
-    each: Stretch, index: int, begin: datetime, whole: timedelta, words: WaterfallWords
+    each: Interval, index: int, begin: datetime, whole: timedelta, texts: WaterfallTexts
 ) -> list[Markup]:
     y = _TOP + index * _ROW
     x = _LEFT + _WIDTH * ((each.start - begin) / whole)
     width = max(2.0, _WIDTH * ((each.end - each.start) / whole))
-    length = words.span(each.end - each.start)
+    length = texts.span(each.end - each.start)
     label = f"{each.name} · {length}"
     bar = element(
         "rect",
@@ -95,17 +95,15 @@ def _row(
     ]  # fmt: skip
 
 
-# @@ Retries on a line: how far apart the attempts lie, in their real proportions.
-
 _LEFT_ATTEMPTS, _WIDTH_ATTEMPTS, _Y, _RADIUS = 12, 336, 26, 8
-#: Nearer than this, a number would stand on the one before.
-_APART = 17.0
-#: A wait is named above its line where there is room for the words.
-_ROOM = 44.0
+#: Minimum distance of two attempts.
+_MIN_GAP = 17.0
+#: Minimum width of a wait to be labelled.
+_LABEL_WIDTH = 44.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AttemptWords:
+class AttemptTexts:
     title: str
     description: str
     attempt: str
@@ -115,37 +113,37 @@ class AttemptWords:
     span: Callable[[timedelta], str]
 
 
-def attempts_line(moments: Sequence[datetime], words: AttemptWords) -> Chart:
-    """Of at least two attempts, the first one first."""
+def attempts_line(moments: Sequence[datetime], texts: AttemptTexts) -> Chart:
+    """Start times of at least two attempts, to scale."""
     begin = moments[0]
     whole = max(moments[-1] - begin, timedelta(microseconds=1))
     places: list[float] = []
     for each in moments:
         x = _LEFT_ATTEMPTS + _WIDTH_ATTEMPTS * ((each - begin) / whole)
-        places.append(max(x, places[-1] + _APART) if places else x)
+        places.append(max(x, places[-1] + _MIN_GAP) if places else x)
     parts: list[Markup] = [
         element("line", x1=places[0], x2=places[-1], y1=_Y, y2=_Y, class_="rule")
     ]
     for (left, right), (before, after) in zip(pairwise(places), pairwise(moments), strict=True):
-        if right - left >= _ROOM:
-            text = words.span(after - before)
+        if right - left >= _LABEL_WIDTH:
+            text = texts.span(after - before)
             parts.append(element("text", text, x=(left + right) / 2, y=_Y - 8, class_="middle"))
     for number, (x, at) in enumerate(zip(places, moments, strict=True), 1):
-        label = f"{words.attempt} {number} · {words.moment(at)}"
+        label = f"{texts.attempt} {number} · {texts.moment(at)}"
         parts.append(element("circle", element("title", label), cx=x, cy=_Y, r=_RADIUS))
         parts.append(element("text", number, x=x, y=_Y + 4, class_="middle number"))
     rows = [
-        (number, words.moment(at), words.span(at - begin)) for number, at in enumerate(moments, 1)
+        (number, texts.moment(at), texts.span(at - begin)) for number, at in enumerate(moments, 1)
     ]
     return Chart(
-        title=words.title,
-        svg=picture(
-            words.title,
-            words.description,
+        title=texts.title,
+        svg=svg_image(
+            texts.title,
+            texts.description,
             parts,
             width=max(places[-1], _LEFT_ATTEMPTS + _WIDTH_ATTEMPTS) + _LEFT_ATTEMPTS,
             height=_Y + _RADIUS + 4,
             kind="small attempts",
         ),
-        twin=lambda: table(words.title, (words.attempt, words.when, words.after), rows),
+        make_table=lambda: table(texts.title, (texts.attempt, texts.when, texts.after), rows),
     )

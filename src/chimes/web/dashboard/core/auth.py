@@ -18,7 +18,7 @@ from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
 from chimes.services.insights import ClockWatch
 from chimes.services.preferences import Preferences
-from chimes.services.users import INTERFACE, Session, SignInService, UserService
+from chimes.services.users import INTERFACE, Session, SessionService, UserService
 from chimes.web.auth import Authenticator
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core import preferences as cookies
@@ -45,7 +45,7 @@ class DashboardServices:
 
     context: WebContext
     users: UserService
-    sessions: SignInService
+    sessions: SessionService
     clock_watch: ClockWatch
 
 
@@ -74,7 +74,7 @@ async def authenticate_page(
         actor=actor,
         session=session,
         display=display,
-        now=await context.store.now(),
+        now=await context.now(),
         csrf_secret=_csrf_secret(http, session),
     )
 
@@ -152,10 +152,10 @@ def display_preferences(
 
 
 async def _authenticate(
-    context: WebContext, sessions: SignInService, http: Request
+    context: WebContext, sessions: SessionService, http: Request
 ) -> tuple[Actor, Session | None]:
-    authenticator: Authenticator = http.app.state.gatekeeper
-    if not await context.access.keys_on():
+    authenticator: Authenticator = http.app.state.authenticator
+    if not await context.access.auth_enabled():
         try:
             return await authenticator.authenticate(http, interface=INTERFACE, accepts=()), None
         except NotAuthenticated:
@@ -201,7 +201,7 @@ def _open_mode_behind_proxy() -> RequestRejected:
     )
 
 
-async def session_is_active(context: WebContext, sessions: SignInService, http: Request) -> bool:
+async def session_is_active(context: WebContext, sessions: SessionService, http: Request) -> bool:
     """Whether an open event stream may continue: its session can be revoked meanwhile."""
     try:
         await _authenticate(context, sessions, http)

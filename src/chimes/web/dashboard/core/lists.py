@@ -223,7 +223,7 @@ async def _completion_source(request: PageRequest, name: str, prefix: str) -> Co
             return CompletionSource(schedules=found.items)
         case "node" if request.actor.sees_everything:
             return CompletionSource(
-                nodes=tuple(each.id for each in await request.context.store.nodes())
+                nodes=tuple(each.id for each in await request.context.nodes.all(request.actor))
             )
         case _:
             return CompletionSource()

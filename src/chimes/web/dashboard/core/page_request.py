@@ -16,7 +16,7 @@ from chimes.errors import ChimesError, NotAllowed, QuotaExceeded
 from chimes.i18n import Message, _, in_language
 from chimes.model.access import Actor
 from chimes.services.insights import ClockWatch
-from chimes.services.users import Session, SignInService, UserService
+from chimes.services.users import Session, SessionService, UserService
 from chimes.web.auth import Authenticator
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core.assets import accepts_gzip
@@ -159,7 +159,7 @@ class PageRequest:
     http: Request
     context: WebContext
     users: UserService
-    sessions: SignInService
+    sessions: SessionService
     #: Upcoming clock changes (daylight saving time).
     clock_watch: ClockWatch
     actor: Actor
@@ -260,7 +260,7 @@ class PageRequest:
         """The error to show in the form. Denied actions are written to the audit log, as they are
         when such an error becomes an error page."""
         if isinstance(error, NotAllowed | QuotaExceeded):
-            authenticator: Authenticator = self.http.app.state.gatekeeper
+            authenticator: Authenticator = self.http.app.state.authenticator
             await authenticator.audit_refusal(self.http, self.actor, error)
         return form_error_from(error)
 

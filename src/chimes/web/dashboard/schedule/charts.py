@@ -14,15 +14,15 @@ from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.schedules import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
-from chimes.web.dashboard.charts.scatter import Point, PointWords, points_chart
-from chimes.web.dashboard.charts.svg import Chart, worst
-from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineWords, timeline
+from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart
+from chimes.web.dashboard.charts.svg import Chart, worst_status
+from chimes.web.dashboard.charts.timeline import Fire, Lane, TimelineTexts, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.schedules.views import state_word
+from chimes.web.dashboard.schedules.views import status_label
 
 #: The timeline: so much of what was, and of what comes.
-BEHIND, AHEAD = timedelta(days=5), timedelta(days=2)
+PAST, AHEAD = timedelta(days=5), timedelta(days=2)
 #: Above this many runs in it, hours stand for them.
 MOST_MARKS = 150
 #: Of what comes; what follows is drawn as "and so on".
@@ -42,7 +42,7 @@ def marks_of(
 ) -> list[Fire]:
     """What was and what comes, one more than `MOST_COMING` where that is not all. Of many runs an
     hour is one mark, the worst of them."""
-    since = now - BEHIND
+    since = now - PAST
     recent = [each for each in results if each.planned_at >= since]
     if len(recent) < MOST_MARKS:
         past = [
@@ -57,7 +57,7 @@ def marks_of(
     else:
         past = [
             Fire(
-                at=each.at, status=worst(each.statuses), address=f"/ui/schedules/{schedule.id}/runs"
+                at=each.at, status=worst_status(each.statuses), address=f"/ui/schedules/{schedule.id}/runs"
             )
             for each in hours
             if each.total
@@ -79,7 +79,7 @@ def expected_marks(
     """The times at which it should have run since it is what it is; those of which nothing is on
     record are marked as missed. Of many an hour is one mark. `whole`: `results` are all there
     are."""
-    since = max(now - BEHIND, schedule.updated_at)
+    since = max(now - PAST, schedule.updated_at)
     if schedule.purged_until is not None:
         since = max(since, schedule.purged_until)
     if not schedule.enabled or now <= since:
@@ -129,20 +129,20 @@ def week(
     """What was expected above what was: where nothing stands below, nothing ran."""
     more = sum(each.status is None for each in marks) > MOST_COMING
     zone = primary_zone(display, schedule.trigger.zone)
-    start, end = now - BEHIND, now + AHEAD
+    start, end = now - PAST, now + AHEAD
     said = partial(in_language, language=display.language)
     info = times.zone_info(zone)
     first = start.astimezone(info).replace(hour=0, minute=0, second=0, microsecond=0)
     midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = times.dated(fires[0].at, zone, display)
+        when = times.format_with_year(fires[0].at, zone, display)
         if len(fires) > 1:
             return said(_("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
 
     def state(status: RunStatus | None) -> str:
-        return said(_("planned")) if status is None else state_word(status, display.language)
+        return said(_("planned")) if status is None else status_label(status, display.language)
 
     return timeline(
         [
@@ -153,8 +153,8 @@ def week(
         end=end,
         now=now,
         ticks=[each for each in midnights if start < each < end],
-        changes=[each.at for each in clock_changes(zone, start, end)],
-        words=TimelineWords(
+        clock_changes=[each.at for each in clock_changes(zone, start, end)],
+        texts=TimelineTexts(
             title=said(_("Five days behind, two ahead")),
             description=said(
                 _("Runs that were and runs to come, by the clock of {zone}", zone=zone)
@@ -163,10 +163,10 @@ def week(
             when=said(_("When")),
             status=said(_("Result")),
             now=said(_("now")),
-            change=said(_("the clocks change")),
+            clock_change=said(_("the clocks change")),
             mark=mark,
             clock=lambda at: times.day(at, zone, display, now=now),
-            moment=lambda at: times.dated(at, zone, display),
+            moment=lambda at: times.format_with_year(at, zone, display),
             state=state,
         ),
     )
@@ -175,13 +175,13 @@ def week(
 def durations(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
     points = [_point(each, each.duration) for each in results if each.duration is not None]
     title = _("How long runs took")
-    return points_chart(points, _words(title, _("Duration"), schedule, display))
+    return scatter_chart(points, _words(title, _("Duration"), schedule, display))
 
 
 def lags(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
     title = _("How late runs began")
-    return points_chart(points, _words(title, _("Lag"), schedule, display))
+    return scatter_chart(points, _words(title, _("Lag"), schedule, display))
 
 
 def _point(result: Result, length: timedelta) -> Point:
@@ -195,10 +195,10 @@ def _point(result: Result, length: timedelta) -> Point:
 
 def _words(
     title: Message, value: Message, schedule: Schedule, display: DisplayPreferences
-) -> PointWords:
+) -> ScatterTexts:
     zone = primary_zone(display, schedule.trigger.zone)
     said = partial(in_language, language=display.language)
-    return PointWords(
+    return ScatterTexts(
         title=said(title),
         description=said(_("A point for each run, by the clock of {zone}", zone=zone)),
         when=said(_("When")),
@@ -207,6 +207,6 @@ def _words(
         median=said(_("median")),
         p95=said(_("p95")),
         span=lambda seconds: times.span(seconds, display.language),
-        state=lambda status: state_word(status, display.language),
-        moment=lambda at: times.dated(at, zone, display),
+        state=lambda status: status_label(status, display.language),
+        moment=lambda at: times.format_with_year(at, zone, display),
     )

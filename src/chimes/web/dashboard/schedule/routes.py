@@ -26,7 +26,7 @@ from chimes.services.run_requests import get_run_origins
 from chimes.services.schedule_history import FireLogPage
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
-from chimes.web.api.paging import cursor_to, position_from, question_of
+from chimes.web.api.paging import encode_cursor, decode_cursor, cursor_scope
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import DisplayPreferences
@@ -34,7 +34,7 @@ from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import rows_of, visible
 from chimes.web.dashboard.schedule.actions import page_of, schedule_in
 from chimes.web.dashboard.schedule.charts import (
-    BEHIND,
+    PAST,
     durations,
     expected_marks,
     lags,
@@ -182,7 +182,7 @@ async def _sums(
 
     totals, hours = await gather(
         gather(*(total(span) for span in _RATES.values())),
-        insights.run_buckets(request.actor, Window.last(BEHIND, request.now), _HOUR, only),
+        insights.run_buckets(request.actor, Window.last(PAST, request.now), _HOUR, only),
     )
     return tuple(zip(_RATES, totals, strict=True)), hours
 
@@ -224,19 +224,19 @@ async def facts(request: PageRequest) -> Response:
 @router.get("/schedules/{id}/runs")
 async def runs(request: PageRequest) -> Response:
     schedule = await schedule_in(request)
-    question = question_of(request.http)
-    after = position_from(request.query.get("cursor"), question, numbers=True)
+    question = cursor_scope(request.http)
+    after = decode_cursor(request.query.get("cursor"), question, numbers=True)
     query = RunQuery(schedule_id=schedule.id, after=after, limit=LOG_PAGE)
     found = await request.context.runs.find(request.actor, query)
     more = ""
     if found.next is not None:
         more = (
-            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': cursor_to(found.next, question)})}"
+            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': encode_cursor(found.next, question)})}"
         )
     insights = request.context.insights
     medians, askers = await gather(
         insights.expected_durations(request.actor, [schedule.id]),
-        get_run_origins(request.context.store, found.items),
+        request.context.runs.origins(request.actor, found.items),
     )
     rows = rows_of(found.items, medians, askers, {schedule.id: schedule.trigger.zone}, request.now)
     return show(request, schedule, "runs", rows=rows, more=more, visible=visible)

@@ -26,7 +26,7 @@ from chimes.services.schedule_editor import (
 )
 from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
-from chimes.web.api.paging import cursor_to, position_from
+from chimes.web.api.paging import encode_cursor, decode_cursor
 from chimes.web.dashboard.core.forms import FORM_ERRORS, Form, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
@@ -231,7 +231,7 @@ async def on_all_found(
     """Oldest first: whatever the action changes, nothing comes twice and nothing is left out."""
     # A position belongs to its filter.
     question = json.dumps([verb, request.form.text("q")])
-    after = position_from(before.cursor or None, question, numbers=True)
+    after = decode_cursor(before.cursor or None, question, numbers=True)
     asked = replace(query, sort=ScheduleSort.CREATED_AT, descending=False)
     found: list[Outcome] = []
     ends = request.context.clock.monotonic() + SECONDS
@@ -250,7 +250,7 @@ async def on_all_found(
         if after is None or request.context.clock.monotonic() >= ends:
             break
     more = after is not None and before.left > len(found)
-    cursor = cursor_to(after, question) if after is not None and more else ""
+    cursor = encode_cursor(after, question) if after is not None and more else ""
     return Outcomes(verb=verb, items=found, before=replace(before, cursor=cursor))
 
 
@@ -484,7 +484,7 @@ async def _answer(request: PageRequest, outcomes: Outcomes) -> Response:
         undo=outcomes.undo if named or progress.started is not None else None,
         named=named,
         since=None if progress.started is None else progress.started.isoformat(),
-        to=(await request.context.store.now()).isoformat(),
+        to=(await request.context.now()).isoformat(),
         back=request.back_url(HERE),
     )
 

@@ -19,7 +19,7 @@ from chimes.model.schedule import Schedule
 from chimes.redaction import HIDDEN
 from chimes.services.crontab import crontab_lines, is_crontab
 from chimes.web.api.schemas import ScheduleIn
-from chimes.web.api.translate import draft_from, said_in
+from chimes.web.api.translate import draft_from, explicit_fields
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.bulk import Outcome
@@ -215,7 +215,7 @@ async def _made(request: PageRequest, planned: Planned) -> Outcome:
     try:
         draft = draft_from(body, request.actor, request.context.settings, request.now)
         made = await request.context.schedules.create(
-            request.actor, draft, explicit_fields=said_in(body)
+            request.actor, draft, explicit_fields=explicit_fields(body)
         )
     except ChimesError as error:
         return Outcome(id=planned.schedule.id, name=body.name, error=error.message)

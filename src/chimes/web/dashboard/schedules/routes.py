@@ -18,7 +18,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
 from chimes.redaction import masked_url
 from chimes.services.preferences import ListName
-from chimes.web.api.paging import cursor_to, position_from, question_of
+from chimes.web.api.paging import encode_cursor, decode_cursor, cursor_scope
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
 from chimes.web.dashboard.core.filters import (
@@ -40,7 +40,7 @@ from chimes.web.dashboard.core.preferences import (
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.month import month_page
 from chimes.web.dashboard.schedules.views import HINTS, Row, Sorting, busy, rows_of, sorting_from
-from chimes.web.requests import sentence
+from chimes.web.requests import validation_message
 
 router = PageRouter()
 HERE = "/ui/schedules"
@@ -104,15 +104,15 @@ async def schedules(request: PageRequest) -> Response:
 async def _rows_page(
     request: PageRequest, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
-    question = question_of(request.http)
-    after = position_from(request.query.get("cursor"), question, numbers=sorting.numbers)
+    question = cursor_scope(request.http)
+    after = decode_cursor(request.query.get("cursor"), question, numbers=sorting.numbers)
     found = await request.context.schedules.find(
         request.actor, replace(asked.query, after=after, limit=PAGE)
     )
     rows = await _rows(request, found.items)
     more = ""
     if found.next is not None:
-        url = request.http.url.include_query_params(cursor=cursor_to(found.next, question))
+        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, question))
         more = f"{url.path}?{url.query}"
     back = sorting.address(asked.filter, HERE)
     values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
@@ -229,7 +229,7 @@ def target_with(before: Target, text: str) -> Target:
         return patched_target(TargetPatch.model_validate({name: given}), before)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        message = sentence(first["type"], first.get("ctx", {}))
+        message = validation_message(first["type"], first.get("ctx", {}))
         raise InvalidInput(message, field="payload", code="bad_payload") from None
 
 

@@ -58,7 +58,7 @@ def state_words(language: str) -> Mapping[RunStatus, str]:
     return {status: in_language(word, language) for status, word in _STATES.items()}
 
 
-def state_word(status: RunStatus, language: str) -> str:
+def status_label(status: RunStatus, language: str) -> str:
     return state_words(language)[status]
 
 
@@ -170,7 +170,7 @@ def strip_of(results: Iterable[Result], display: DisplayPreferences, zone: str) 
     oldest_first = tuple(reversed(tuple(results)))
     marks, place = [], 0
     for status, count in small.buckets([each.status for each in oldest_first]):
-        when = times.dated(oldest_first[place].planned_at, shown_in, display)
+        when = times.format_with_year(oldest_first[place].planned_at, shown_in, display)
         ended, label = words[status], f"{words[status]} · {when}"
         if count > 1:
             told = counted(
@@ -195,7 +195,7 @@ def spark_of(seconds: list[float], display: DisplayPreferences) -> Chart:
     return small.sparkline(
         seconds,
         title=in_language(_("Durations"), language),
-        say_span=lambda length: times.span(length, language),
+        format_span=lambda length: times.span(length, language),
         heads=(in_language(_("No."), language), in_language(_("Duration"), language)),
     )
 

@@ -157,16 +157,16 @@
   }
 
   /* --- htmx ---------------------------------------------------------------------------------- */
-  const asking = $("#asking");
-  if (asking) {
+  const dialogs = $("#dialogs");
+  if (dialogs) {
     // An answer that asks back comes as a dialog; focus returns to where it was.
     new MutationObserver(() => {
-      const dialog = $("dialog[data-open]", asking);
+      const dialog = $("dialog[data-open]", dialogs);
       if (!dialog || dialog.open) return;
       const before = document.activeElement;
       dialog.addEventListener("close", () => { dialog.remove(); before?.focus?.(); });
       dialog.showModal();
-    }).observe(asking, { childList: true });
+    }).observe(dialogs, { childList: true });
   }
   document.addEventListener("htmx:after:swap", () => { prepare(document); tick(); countSelected(); });
   document.addEventListener("htmx:error", () => toast(words.failed, "error"));

@@ -1,4 +1,4 @@
-"""What comes next: the timeline of Today, with a lane for each schedule or label (UX picture 1)."""
+"""Charts of Today: the timeline of upcoming fires and the heat map of runs."""
 
 from __future__ import annotations
 
@@ -22,32 +22,31 @@ from chimes.model.schedule import Schedule
 from chimes.services.schedules import upcoming_fires
 from chimes.triggers.clock_changes import clock_changes
 from chimes.triggers.moment import format_moment
-from chimes.web.dashboard.charts.histogram import HeatCell, HeatWords, heat_map
+from chimes.web.dashboard.charts.histogram import HeatCell, HeatMapTexts, heat_map
 from chimes.web.dashboard.charts.svg import Chart
-from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineWords, timeline
+from chimes.web.dashboard.charts.timeline import Fire, Lane, Overlap, TimelineTexts, timeline
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.schedules.views import state_word
-from chimes.web.dashboard.today.views import Ahead, Choices
+from chimes.web.dashboard.schedules.views import status_label
+from chimes.web.dashboard.today.views import Choices, TimelineSpan
 
-LANES = 20
-#: So much of what has been.
-BEHIND = timedelta(hours=3)
-#: Of one lane; what comes after is drawn as "and so on".
-MOST_FIRES = 30
-#: Schedules whose fires are put into the lanes of their labels.
-LABELLED = 60
+MAX_LANES = 20
+#: The timeline starts this long before now.
+PAST = timedelta(hours=3)
+#: Fires per lane; further ones are drawn as an ellipsis.
+MAX_FIRES = 30
+#: Schedules that are grouped by label.
+MAX_LABELLED_SCHEDULES = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timeline:
-    """None: there is nothing to draw."""
-
+    #: None if there is nothing to draw.
     chart: Chart | None
     choices: Choices
     zone: str
-    #: The reader's own, where that is not UTC: then there is something to choose.
+    #: The viewer's zone if it is not UTC; the page then offers both.
     own_zone: str | None
 
 
@@ -57,8 +56,7 @@ def lanes_of(
     end: datetime,
     now: datetime,
 ) -> list[Lane]:
-    """One for each schedule that has something to show, in the order given; fires as the scheduler
-    computes them."""
+    """One lane per schedule with fires, in the given order."""
     lanes = [_lane(each, glances.get(each.id, ScheduleHealth()), end, now) for each in schedules]
     return [lane for lane in lanes if lane.fires]
 
@@ -70,8 +68,8 @@ def lanes_by_label(
     now: datetime,
     without: str,
 ) -> list[Lane]:
-    """One for each label, at most `LANES`, that with the soonest fire first; a schedule is in the
-    lane of each of its labels. `without`: what the lane of those that have none is called."""
+    """One lane per label, by next fire; a schedule is in the lane of each of its labels. `without`
+    is the name of the lane of schedules without labels."""
     found: dict[str, list[Fire]] = {}
     more: set[str] = set()
     addresses: dict[str, str] = {}
@@ -95,11 +93,11 @@ def lanes_by_label(
         for name, fires in found.items()
         if fires
     ]
-    return sorted(lanes, key=lambda lane: (_soonest(lane, now), lane.name))[:LANES]
+    return sorted(lanes, key=lambda lane: (_soonest(lane, now), lane.name))[:MAX_LANES]
 
 
 def _labels(schedule: Schedule) -> list[str]:
-    """As a filter writes them; one empty for a schedule without any."""
+    """In filter syntax; one empty string for a schedule without labels."""
     pairs = schedule.labels.items()
     return [name if value is None else f"{name}={value}" for name, value in pairs] or [""]
 
@@ -117,32 +115,32 @@ def _lane(schedule: Schedule, glance: ScheduleHealth, end: datetime, now: dateti
             address=f"/ui/runs/{each.run_id}",
         )
         for each in glance.results
-        if now - BEHIND <= each.planned_at <= now
+        if now - PAST <= each.planned_at <= now
     ]
-    found = upcoming_fires([schedule], end, limit=MOST_FIRES + 1)
+    found = upcoming_fires([schedule], end, limit=MAX_FIRES + 1)
     ahead = [
         Fire(
             at=each.at,
             length=glance.median or timedelta(0),
             address=fire_address(schedule.id, each.at),
         )
-        for each in found[:MOST_FIRES]
+        for each in found[:MAX_FIRES]
     ]
     return Lane(
         name=schedule.name,
         fires=past + ahead,
         address=f"/ui/schedules/{schedule.id}",
-        more=len(found) > MOST_FIRES,
+        more=len(found) > MAX_FIRES,
     )
 
 
 def fire_address(schedule_id: ScheduleId, at: datetime) -> str:
-    """There are hundreds on a page, and a moment of ours needs no escaping in a query."""
+    """Not urlencoded: a page has hundreds of these, and RFC 3339 times need no escaping."""
     return f"/ui/fires/{schedule_id}?at={format_moment(at)}"
 
 
 def mark_address(fires: Sequence[Fire]) -> str | None:
-    """Of several fires to come of one schedule: a card of all of them."""
+    """URL of a mark; one that stands for several fires of one schedule opens a card of all."""
     first, last = fires[0], fires[-1]
     if first.address is None or first.status is not None:
         return first.address
@@ -154,26 +152,26 @@ def mark_address(fires: Sequence[Fire]) -> str | None:
 
 def ahead_chart(
     lanes: Sequence[Lane],
-    ahead: Ahead,
+    ahead: TimelineSpan,
     display: DisplayPreferences,
     now: datetime,
     *,
     by_label: bool = False,
 ) -> Chart:
     zone = primary_zone(display, None)
-    start, end = now - BEHIND, now + ahead.length
-    said = partial(in_language, language=display.language)
+    start, end = now - PAST, now + ahead.length
+    translate = partial(in_language, language=display.language)
 
     def state(status: RunStatus | None) -> str:
-        return said(_("planned")) if status is None else state_word(status, display.language)
+        return translate(_("planned")) if status is None else status_label(status, display.language)
 
     def mark(name: str, fires: Sequence[Fire]) -> str:
-        when = times.dated(fires[0].at, zone, display)
+        when = times.format_with_year(fires[0].at, zone, display)
         if len(fires) == 1:
             word = state(fires[0].status)
             whose = fires[0].name or name
-            return said(_("{name}, {state}, {when}", name=whose, state=word, when=when))
-        return said(
+            return translate(_("{name}, {state}, {when}", name=whose, state=word, when=when))
+        return translate(
             counted(
                 "{name}, {count} run from {when}",
                 "{name}, {count} runs from {when}",
@@ -183,12 +181,12 @@ def ahead_chart(
             )
         )
 
-    def together(overlap: Overlap) -> str:
-        return said(
+    def overlap_text(overlap: Overlap) -> str:
+        return translate(
             _(
-                "{count} at the same time from {when}: {names}",
+                "{count} overlap from {when}: {names}",
                 count=len(overlap.names),
-                when=times.dated(overlap.start, zone, display),
+                when=times.format_with_year(overlap.start, zone, display),
                 names=", ".join(overlap.names),
             )
         )
@@ -204,37 +202,37 @@ def ahead_chart(
         end=end,
         now=now,
         ticks=ticks_between(zone, start, end, ahead.step),
-        changes=[each.at for each in clock_changes(zone, start, end)],
-        words=TimelineWords(
-            title=said(_("What comes next")),
-            description=said(
+        clock_changes=[each.at for each in clock_changes(zone, start, end)],
+        texts=TimelineTexts(
+            title=translate(_("Upcoming runs")),
+            description=translate(
                 _(
-                    "Runs of the last three hours and those to come, by the clock of {zone}",
+                    "Runs of the last three hours and upcoming runs, in {zone}",
                     zone=zone,
                 )
             ),
-            lane=said(_("Label") if by_label else _("Schedule")),
-            when=said(_("When")),
-            status=said(_("Result")),
-            now=said(_("now")),
-            change=said(_("the clocks change")),
+            lane=translate(_("Label") if by_label else _("Schedule")),
+            when=translate(_("When")),
+            status=translate(_("Result")),
+            now=translate(_("now")),
+            clock_change=translate(_("clock change")),
             mark=mark,
             clock=clock,
-            moment=lambda at: times.dated(at, zone, display),
+            moment=lambda at: times.format_with_year(at, zone, display),
             state=state,
-            name=said(_("Schedule")),
-            meanwhile=said(_("At the same time")),
-            together=together,
+            name=translate(_("Schedule")),
+            overlaps=translate(_("Overlaps")),
+            overlap=overlap_text,
             address=mark_address,
         ),
     )
 
 
 def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[datetime]:
-    """Every `step` hours of that zone's day, whatever its offset from whole hours of UTC is."""
+    """Every `step` hours of the local day, also in zones with a fractional UTC offset."""
     info = times.zone_info(zone)
-    # Walks through quarters of real hours: every offset is a multiple of one, and an hour that
-    # does not exist or comes twice moves nothing.
+    # Steps of 15 minutes of absolute time: every UTC offset is a multiple of it, and skipped or
+    # repeated hours need no special case.
     at = quarter_start(start) + QUARTER
     found: list[datetime] = []
     seen: set[datetime] = set()
@@ -248,14 +246,12 @@ def ticks_between(zone: str, start: datetime, end: datetime, step: int) -> list[
     return found
 
 
-# @@ When how much runs: days by hours, by the clock of the reader (UX picture 2).
-
 WEEK = 7
 _A_DAY, _AN_HOUR = timedelta(days=1), timedelta(hours=1)
 
 
 def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
-    """Midnight there, so many days ago, today among them: of seven, each weekday is there once."""
+    """Local midnight of the first of `days` days, the last of which is today."""
     local = now.astimezone(times.zone_info(zone))
     day = local.date() - timedelta(days=days - 1)
     midnight = local.replace(
@@ -272,48 +268,48 @@ def heat_since(zone: str, now: datetime, days: int = WEEK) -> datetime:
 
 
 def heat_window(zone: str, now: datetime, days: int = WEEK) -> tuple[Window, timedelta]:
-    """What the map needs to know of, and in which steps: by the hour, or by quarters of one where
-    those hours are not the hours of UTC."""
+    """The window of the heat map, and its bucket size: an hour, or 15 minutes in zones with a
+    fractional UTC offset."""
     window = Window(since=heat_since(zone, now, days), until=quarter_start(now) + QUARTER)
     info = times.zone_info(zone)
     offsets = (each.astimezone(info).utcoffset() for each in (window.since, now))
-    whole = all(offset is not None and not offset % _AN_HOUR for offset in offsets)
-    return window, _AN_HOUR if whole else QUARTER
+    whole_hours = all(offset is not None and not offset % _AN_HOUR for offset in offsets)
+    return window, _AN_HOUR if whole_hours else QUARTER
 
 
 def heat_cells(
-    tallies: Iterable[StatusCounts],
+    buckets: Iterable[StatusCounts],
     zone: str,
     now: datetime,
     days: int = WEEK,
     *,
     step: timedelta = QUARTER,
 ) -> list[list[HeatCell]]:
-    """MetricsCollector of `step` each folded into the days and hours of a zone, the oldest day first. An
-    hour that comes twice is one cell of two hours."""
+    """Buckets of `step` each, grouped by local day and hour, oldest day first. A repeated hour is
+    one cell of two hours."""
     info = times.zone_info(zone)
     first = heat_since(zone, now, days).astimezone(info).date()
     folded: dict[tuple[int, int], list[StatusCounts]] = {}
-    for tally in tallies:
-        local = tally.at.astimezone(info)
+    for bucket in buckets:
+        local = bucket.at.astimezone(info)
         row = (local.date() - first).days
         if 0 <= row < days:
-            folded.setdefault((row, local.hour), []).append(tally)
+            folded.setdefault((row, local.hour), []).append(bucket)
     return [[_cell(folded.get((row, hour), ()), step) for hour in range(24)] for row in range(days)]
 
 
-def _cell(tallies: Sequence[StatusCounts], step: timedelta) -> HeatCell:
-    if not tallies:
+def _cell(buckets: Sequence[StatusCounts], step: timedelta) -> HeatCell:
+    if not buckets:
         return HeatCell()
-    whole = tallies[0] if len(tallies) == 1 else sum_counts(tallies, tallies[0].at)
+    whole = buckets[0] if len(buckets) == 1 else sum_counts(buckets, buckets[0].at)
     if not whole.total:
         return HeatCell()
-    address = runs_between(tallies[0].at, tallies[-1].at + step)
+    address = runs_between(buckets[0].at, buckets[-1].at + step)
     return HeatCell(count=whole.total, failed=whole.bad, address=address)
 
 
 def runs_between(since: datetime, until: datetime) -> str:
-    """The address of the filter `since:… until:…`, written out: there are hundreds on a page."""
+    """URL of the filter `since:… until:…`, built by hand: a page has hundreds of these."""
     first, last = (format_moment(each).replace(":", "%3A") for each in (since, until))
     return f"/ui/runs?q=since%3A%22{first}%22+until%3A%22{last}%22"
 
@@ -322,13 +318,13 @@ def heat_chart(
     cells: Sequence[Sequence[HeatCell]], display: DisplayPreferences, now: datetime
 ) -> Chart:
     zone = primary_zone(display, None)
-    said = partial(in_language, language=display.language)
+    translate = partial(in_language, language=display.language)
     since = heat_since(zone, now, len(cells)).astimezone(times.zone_info(zone))
-    # At noon: no clock is changed then.
+    # At noon, because clocks change at night.
     noons = [since.replace(hour=12) + day * _A_DAY for day in range(len(cells))]
 
     def cell(day: str, hour: int, found: HeatCell) -> str:
-        return said(
+        return translate(
             counted(
                 "{day}, {hour}:00: {count} run, {failed} failed",
                 "{day}, {hour}:00: {count} runs, {failed} failed",
@@ -340,25 +336,23 @@ def heat_chart(
         )
 
     if len(cells) == WEEK:
-        description = _(
-            "Runs of the last seven days by day and hour, by the clock of {zone}", zone=zone
-        )
+        description = _("Runs of the last seven days by day and hour, in {zone}", zone=zone)
     else:
         description = _(
-            "Runs of the last {count} days by day and hour, by the clock of {zone}",
+            "Runs of the last {count} days by day and hour, in {zone}",
             count=len(cells),
             zone=zone,
         )
     return heat_map(
         cells,
-        HeatWords(
-            title=said(_("When how much runs")),
-            description=said(description),
+        HeatMapTexts(
+            title=translate(_("Runs by hour")),
+            description=translate(description),
             rows=[times.day(noon, zone, display, now=now) for noon in noons],
-            day=said(_("Day")),
-            hour=said(_("Hour")),
-            runs=said(_("Runs")),
-            failed=said(_("Failed")),
+            day=translate(_("Day")),
+            hour=translate(_("Hour")),
+            runs=translate(_("Runs")),
+            failed=translate(_("Failed")),
             cell=cell,
         ),
     )

@@ -1,4 +1,4 @@
-"""Today: is all well, and what comes next? (UX A.1)"""
+"""Today: overall health, upcoming and running runs, recent changes."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from chimes.model.insights import (
 from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.attention import PutOff, RequestRejected, refusals
-from chimes.services.insights import InsightService
+from chimes.services.attention import CredentialRefusal, Suppression
 from chimes.services.schedules import upcoming_fires
 from chimes.services.templates import offers
 from chimes.triggers.moment import parse_moment
@@ -34,8 +33,8 @@ from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.today.charts import (
-    LABELLED,
-    LANES,
+    MAX_LABELLED_SCHEDULES,
+    MAX_LANES,
     Timeline,
     ahead_chart,
     heat_cells,
@@ -49,46 +48,42 @@ from chimes.web.dashboard.today.views import (
     Choices,
     Head,
     Needs,
-    Nodes,
+    NodeProblems,
     Numbers,
     RecentChange,
     RunningRow,
-    choices_in,
     health,
+    last_day,
     needs_of,
-    nodes_seen,
+    node_problems,
+    parse_choices,
     recent_changes,
     running_count,
     running_rows,
-    since_a_day,
     tiles,
 )
 
-# @@ What can be done on Today itself: about a fire to come, put a sign off for a day, and load or
-# remove the demo.
-
 router = PageRouter()
-#: Fires that are walked through for the card of a mark that stands for several.
-MOST_IN_A_MARK = 100
+#: Fires that the card of a timeline mark lists, if the mark stands for several.
+MAX_FIRES_OF_MARK = 100
 
 
 @router.get("/fires/{id}")
 async def fire(request: PageRequest) -> Response:
-    """One mark of the timeline: what it is, and what can be done about it."""
+    """The card of a timeline mark: one or several upcoming fires, with their actions."""
     schedule = await request.context.schedules.get(
         request.actor, ScheduleId(request.path_params["id"])
     )
     at = parse_moment(request.query.get("at", ""), "UTC", field="at")
     until = parse_moment(request.query.get("until") or request.query["at"], "UTC", field="until")
-    found = upcoming_fires([schedule], until, limit=MOST_IN_A_MARK)
-    insights = request.context.insights
-    glances = await insights.glances(request.actor, [schedule.id])
+    upcoming = upcoming_fires([schedule], until, limit=MAX_FIRES_OF_MARK)
+    glances = await request.context.insights.glances(request.actor, [schedule.id])
     return request.render_page_or_block(
         "today/fire.html",
         "part",
         schedule=schedule,
         at=at,
-        fires=tuple(each.at for each in found if each.at >= at),
+        fires=tuple(each.at for each in upcoming if each.at >= at),
         is_next=schedule.next_run_at == at,
         glance=glances.get(schedule.id),
         may_operate=request.actor.may_operate(schedule.owner),
@@ -101,10 +96,10 @@ async def snooze(request: PageRequest) -> Response:
     schedule_id = ScheduleId(request.path_params["id"])
     cause = request.form.text("cause")
     if cause not in tuple(IssueCause):
-        raise InvalidInput(_("one of {known}", known=", ".join(IssueCause)), field="cause")
+        raise InvalidInput(_("must be one of {known}", known=", ".join(IssueCause)), field="cause")
     await request.context.snoozes.snooze(request.actor, schedule_id, IssueCause(cause))
     return request.redirect_with_toast(
-        _("Put off for 24 hours, for you only."),
+        _("Snoozed for 24 hours, for you only."),
         to=request.back_url(),
         undo=Undo(action=f"/ui/attention/{schedule_id}/wake"),
     )
@@ -113,7 +108,7 @@ async def snooze(request: PageRequest) -> Response:
 @router.post("/attention/{id}/wake")
 async def wake(request: PageRequest) -> Response:
     await request.context.snoozes.wake(request.actor, ScheduleId(request.path_params["id"]))
-    return request.redirect_with_toast(_("It is shown again."), to=request.back_url())
+    return request.redirect_with_toast(_("No longer snoozed."), to=request.back_url())
 
 
 @router.post("/demo/load")
@@ -121,12 +116,12 @@ async def load_demo(request: PageRequest) -> Response:
     count = await request.context.demo.load(request.actor)
     if not count:
         return request.redirect_with_toast(
-            _("The demo is there already."), to="/ui/", kind="warning"
+            _("The demo is already loaded."), to="/ui/", kind="warning"
         )
     return request.redirect_with_toast(
         counted(
-            "{count} example schedule with two weeks of made-up history is here.",
-            "{count} example schedules with two weeks of made-up history are here.",
+            "Loaded {count} demo schedule with two weeks of generated history.",
+            "Loaded {count} demo schedules with two weeks of generated history.",
             count,
         ),
         to="/ui/",
@@ -136,84 +131,85 @@ async def load_demo(request: PageRequest) -> Response:
 @router.post("/demo/remove")
 async def remove_demo(request: PageRequest) -> Response:
     if not request.is_confirmed:
-        question = ConfirmDialog(
-            title=_("Remove the demo?"),
-            text=_("Its schedules and their made-up history go; all that is yours stays."),
-            button=_("Remove it"),
+        return request.confirm(
+            ConfirmDialog(
+                title=_("Remove the demo?"),
+                text=_("Deletes the demo schedules and their history. Your own data is kept."),
+                button=_("Remove demo"),
+            )
         )
-        return request.confirm(question)
     removed = await request.context.demo.remove(request.actor)
     return request.redirect_with_toast(
         counted(
-            "{count} example schedule was removed.",
-            "{count} example schedules were removed.",
+            "Removed {count} demo schedule.",
+            "Removed {count} demo schedules.",
             removed.schedules,
         ),
         to="/ui/",
     )
 
 
-# @@ Schedules that need attention: the first of them on Today, and all on a page of their own.
-
-HERE = "/ui/attention"
+ATTENTION_PAGE = "/ui/attention"
 WEEK = timedelta(days=7)
-#: At a time, and at most.
-STEP, MOST = 50, 1000
+ATTENTION_PAGE_SIZE, MAX_ATTENTION = 50, 1000
 
 
 @router.get("/attention")
 async def attention(request: PageRequest) -> Response:
-    """As many as `most` says. Loading more shows those from before again: what is gravest comes
-    first, and that changes while somebody reads."""
-    most = _most(request.query.get("most", ""))
-    needs = (await found_needs(request, most))[0]
-    more = f"{HERE}?most={most + STEP}" if needs.more and most < MOST else ""
+    """The first `most` schedules that need attention. Loading more repeats the earlier ones,
+    because the order by severity changes between requests."""
+    limit = _attention_limit(request.query.get("most", ""))
+    needs, _days = await attention_needs(request, limit)
+    more = ""
+    if needs.more and limit < MAX_ATTENTION:
+        more = f"{ATTENTION_PAGE}?most={limit + ATTENTION_PAGE_SIZE}"
     return request.render_page_or_block("today/attention.html", "found", needs=needs, more=more)
 
 
-async def found_needs(request: PageRequest, limit: int) -> tuple[Needs, tuple[StatusCounts, ...]]:
-    """And the week by days, from which it is known whether to look for refusals at all."""
-    (known, put_off), (days, refused), coming = await gather(
-        _signs(request, limit),
-        _days_and_refusals(request, Window.last(WEEK, request.now)),
+async def attention_needs(
+    request: PageRequest, limit: int
+) -> tuple[Needs, tuple[StatusCounts, ...]]:
+    """What needs attention, and the run counts of the last week by day."""
+    (issues, put_off), (days, refused), coming = await gather(
+        _issues(request, limit),
+        _days_and_refused_credentials(request, Window.last(WEEK, request.now)),
         request.clock_watch.coming(request.actor, request.now),
     )
     needs = needs_of(
-        known, put_off, refused, coming, request.actor, request.display, request.now, limit=limit
+        issues, put_off, refused, coming, request.actor, request.display, request.now, limit=limit
     )
     return needs, days
 
 
-async def _signs(
+async def _issues(
     request: PageRequest, limit: int
-) -> tuple[AttentionList, Mapping[ScheduleId, PutOff]]:
-    """What schedules and runs say, enough of it for those that somebody has put off; and these."""
+) -> tuple[AttentionList, Mapping[ScheduleId, Suppression]]:
+    """The issues of schedules, enough of them to fill the list without snoozed and known ones."""
     put_off = await request.context.snoozes.of(request.actor, request.now)
-    insights = request.context.insights
-    return await insights.attention(request.actor, limit=limit + len(put_off)), put_off
+    issues = await request.context.insights.attention(request.actor, limit=limit + len(put_off))
+    return issues, put_off
 
 
-async def _days_and_refusals(
+async def _days_and_refused_credentials(
     request: PageRequest, week: Window
-) -> tuple[tuple[StatusCounts, ...], tuple[RequestRejected, ...]]:
-    """Who was refused is looked for where anything has failed."""
-    store, actor, now = request.context.store, request.actor, request.now
-    days = await InsightService(store).run_buckets(actor, week, DAY)
-    failed = since_a_day(days, now)[RunStatus.FAILED] > 0
-    return days, await refusals(store, actor, now, failed=failed)
+) -> tuple[tuple[StatusCounts, ...], tuple[CredentialRefusal, ...]]:
+    insights, actor, now = request.context.insights, request.actor, request.now
+    days = await insights.run_buckets(actor, week, DAY)
+    any_failed = last_day(days, now)[RunStatus.FAILED] > 0
+    return days, await insights.refused_credentials(actor, now, any_failed=any_failed)
 
 
-def _most(text: str) -> int:
-    """What is no number counts as not said."""
-    asked = int(text) if text.isdecimal() and len(text) < 5 else STEP
-    return min(max(asked, STEP), MOST)
+def _attention_limit(text: str) -> int:
+    """Ignores an invalid number."""
+    limit = int(text) if text.isdecimal() and len(text) < 5 else ATTENTION_PAGE_SIZE
+    return min(max(limit, ATTENTION_PAGE_SIZE), MAX_ATTENTION)
 
 
-SHOWN_NEEDING = 10
-SHOWN_RUNNING = 10
-SHOWN_CHANGES = 5
-#: On the empty page.
-SHOWN_TEMPLATES = 6
+MAX_NEEDS = 10
+MAX_RUNNING = 10
+MAX_CHANGES = 5
+#: Templates that the page without schedules suggests.
+MAX_TEMPLATES = 6
 CODE = """from chimes import Chimes
 
 app = Chimes()
@@ -229,14 +225,14 @@ app.run()
 
 @router.get("/")
 async def today(request: PageRequest) -> Response:
-    """The page, or a part of it that changes by itself (`?part=`)."""
+    """The page, or a live part of it (`?part=`)."""
     part = request.query.get("part", "") if request.is_htmx else ""
-    choices = choices_in(request.query)
+    choices = parse_choices(request.query)
     if part == "running":
         held = await _held(request)
         rows = await _rows(request, held, await _glances(request, held=held))
         return request.render_block(
-            "today/page.html", "running", running=rows, most_running=SHOWN_RUNNING
+            "today/page.html", "running", running=rows, most_running=MAX_RUNNING
         )
     if part == "ahead":
         schedules = await _soonest(request, choices)
@@ -251,10 +247,10 @@ async def today(request: PageRequest) -> Response:
     if part == "health":
         head = await _head(request, counts, held, schedules)
         return request.render_block("today/page.html", "health", head=head)
-    # Each is a chain of questions by itself; databases answer several at a time.
+    # Concurrent, because each part is a chain of queries.
     head, (ahead, running), heat, changes, demo = await gather(
         _head(request, counts, held, schedules),
-        _coming_and_running(request, choices, schedules, held),
+        _timeline_and_running(request, choices, schedules, held),
         _heat(request, choices),
         _changes(request),
         request.context.demo.loaded(request.actor),
@@ -264,7 +260,7 @@ async def today(request: PageRequest) -> Response:
         head=head,
         ahead=ahead,
         running=running,
-        most_running=SHOWN_RUNNING,
+        most_running=MAX_RUNNING,
         heat=heat,
         changes=changes,
         demo=demo,
@@ -281,19 +277,19 @@ async def _head(
     now, display = request.now, request.display
     last, since = Window.last(WEEK, now), Window.last(DAY, now)
     (needs, days), nodes, lag = await gather(
-        found_needs(request, SHOWN_NEEDING),
-        _nodes(request),
+        attention_needs(request, MAX_NEEDS),
+        _node_problems(request),
         request.context.insights.lag(request.actor, since),
     )
-    week, day = sum_counts(days, last.since), since_a_day(days, now)
-    running = running_count(held, SHOWN_RUNNING, week)
+    week, day = sum_counts(days, last.since), last_day(days, now)
+    running = running_count(held, MAX_RUNNING, week)
     numbers = Numbers(
         counts=counts, running=running, day=day, week=week, lag=lag, since=since.since
     )
     next_at = schedules[0].next_run_at if schedules else None
-    troubles = needs.total + nodes.troubles
+    problems = needs.total + nodes.count
     return Head(
-        health=health(troubles, counts, running, next_at, display, now),
+        health=health(problems, counts, running, next_at, display, now),
         needs=needs,
         nodes=nodes,
         tiles=tiles(numbers, request.actor, display),
@@ -301,26 +297,26 @@ async def _head(
 
 
 async def _soonest(request: PageRequest, choices: Choices) -> tuple[Schedule, ...]:
-    limit = LABELLED if choices.lanes == "label" else LANES
+    limit = MAX_LABELLED_SCHEDULES if choices.lanes == "label" else MAX_LANES
     query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=limit)
-    found = await request.context.schedules.find(request.actor, query)
-    return tuple(each for each in found.items if each.next_run_at is not None)
+    page = await request.context.schedules.find(request.actor, query)
+    return tuple(each for each in page.items if each.next_run_at is not None)
 
 
 async def _held(request: PageRequest) -> tuple[Run, ...]:
-    return await request.context.insights.held(request.actor, limit=SHOWN_RUNNING)
+    return await request.context.insights.held(request.actor, limit=MAX_RUNNING)
 
 
 async def _glances(
     request: PageRequest, schedules: Iterable[Schedule] = (), held: Iterable[Run] = ()
 ) -> dict[ScheduleId, ScheduleHealth]:
-    """At all of them in one question."""
+    """Health of all these schedules, in one query."""
     ids = {each.id for each in schedules}
     ids |= {each.schedule_id for each in held if each.schedule_id is not None}
     return await request.context.insights.glances(request.actor, ids) if ids else {}
 
 
-async def _coming_and_running(
+async def _timeline_and_running(
     request: PageRequest, choices: Choices, schedules: tuple[Schedule, ...], held: tuple[Run, ...]
 ) -> tuple[Timeline, tuple[RunningRow, ...]]:
     glances = await _glances(request, schedules, held)
@@ -330,18 +326,20 @@ async def _coming_and_running(
 async def _rows(
     request: PageRequest, held: tuple[Run, ...], glances: Mapping[ScheduleId, ScheduleHealth]
 ) -> tuple[RunningRow, ...]:
-    """With the last line of each: they are the reader's own, and so are their logs."""
-    ids = [each.id for each in held]
-    lines = await request.context.store.last_logs(ids) if ids else {}
+    """Running runs with their last log line."""
+    lines = await request.context.runs.last_log_lines(request.actor, held)
     return running_rows(held, glances, lines, request.actor, request.display, request.now)
 
 
-async def _nodes(request: PageRequest) -> Nodes:
-    """What is about everybody is for those who see everything (C15)."""
+async def _node_problems(request: PageRequest) -> NodeProblems:
+    """Empty for users who see only their own objects."""
     if not request.actor.sees_everything:
-        return Nodes()
-    state = await request.context.store.status()
-    return nodes_seen(await request.context.store.nodes(), state.degraded or "", request.now)
+        return NodeProblems()
+    status, nodes = await gather(
+        request.context.system.store_status(request.actor),
+        request.context.nodes.all(request.actor),
+    )
+    return node_problems(nodes, status.degraded or "", request.now)
 
 
 def _ahead(
@@ -354,7 +352,7 @@ def _ahead(
     end = now + choices.ahead.length
     by_label = choices.lanes == "label"
     if by_label:
-        without = in_language(_("without a label"), display.language)
+        without = in_language(_("no label"), display.language)
         lanes = lanes_by_label(schedules, glances, end, now, without)
     else:
         lanes = lanes_of(schedules, glances, end, now)
@@ -370,35 +368,26 @@ def _ahead(
 async def _heat(request: PageRequest, choices: Choices) -> Chart | None:
     zone, now, days = choices.zone(request.display), request.now, choices.days
     window, step = heat_window(zone, now, days)
-    tallies = await request.context.insights.run_buckets(request.actor, window, step)
-    cells = heat_cells(tallies, zone, now, days, step=step)
+    buckets = await request.context.insights.run_buckets(request.actor, window, step)
+    cells = heat_cells(buckets, zone, now, days, step=step)
     any_runs = any(cell.count for row in cells for cell in row)
     return heat_chart(cells, choices.display(request.display), request.now) if any_runs else None
 
 
 async def _changes(request: PageRequest) -> tuple[RecentChange, ...] | None:
-    """None: not for this reader."""
+    """None for users who see only their own objects."""
     if not request.actor.sees_everything:
         return None
-    store = request.context.store
-    found = await store.list_audit(AuditQuery(limit=SHOWN_CHANGES))
-    wanted = {ScheduleId(each.object_id) for each in found if each.object_kind == "schedule"}
-    if not wanted:
-        return recent_changes(found, {})
-    listed = await store.list_schedules(ScheduleQuery(ids=tuple(sorted(wanted)), limit=None))
-    # Lists are without those that were deleted, which is what was changed.
-    gone = await gather(
-        *(store.get_schedule(each) for each in wanted - {each.id for each in listed.items})
-    )
-    known = (*listed.items, *(each for each in gone if each is not None))
-    return recent_changes(found, {each.id: each.name for each in known})
+    audit = request.context.audit
+    entries = await audit.find(request.actor, AuditQuery(limit=MAX_CHANGES))
+    return recent_changes(entries, await audit.schedule_names(request.actor, entries))
 
 
 def _empty(request: PageRequest) -> Response:
     return request.render(
         "today/empty.html",
         code=CODE,
-        offers=offers(request.display.language)[-SHOWN_TEMPLATES:],
+        offers=offers(request.display.language)[-MAX_TEMPLATES:],
         may_create=request.actor.may_create(request.actor.owner),
         may_load_demo=request.actor.administers,
     )

@@ -1,5 +1,4 @@
-"""What Today shows besides its pictures: is all well, five numbers, what runs just now, and what
-was changed. From values to what a template needs; nothing here asks a store."""
+"""View models of Today: health, tiles, attention list, running runs, recent changes. Pure."""
 
 from __future__ import annotations
 
@@ -29,62 +28,58 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.retelling import retold, retold_line
-from chimes.services.attention import PutOff, Refusal, awake
-from chimes.services.insights import LATE, Coming, Noticing, ZoneChange
+from chimes.services.attention import CredentialRefusal, Suppression, awake
+from chimes.services.insights import LATE, Coming, AffectedSchedule, ZoneChange
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
-from chimes.web.dashboard.core.times import touched_in_words
+from chimes.web.dashboard.core.times import describe_clock_change
 from chimes.web.dashboard.run.views import plain_line
-from chimes.web.dashboard.schedule.fire_log import done_in_words
+from chimes.web.dashboard.schedule.fire_log import describe_change
 from chimes.web.dashboard.system.views import CLOCK_WARNING, page_of
 
-# @@ What needs attention, with its cause in words and the one thing to do about it (UX A.1).
-
-#: Of what somebody else said; the whole of it is in the log.
-_LONGEST = 160
+#: Longer error texts are truncated; the log has the whole text.
+_MAX_ERROR_LENGTH = 160
 
 
 # --- nodes ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Skewed:
-    """A node whose clock is off; in seconds, ahead of the store's above zero."""
+class SkewedNode:
+    """A node with a wrong clock. The offset in seconds is positive if it is ahead of the store."""
 
     id: NodeId
     offset: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Nodes:
-    """What is wrong with the nodes; for those who see everything."""
-
-    gone: tuple[NodeId, ...] = ()
+class NodeProblems:
+    dead: tuple[NodeId, ...] = ()
     none_alive: bool = False
-    #: Some are alive, and an operator has asked all of those to drain.
+    #: All live nodes are draining.
     all_drained: bool = False
-    skewed: tuple[Skewed, ...] = ()
-    #: What the store says about itself.
+    skewed: tuple[SkewedNode, ...] = ()
+    #: Why the store is degraded; empty if it is not.
     degraded: str = ""
 
     @property
-    def troubles(self) -> int:
-        nobody = self.none_alive and not self.gone
-        others = nobody + self.all_drained + bool(self.degraded)
-        return len(self.gone) + len(self.skewed) + others
+    def count(self) -> int:
+        no_nodes = self.none_alive and not self.dead
+        others = no_nodes + self.all_drained + bool(self.degraded)
+        return len(self.dead) + len(self.skewed) + others
 
 
-def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
+def node_problems(nodes: Iterable[Node], degraded: str, now: datetime) -> NodeProblems:
     known = tuple(nodes)
-    gone = tuple(node.id for node in known if node.lease_until <= now)
+    dead = tuple(node.id for node in known if node.lease_until <= now)
     skewed = tuple(
-        Skewed(id=node.id, offset=node.clock_offset)
+        SkewedNode(id=node.id, offset=node.clock_offset)
         for node in known
         if node.lease_until > now and abs(node.clock_offset) > CLOCK_WARNING
     )
     alive = [node for node in known if node.lease_until > now]
-    return Nodes(
-        gone=gone,
+    return NodeProblems(
+        dead=dead,
         none_alive=not alive,
         all_drained=bool(alive) and all(node.drain for node in alive),
         skewed=skewed,
@@ -94,24 +89,26 @@ def nodes_seen(nodes: Iterable[Node], degraded: str, now: datetime) -> Nodes:
 
 # --- schedules ------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Needing:
+class Need:
+    """A schedule that needs attention."""
+
     item: ScheduleAttention
-    #: The one thing to do about it: `run`, `log`, `edit` or `resume`; empty: only to look.
-    best: str
+    #: The suggested action: `run`, `log`, `edit` or `resume`.
+    action: str
     may_operate: bool
     may_write: bool
-    #: Its cause, where more is known of it than the sign says.
+    #: Details of the cause, for REFUSED and CLOCK_CHANGE.
     text: Message | None = None
 
     @property
     def log_address(self) -> str:
-        """The log of the run that shows it, or why nothing ran."""
+        """The log of the failed run; without a run, the fire log of the schedule."""
         if self.item.sign.run_id is not None and self.item.sign.cause is not IssueCause.MISSED:
             return f"/ui/runs/{self.item.sign.run_id}"
         return f"/ui/schedules/{self.item.schedule.id}/log"
 
 
-_BEST = {
+_ACTIONS = {
     IssueCause.STOPPED: "edit",
     IssueCause.REFUSED: "edit",
     IssueCause.FAILING: "run",
@@ -122,38 +119,38 @@ _BEST = {
 }
 
 
-def needing_attention(
+def needs_from(
     found: AttentionList, actor: Actor, texts: Mapping[ScheduleId, Message] | None = None
-) -> tuple[Needing, ...]:
-    """`texts`: of those whose cause is REFUSED or CLOCK_CHANGE."""
-    return tuple(_needing(each, actor, texts or {}) for each in found.items)
+) -> tuple[Need, ...]:
+    """`texts`: details of the schedules whose cause is REFUSED or CLOCK_CHANGE."""
+    return tuple(_need(each, actor, texts or {}) for each in found.items)
 
 
-def _needing(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Needing:
+def _need(item: ScheduleAttention, actor: Actor, texts: Mapping[ScheduleId, Message]) -> Need:
     owner, cause = item.schedule.owner, item.sign.cause
     operates, writes = actor.may_operate(owner), actor.may_write(owner)
-    best = _BEST[cause]
-    allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[best]
-    told = cause in (IssueCause.REFUSED, IssueCause.CLOCK_CHANGE)
-    return Needing(
+    action = _ACTIONS[cause]
+    allowed = {"edit": writes, "run": operates, "resume": operates, "log": True}[action]
+    has_details = cause in (IssueCause.REFUSED, IssueCause.CLOCK_CHANGE)
+    return Need(
         item=item,
-        best=best if allowed else "log",
+        action=action if allowed else "log",
         may_operate=operates,
         may_write=writes,
-        text=texts.get(item.schedule.id) if told else None,
+        text=texts.get(item.schedule.id) if has_details else None,
     )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Needs:
-    """The gravest of those that nobody has put off."""
+    """The most severe issues that are neither snoozed nor known."""
 
-    items: tuple[Needing, ...]
+    items: tuple[Need, ...]
     total: int
-    #: Put off by this reader, or known.
+    #: Number of issues that are snoozed or known.
     snoozed: int
-    #: Changes of the clocks that are near.
-    clocks: tuple[Message, ...]
+    #: Upcoming clock changes.
+    clock_changes: tuple[Message, ...]
 
     @property
     def more(self) -> int:
@@ -161,9 +158,9 @@ class Needs:
 
 
 def needs_of(
-    known: AttentionList,
-    put_off: Mapping[ScheduleId, PutOff],
-    refused: Iterable[Refusal],
+    issues: AttentionList,
+    put_off: Mapping[ScheduleId, Suppression],
+    refused: Iterable[CredentialRefusal],
     coming: Coming,
     actor: Actor,
     display: DisplayPreferences,
@@ -171,70 +168,73 @@ def needs_of(
     *,
     limit: int,
 ) -> Needs:
-    """`known`: as many of them as `limit` and as are put off."""
+    """`issues` contains `limit` plus as many as are snoozed or known."""
     refused = tuple(refused)
     more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
-    every = merge_attention(known, more)
-    found = awake(every, put_off, limit)
-    texts = causes_in_words(refused, coming.noticing, display, now)
+    merged = merge_attention(issues, more)
+    found = awake(merged, put_off, limit)
+    texts = describe_causes(refused, coming.noticing, display, now)
     return Needs(
-        items=needing_attention(found, actor, texts),
+        items=needs_from(found, actor, texts),
         total=found.total,
-        snoozed=every.total - found.total,
-        clocks=zones_in_words(coming, display, now),
+        snoozed=merged.total - found.total,
+        clock_changes=describe_zone_changes(coming, display, now),
     )
 
 
-def causes_in_words(
-    refusals: Iterable[Refusal],
-    noticing: Iterable[Noticing],
+def describe_causes(
+    refusals: Iterable[CredentialRefusal],
+    noticing: Iterable[AffectedSchedule],
     display: DisplayPreferences,
     now: datetime,
 ) -> dict[ScheduleId, Message]:
-    """For each schedule its gravest: a refusal rather than a change of the clocks."""
-    found = {
-        each.found.schedule.id: touched_in_words(each.touched, display, now) for each in noticing
+    """One text per schedule; a refusal outranks a clock change."""
+    texts = {
+        each.found.schedule.id: describe_clock_change(each.touched, display, now)
+        for each in noticing
     }
-    return found | {each.found.schedule.id: _refused(each, display) for each in refusals}
+    return texts | {each.found.schedule.id: _describe_refusal(each, display) for each in refusals}
 
 
-def _refused(refusal: Refusal, display: DisplayPreferences) -> Message:
+def _describe_refusal(refusal: CredentialRefusal, display: DisplayPreferences) -> Message:
     error = retold(refusal.error, display.language)
-    error = error if len(error) <= _LONGEST else f"{error[:_LONGEST]}…"
+    error = error if len(error) <= _MAX_ERROR_LENGTH else f"{error[:_MAX_ERROR_LENGTH]}…"
     match refusal.channel:
         case None:
-            return _("Its receiver does not accept the secret or token: {error}", error=error)
+            return _("The receiver rejects the secret or token: {error}", error=error)
         case Channel.TELEGRAM:
-            return _("Telegram does not accept its messages: {error}", error=error)
+            return _("Telegram rejects its messages: {error}", error=error)
         case Channel.EMAIL:
-            return _("The mail server does not accept its messages: {error}", error=error)
+            return _("The mail server rejects its messages: {error}", error=error)
         case _:
-            return _("Its webhook does not accept messages: {error}", error=error)
+            return _("The webhook rejects its messages: {error}", error=error)
 
 
-# --- changes of the clocks ------------------------------------------------------------------------
-def zones_in_words(
+# --- clock changes --------------------------------------------------------------------------------
+def describe_zone_changes(
     coming: Coming, display: DisplayPreferences, now: datetime
 ) -> tuple[Message, ...]:
-    return tuple(_zone_in_words(each, display, now) for each in coming.zones)
+    return tuple(_describe_zone_change(each, display, now) for each in coming.zones)
 
 
-def _zone_in_words(coming: ZoneChange, display: DisplayPreferences, now: datetime) -> Message:
+def _describe_zone_change(
+    coming: ZoneChange, display: DisplayPreferences, now: datetime
+) -> Message:
     change = coming.change
     when = times.absolute(change.at, change.zone, display, now=now)
     span = times.span(abs(change.by), display.language)
     if change.by.total_seconds() > 0:
         return counted(
-            "{when}: the clocks of {zone} go forward by {span}; {count} schedule goes by them.",
-            "{when}: the clocks of {zone} go forward by {span}; {count} schedules go by them.",
+            "{when}: clocks in {zone} go forward by {span}; affects {count} schedule.",
+            "{when}: clocks in {zone} go forward by {span}; affects {count} schedules.",
             coming.schedules,
             when=when,
             zone=change.zone,
             span=span,
         )
     return counted(
-        "{when}: the clocks of {zone} go back by {span}; {count} schedule goes by them.",
-        "{when}: the clocks of {zone} go back by {span}; {count} schedules go by them.",
+        "{when}: clocks in {zone} go back by {span}; affects {count} schedule.",
+        "{when}: clocks in {zone} go back by {span}; affects {count} schedules.",
         coming.schedules,
         when=when,
         zone=change.zone,
@@ -243,13 +243,13 @@ def _zone_in_words(coming: ZoneChange, display: DisplayPreferences, now: datetim
 
 
 DAY = timedelta(hours=24)
-#: A success rate that is so much below that of the week is worth a colour.
-_WORSE = 0.01
-#: Characters of a last line that are shown.
-LINE_ROOM = 140
+#: The tile is coloured if the success rate is this much below that of the week.
+_WORSE_BY = 0.01
+#: Longer log lines are truncated.
+MAX_LINE_LENGTH = 140
 
 
-# --- is all well? ---------------------------------------------------------------------------------
+# --- health ---------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Health:
     sentence: Message
@@ -257,16 +257,16 @@ class Health:
 
 
 def health(
-    needing: int,
+    problems: int,
     counts: ScheduleCounts,
     running: int,
     next_at: datetime | None,
     display: DisplayPreferences,
     now: datetime,
 ) -> Health:
-    """`needing`: schedules and nodes together. `next_at`: when the next one is due."""
-    if needing:
-        sentence = counted("{count} needs attention", "{count} need attention", needing)
+    """`problems` counts schedules and nodes; `next_at` is the next fire time."""
+    if problems:
+        sentence = counted("{count} needs attention", "{count} need attention", problems)
         return Health(sentence=sentence, good=False)
     if next_at is None:
         sentence = counted(
@@ -286,13 +286,13 @@ def health(
     return Health(sentence=sentence, good=True)
 
 
-# --- five numbers ---------------------------------------------------------------------------------
+# --- tiles ----------------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tile:
     value: str
     text: Message
     address: str
-    #: `bad`, `warn` or nothing.
+    #: `bad`, `warn` or empty.
     tone: str = ""
 
 
@@ -303,14 +303,14 @@ class Numbers:
     day: StatusCounts
     week: StatusCounts
     lag: LagHistogram
-    #: Runs from here on are those of the day.
+    #: Start of the last 24 hours.
     since: datetime
 
 
-def since_a_day(tallies: Sequence[StatusCounts], now: datetime) -> StatusCounts:
-    """Of a week in days or less, those of `Window.last(DAY, now)`."""
+def last_day(buckets: Sequence[StatusCounts], now: datetime) -> StatusCounts:
+    """Sum of the buckets within the last 24 hours."""
     window = Window.last(DAY, now)
-    return sum_counts((each for each in tallies if each.at >= window.since), window.since)
+    return sum_counts((each for each in buckets if each.at >= window.since), window.since)
 
 
 def tiles(numbers: Numbers, actor: Actor, display: DisplayPreferences) -> tuple[Tile, ...]:
@@ -358,20 +358,20 @@ def tiles(numbers: Numbers, actor: Actor, display: DisplayPreferences) -> tuple[
 
 
 def _below(day: float | None, week: float | None) -> bool:
-    return day is not None and week is not None and day < week - _WORSE
+    return day is not None and week is not None and day < week - _WORSE_BY
 
 
 # --- running now ----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunningRow:
     run: Run
-    #: How long runs of its schedule usually take; None: nobody knows.
+    #: Median duration of the schedule; None if unknown.
     expected: timedelta | None
     elapsed: timedelta
-    #: Of the time it usually takes; None: nobody knows.
+    #: Elapsed share of the expected duration; None if that is unknown.
     share: float | None
     may_cancel: bool
-    #: The last that it said, in one line; empty: nothing yet.
+    #: Last log line; empty if there is none.
     line: str = ""
 
     @property
@@ -415,40 +415,42 @@ def _running_row(
 
 
 def short_line(message: str) -> str:
-    """One line of it, without colours, as long as there is room for."""
+    """On one line, without ANSI colours, truncated."""
     text = " ".join(plain_line(message).split())
-    return text if len(text) <= LINE_ROOM else f"{text[:LINE_ROOM]}…"
+    return text if len(text) <= MAX_LINE_LENGTH else f"{text[:MAX_LINE_LENGTH]}…"
 
 
 def running_count(shown: Sequence[Run], limit: int, week: StatusCounts) -> int:
-    """Exact while they fit into the list; otherwise as many as the week's sums know of."""
+    """Exact while all fit into the list; otherwise from the counts of the week."""
     return len(shown) if len(shown) < limit else max(limit, week[RunStatus.RUNNING])
 
 
 # --- recent changes -------------------------------------------------------------------------------
-#: What is done to these is said in a sentence.
-_TOLD = ("schedule", "demo")
+#: Object kinds whose changes are described in a sentence.
+_DESCRIBED_KINDS = ("schedule", "demo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RecentChange:
     entry: AuditEntry
-    #: What the object is called, where it has a name.
+    #: Name of the object, else its id.
     name: str
     address: str
-    #: What was done, where there are words for it.
-    done: Message | None
+    #: What was done, for `_DESCRIBED_KINDS`.
+    description: Message | None
 
 
 def recent_changes(
-    entries: Iterable[AuditEntry], names: Mapping[str, str]
+    entries: Iterable[AuditEntry], names: Mapping[ScheduleId, str]
 ) -> tuple[RecentChange, ...]:
     return tuple(
         RecentChange(
             entry=each,
-            name=names.get(each.object_id, each.object_id),
+            name=names.get(ScheduleId(each.object_id), each.object_id),
             address=page_of(each),
-            done=done_in_words(each) if each.object_kind in _TOLD and each.allowed else None,
+            description=describe_change(each)
+            if each.object_kind in _DESCRIBED_KINDS and each.allowed
+            else None,
         )
         for each in entries
     )
@@ -456,20 +458,17 @@ def recent_changes(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
-    """The part of the page that says whether all is well."""
+    """The top of the page: overall health."""
 
     health: Health
     needs: Needs
-    nodes: Nodes
+    nodes: NodeProblems
     tiles: tuple[Tile, ...]
 
 
-# @@ What somebody has chosen to see in the two pictures of Today; it is in the address.
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ahead:
-    """How far the timeline goes, and how many hours lie between the words of its axis."""
+class TimelineSpan:
+    """Length of the timeline, and hours between its axis labels."""
 
     name: str
     length: timedelta
@@ -477,12 +476,12 @@ class Ahead:
 
 
 SPANS = {
-    "6h": Ahead(name="6h", length=timedelta(hours=6), step=1),
-    "24h": Ahead(name="24h", length=timedelta(hours=24), step=3),
-    "7d": Ahead(name="7d", length=timedelta(days=7), step=24),
+    "6h": TimelineSpan(name="6h", length=timedelta(hours=6), step=1),
+    "24h": TimelineSpan(name="24h", length=timedelta(hours=24), step=3),
+    "7d": TimelineSpan(name="7d", length=timedelta(days=7), step=24),
 }
 LANES_BY = ("schedule", "label")
-#: By whose clock the pictures are drawn.
+#: Time zone of the charts.
 CLOCKS = ("mine", "utc")
 #: Rows of the heat map.
 HEAT_DAYS = {"7d": 7, "14d": 14}
@@ -490,7 +489,7 @@ HEAT_DAYS = {"7d": 7, "14d": 14}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """What is None was not chosen: then it is as in the rest of the page."""
+    """Chart settings from the URL. `clock` None: as in the rest of the page."""
 
     span: str = "24h"
     lanes: str = "schedule"
@@ -498,7 +497,7 @@ class Choices:
     heat: str = "7d"
 
     @property
-    def ahead(self) -> Ahead:
+    def ahead(self) -> TimelineSpan:
         return SPANS[self.span]
 
     @property
@@ -506,7 +505,7 @@ class Choices:
         return HEAT_DAYS[self.heat]
 
     def display(self, display: DisplayPreferences) -> DisplayPreferences:
-        """The reader's, with the clock of the pictures."""
+        """The viewer's preferences, with the time zone of the charts."""
         return display if self.clock is None else replace(display, clock=self.clock)
 
     def zone(self, display: DisplayPreferences) -> str:
@@ -518,21 +517,21 @@ class Choices:
         return Choices(**{**known, **({name: value} if name in known else {})}, clock=clock)
 
     def address(self, part: str = "", **chosen: str) -> str:
-        """The page with these choices and others as they are; or a part of it."""
-        wanted = self
+        """URL of the page, or of a part of it, with changed choices."""
+        choices = self
         for name, value in chosen.items():
-            wanted = wanted.with_(name, value)
-        usual = Choices()
+            choices = choices.with_(name, value)
+        default = Choices()
         pairs = {"part": part} if part else {}
         for name in ("span", "lanes", "clock", "heat"):
-            value = getattr(wanted, name)
-            if value is not None and value != getattr(usual, name):
+            value = getattr(choices, name)
+            if value is not None and value != getattr(default, name):
                 pairs[name] = value
         return f"/ui/?{urlencode(pairs)}" if pairs else "/ui/"
 
 
-def choices_in(query: Mapping[str, str]) -> Choices:
-    """What is not among them counts as not said: an old address still shows something."""
+def parse_choices(query: Mapping[str, str]) -> Choices:
+    """Ignores invalid values, so that old URLs still work."""
     given = {
         name: query[name]
         for name, known in (
