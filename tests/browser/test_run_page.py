@@ -25,7 +25,7 @@ def test_the_main_action_is_in_reach_on_a_phone_and_follows_the_run(
     run = hand.claimed()
     page = visitor(site, width=PHONE).open(f"/ui/runs/{run.id}")
     page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
-    cancel = page.get_by_role("button", name="Cancel the run")
+    cancel = page.get_by_role("button", name="Cancel run")
     expect(cancel).to_have_count(1)
     expect(cancel).to_be_in_viewport()
     accessible(page)

@@ -61,12 +61,12 @@ class Hand:
     def claimed(self, **given: Any) -> Run:
         """A run that the test has in its hands."""
         now = self.do(self.store.now())
-        node = a_node("tester", started_at=now, heartbeat_at=now, offers=(TASK.needs,))
+        node = a_node("tester", started_at=now, heartbeat_at=now, capabilities=(TASK.requirement,))
         self.do(self.store.join(node, timedelta(minutes=5)))
         moments = {"created_at": now, "planned_at": now, "available_at": now}
         self.do(self.store.add_runs([a_run(target=TASK, **(moments | given))]))
         (run,) = self.do(
-            self.store.claim(ClaimRequest(node_id=node.id, offers=frozenset({TASK.needs}), free=1))
+            self.store.claim(ClaimRequest(node_id=node.id, capabilities=frozenset({TASK.requirement}), free=1))
         )
         return run
 
@@ -325,7 +325,7 @@ def test_a_log_of_fifty_thousand_lines(
     heap = page.evaluate("() => performance.memory.usedJSHeapSize")
     assert heap < 150 * 1024 * 1024
     page.goto(f"/ui/runs/{run.id}#L1000")
-    expect(view.locator(".line.current")).to_contain_text("1,048,576 characters in all")
+    expect(view.locator(".line.current")).to_contain_text("1,048,576 characters in total")
     page.get_by_label("Level").select_option("40")
     expect(view.locator(".line")).to_have_count(5)
 
@@ -342,7 +342,7 @@ def test_without_scripts_all_of_it_works(
     page.goto(f"/ui/runs/{runs[0].id}")
     page.get_by_role("link", name="Retry with changes").click()
     page.get_by_label("Name").fill("once more")
-    page.get_by_role("button", name="Run it").click()
+    page.get_by_role("button", name="Run").click()
     expect(page.locator(".toast")).to_contain_text("Run queued.")
 
 
@@ -351,7 +351,7 @@ def test_run_now_lands_on_the_live_run(site: Site, visitor: Callable[..., Visito
     made = site.post(
         "/schedules",
         {
-            "name": "by hand",
+            "name": "manual",
             "trigger": {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Tokyo"},
             "target": {"kind": "http", "url": "http://127.0.0.1:9/nobody", "method": "POST"},
             "policy": {"max_retries": 0},

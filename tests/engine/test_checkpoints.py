@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine import checkpoints as kept_states
-from chimes.engine.checkpoints import CheckpointCleaner, state_of
+from chimes.engine.checkpoints import CheckpointCleaner, checkpoint_of
 from chimes.engine.events import Events, RunEnded, RunRescued
 from chimes.engine.membership import Membership, StoreClock
 from chimes.errors import StoreUnavailable
@@ -57,7 +57,7 @@ async def claimed(store: MemoryStore) -> Run:
 async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
     store = MemoryStore(SettableClock(NOW))
     run = await claimed(store)
-    state = state_of(store, run)
+    state = checkpoint_of(store, run)
     assert state is not None
     assert await state.read() is None
     assert await state.keep('{"n": 1}')
@@ -71,9 +71,9 @@ async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
 
 
 async def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_states, "PAUSE", 0.001)
+    monkeypatch.setattr(kept_states, "RETRY_PAUSE", 0.001)
     store = Away(SettableClock(NOW))
-    state = state_of(store, await claimed(store))
+    state = checkpoint_of(store, await claimed(store))
     assert state is not None
     store.failures = 3
     async with asyncio.timeout(10):
@@ -85,7 +85,7 @@ async def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatc
 
 
 def test_other_targets_keep_nothing() -> None:
-    assert state_of(MemoryStore(SettableClock(NOW)), a_run()) is None
+    assert checkpoint_of(MemoryStore(SettableClock(NOW)), a_run()) is None
 
 
 async def test_a_node_says_anew_what_it_offers() -> None:
@@ -103,7 +103,7 @@ async def test_a_node_says_anew_what_it_offers() -> None:
         version="test",
         roles=("worker",),
         capacity=1,
-        offers=lambda: offers,
+        capabilities=lambda: capabilities,
         defaults=defaults,
     )
     await member.announce()
@@ -123,14 +123,16 @@ async def test_a_node_says_anew_what_it_offers() -> None:
 async def an_agent_run(store: MemoryStore) -> Run:
     node = await store.join(a_node(capabilities=("agent",)), LEASE)
     await store.add_runs([a_run(target=AgentTarget(prompt="x"))])
-    (run,) = await store.claim(ClaimRequest(node_id=node.id, capabilities=frozenset({"agent"}), free=1))
+    (run,) = await store.claim(
+        ClaimRequest(node_id=node.id, capabilities=frozenset({"agent"}), free=1)
+    )
     return run
 
 
 async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None:
     store = MemoryStore(SettableClock(NOW))
     run = await an_agent_run(store)
-    state = state_of(store, run)
+    state = checkpoint_of(store, run)
     assert state is not None
     assert await state.keep("kept")
     assert await state.read() == "kept"

@@ -27,7 +27,12 @@ from chimes.engine.events import (
 from chimes.errors import StoreUnavailable
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.listing import DeliveryQuery, InboxQuery
-from chimes.model.notification import MAX_DELIVERY_ATTEMPTS, Delivery, DeliveryState, DeliveryCompletion
+from chimes.model.notification import (
+    MAX_DELIVERY_ATTEMPTS,
+    Delivery,
+    DeliveryCompletion,
+    DeliveryState,
+)
 from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
@@ -51,7 +56,9 @@ Step = Result | Callable[[DeliveryAttempt], Awaitable[Result]]
 class Recorded:
     """A channel that notes its letters and answers by script, the last answer for ever."""
 
-    def __init__(self, channel: Channel = Channel.TELEGRAM, *script: Step, capacity: int = 4) -> None:
+    def __init__(
+        self, channel: Channel = Channel.TELEGRAM, *script: Step, capacity: int = 4
+    ) -> None:
         self.channel = channel
         self.capacity = capacity
         self.script: list[Step] = list(script or [Sent(receipt="1")])
@@ -258,7 +265,7 @@ async def test_what_no_node_can_send_names_the_setting(
     await rig.ended(await told(rig, CHAT))
     assert await deliveries(rig, DeliveryState.PENDING) != []
     monkeypatch.setattr(module, "OVERDUE", timedelta(0))
-    monkeypatch.setattr(module, "IN_VAIN", 0.1)
+    monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)
     rig.store.wake()
     (dead,) = await finished(rig)
     assert (dead.code, dead.state) == ("not_configured", DeliveryState.DEAD)
@@ -427,7 +434,7 @@ async def test_whoever_took_longer_than_its_hold_has_no_say(
 ) -> None:
     telegram = Recorded()
     telegram.script = [telegram.wait, Sent(receipt="second")]
-    monkeypatch.setattr(module, "HOLD", timedelta(seconds=0.3))
+    monkeypatch.setattr(module, "LEASE", timedelta(seconds=0.3))
     await rig.engine(senders=[telegram])
     await told(rig, CHAT)
     await until(lambda: telegram.now)
@@ -546,7 +553,7 @@ async def test_mail_goes_to_allowed_domains_only(rig: Rig) -> None:
 async def test_an_owner_sends_so_many_mails_an_hour(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(admission, "EMAILS_AN_HOUR", 2)
+    monkeypatch.setattr(admission, "EMAILS_PER_HOUR", 2)
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email])
     to = [Recipient(channel=Channel.EMAIL, to=f"{name}@example.com") for name in "abc"]
@@ -604,7 +611,7 @@ async def test_what_another_node_can_send_waits_for_it(
     await eventually(lambda: rig.store.read_state("sends:telegram"), bool)
     await able.drain(timedelta(seconds=5))
     await rig.engine(senders=[Inbox()])
-    monkeypatch.setattr(module, "IN_VAIN", 0.1)
+    monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)
     now = await rig.now()
     long_ago = now - timedelta(hours=2)
     await rig.store.load([a_delivery(recipient=CHAT, available_at=long_ago, created_at=long_ago)])

@@ -14,17 +14,22 @@ from chimes.clock import SystemClock
 from chimes.engine import deliverer
 from chimes.engine import deliverer as delivery_recorder
 from chimes.engine import deliverer as digests
-from chimes.engine.deliverer import DeliveryPolicy, RecipientPreferences, gathered, left_behind
+from chimes.engine.deliverer import (
+    DeliveryPolicy,
+    RecipientPreferences,
+    defer_to_digest,
+    gather_members,
+)
 from chimes.engine.events import DeliveryEnded, DeliveryRetrying, SenderRaised
 from chimes.errors import InvalidInput
 from chimes.model.ids import RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery
 from chimes.model.notification import (
-    DIGEST_TIMEOUT,
     DELIVERY_LEASE,
+    DIGEST_TIMEOUT,
     Delivery,
-    DeliveryState,
     DeliveryCompletion,
+    DeliveryState,
     digest_of,
     plan_deliveries,
 )
@@ -195,18 +200,18 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     at = clock.now()
     member, digest = await posted(store, an_end(1, at))
     clock.advance(DAY)
-    waits = await left_behind(store, member, clock.now())
+    waits = await defer_to_digest(store, member, clock.now())
     assert isinstance(waits, Retry)
     assert (waits.after, waits.rate_limited) == (DIGEST_TIMEOUT, True)
     sent = DeliveryCompletion(delivery_id=digest.id, fence=0, sent=True)
     await store.finish_deliveries([sent])
-    moved = await left_behind(store, member, clock.now())
+    moved = await defer_to_digest(store, member, clock.now())
     following = digest_of(member, clock.now())
     assert following.id in await all_of(store)
     assert isinstance(moved, Retry)
     assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
-    assert (await gathered(store, following)).members == (), "not before it was moved"
+    assert (await gather_members(store, following)).members == (), "not before it was moved"
     letter = DeliveryAttempt(
         delivery_id=member.id,
         recipient=member.recipient,
@@ -216,15 +221,15 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     )
     verdict = completion_of(member, letter, moved)
     (member,) = await store.finish_deliveries([verdict])
-    assert (await gathered(store, following)).members == (member,)
-    assert (await gathered(store, digest)).members == ()
+    assert (await gather_members(store, following)).members == (member,)
+    assert (await gather_members(store, digest)).members == ()
     clock.advance(6 * DAY)
-    waits = await left_behind(store, member, clock.now())
+    waits = await defer_to_digest(store, member, clock.now())
     assert isinstance(waits, Retry), "that one is still to come"
     await store.finish_deliveries(
         [DeliveryCompletion(delivery_id=following.id, fence=0, code="blocked")]
     )
-    given_up = await left_behind(store, member, clock.now())
+    given_up = await defer_to_digest(store, member, clock.now())
     assert isinstance(given_up, Refused)
     assert given_up.code == "digest"
 
@@ -232,14 +237,14 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
 async def test_a_digest_has_room_for_so_many(
     store: MemoryStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "MOST_GATHERED", 5)
+    monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 5)
     monkeypatch.setattr(digests, "_PAGE", 2)
     rows = await posted(store, *(an_end(number, clock.now()) for number in range(7)))
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
-    found = await gathered(store, digest)
+    found = await gather_members(store, digest)
     assert (len(found.members), found.more) == (5, True)
-    monkeypatch.setattr(digests, "MOST_GATHERED", 7)
-    found = await gathered(store, digest)
+    monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 7)
+    found = await gather_members(store, digest)
     assert (len(found.members), found.more) == (7, False)
 
 
@@ -290,7 +295,7 @@ async def test_digests_that_are_due_together_tell_each_run_once(rig: Rig) -> Non
 async def test_what_a_digest_has_no_room_for_is_settled_with_it(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(digests, "MOST_GATHERED", 3)
+    monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 3)
     monkeypatch.setattr(digests, "_PAGE", 2)
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, *(an_end(number, before) for number in range(8)))
@@ -324,8 +329,8 @@ async def test_gathering_is_bounded_as_sending_is(monkeypatch: pytest.MonkeyPatc
         await asyncio.Event().wait()
         raise AssertionError
 
-    monkeypatch.setattr(deliverer, "gathered", for_ever)
-    monkeypatch.setattr(deliverer, "LONGEST_SENDING", 0.05)
+    monkeypatch.setattr(deliverer, "gather_members", for_ever)
+    monkeypatch.setattr(deliverer, "SEND_TIMEOUT", 0.05)
     rig = Rig(MemoryStore(SystemClock()), "memory")
     try:
         await posted(rig.store, an_end(1, await rig.now() - 2 * DAY))
@@ -345,14 +350,16 @@ async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
         a_delivery(recipient=replace(CHAT, to=to), owner=ALICE, available_at=now, created_at=now)
         for to in ("7", "8")
     )
-    asked = DeliveryPolicy.answer
+    asked = DeliveryPolicy.decide
 
-    async def breaks(self: DeliveryPolicy, delivery: Delivery, readers: RecipientPreferences) -> Result | None:
+    async def breaks(
+        self: DeliveryPolicy, delivery: Delivery, readers: RecipientPreferences
+    ) -> Result | None:
         if delivery.id == bad.id:
             raise InvalidInput("there is no such zone", field="zone")
         return await asked(self, delivery, readers)
 
-    monkeypatch.setattr(DeliveryPolicy, "answer", breaks)
+    monkeypatch.setattr(DeliveryPolicy, "decide", breaks)
     await rig.store.load([bad, good])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
@@ -375,13 +382,15 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
     assert {each.id for each in taken} == {member.id, digest.id}
     sent = DeliveryCompletion(delivery_id=digest.id, fence=1, sent=True)
     along = DeliveryCompletion(delivery_id=member.id, fence=0, sent=True, receipt=digest.id)
-    waits = DeliveryCompletion(delivery_id=member.id, fence=1, retry_in=DIGEST_TIMEOUT, counts=False)
+    waits = DeliveryCompletion(
+        delivery_id=member.id, fence=1, retry_in=DIGEST_TIMEOUT, counts=False
+    )
     recorder = delivery_recorder.DeliveryRecorder(rig.store, lambda _: None)
     if first == "member":
-        recorder.put(waits, member, 0.0)
-    recorder.put(sent, digest, 0.0, (along,))
+        recorder.record(waits, member, 0.0)
+    recorder.record(sent, digest, 0.0, (along,))
     if first == "digest":
-        recorder.put(waits, member, 0.0)
+        recorder.record(waits, member, 0.0)
     await recorder.run_once()
     settled = await all_of(rig.store, DeliveryState.DELIVERED)
     assert settled.keys() == {member.id, digest.id}
@@ -390,7 +399,7 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
 
 # A transaction has an end, however much digests bring along
 async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delivery_recorder, "MOST_VERDICTS", 6)
+    monkeypatch.setattr(delivery_recorder, "MAX_COMPLETIONS", 6)
     store = MemoryStore(SystemClock())
     batches: list[int] = []
     finish = store.finish_deliveries
@@ -408,7 +417,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
             DeliveryCompletion(delivery_id=each.id, fence=each.fence, sent=True)
             for each in (main, *others)
         )
-        recorder.put(verdict, main, 0.0, tuple(told))
+        recorder.record(verdict, main, 0.0, tuple(told))
     while recorder.waiting:
         await recorder.run_once()
     assert batches == [10, 6, 1]

@@ -12,7 +12,15 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, RunStatus
-from chimes.model.schedule import Dependency, Schedule, delete_schedule, move_next_run, pause_schedule, reschedule_next, resume_schedule
+from chimes.model.schedule import (
+    Dependency,
+    Schedule,
+    delete_schedule,
+    move_next_run,
+    pause_schedule,
+    reschedule_next,
+    resume_schedule,
+)
 from chimes.triggers import Every
 from tests.builders import a_schedule
 from tests.engine.rig import FAR, Faults, Rig, eventually, until
@@ -275,7 +283,9 @@ async def test_a_pause_ends_by_itself_and_the_audit_says_so(rig: Rig) -> None:
         schedule.id, lambda s, at: pause_schedule(s, at, "me", note="lunch", until=end)
     )
     kept = await rig.every(0.3, now + SECOND)
-    await rig.store.change_schedule(kept.id, lambda s, at: pause_schedule(s, at, "me", note="for good"))
+    await rig.store.change_schedule(
+        kept.id, lambda s, at: pause_schedule(s, at, "me", note="for good")
+    )
     await rig.ended(schedule)
     after = await rig.schedule(schedule.id)
     assert (after.enabled, after.pause_note, after.pause_until) == (True, "", None)

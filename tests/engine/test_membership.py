@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from chimes.engine import reconciler as rejoining
-from chimes.engine.capacity import Capacity, pools_of
+from chimes.engine import reconciler
+from chimes.engine.capacity import Capacity, build_pools
 from chimes.engine.events import Event, Events, NodeLost, StoreClockJumped, StoreRegressed
-from chimes.engine.executor import Execution, Executor
+from chimes.engine.executor import Executor
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import StopReason
-from chimes.engine.maintenance import LONGEST_REST, Maintenance
+from chimes.engine.maintenance import MAX_RESCUE_INTERVAL, Maintenance
 from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock, new_node_id
-from chimes.engine.reconciler import Reconciler, LeaseRecovery
+from chimes.engine.reconciler import LeaseRecovery, Reconciler
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import NodeId, RunId
 from chimes.model.listing import AuditQuery
@@ -148,12 +148,12 @@ async def test_store_time_follows_the_monotonic_clock_between_two_looks(node: No
 
 
 class Work:
-    """The hands of a node with one place."""
+    """The executor of a node with one permit."""
 
     def __init__(self, node: Node) -> None:
         self.runner = Recording()
         steps = FlowSteps(node.faults.store, node.time, node.clock, timedelta(seconds=1))
-        execution = Execution(
+        self.executor = Executor(
             node.faults.store,
             {"http": self.runner},
             node.membership,
@@ -163,12 +163,11 @@ class Work:
             events=node.events,
         )
         self.node = node
-        self.executor = Executor(node.faults.store, execution, steps, node.events, node.clock)
-        (pool,) = pools_of([self.runner], workers=1)
-        self.capacity = Capacity(pool, self.executor.stirred)
+        (pool,) = build_pools([self.runner], workers=1)
+        self.capacity = Capacity(pool, self.executor.reconcile)
 
     async def take(self) -> RunId:
-        """One run, claimed and in hand."""
+        """One claimed run, in flight."""
         waiting = a_run()
         await self.node.memory.add_runs([waiting])
         with self.capacity.reserve() as reserved:
@@ -177,7 +176,7 @@ class Work:
                     node_id=self.node.membership.node_id, capabilities=frozenset({"http"}), free=1
                 )
             )
-            reserved.used = self.executor.take(runs, self.capacity)
+            reserved.used = self.executor.accept(runs, self.capacity)
         assert self.capacity.free == 0
         return waiting.id
 
@@ -186,11 +185,11 @@ class Work:
 async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
     work = Work(node)
     run_id = await work.take()
-    work.executor.stop_taking()
+    work.executor.stop_accepting()
     await asyncio.wait_for(work.executor.empty.wait(), 1)
-    assert work.executor.unstarted() == ((run_id, 1),)
+    assert work.executor.releasable == ((run_id, 1),)
     assert work.capacity.free == 1
-    await node.memory.release(work.executor.unstarted())
+    await node.memory.release(work.executor.releasable)
     back = await node.memory.get_run(run_id)
     assert back is not None
     assert (back.status, back.attempt, work.runner.calls) == (RunStatus.QUEUED, 0, [])
@@ -200,10 +199,10 @@ async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) 
 async def test_who_joins_again_does_not_give_up_what_is_done(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rejoining, "STUCK_AFTER", -0.9)
+    monkeypatch.setattr(reconciler, "STUCK_AFTER", -0.9)
     work = Work(node)
     run_id = await work.take()
-    await until(lambda: work.executor.recorder.waiting)
+    await until(lambda: work.executor.recorder.queued)
     node.membership.lose("it is too slow")
     await until(node.membership.lost.is_set)
     await LeaseRecovery(node.faults.store, node.membership, work.executor).run_once()
@@ -227,7 +226,7 @@ async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) 
     await until(lambda: work.runner.calls)
     work.executor.stop_all(StopReason.DRAIN)
     await asyncio.wait_for(work.executor.empty.wait(), 1)
-    oversight = Reconciler(
+    reconciler_duty = Reconciler(
         node.faults.store,
         node.membership,
         work.executor,
@@ -238,8 +237,8 @@ async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) 
     )
     node.clock.advance(20)
     for _ in range(2):
-        work.capacity.doubtful = True
-        await oversight.run_once()
+        work.capacity.claim_in_doubt = True
+        await reconciler_duty.run_once()
     run = await node.memory.get_run(run_id)
     assert run is not None
     assert (run.status, run.attempt) == (RunStatus.RUNNING, 1)
@@ -269,7 +268,7 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
     maintenance = maintenance_of(node)
     await maintenance.run_once()
     node.clock.set(node.clock.now() + timedelta(minutes=10))
-    node.clock.advance(LONGEST_REST)
+    node.clock.advance(MAX_RESCUE_INTERVAL)
     await maintenance.run_once()
     assert node.faults.count["rescue"] == 1
     assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [

@@ -22,7 +22,13 @@ from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import PREFETCH_CUTOFF
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.model.schedule import Schedule, delete_schedule, apply_edit, pause_schedule, reschedule_next
+from chimes.model.schedule import (
+    Schedule,
+    apply_edit,
+    delete_schedule,
+    pause_schedule,
+    reschedule_next,
+)
 from chimes.store.port import ScheduleChange
 from chimes.triggers import Every
 from tests.builders import a_schedule
@@ -36,7 +42,7 @@ PLACES = 200
 @pytest.fixture
 async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
     # As soon as they are seen: a busy machine has all the time until they are due.
-    monkeypatch.setattr("chimes.engine.prefetch.AHEAD", timedelta(minutes=1))
+    monkeypatch.setattr("chimes.engine.prefetch.MIN_LEAD", timedelta(minutes=1))
     kind = next(each for each in KINDS if each.name == "postgresql")
     home = Home(kind, tmp_path, SystemClock())
     # The database's own clock is asked, as on a node.

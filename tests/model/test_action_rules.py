@@ -17,7 +17,7 @@ from tests.tables import each_row
 def test_any_json_and_ids_of_others_are_fine() -> None:
     check_target(ACTION)
     check_target(ActionTarget(action_type_id="水" * 40, kn_id="a b/c?#%"))
-    assert ACTION.needs == "action"
+    assert ACTION.requirement == "action"
 
 
 @each_row(

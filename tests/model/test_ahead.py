@@ -40,9 +40,9 @@ def test_a_run_taken_ahead_starts_when_it_is_planned() -> None:
     run = early(due_schedule(SLOT))
     assert (run.created_at, run.claimed_at, run.started_at) == (NOW, NOW, SLOT)
     assert (run.planned_at, run.available_at, run.attempt) == (SLOT, SLOT, 1)
-    assert run.ahead
-    assert not replace(run, claimed_at=SLOT).ahead
-    assert not release(run).ahead
+    assert run.prefetched
+    assert not replace(run, claimed_at=SLOT).prefetched
+    assert not release(run).prefetched
 
 
 def test_no_two_claims_of_a_slot_have_the_same_fence() -> None:

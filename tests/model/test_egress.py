@@ -40,7 +40,7 @@ PUBLIC = [
 
 
 def judge(rules: EgressRules, address: str, port: int = 8080, **given: Any) -> str | None:
-    found = rules.judge(ipaddress.ip_address(address), port, **({"host": address} | given))
+    found = rules.check_address(ipaddress.ip_address(address), port, **({"host": address} | given))
     return None if found is None else str(found)
 
 
@@ -142,9 +142,9 @@ def test_the_refusal_gives_the_line_to_add_and_that_line_works(tmp_path: Path) -
 def test_private_names_are_private_whatever_they_resolve_to(host: str) -> None:
     assert judge(SERVER, "8.8.8.8", host=host) is not None
     assert judge(OPEN, "8.8.8.8", host=host) is None
-    assert SERVER.judge_host(host, 80) is not None
-    assert OPEN.judge_host(host, 80) is None
-    assert EgressRules(open_mode=False, allow=(f"{host}:80",)).judge_host(host, 80) is None
+    assert SERVER.check_host(host, 80) is not None
+    assert OPEN.check_host(host, 80) is None
+    assert EgressRules(open_mode=False, allow=(f"{host}:80",)).check_host(host, 80) is None
 
 
 @each_row(
@@ -180,7 +180,7 @@ def test_our_own_store_by_its_name() -> None:
 
 def test_what_can_be_said_of_a_url_before_it_is_resolved() -> None:
     def said(rules: EgressRules, url: str) -> bool:
-        return rules.literal_verdict(parse_http_url(url)) is None
+        return rules.check_url(parse_http_url(url)) is None
 
     assert said(OPEN, "http://127.1:8080/")
     assert not said(SERVER, "http://127.1:8080/")

@@ -47,7 +47,7 @@ def ended(*told: Recipient, late: timedelta = timedelta(), **given: Any) -> Run:
 
 
 def why(run: Run, previous: RunStatus | None = None) -> list[NotifyOn]:
-    return [each.occasion for each in plan_deliveries(run, previous, NOW)]
+    return [each.notify_on for each in plan_deliveries(run, previous, NOW)]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_a_digest_stands_beside_what_it_is_to_take_along() -> None:
     assert digest_end(digest) == end
     assert digest.available_at == end + DIGEST_SLACK
     assert member.available_at == end + DIGEST_SLACK + DIGEST_TIMEOUT
-    assert (digest.run_id, digest.occasion) == (None, NotifyOn.DIGEST)
+    assert (digest.run_id, digest.notify_on) == (None, NotifyOn.DIGEST)
     assert belongs_to_digest(member, digest)
     assert not belongs_to_digest(digest, digest)
 
@@ -136,7 +136,7 @@ def test_a_digest_is_of_one_owner_recipient_and_rhythm() -> None:
 
 
 def test_what_is_urgent_goes_past_the_digest() -> None:
-    urgent = replace(CHAT, digest=replace(DAILY, but=(NotifyOn.FAILURE,)))
+    urgent = replace(CHAT, digest=replace(DAILY, except_for=(NotifyOn.FAILURE,)))
     (alone,) = plan_deliveries(ended(urgent, status=RunStatus.FAILED), None, NOW)
     assert alone.available_at == NOW
     member, digest = plan_deliveries(ended(urgent), None, NOW)
@@ -185,7 +185,7 @@ def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
     some = [replace(CHAT, digest=DAILY), replace(CHAT, digest=DAILY, quiet=night)]
     ids = {plan_deliveries(ended(each), None, NOW)[1].id for each in some}
     assert len(ids) == 2
-    spared = replace(some[1], quiet=replace(night, but=(NotifyOn.FAILURE,)))
+    spared = replace(some[1], quiet=replace(night, except_for=(NotifyOn.FAILURE,)))
     assert plan_deliveries(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
     inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
     assert len({plan_deliveries(ended(each), None, NOW)[1].id for each in inbox}) == 1
@@ -207,12 +207,12 @@ def test_who_lets_successes_through_lets_recoveries_through() -> None:
     urgent = replace(
         CHAT,
         on=success,
-        quiet=replace(QUIET, but=success),
-        digest=replace(DAILY, but=success),
+        quiet=replace(QUIET, except_for=success),
+        digest=replace(DAILY, except_for=success),
     )
     (told,) = plan_deliveries(ended(urgent), RunStatus.FAILED, NOW)
-    assert (told.occasion, told.available_at) == (NotifyOn.RECOVERY, NOW)
-    assert urgent.collects(NotifyOn.FAILURE)
+    assert (told.notify_on, told.available_at) == (NotifyOn.RECOVERY, NOW)
+    assert urgent.goes_into_digest(NotifyOn.FAILURE)
     assert urgent.quiet_until(NOW, NotifyOn.FAILURE) is not None
 
 
@@ -220,5 +220,5 @@ def test_a_test_waits_for_nothing() -> None:
     anybody = replace(CHAT, quiet=QUIET, digest=DAILY)
     test = make_test_delivery(anybody, ALICE, "x", NOW)
     assert (test.available_at, test.run_id) == (NOW, None)
-    assert anybody.quiet_until(NOW, test.occasion) is None
-    assert not anybody.collects(test.occasion)
+    assert anybody.quiet_until(NOW, test.notify_on) is None
+    assert not anybody.goes_into_digest(test.notify_on)

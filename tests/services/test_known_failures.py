@@ -21,8 +21,8 @@ from chimes.services.attention import (
     MOST,
     KnownFailures,
     SnoozeService,
-    awake,
-    still_known,
+    without_suppressed,
+    is_still_known,
 )
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -72,7 +72,7 @@ async def test_what_is_known_needs_no_attention_of_anybody() -> None:
     store, schedule, run = await marked()
     for actor in (ACTOR, EVERYBODY):
         put_off = await SnoozeService(store).of(actor, NOW)
-        assert awake(failing(schedule), put_off, 20) == AttentionList()
+        assert without_suppressed(failing(schedule), put_off, 20) == AttentionList()
     known = await KnownFailures(store).of(schedule)
     assert known is not None
     assert (known.run_id, known.note, known.by) == (run.id, "the supplier is told", ACTOR.name)
@@ -99,14 +99,14 @@ async def test_what_is_new_is_told(changes: dict[str, object], cause: IssueCause
     store, schedule, _ = await marked()
     other = replace(schedule, **changes)  # type: ignore[arg-type]
     put_off = await SnoozeService(store).of(ACTOR, NOW)
-    assert awake(failing(other, cause), put_off, 20).total == 1
+    assert without_suppressed(failing(other, cause), put_off, 20).total == 1
 
 
 async def test_a_success_before_it_ends_nothing() -> None:
     store, schedule, _ = await marked()
     known = await KnownFailures(store).of(schedule)
     assert known is not None
-    assert still_known(known, replace(schedule, last_success_at=NOW - 2 * MINUTE))
+    assert is_still_known(known, replace(schedule, last_success_at=NOW - 2 * MINUTE))
 
 
 async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
@@ -114,12 +114,12 @@ async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
     service = SnoozeService(store)
     await service.snooze(ACTOR, schedule.id, IssueCause.MISSED)
     put_off = await service.of(ACTOR, NOW)
-    assert awake(failing(schedule), put_off, 20).total == 0
-    assert awake(failing(schedule, IssueCause.MISSED), put_off, 20).total == 0
+    assert without_suppressed(failing(schedule), put_off, 20).total == 0
+    assert without_suppressed(failing(schedule, IssueCause.MISSED), put_off, 20).total == 0
     await KnownFailures(store).forget(ACTOR, run)
     put_off = await service.of(ACTOR, NOW)
-    assert awake(failing(schedule), put_off, 20).total == 1
-    assert awake(failing(schedule, IssueCause.LATE), put_off, 20).total == 0
+    assert without_suppressed(failing(schedule), put_off, 20).total == 1
+    assert without_suppressed(failing(schedule, IssueCause.LATE), put_off, 20).total == 0
     await service.wake(ACTOR, schedule.id)
     assert await service.of(ACTOR, NOW) == {}
 

@@ -25,7 +25,7 @@ from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
-from chimes.services.validation import longest_timeout, usual_defaults, usual_timeout
+from chimes.services.validation import longest_timeout, fallback_run_defaults, default_timeout
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
@@ -54,7 +54,7 @@ def schedules(store: MemoryStore) -> ScheduleService:
 async def node(store: MemoryStore) -> None:
     """One with a file of its own."""
     said = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
-    await store.join(a_node(offers=(ORDERS.needs, ELSEWHERE.needs), defaults=said), LEASE)
+    await store.join(a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=said), LEASE)
 
 
 def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
@@ -71,15 +71,15 @@ def order(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
 
 
 async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
-    claimed = await store.claim(places(offers=frozenset({ORDERS.needs})))
+    claimed = await store.claim(places(capabilities=frozenset({ORDERS.requirement})))
     verdicts = [a_verdict(run, clock.now(), AttemptEnd.SUCCEEDED) for run in claimed]
     return list((await store.finish(verdicts)).accepted)
 
 
 def test_its_times() -> None:
-    assert usual_timeout(ORDERS) == SYNC_TIMEOUT
+    assert default_timeout(ORDERS) == SYNC_TIMEOUT
     assert longest_timeout(ORDERS) == timedelta(days=7)
-    assert usual_defaults(ORDERS) == RunDefaults(policy=task_policy(ORDERS), priority=HIGH)
+    assert fallback_run_defaults(ORDERS) == RunDefaults(policy=task_policy(ORDERS), priority=HIGH)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
     store: MemoryStore,
     clock: SettableClock,
 ) -> None:
-    await store.join(a_node(offers=(ORDERS.needs,)), LEASE)
+    await store.join(a_node(capabilities=(ORDERS.requirement,)), LEASE)
     made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
     first, created = await manual_runs.start_or_get(ADMIN, order(name="shop/orders"))
     assert created
@@ -238,7 +238,7 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
 
     noted = len(await store.list_audit(AuditQuery()))
     assert await asks() == [(first, False)] * 3
-    (running,) = await store.claim(places(offers=frozenset({ORDERS.needs})))
+    (running,) = await store.claim(places(capabilities=frozenset({ORDERS.requirement})))
     assert await asks() == [(running, False)] * 3
     # What was not done is not in the audit.
     assert len(await store.list_audit(AuditQuery())) == noted
@@ -275,7 +275,7 @@ async def test_the_same_request_again_is_not_a_busy_pair(
 async def test_a_tick_while_a_task_is_active_is_skipped(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore, clock: SettableClock
 ) -> None:
-    await store.join(a_node(offers=(ORDERS.needs,)), HOUR)
+    await store.join(a_node(capabilities=(ORDERS.requirement,)), HOUR)
     await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), explicit_fields=NOTHING)
     task, _ = await manual_runs.start_or_get(ADMIN, order())
     clock.advance(MINUTE)

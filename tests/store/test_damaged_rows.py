@@ -73,12 +73,12 @@ async def test_a_damaged_task_is_still_one_of_its_source(store: SqlStore, key: s
     good, bad = a_task(), replace(a_task(), concurrency_key=key)
     await store.add_runs([bad])
     await damage(store, "runs", bad.id, target='{"kind": "sync", "source": ')
-    (listed,) = (await store.list_runs(RunQuery(needs=SYNC.needs))).items
+    (listed,) = (await store.list_runs(RunQuery(requirement=SYNC.requirement))).items
     assert listed.target == (SYNC if key else SyncTarget(source="crm", collection="unreadable"))
     assert (listed.reason, listed.id) == (Reason.UNREADABLE, bad.id)
     if key is not None:
         assert await store.add_unless_active(good) == (listed, False)
-    assert await store.claim(places(offers=OFFERS)) == ()
+    assert await store.claim(places(capabilities=OFFERS)) == ()
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED
     assert await store.add_unless_active(good) == (good, True)
 

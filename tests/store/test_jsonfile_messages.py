@@ -236,4 +236,4 @@ async def test_a_job_that_was_taken_out_tells_of_its_waiting_runs(tmp_path: Path
         (row,) = await store.claim_deliveries(
             Channel, limit=9, hold=timedelta(minutes=1), overdue=HOUR
         )
-        assert (row.run_id, row.occasion) == (run.id, NotifyOn.ALWAYS)
+        assert (row.run_id, row.notify_on) == (run.id, NotifyOn.ALWAYS)

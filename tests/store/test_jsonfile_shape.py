@@ -146,7 +146,7 @@ async def test_any_schedule_comes_back_as_it_was(tmp_path: Path, trigger: Any) -
 
 
 @pytest.mark.parametrize(
-    "target", [TASK, FLOW, SYNC, TaskTarget(name="bare")], ids=lambda t: t.needs
+    "target", [TASK, FLOW, SYNC, TaskTarget(name="bare")], ids=lambda t: t.requirement
 )
 async def test_tasks_flows_and_syncs_come_back_as_they_were(tmp_path: Path, target: Target) -> None:
     schedule = replace(full_schedule(), target=target)
@@ -193,7 +193,7 @@ async def test_the_collection_of_a_sync_is_edited_by_hand(tmp_path: Path) -> Non
     edit(tmp_path, lambda data: data["jobs"][0].update(by_hand))
     async with opened(tmp_path) as store:
         changed = await the_schedule(store, schedule.id)
-        assert (changed.target.needs, changed.policy.concurrency_key) == ("http", None)
+        assert (changed.target.requirement, changed.policy.concurrency_key) == ("http", None)
 
 
 async def test_a_job_of_many_runs_at_once_is_no_sync(tmp_path: Path) -> None:

@@ -142,17 +142,17 @@ HOT: dict[str, tuple[str, list[str]]] = {
     "due": (filled_in(mariadb.DUE_SCHEDULES, now=100, limit=10), ["schedules_due"]),
     "admitted": (filled_in(mariadb.ADMITTED, keys=("k1", "k2")), ["runs_by_key"]),
     "oldest active": (filled_in(mariadb.OLDEST_ACTIVE, key="k7"), ["runs_by_key"]),
-    "tasks": (page(RunQuery(needs="sync:s1")), ["runs_by_source"]),
+    "tasks": (page(RunQuery(requirement="sync:s1")), ["runs_by_source"]),
     "tasks of a time": (
-        page(RunQuery(needs="sync:s1", created_since=at(400), created_until=at(3200))),
+        page(RunQuery(requirement="sync:s1", created_since=at(400), created_until=at(3200))),
         ["runs_by_source"],
     ),
     "tasks that failed": (
-        page(RunQuery(needs="sync:s1", statuses=(RunStatus.FAILED,))),
+        page(RunQuery(requirement="sync:s1", statuses=(RunStatus.FAILED,))),
         ["runs_by_source", "runs_by_status"],
     ),
     "tasks of a pair": (
-        page(RunQuery(needs="sync:s1", concurrency_key="sync:s1#c")),
+        page(RunQuery(requirement="sync:s1", concurrency_key="sync:s1#c")),
         ["runs_by_source", "runs_by_key"],
     ),
     "blocked keys": (filled_in(mariadb.BLOCKED_KEYS, keys='["k1", "k7"]'), ["runs_by_key"]),

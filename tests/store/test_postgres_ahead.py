@@ -62,9 +62,9 @@ async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> l
     return made
 
 
-async def look(store: SqlStore, number: int = 0, ahead: timedelta = HOUR) -> FireResult:
-    offer = ClaimRequest(node_id=NodeId(f"node-{number}"), offers=KINDS, free=500)
-    return await store.fire_due(plan, limit=25, places=offer, ahead=ahead)
+async def look(store: SqlStore, number: int = 0, prefetch: timedelta = HOUR) -> FireResult:
+    offer = ClaimRequest(node_id=NodeId(f"node-{number}"), capabilities=KINDS, free=500)
+    return await store.fire_due(plan, limit=25, places=offer, prefetch=prefetch)
 
 
 async def taken(store: SqlStore) -> list[Run]:
@@ -198,7 +198,7 @@ async def test_changes_race_with_those_who_look_ahead(stores: list[SqlStore], se
         store, mine = stores[number], held[number]
         while await store.now() < slot:
             fired = await look(store, number, AHEAD)
-            mine.update({run.id: run for run in fired.claimed if run.ahead})
+            mine.update({run.id: run for run in fired.claimed if run.prefetched})
             holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
             for run_id, fence in await store.confirm(holds):
                 sure[run_id] = (number, fence)

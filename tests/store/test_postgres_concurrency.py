@@ -164,7 +164,7 @@ async def test_a_run_is_handed_to_one_node(nodes: Nodes) -> None:
     )
 
     async def take(number: int) -> list[RunId]:
-        offer = ClaimRequest(node_id=NodeId(f"n{number}"), offers=frozenset({"http"}), free=5)
+        offer = ClaimRequest(node_id=NodeId(f"n{number}"), capabilities=frozenset({"http"}), free=5)
         got: list[RunId] = []
         while claimed := await stores[number].claim(offer):
             got.extend(run.id for run in claimed)
@@ -190,7 +190,7 @@ class Crowd:
         store = self._stores[number % len(self._stores)]
         node = NodeId(f"node-{number}")
         await store.join(a_node(node), timedelta(minutes=5))
-        offer = ClaimRequest(node_id=node, offers=frozenset({"http"}), free=2)
+        offer = ClaimRequest(node_id=node, capabilities=frozenset({"http"}), free=2)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while loop.time() < deadline:
@@ -287,7 +287,7 @@ async def run_dry(store: SqlStore) -> None:
     """Everything that waits gets its turn."""
     node = NodeId("the-last")
     await store.join(a_node(node), timedelta(minutes=5))
-    offer = ClaimRequest(node_id=node, offers=frozenset({"http"}), free=10)
+    offer = ClaimRequest(node_id=node, capabilities=frozenset({"http"}), free=10)
     while claimed := await store.claim(offer):
         now = await store.now()
         await store.finish([a_verdict(run, now) for run in claimed])

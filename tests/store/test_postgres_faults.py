@@ -36,7 +36,7 @@ from tests.servers import Server, start_postgres
 from tests.system.link import Link
 
 NODE = a_node("node-1")
-PLACES = ClaimRequest(node_id=NODE.id, offers=frozenset({"http"}), free=5)
+PLACES = ClaimRequest(node_id=NODE.id, capabilities=frozenset({"http"}), free=5)
 
 
 async def opened(url: str) -> SqlStore:

@@ -180,7 +180,7 @@ async def test_keys_that_others_use_can_stop_nothing(
     target = SyncTarget(source="crm", collection="people")
     task = a_task(target)
     key = spoiled.format(task_id(task))
-    offered = places(offers=frozenset({target.needs}))
+    offered = places(capabilities=frozenset({target.requirement}))
 
     def spoil() -> None:
         client.delete(key)

@@ -22,7 +22,7 @@ from tests.servers.redis_places import empty_place
 from tests.store.redis_rig import opened, plain_client
 
 PAIR = SyncTarget(source="shop", collection="orders")
-OFFERS = frozenset({PAIR.needs})
+OFFERS = frozenset({PAIR.requirement})
 QUEUE = "sync_tasks_priority_queue"
 INDEX = "sync_tasks_index:source#shop:collection#orders"
 
@@ -63,7 +63,7 @@ def named(run: Run) -> str:
 
 
 async def claimed(store: RedisStore, free: int = 10) -> tuple[Run, ...]:
-    return await store.claim(places(free=free, offers=OFFERS))
+    return await store.claim(places(free=free, capabilities=OFFERS))
 
 
 async def test_a_task_from_the_queue_to_its_end(
@@ -200,7 +200,7 @@ async def test_a_tick_in_the_way_is_no_task(
 
 async def test_a_tick_makes_a_task(store: RedisStore, client: redis.Redis) -> None:
     await store.add_schedule(due_schedule(target=PAIR, priority=200))
-    fired = await store.fire_due(plan, limit=5, places=places(offers=OFFERS))
+    fired = await store.fire_due(plan, limit=5, places=places(capabilities=OFFERS))
     (run,) = fired.claimed
     assert client.hget(f"sync_tasks#{named(run)}", "status") == "RUNNING"
     assert client.zrange(INDEX, 0, -1) == [named(run)]

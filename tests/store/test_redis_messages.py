@@ -93,7 +93,7 @@ async def test_who_is_told_costs_no_trip(
         await store.finish([a_verdict(run, clock.now(), end)])
         assert calls.trips == 1
         page = await store.list_deliveries(DeliveryQuery(run_id=run.id))
-        told.append(sorted((each.recipient.channel, each.occasion) for each in page.items))
+        told.append(sorted((each.recipient.channel, each.notify_on) for each in page.items))
         clock.advance(MINUTE)
     assert told == [
         [("inbox", "failure")],

@@ -264,11 +264,11 @@ PAGES = [
     (RunQuery(schedule_id="s"), "runs_by_schedule"),
     (RunQuery(schedule_id="s", after=(1, "a")), "runs_by_schedule"),
     (RunQuery(statuses=(RunStatus.FAILED,)), "runs_by_status"),
-    (RunQuery(needs="sync:crm"), "runs_by_source"),
-    (RunQuery(needs="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
-    (RunQuery(needs="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
-    (RunQuery(needs="sync:crm", statuses=(RunStatus.FAILED,)), "runs_by_source"),
-    (RunQuery(needs="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),
+    (RunQuery(requirement="sync:crm"), "runs_by_source"),
+    (RunQuery(requirement="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
+    (RunQuery(requirement="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
+    (RunQuery(requirement="sync:crm", statuses=(RunStatus.FAILED,)), "runs_by_source"),
+    (RunQuery(requirement="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),
 ]
 
 

@@ -91,7 +91,7 @@ async def test_a_run_that_ends_in_a_transaction_of_its_own_tells(sqlite: SqlStor
     assert await all_deliveries(sqlite) == {}, "what is rolled back tells nobody"
     await asyncio.to_thread(end, commit=True)
     (row,) = (await all_deliveries(sqlite)).values()
-    assert (row.run_id, row.occasion) == (run.id, NotifyOn.SUCCESS)
+    assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)
     # The worker's own word about it is a repetition (F23).
     await sqlite.finish([a_verdict(run, NOW)])
     assert await all_deliveries(sqlite) == {row.id: row}
@@ -115,7 +115,7 @@ async def test_the_same_on_a_server_which_tells_the_senders(
             await connection.run_sync(ending(postgres, run))
         await engine.dispose()
     (row,) = (await all_deliveries(postgres)).values()
-    assert (row.run_id, row.occasion) == (run.id, NotifyOn.SUCCESS)
+    assert (row.run_id, row.notify_on) == (run.id, NotifyOn.SUCCESS)
     async with asyncio.timeout(10):
         await postgres.wait_for_work(seen, None)
 
@@ -196,7 +196,7 @@ async def test_a_pass_that_misses_some_and_fires_others(store: SqlStore) -> None
         await store.add_schedule(due_schedule(NOW - HOUR, policy=late, trigger=EVERY_OTHER_HOUR))
     schedule, run = await running_slot(store, policy=TOLD)
     rows = (await all_deliveries(store)).values()
-    assert {row.occasion for row in rows} == {NotifyOn.FAILURE}
+    assert {row.notify_on for row in rows} == {NotifyOn.FAILURE}
     assert len(rows) == 2
     (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
     assert ended.status is RunStatus.SUCCEEDED

@@ -87,13 +87,13 @@ class HeartbeatRevives(MemoryStore):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeReport | None = None,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
         node = self._state.nodes.get(node_id)
         if node is not None:
             until = max(node.lease_until, self._clock.now() + lease)
             self._state.nodes[node_id] = replace(node, lease_until=until)
-        return await super().beat(node_id, lease, clock=clock, facts=facts)
+        return await super().beat(node_id, lease, clock=clock, report=report)
 
 
 class NeverUnblocks(MemoryStore):

@@ -65,7 +65,7 @@ async def a_crowd_ahead(store: Store, **given: Any) -> FireResult:
 
 async def looked(store: Store, node_id: str = "node-1", **given: Any) -> FireResult:
     return await store.fire_due(
-        plan, limit=1000, places=places(node_id, **({"free": 1000} | given)), ahead=AHEAD
+        plan, limit=1000, places=places(node_id, **({"free": 1000} | given)), prefetch=AHEAD
     )
 
 
@@ -87,7 +87,7 @@ async def test_every_store_takes_what_is_due(store: Store, clock: SettableClock)
     fired = await looked(store)
     assert [run.schedule_id for run in fired.claimed] == [schedule.id]
     assert await store.get_schedule(later.id) == later
-    assert not fired.claimed[0].ahead
+    assert not fired.claimed[0].prefetched
 
 
 TENTH = timedelta(milliseconds=10)
@@ -135,7 +135,7 @@ async def test_what_is_taken_ahead_is_claimed_and_planned_for_its_time(
         assert (run.status, run.holder, run.attempt) == (RunStatus.RUNNING, NODE, 1)
         assert (run.slot, run.planned_at, run.available_at) == (SLOT, SLOT, SLOT)
         assert (run.created_at, run.claimed_at, run.started_at) == (NOW, NOW, SLOT)
-        assert run.ahead
+        assert run.prefetched
         after = await the(ahead_store, run)
         assert (after.next_slot, after.last_slot) == (SLOT + MINUTE, SLOT)
         assert (after.last_enqueued_at, after.fired_count) == (NOW, 1)
@@ -222,7 +222,7 @@ async def test_a_plan_that_fails_is_left_to_its_time(ahead_store: SqlStore) -> N
     def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         raise ValueError("this can never be planned")
 
-    fired = await ahead_store.fire_due(faulty, limit=99, places=places(free=99), ahead=AHEAD)
+    fired = await ahead_store.fire_due(faulty, limit=99, places=places(free=99), prefetch=AHEAD)
     assert fired == FireResult()
     page = await ahead_store.next_due()
     assert page == SLOT
@@ -233,7 +233,7 @@ async def test_no_more_than_there_are_places_for(ahead_store: SqlStore) -> None:
     await crowd(ahead_store)
     assert await looked(ahead_store, free=0) == FireResult()
     assert await looked(ahead_store, "node-2") == FireResult()
-    assert await ahead_store.fire_due(plan, limit=1000, ahead=AHEAD) == FireResult()
+    assert await ahead_store.fire_due(plan, limit=1000, prefetch=AHEAD) == FireResult()
     assert len((await looked(ahead_store, free=7)).claimed) == 7
     assert len(await all_runs(ahead_store)) == 7
 
@@ -277,7 +277,7 @@ async def test_given_back_it_waits_for_its_time_in_the_queue(
     clock.set(SLOT)
     (again,) = await ahead_store.claim(places())
     assert (again.id, again.attempt, again.fence) == (run.id, 1, run.fence + 1)
-    assert not again.ahead
+    assert not again.prefetched
 
 
 # F04, F69: it has not begun, so no attempt is counted

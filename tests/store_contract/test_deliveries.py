@@ -425,7 +425,7 @@ async def test_errors_of_any_size(store: Store, text: str) -> None:
 # --- those that no run has written (ADR 32) -----------------------------------------------------
 async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
     added = a_delivery(
-        run_id=None, schedule_id=None, schedule_name="", occasion=NotifyOn.TEST, fence=0, attempts=0
+        run_id=None, schedule_id=None, schedule_name="", notify_on=NotifyOn.TEST, fence=0, attempts=0
     )
     before = store.changes()
     assert await store.add_delivery(added, an_entry(object_id="first")) == added
@@ -438,7 +438,7 @@ async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
 
 async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> None:
     """Nobody has claimed those: they have the fence that they were written with."""
-    digest = await one_claimed(store, run_id=None, occasion=NotifyOn.DIGEST)
+    digest = await one_claimed(store, run_id=None, notify_on=NotifyOn.DIGEST)
     member = a_delivery(id=DeliveryId("member"), fence=0, attempts=0, available_at=NOW + HOUR)
     taken = a_delivery(id=DeliveryId("taken"), fence=1, attempts=1, available_at=NOW + HOUR)
     await store.load([member, taken])

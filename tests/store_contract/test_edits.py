@@ -15,7 +15,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, cancel
 from chimes.model.schedule import Schedule, delete_schedule, record_run
-from chimes.services.audit import verified_chain
+from chimes.services.audit import verify_chain
 from chimes.store.port import ScheduleEdit, Store
 from chimes.testing import SettableClock
 from tests.builders import a_run, a_schedule, a_verdict, an_entry, due_schedule
@@ -49,7 +49,7 @@ async def test_all_of_them_are_changed_in_the_order_given(
         assert await store.get_schedule(each.id) == after
     assert await store.get_schedule(made[1].id) == made[1]
     assert await audited(store) == [each.id for each in asked]
-    assert (await verified_chain(store)).ok
+    assert (await verify_chain(store)).ok
 
 
 async def test_each_has_its_own_change_and_its_own_rows(store: Store, clock: SettableClock) -> None:

@@ -210,7 +210,7 @@ async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: Settab
 async def test_only_known_kinds_come_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
-    fired = await store.fire_due(plan, limit=10, places=places(offers=frozenset({"task"})))
+    fired = await store.fire_due(plan, limit=10, places=places(capabilities=frozenset({"task"})))
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 

@@ -33,7 +33,7 @@ from tests.store_contract.stores import Home
 async def running_task(store: Store, node_id: str = "node-1") -> Run:
     await joined(store, node_id)
     await store.add_unless_active(a_task())
-    (run,) = await store.claim(places(node_id, offers=OFFERS))
+    (run,) = await store.claim(places(node_id, capabilities=OFFERS))
     return run
 
 

@@ -71,7 +71,7 @@ async def test_everything_moves_to_every_other_store(
     await furnish(store, clock)
     before = await contents(store)
     kinds = {type(item).__name__ for item in before}
-    every = {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "KeptState"}
+    every = {"Schedule", "Run", "RunLog", "AuditEntry", "ApiKey", "Checkpoint"}
     assert kinds == every | {"Delivery", "InboxItem"}
     assert any(isinstance(item, Run) and item.status is RunStatus.RUNNING for item in before)
     (tmp_path / "new").mkdir()

@@ -13,7 +13,7 @@ from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import HeartbeatResult, NodeReport, NodeEvent, NodeState
 from chimes.model.run import mark_lost
-from chimes.store.codec.node import facts_from_text, facts_to_text
+from chimes.store.codec.node import report_from_text, report_to_text
 from chimes.store.port import MARKS_KEPT, Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
@@ -72,9 +72,9 @@ async def test_only_a_node_that_is_alive_can_be_drained(store: Store, clock: Set
 async def test_a_node_keeps_its_drain_when_it_tells_what_it_offers(store: Store) -> None:
     await joined(store)
     await store.drain_node(NODE, True)
-    await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)
-    again = await store.join(a_node(offers=("http",)), LEASE)
-    assert (again.drain, again.facts) == (True, FACTS)
+    await store.beat(NODE, LEASE, clock=NOW, report=FACTS)
+    again = await store.join(a_node(capabilities=("http",)), LEASE)
+    assert (again.drain, again.report) == (True, FACTS)
     assert await store.nodes() == (again,)
     # One that has lost its lease says itself that it is draining, under its new id.
     new = await store.join(a_node("new", drain=True), LEASE)
@@ -87,23 +87,23 @@ async def test_a_node_that_has_not_heard_of_its_resume_does_not_undo_it(store: S
     await store.drain_node(NODE, True)
     assert (await store.beat(NODE, LEASE, clock=NOW)).drain
     await store.drain_node(NODE, False)
-    again = await store.join(a_node(offers=("http",), drain=True), LEASE)
+    again = await store.join(a_node(capabilities=("http",), drain=True), LEASE)
     assert not again.drain
     assert not (await store.beat(NODE, LEASE, clock=NOW)).drain
 
 
 async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> None:
     await joined(store)
-    await store.beat(NODE, LEASE, clock=NOW, facts=FACTS)
+    await store.beat(NODE, LEASE, clock=NOW, report=FACTS)
     (node,) = await store.nodes()
-    assert node.facts == FACTS
-    await store.beat(NODE, LEASE, clock=NOW, facts=NodeReport())
+    assert node.report == FACTS
+    await store.beat(NODE, LEASE, clock=NOW, report=NodeReport())
     (node,) = await store.nodes()
-    assert node.facts == NodeReport()
+    assert node.report == NodeReport()
     # A node of an older version tells nothing.
     await store.beat(NODE, LEASE, clock=NOW)
     (node,) = await store.nodes()
-    assert node.facts is None
+    assert node.report is None
 
 
 async def test_only_a_node_whose_lease_is_over_is_forgotten(
@@ -180,12 +180,12 @@ async def test_a_store_tells_its_size_if_it_has_one(store: Store) -> None:
 
 
 def test_what_cannot_be_read_of_a_node_is_as_if_it_had_told_nothing() -> None:
-    assert facts_from_text(facts_to_text(FACTS)) == FACTS
-    assert facts_from_text(facts_to_text(None)) is None
+    assert report_from_text(report_to_text(FACTS)) == FACTS
+    assert report_from_text(report_to_text(None)) is None
     # A newer node may tell more, or less.
-    assert facts_from_text('{"running": 2, "humidity": 0.5}') == NodeReport(running=2)
+    assert report_from_text('{"running": 2, "humidity": 0.5}') == NodeReport(running=2)
     for text in ("", "null", "{", "[1]", '{"running": "many"}', '{"queues": 5}'):
-        assert facts_from_text(text) is None, text
+        assert report_from_text(text) is None, text
 
 
 async def test_steps_of_a_flow_that_goes_on_are_not_counted(
@@ -209,8 +209,8 @@ def test_the_state_of_a_node() -> None:
     assert node.state(NOW + SECOND) is NodeState.GONE
     asked = replace(node, drain=True)
     assert asked.state(NOW) is NodeState.DRAINING
-    assert replace(asked, facts=NodeReport(running=0)).state(NOW) is NodeState.DRAINING
-    assert replace(asked, facts=replace(heard, running=1)).state(NOW) is NodeState.DRAINING
-    assert replace(asked, facts=replace(heard, sending=1)).state(NOW) is NodeState.DRAINING
-    assert replace(asked, facts=heard).state(NOW) is NodeState.DRAINED
-    assert replace(asked, facts=heard).state(NOW + SECOND) is NodeState.GONE
+    assert replace(asked, report=NodeReport(running=0)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, report=replace(heard, running=1)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, report=replace(heard, sending=1)).state(NOW) is NodeState.DRAINING
+    assert replace(asked, report=heard).state(NOW) is NodeState.DRAINED
+    assert replace(asked, report=heard).state(NOW + SECOND) is NodeState.GONE

@@ -41,7 +41,7 @@ async def test_a_node_that_tells_what_it_offers_now_is_no_new_one(
     """Who joined last is asked for: reading the sources again is no joining."""
     first = await store.join(a_node(), LEASE)
     now = clock.advance(5)
-    given = a_node(offers=("sync:shop",))
+    given = a_node(capabilities=("sync:shop",))
     again = await store.join(given, LEASE)
     assert again == replace(
         given, started_at=first.started_at, heartbeat_at=now, lease_until=now + LEASE
@@ -67,10 +67,10 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         # Of a source, which is offered as such, each collection by itself.
         "sync:shop#orders": RunDefaults(policy=Policy(), priority=7),
     }
-    given = a_node(offers=("http", "flow:z", "sync:shop", "task:a"), defaults=defaults)
+    given = a_node(capabilities=("http", "flow:z", "sync:shop", "task:a"), defaults=defaults)
     node = await store.join(given, LEASE)
     assert (await store.nodes()) == (node,)
-    assert (node.offers, node.defaults) == (given.offers, defaults)
+    assert (node.capabilities, node.defaults) == (given.capabilities, defaults)
 
 
 async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> None:

@@ -49,7 +49,7 @@ FAILED, SUCCEEDED = AttemptEnd.FAILED, AttemptEnd.SUCCEEDED
 async def told(store: Store) -> list[tuple[str, NotifyOn]]:
     """Of which runs, and why; by the ids of the runs."""
     rows = (await all_deliveries(store)).values()
-    return sorted((row.run_id, row.occasion) for row in rows)
+    return sorted((row.run_id, row.notify_on) for row in rows)
 
 
 async def ended(store: Store, run_id: RunId) -> Run:
@@ -69,7 +69,7 @@ async def ended(store: Store, run_id: RunId) -> Run:
     ],
 )
 async def test_a_verdict_brings_its_delivery(
-    store: Store, clock: SettableClock, end: AttemptEnd, occasion: NotifyOn
+    store: Store, clock: SettableClock, end: AttemptEnd, notify_on: NotifyOn
 ) -> None:
     schedule, run = await running_slot(store, policy=TOLD, owner=ALICE)
     now = clock.advance(2.5)
@@ -83,7 +83,7 @@ async def test_a_verdict_brings_its_delivery(
         schedule_name=schedule.name,
         owner=ALICE,
         recipient=INBOX,
-        occasion=occasion,
+        notify_on=notify_on,
         created_at=now,
         available_at=now,
     )
@@ -112,7 +112,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     accepted = (await store.finish([a_verdict(run, now), a_verdict(run_b, now)])).accepted
     wanted = {each.id: each for after in accepted for each in plan_deliveries(after, None, now)}
     assert await all_deliveries(store) == wanted
-    why = sorted(each.occasion for each in wanted.values())
+    why = sorted(each.notify_on for each in wanted.values())
     assert why.count(NotifyOn.DIGEST) == 1, "both runs have the same"
     assert {each.available_at for each in wanted.values() if each.recipient == sleeper} == {
         quiet.until(now)
@@ -481,19 +481,19 @@ async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: Settabl
 
     for _ in range(2):
         await store.change_schedule(schedule.id, lambda s, at: skip_next_slot(s, at, "me"), runs=rows)
-    ((_, occasion),) = await told(store)
-    assert occasion is NotifyOn.FAILURE
+    ((_, notify_on),) = await told(store)
+    assert notify_on is NotifyOn.FAILURE
 
 
 # A step tells nobody, its flow does
 async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableClock) -> None:
-    offers = frozenset({FLOW.needs, TASK.needs})
+    capabilities = frozenset({FLOW.requirement, TASK.requirement})
     await joined(store)
     (flow,) = await store.add_runs([a_run(target=FLOW, policy=TOLD)])
-    (held,) = await store.claim(places(offers=offers))
+    (held,) = await store.claim(places(capabilities=capabilities))
     step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": TOLD}
     await store.add_runs([a_run(**step), a_run(**step, step="never begun", priority=-1)])
-    (first,) = await store.claim(places(free=1, offers=offers))
+    (first,) = await store.claim(places(free=1, capabilities=capabilities))
     await store.finish([a_verdict(first, clock.now())])
     assert await told(store) == []
     await store.finish([a_verdict(held, clock.now())])

@@ -167,9 +167,9 @@ async def test_claims_take_no_more_than_free(store: Store) -> None:
 async def test_claims_take_known_kinds_only(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
-    assert await store.claim(places(offers=frozenset())) == ()
-    assert await store.claim(places(offers=frozenset({"task", "flow"}))) == ()
-    assert len(await store.claim(places(offers=frozenset({"task", "http"})))) == 1
+    assert await store.claim(places(capabilities=frozenset())) == ()
+    assert await store.claim(places(capabilities=frozenset({"task", "flow"}))) == ()
+    assert len(await store.claim(places(capabilities=frozenset({"task", "http"})))) == 1
 
 
 async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) -> None:

@@ -43,7 +43,7 @@ OF_PAIR = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key)
 async def claimed(store: Store, run: Run) -> Run:
     await joined(store)
     return next(
-        each for each in await store.claim(places(free=9, offers=OFFERS)) if each.id == run.id
+        each for each in await store.claim(places(free=9, capabilities=OFFERS)) if each.id == run.id
     )
 
 
@@ -224,7 +224,7 @@ async def test_a_tick_of_a_pair_that_is_active_is_skipped(
 async def test_the_run_of_a_tick_is_the_answer(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule(target=SYNC, policy=OF_PAIR))
-    fired = await store.fire_due(plan, limit=10, places=places(offers=OFFERS))
+    fired = await store.fire_due(plan, limit=10, places=places(capabilities=OFFERS))
     (run,) = fired.claimed
     assert await store.add_unless_active(a_task(priority=300)) == (run, False)
 
@@ -285,16 +285,16 @@ async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
         )
         runs.append((await store.add_unless_active(run))[0])
     await joined(store)
-    taken = [await store.claim(places(free=1, offers=OFFERS)) for _ in order]
+    taken = [await store.claim(places(free=1, capabilities=OFFERS)) for _ in order]
     assert [run.id for (run,) in taken] == [run.id for run in reversed(runs)]
 
 
 async def test_a_node_gets_the_tasks_of_its_sources_only(store: Store) -> None:
     await joined(store)
     run, _ = await store.add_unless_active(a_task(SyncTarget(source="shop", collection="x")))
-    assert await store.claim(places(offers=frozenset({"http", "sync:crm", "sync:sho"}))) == ()
-    assert await store.claim(places(free=0, offers=frozenset({"sync:shop"}))) == ()
-    (taken,) = await store.claim(places(offers=frozenset({"sync:shop"})))
+    assert await store.claim(places(capabilities=frozenset({"http", "sync:crm", "sync:sho"}))) == ()
+    assert await store.claim(places(free=0, capabilities=frozenset({"sync:shop"}))) == ()
+    (taken,) = await store.claim(places(capabilities=frozenset({"sync:shop"})))
     assert taken.id == run.id
 
 
@@ -328,18 +328,18 @@ async def test_runs_are_asked_for_by_source_pair_and_time(store: Store) -> None:
         query = RunQuery(descending=False, limit=2, **given)  # type: ignore[arg-type]
         return "".join(await _ids(store, query))
 
-    assert await found(needs="sync:crm") == "abdcg"
-    assert await found(needs="sync:shop") == "e"
-    assert await found(needs="http") == "f"
-    assert await found(needs="sync:cr") == ""
+    assert await found(requirement="sync:crm") == "abdcg"
+    assert await found(requirement="sync:shop") == "e"
+    assert await found(requirement="http") == "f"
+    assert await found(requirement="sync:cr") == ""
     assert await found(concurrency_key=SYNC.key) == "abcg"
-    assert await found(needs="sync:crm", concurrency_key=other.key) == "d"
-    assert await found(needs="sync:shop", concurrency_key=other.key) == ""
-    assert await found(needs="sync:crm", created_since=NOW + SECOND) == "bdcg"
-    assert await found(needs="sync:crm", created_until=NOW + SECOND) == "abd"
+    assert await found(requirement="sync:crm", concurrency_key=other.key) == "d"
+    assert await found(requirement="sync:shop", concurrency_key=other.key) == ""
+    assert await found(requirement="sync:crm", created_since=NOW + SECOND) == "bdcg"
+    assert await found(requirement="sync:crm", created_until=NOW + SECOND) == "abd"
     window = {"created_since": NOW + SECOND, "created_until": NOW + SECOND}
     assert await found(**window) == "bdef"
-    assert await found(needs="sync:crm", **window) == "bd"
-    assert await found(needs="sync:crm", statuses=(RunStatus.FAILED,)) == "g"
-    downwards = RunQuery(needs="sync:crm", limit=2, created_until=NOW + SECOND)
+    assert await found(requirement="sync:crm", **window) == "bd"
+    assert await found(requirement="sync:crm", statuses=(RunStatus.FAILED,)) == "g"
+    downwards = RunQuery(requirement="sync:crm", limit=2, created_until=NOW + SECOND)
     assert await _ids(store, downwards) == ["d", "b", "a"]

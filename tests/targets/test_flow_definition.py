@@ -56,7 +56,7 @@ def test_steps_are_named_by_function_or_name_in_any_order() -> None:
     assert [step.name for step in complete.steps] == ["last", "first", "middle"]
     assert [step.name for step in complete.ordered] == ["first", "middle", "last"]
     assert [step.name for step in complete.leaves] == ["last"]
-    assert FlowRunner([complete]).offers == frozenset({"flow:order"})
+    assert FlowRunner([complete]).capabilities == frozenset({"flow:order"})
 
 
 def test_a_step_without_options_needs_no_brackets() -> None:

@@ -86,7 +86,7 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
             to="42",
             on=(NotifyOn.LATE, NotifyOn.FAILURE),
             late_after=timedelta(minutes=5),
-            quiet=QuietHours(start=time(22), end=time(7, 30), zone=zone, but=(NotifyOn.FAILURE,)),
+            quiet=QuietHours(start=time(22), end=time(7, 30), zone=zone, except_for=(NotifyOn.FAILURE,)),
             digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
         ),
     )
@@ -326,7 +326,7 @@ async def test_what_an_admin_named_may_stay_when_the_owner_changes_the_rest(rig:
 
 
 async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
-    await rig.store.join(a_node("without", offers=("http", "agent")), timedelta(seconds=30))
+    await rig.store.join(a_node("without", capabilities=("http", "agent")), timedelta(seconds=30))
     made = await rig.create(target=AGENT, name="nobody has one yet")
     assert made["policy"]["timeout"] == "PT10M"
     usual = Policy(
@@ -335,7 +335,7 @@ async def test_the_node_with_the_pipeline_says_what_is_usual(rig: Rig) -> None:
         backoff=Backoff.EXPONENTIAL,
         retry_backoff=timedelta(seconds=1),
     )
-    node = a_node("with", offers=("agent",), defaults={"agent": RunDefaults(policy=usual)})
+    node = a_node("with", capabilities=("agent",), defaults={"agent": RunDefaults(policy=usual)})
     await rig.store.join(node, timedelta(seconds=30))
     made = await rig.create(target=AGENT, policy={"max_retries": 1}, name="as that node has it")
     policy = made["policy"]

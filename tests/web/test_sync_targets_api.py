@@ -141,8 +141,8 @@ async def test_asking_for_a_busy_pair(rig: Rig) -> None:
         again = await rig.client.post(f"/api/v1{path}", json=body)
         assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
         assert again.headers["location"] == first.headers["location"]
-    await rig.store.join(a_node(offers=(ORDERS.needs,)), HOUR)
-    (run,) = await rig.store.claim(places(offers=frozenset({ORDERS.needs})))
+    await rig.store.join(a_node(capabilities=(ORDERS.requirement,)), HOUR)
+    (run,) = await rig.store.claim(places(capabilities=frozenset({ORDERS.requirement})))
     await rig.store.finish([a_verdict(run, rig.clock.now(), AttemptEnd.FAILED)])
     retried = await rig.client.post(f"/api/v1/runs/{run.id}/retry")
     assert (retried.status_code, retried.json()["retry_of"]) == (202, run.id)

@@ -1,4 +1,4 @@
-"""`key create`, `key list`, `key revoke`."""
+"""`key`, `user` and `audit`: API keys, dashboard users and the audit log."""
 
 from __future__ import annotations
 
@@ -7,62 +7,72 @@ from collections.abc import Callable
 
 import click
 
-from chimes.cli.backend import Backend, delete, get, items_of, patch, path_of, post
-from chimes.cli.command import FAILED, NOT_FOUND, USAGE, Command, Failure, Lazy, LazyGroup
-from chimes.cli.locale import said
-from chimes.cli.options import (
-    Whole,
-    client_options,
-    form_options,
-    output_options,
-    reach_options,
-    yes_option,
+from chimes.cli.backend import Backend, api_path, delete, get, items_of, patch, post
+from chimes.cli.command import (
+    FAILED,
+    NOT_FOUND,
+    USAGE,
+    Command,
+    CommandError,
+    LazyCommand,
+    LazyGroup,
 )
-from chimes.cli.output import Column, Json, Output, echo, inner, pick, tell
+from chimes.cli.locale import localize
+from chimes.cli.options import (
+    WholeNumber,
+    client_options,
+    confirm_options,
+    lazy_client_options,
+    output_format_options,
+    output_options,
+)
+from chimes.cli.output import Column, Json, Output, echo, echo_err, getter, nested
 from chimes.i18n import Message, _, counted
 from chimes.redaction import escaped
 
-COMMANDS = {
-    "create": Lazy("chimes.cli.access", "create", "Create a key; it is shown once."),
-    "list": Lazy("chimes.cli.access", "list_keys", "List keys, without their secrets."),
-    "revoke": Lazy("chimes.cli.access", "revoke", "Make a key useless."),
+KEY_COMMANDS = {
+    "create": LazyCommand("chimes.cli.access", "create_key", "Create a key and print it once."),
+    "list": LazyCommand("chimes.cli.access", "list_keys", "List keys without their secrets."),
+    "revoke": LazyCommand("chimes.cli.access", "revoke_key", "Revoke a key."),
 }
 _ROLES = click.Choice(["viewer", "member", "operator", "admin"])
 _SCOPES = click.Choice(["read", "operate", "write", "agent", "agent_schedules"])
-_COLUMNS = [
-    Column(_("id"), pick("id")),
-    Column(_("name"), pick("name")),
-    Column(_("role"), pick("role")),
+_KEY_COLUMNS = [
+    Column(_("id"), getter("id")),
+    Column(_("name"), getter("name")),
+    Column(_("role"), getter("role")),
     Column(_("owner"), lambda item: _owner(item), rank=3),
     Column(_("state"), lambda item: _("revoked") if item.get("revoked_at") else _("active")),
     Column(_("scopes"), lambda item: _scopes(item), rank=5),
-    Column(_("created"), pick("created_at"), time=True, rank=2),
-    Column(_("expires"), pick("expires_at"), time=True, rank=1),
-    Column(_("used"), pick("last_used_at"), time=True, rank=4),
+    Column(_("created"), getter("created_at"), time=True, rank=2),
+    Column(_("expires"), getter("expires_at"), time=True, rank=1),
+    Column(_("used"), getter("last_used_at"), time=True, rank=4),
 ]
 
 
-@click.group("key", cls=LazyGroup, lazy=COMMANDS)
+@click.group("key", cls=LazyGroup, lazy=KEY_COMMANDS)
 def key() -> None:
-    """API keys. From the first one on, every call needs a key."""
+    """Manage API keys. Once a key exists, every request needs one."""
 
 
 @click.command("create", cls=Command)
 @click.argument("name", required=False)
 @click.option("--role", type=_ROLES, default="member", show_default=True)
-@click.option("--owner", metavar="TYPE:ID", help="Whose objects it sees, such as user:alice.")
+@click.option("--owner", metavar="TYPE:ID", help="Owner of the key, such as user:alice.")
 @click.option(
     "--scope",
     "scopes",
     type=_SCOPES,
     multiple=True,
-    help="What it is for, within its role; may be given several times. None: all of it.",
+    help="Restrict the key within its role; repeatable. Default: everything the role allows.",
 )
-@click.option("--expires-in", metavar="DURATION", help="Such as 720h or P30D.")
-@form_options
-@reach_options
-def create(
-    reach: Callable[..., Backend],
+@click.option(
+    "--expires-in", metavar="DURATION", help="Lifetime, such as 720h or P30D. Default: no expiry."
+)
+@output_format_options
+@lazy_client_options
+def create_key(
+    open_backend: Callable[..., Backend],
     output: Output,
     name: str | None,
     role: str,
@@ -70,8 +80,8 @@ def create(
     scopes: tuple[str, ...],
     expires_in: str | None,
 ) -> None:
-    """Create a key. It is printed once, and cannot be shown again. Without a NAME it is called
-    after its role and owner.
+    """Create a key. It is printed once and cannot be shown again. The default NAME is made of its
+    role and owner.
 
     \b
     Examples:
@@ -81,46 +91,46 @@ def create(
       chimes key create robot --owner user:anna --scope agent --scope agent_schedules
     """
     usual = _("{role} for {owner}", role=role, owner=owner or "system:default")
-    body: Json = {"name": said(usual) if name is None else name, "role": role}
+    body: Json = {"name": localize(usual) if name is None else name, "role": role}
     if owner:
         kind, separator, owner_id = owner.partition(":")
         if not separator or not owner_id:
-            raise click.UsageError(_("An owner is written as TYPE:ID, such as user:alice."))
+            raise click.UsageError(_("--owner must be TYPE:ID, such as user:alice."))
         body["owner"] = {"type": kind, "id": owner_id}
     if scopes:
         body["scopes"] = list(dict.fromkeys(scopes))
     if expires_in:
         body["expires_in"] = expires_in
-    made = post(reach(create=True), "/keys", body)
-    if output.form in ("json", "ndjson"):
+    made = post(open_backend(create=True), "/keys", body)
+    if output.format in ("json", "ndjson"):
         output.one(made, [])
         return
     echo(str(made["key"]))
-    tell(
-        _("This is the only time the key is shown. Use it as CHIMES_API_KEY or as a Bearer token.")
-    )
+    echo_err(_("The key is not shown again. Use it as CHIMES_API_KEY or as a Bearer token."))
 
 
 @click.command("list", cls=Command)
 @output_options
 @client_options
 def list_keys(backend: Backend, output: Output) -> None:
-    """List keys, revoked ones too.
+    """List keys, including revoked ones.
 
     \b
     Examples:
       chimes key list
     """
-    output.rows(items_of(get(backend, "/keys")), _COLUMNS)
+    output.rows(items_of(get(backend, "/keys")), _KEY_COLUMNS)
 
 
 @click.command("revoke", cls=Command)
 @click.argument("key_id", metavar="KEY")
-@yes_option
+@confirm_options
 @client_options
 @click.pass_context
-def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_id: str) -> None:
-    """Make a key useless for good; KEY is its id, the beginning of it, or its name.
+def revoke_key(
+    ctx: click.Context, backend: Backend, confirm: Callable[..., bool], key_id: str
+) -> None:
+    """Revoke a key for good. KEY is its id, a prefix of the id, or its name.
 
     \b
     Examples:
@@ -131,19 +141,19 @@ def revoke(ctx: click.Context, backend: Backend, ask: Callable[..., bool], key_i
         each for each in keys if len(key_id) >= 3 and str(each["id"]).startswith(key_id)
     ]
     if not found:
-        raise Failure(
-            _("There is no active key {key!r}", key=key_id),
+        raise CommandError(
+            _("No active key {key!r}", key=key_id),
             NOT_FOUND,
-            hint=_("see `chimes key list`"),
+            hint=_("list keys with `chimes key list`"),
         )
     if len(found) > 1:
-        some = ", ".join(str(each["id"]) for each in found)
-        raise Failure(_("{key!r} names several keys: {ids}", key=key_id, ids=some), USAGE)
+        ids = ", ".join(str(each["id"]) for each in found)
+        raise CommandError(_("{key!r} matches several keys: {ids}", key=key_id, ids=ids), USAGE)
     question = _("Revoke {name} ({id})?", name=found[0]["name"], id=found[0]["id"])
-    if not ask(question, careful=True):
-        tell(_("Nothing was revoked; --yes would do it without asking."))
+    if not confirm(question, explicit=True):
+        echo_err(_("Nothing was revoked. Use --yes to revoke without confirmation."))
         ctx.exit(FAILED)
-    delete(backend, path_of("keys", found[0]["id"]))
+    delete(backend, api_path("keys", found[0]["id"]))
     echo(escaped(str(found[0]["id"])))
 
 
@@ -153,42 +163,43 @@ def _scopes(item: Json) -> str:
 
 
 def _owner(item: Json) -> str:
-    owner = inner(item, "owner")
+    owner = nested(item, "owner")
     return f"{owner.get('type', '')}:{owner.get('id', '')}"
 
 
-# @@ `user create`, `user list`, `user change`, `user remove`.
-
+# --- user -----------------------------------------------------------------------------------------
 USER_COMMANDS = {
-    "create": Lazy("chimes.cli.access", "create_user", "Let somebody sign in at the dashboard."),
-    "list": Lazy("chimes.cli.access", "list_users", "List who can sign in with a password."),
-    "change": Lazy("chimes.cli.access", "change", "Give somebody another password or role."),
-    "remove": Lazy("chimes.cli.access", "remove", "Let somebody in no longer."),
+    "create": LazyCommand("chimes.cli.access", "create_user", "Create a user of the dashboard."),
+    "list": LazyCommand("chimes.cli.access", "list_users", "List users."),
+    "change": LazyCommand(
+        "chimes.cli.access", "change_user", "Change the password or role of a user."
+    ),
+    "remove": LazyCommand("chimes.cli.access", "remove_user", "Remove a user."),
 }
 _USER_COLUMNS = [
-    Column(_("name"), pick("name")),
-    Column(_("role"), pick("role")),
-    Column(_("created"), pick("created_at"), time=True, rank=1),
-    Column(_("by"), pick("created_by"), rank=2),
+    Column(_("name"), getter("name")),
+    Column(_("role"), getter("role")),
+    Column(_("created"), getter("created_at"), time=True, rank=1),
+    Column(_("by"), getter("created_by"), rank=2),
 ]
 
 
 @click.group("user", cls=LazyGroup, lazy=USER_COMMANDS)
 def user() -> None:
-    """People who sign in at the dashboard. From the first one on, nobody else gets in."""
+    """Manage users of the dashboard. Once a user exists, the dashboard needs a login."""
 
 
 @click.command("create", cls=Command)
 @click.argument("name")
 @click.option("--role", type=_ROLES, default="member", show_default=True)
-@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
-@form_options
-@reach_options
+@click.option("--password-stdin", is_flag=True, help="Read the password from stdin.")
+@output_format_options
+@lazy_client_options
 def create_user(
-    reach: Callable[..., Backend], output: Output, name: str, role: str, password_stdin: bool
+    open_backend: Callable[..., Backend], output: Output, name: str, role: str, password_stdin: bool
 ) -> None:
-    """Let somebody sign in. The password is asked for, or read with --password-stdin; it is never
-    an argument, which others on this machine could see.
+    """Create a user. The password is prompted for or read with --password-stdin; it is never an
+    argument, because other users of this machine could see it.
 
     \b
     Examples:
@@ -197,8 +208,8 @@ def create_user(
     """
     password = _password(from_stdin=password_stdin)
     body: Json = {"name": name, "role": role, "password": password}
-    made = post(reach(create=True), "/users", body)
-    if output.form in ("json", "ndjson"):
+    made = post(open_backend(create=True), "/users", body)
+    if output.format in ("json", "ndjson"):
         output.one(made, [])
         return
     echo(escaped(str(made["name"])))
@@ -208,7 +219,7 @@ def create_user(
 @output_options
 @client_options
 def list_users(backend: Backend, output: Output) -> None:
-    """List who can sign in with a password.
+    """List the users of the dashboard.
 
     \b
     Examples:
@@ -220,13 +231,13 @@ def list_users(backend: Backend, output: Output) -> None:
 @click.command("change", cls=Command)
 @click.argument("name")
 @click.option("--role", type=_ROLES)
-@click.option("--password", "asked", is_flag=True, help="Ask for a new password.")
-@click.option("--password-stdin", is_flag=True, help="Read a new password from standard input.")
+@click.option("--password", "prompt", is_flag=True, help="Prompt for a new password.")
+@click.option("--password-stdin", is_flag=True, help="Read a new password from stdin.")
 @client_options
-def change(
-    backend: Backend, name: str, role: str | None, asked: bool, password_stdin: bool
+def change_user(
+    backend: Backend, name: str, role: str | None, prompt: bool, password_stdin: bool
 ) -> None:
-    """Another role, or another password, which signs this user out everywhere.
+    """Change the role or the password of a user. A new password ends all sessions.
 
     \b
     Examples:
@@ -234,29 +245,31 @@ def change(
       chimes user change anna --password
     """
     body: Json = {} if role is None else {"role": role}
-    if asked or password_stdin:
+    if prompt or password_stdin:
         body["password"] = _password(from_stdin=password_stdin)
     if not body:
-        raise click.UsageError(_("Say what to change: --role, --password or both."))
-    echo(escaped(str(patch(backend, path_of("users", name), body)["name"])))
+        raise click.UsageError(_("Nothing to change: give --role, --password or --password-stdin."))
+    echo(escaped(str(patch(backend, api_path("users", name), body)["name"])))
 
 
 @click.command("remove", cls=Command)
 @click.argument("name")
-@yes_option
+@confirm_options
 @client_options
 @click.pass_context
-def remove(ctx: click.Context, backend: Backend, ask: Callable[..., bool], name: str) -> None:
-    """Let somebody in no longer; what belongs to them stays.
+def remove_user(
+    ctx: click.Context, backend: Backend, confirm: Callable[..., bool], name: str
+) -> None:
+    """Remove a user. The schedules of the user stay.
 
     \b
     Examples:
       chimes user remove anna
     """
-    if not ask(_("Remove {name}?", name=name), careful=True):
-        tell(_("Nothing was removed; --yes would do it without asking."))
+    if not confirm(_("Remove {name}?", name=name), explicit=True):
+        echo_err(_("Nothing was removed. Use --yes to remove without confirmation."))
         ctx.exit(FAILED)
-    delete(backend, path_of("users", name))
+    delete(backend, api_path("users", name))
     echo(escaped(name))
 
 
@@ -264,38 +277,41 @@ def _password(*, from_stdin: bool) -> str:
     if from_stdin:
         return sys.stdin.readline().rstrip("\r\n")
     if not sys.stdin.isatty():
-        raise Failure(
-            _("There is no terminal to ask for a password on"),
+        raise CommandError(
+            _("Cannot prompt for a password without a terminal"),
             USAGE,
-            hint=_("send it with --password-stdin"),
+            hint=_("use --password-stdin"),
         )
     found: str = click.prompt(_("Password"), hide_input=True, confirmation_prompt=True, err=True)
     return found
 
 
-# @@ `audit`: who did what, and whether the trail is whole.
-
+# --- audit ----------------------------------------------------------------------------------------
 _PAGE = 200
 _AUDIT_COLUMNS = [
-    Column(_("number"), pick("number")),
-    Column(_("at"), pick("at"), time=True),
-    Column(_("verb"), pick("verb")),
+    Column(_("number"), getter("number")),
+    Column(_("at"), getter("at"), time=True),
+    Column(_("verb"), getter("verb")),
     Column(_("object"), lambda item: _object(item), rank=1),
-    Column(_("owner"), pick("owner"), rank=3),
-    Column(_("actor"), pick("actor"), rank=2),
-    Column(_("interface"), pick("interface"), rank=4),
+    Column(_("owner"), getter("owner"), rank=3),
+    Column(_("actor"), getter("actor"), rank=2),
+    Column(_("interface"), getter("interface"), rank=4),
     Column(_("allowed"), lambda item: "" if item.get("allowed") else _("refused"), rank=5),
 ]
 
 
 @click.command("audit", cls=Command)
-@click.option("--verify", is_flag=True, help="Walk through the whole chain instead.")
-@click.option("--actor", metavar="ACTOR", help="Such as key:ID or user:alice.")
-@click.option("--interface", metavar="INTERFACE", help="Such as native, softnix or telegram.")
-@click.option("--verb", metavar="VERB", help="Such as create, pause or refused.")
-@click.option("--object", "object_id", metavar="ID", help="Of one schedule, run or key.")
-@click.option("--owner", metavar="TYPE:ID", help="Of the objects of one owner.")
-@click.option("--limit", "-n", type=Whole(1), default=50, show_default=True)
+@click.option("--verify", is_flag=True, help="Verify the hash chain of all entries instead.")
+@click.option("--actor", metavar="ACTOR", help="Only by this actor, such as key:ID or user:alice.")
+@click.option(
+    "--interface",
+    metavar="INTERFACE",
+    help="Only through this interface, such as native, softnix or telegram.",
+)
+@click.option("--verb", metavar="VERB", help="Only this verb, such as create, pause or refused.")
+@click.option("--object", "object_id", metavar="ID", help="Only this schedule, run or key.")
+@click.option("--owner", metavar="TYPE:ID", help="Only objects of this owner.")
+@click.option("--limit", "-n", type=WholeNumber(1), default=50, show_default=True)
 @output_options
 @client_options
 @click.pass_context
@@ -311,7 +327,7 @@ def audit(
     owner: str | None,
     limit: int,
 ) -> None:
-    """Who did what, newest first. Each entry is chained to the one before it by its hash.
+    """List audit entries, newest first. Each entry contains the hash of the one before it.
 
     \b
     Examples:
@@ -321,8 +337,14 @@ def audit(
     """
     if verify:
         ctx.exit(_verify(backend, output))
-    asked = {"actor": actor, "interface": interface, "verb": verb, "object_id": object_id, "owner": owner}
-    output.rows(_entries(backend, limit, asked), _AUDIT_COLUMNS)
+    filters = {
+        "actor": actor,
+        "interface": interface,
+        "verb": verb,
+        "object_id": object_id,
+        "owner": owner,
+    }
+    output.rows(_entries(backend, limit, filters), _AUDIT_COLUMNS)
 
 
 def _entries(backend: Backend, limit: int, filters: dict[str, str | None]) -> list[Json]:
@@ -339,22 +361,22 @@ def _entries(backend: Backend, limit: int, filters: dict[str, str | None]) -> li
 
 
 def _verify(backend: Backend, output: Output) -> int:
-    verdict = get(backend, "/audit/verify")
-    if output.form in ("json", "ndjson"):
-        output.one(verdict, [])
-    elif verdict.get("ok"):
-        echo(_whole(verdict.get("checked")))
+    report = get(backend, "/audit/verify")
+    if output.format in ("json", "ndjson"):
+        output.one(report, [])
+    elif report.get("ok"):
+        echo(_intact(report.get("checked")))
     else:
-        tell(
+        echo_err(
             _(
-                "Entry {number} does not fit: it, or one before it, was changed.",
-                number=verdict.get("first_bad"),
+                "The hash of entry {number} does not match: it or an earlier entry was changed.",
+                number=report.get("first_bad"),
             )
         )
-    return 0 if verdict.get("ok") else FAILED
+    return 0 if report.get("ok") else FAILED
 
 
-def _whole(checked: object) -> Message:
+def _intact(checked: object) -> Message:
     count = checked if isinstance(checked, int) else 0
     return counted("ok: {count} entry", "ok: {count} entries", count)
 

@@ -1,4 +1,4 @@
-"""`store import-kweaver`: imports an existing table of action schedules."""
+"""`store import-kweaver`: imports the table of action schedules of KWeaver."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, Failure
-from chimes.cli.options import form_options
-from chimes.cli.output import Column, Json, Output, pick, tell
-from chimes.cli.store import opened_store, store_options
+from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, CommandError
+from chimes.cli.options import output_format_options
+from chimes.cli.output import Column, Json, Output, echo_err, getter
+from chimes.cli.store import open_store, store_options
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted, joined
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Policy
-from chimes.model.schedule import Schedule, set_cursor, plan_after
+from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_target
 from chimes.store.sql.database.kweaver_table import ActionRow, ActionTable
 from chimes.triggers import Cron
 from chimes.triggers.moment import LAST_MICROSECOND
-from chimes.web.compat.kweaver import translate as facts
+from chimes.web.compat.kweaver import translate as kweaver
 from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
 
 if TYPE_CHECKING:
     from chimes.store.port import Item
 
 
-_SHOWN = 5
+_SHOWN_IDS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Asked:
+class _ImportOptions:
     source: str
     table: str
     timezone: str
@@ -52,30 +52,34 @@ class _Asked:
 
 @click.command("import-kweaver", cls=Command)
 @click.argument("source", metavar="URL")
-@click.option("--table", default="t_action_schedule", show_default=True, help="Its name.")
+@click.option("--table", default="t_action_schedule", show_default=True, help="Name of the table.")
 @click.option(
     "--timezone",
     default="UTC",
     show_default=True,
-    help="The zone of the host whose worker computed the times so far.",
+    help="Time zone of the host whose worker computed the stored times.",
 )
 @click.option(
     "--owner",
     default="system:default",
     show_default=True,
     metavar="TYPE:ID",
-    help="Who the schedules belong to.",
+    help="Owner of the imported schedules.",
 )
-@click.option("--skip-unreadable", is_flag=True, help="Import the others where rows are refused.")
-@click.option("--ignore-locks", is_flag=True, help="Also rows that a worker holds right now.")
-@click.option("--new-times", is_flag=True, help="Compute times anew that are none of their crons.")
+@click.option("--skip-unreadable", is_flag=True, help="Skip rows that cannot be imported.")
+@click.option("--ignore-locks", is_flag=True, help="Import rows that are locked by a worker, too.")
+@click.option(
+    "--new-times",
+    is_flag=True,
+    help="Recompute stored times that do not match their cron expression.",
+)
 @click.option(
     "--take-over",
     is_flag=True,
-    help="Rename the table in the store's own database afterwards, so that the view can be there.",
+    help="Rename the table in the database of the store, and replace it with the view.",
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be imported, and stop.")
-@form_options
+@click.option("--dry-run", is_flag=True, help="Show the result without importing.")
+@output_format_options
 @store_options
 def import_kweaver(
     settings: Settings,
@@ -92,15 +96,15 @@ def import_kweaver(
 ) -> None:
     """Import a table of action schedules from the MariaDB database at URL.
 
-    Ids, times and accounts stay as they are; what is in the store already stays, too, so that it
-    can be repeated. Stop the old workers first: the same schedule must not have two masters.
+    Ids, times and accounts are kept. Existing schedules are not changed, so the import can be
+    repeated. Stop the old workers first: a schedule must not be run by both systems.
 
     \b
     Examples:
       chimes store import-kweaver mariadb://reader@db/kweaver --dry-run
       chimes store import-kweaver mariadb://reader@db/kweaver --timezone Asia/Shanghai
     """
-    asked = _Asked(
+    options = _ImportOptions(
         source=source,
         table=table,
         timezone=timezone,
@@ -111,258 +115,263 @@ def import_kweaver(
         take_over=take_over,
         dry_run=dry_run,
     )
-    asyncio.run(_import(asked, settings, output))
+    asyncio.run(_import(options, settings, output))
 
 
-async def _import(asked: _Asked, settings: Settings, output: Output) -> None:
+async def _import(options: _ImportOptions, settings: Settings, output: Output) -> None:
     from chimes.store.sql.database.kweaver_table import read_table, set_aside
 
     into = store_location(settings)
-    if asked.take_over:
-        _check_take_over(asked, into)
-    found = await _read(asked, settings, asked.table)
+    if options.take_over:
+        _check_take_over(options, into)
+    plan = await _read(options, settings, options.table)
     new, aside = 0, None
-    if asked.dry_run:
-        new = await _unknown(into, found)
-    elif asked.take_over:
-        # From here on nobody can write to it any more, so it is read again.
-        aside = await set_aside(asked.source)
-        new = await _taken_over(asked, settings, into, aside)
+    if options.dry_run:
+        new = await _count_new(into, plan)
+    elif options.take_over:
+        # Now no other client can write to the table, so it is read again.
+        aside = await set_aside(options.source)
+        new = await _take_over(options, settings, into, aside)
     else:
-        new = await _load(into, found)
-    rows = len((await read_table(asked.source, aside or asked.table)).rows)
-    _tell(asked, output, found, rows=rows, new=new, aside=aside)
+        new = await _load(into, plan)
+    rows = len((await read_table(options.source, aside or options.table)).rows)
+    _print_report(options, output, plan, rows=rows, new=new, aside=aside)
 
 
-async def _read(asked: _Asked, settings: Settings, table: str) -> Read:
+async def _read(options: _ImportOptions, settings: Settings, table: str) -> ImportPlan:
     from chimes.sdk.arguments import parse_owner
     from chimes.services.validation import action_policy
     from chimes.store.sql.database.kweaver_table import read_table
     from chimes.triggers.zones import parse_zone
 
-    owner, zone = parse_owner(asked.owner), parse_zone(asked.timezone)
+    owner, zone = parse_owner(options.owner), parse_zone(options.timezone)
     policy = replace(action_policy(settings), misfire_grace=settings.misfire_grace)
-    rows = await read_table(asked.source, table)
-    found = read(rows, timezone=zone.name, owner=owner, policy=policy)
-    _check(asked, found)
-    return found
+    rows = await read_table(options.source, table)
+    plan = plan_import(rows, timezone=zone.name, owner=owner, policy=policy)
+    _check(options, plan)
+    return plan
 
 
-async def _taken_over(asked: _Asked, settings: Settings, into: StoreLocation, aside: str) -> int:
+async def _take_over(
+    options: _ImportOptions, settings: Settings, into: StoreLocation, aside: str
+) -> int:
     from chimes.store.sql.database.kweaver_table import put_back, show_view
 
     try:
-        new = await _load(into, await _read(asked, settings, aside))
+        new = await _load(into, await _read(options, settings, aside))
     except BaseException:
-        await put_back(asked.source, aside)
+        await put_back(options.source, aside)
         raise
-    await show_view(asked.source)
+    await show_view(options.source)
     return new
 
 
-async def _load(into: StoreLocation, found: Read) -> int:
+async def _load(into: StoreLocation, plan: ImportPlan) -> int:
     from chimes.cli.store import load_all
 
-    async with opened_store(into) as store:
-        _unused, new = await load_all(store, _each(found))
+    async with open_store(into) as store:
+        _unused, new = await load_all(store, _items(plan))
     return new
 
 
-def _check_take_over(asked: _Asked, into: StoreLocation) -> None:
+def _check_take_over(options: _ImportOptions, into: StoreLocation) -> None:
     from chimes.store.sql.database.kweaver_table import TABLE, same_database
 
-    if into.kind != "mariadb" or not same_database(asked.source, into.url):
-        raise Failure(
-            _("--take-over is for a table in the database of the store itself"),
+    if into.kind != "mariadb" or not same_database(options.source, into.url):
+        raise CommandError(
+            _("--take-over needs a table in the database of the store"),
             USAGE,
-            hint=_("name the same database as URL and with --store, or leave --take-over out"),
+            hint=_("give the same database as URL and --store, or omit --take-over"),
         )
-    if asked.table != TABLE:
-        raise Failure(_("--take-over is for the table {table} only", table=TABLE), USAGE)
+    if options.table != TABLE:
+        raise CommandError(_("--take-over works only for the table {table}", table=TABLE), USAGE)
 
 
-def _tell(
-    asked: _Asked, output: Output, found: Read, *, rows: int, new: int, aside: str | None
+def _print_report(
+    options: _ImportOptions,
+    output: Output,
+    plan: ImportPlan,
+    *,
+    rows: int,
+    new: int,
+    aside: str | None,
 ) -> None:
     row: Json = {
-        "id": asked.table,
+        "id": options.table,
         "rows": rows,
-        "readable": len(found.schedules),
+        "readable": len(plan.schedules),
         "new": new,
-        "refused": [{"id": each.id, "why": str(each.why)} for each in found.refused],
-        "times_computed_anew": list(found.off_grid),
+        "refused": [{"id": each.id, "why": str(each.why)} for each in plan.rejected],
+        "times_computed_anew": list(plan.off_schedule),
         "table_is_now": aside,
     }
     columns = [
-        Column(_("Rows"), pick("rows")),
-        Column(_("Readable"), pick("readable")),
-        Column(_("New"), pick("new")),
-        Column(_("Times computed anew"), pick("times_computed_anew")),
-        Column(_("The table is now"), pick("table_is_now")),
+        Column(_("Rows"), getter("rows")),
+        Column(_("Readable"), getter("readable")),
+        Column(_("New"), getter("new")),
+        Column(_("Recomputed times"), getter("times_computed_anew")),
+        Column(_("Table renamed to"), getter("table_is_now")),
     ]
     output.one(row, columns)
-    for each in found.refused:
-        tell(_("{id} was left out: {why}", id=each.id, why=each.why))
-    if asked.dry_run:
-        tell(_("Nothing was imported."))
+    for each in plan.rejected:
+        echo_err(_("Skipped {id}: {why}", id=each.id, why=each.why))
+    if options.dry_run:
+        echo_err(_("Nothing was imported."))
 
 
-async def _unknown(into: StoreLocation, found: Read) -> int:
-    """How many would be new; looking must not make a store."""
+async def _count_new(into: StoreLocation, plan: ImportPlan) -> int:
+    """How many schedules would be new; does not create a store."""
     if not into.server and (into.path is None or not into.path.exists()):
-        return len(found.schedules)
-    async with opened_store(into) as store:
-        known = [await store.get_schedule(each.id) for each in found.schedules]
-    return known.count(None)
+        return len(plan.schedules)
+    async with open_store(into) as store:
+        existing = [await store.get_schedule(each.id) for each in plan.schedules]
+    return existing.count(None)
 
 
-async def _each(found: Read) -> AsyncIterator[Item]:
-    for schedule in found.schedules:
+async def _items(plan: ImportPlan) -> AsyncIterator[Item]:
+    for schedule in plan.schedules:
         yield schedule
 
 
-def _check(asked: _Asked, found: Read) -> None:
-    """Nothing is imported where something would be lost or done twice."""
-
-    if found.refused and not (asked.skip_unreadable or asked.dry_run):
-        reasons = [_("{id}: {why}", id=each.id, why=each.why) for each in found.refused[:_SHOWN]]
-        raise Failure(
+def _check(options: _ImportOptions, plan: ImportPlan) -> None:
+    """CommandError if the import would lose rows or run schedules twice."""
+    if plan.rejected and not (options.skip_unreadable or options.dry_run):
+        reasons = [
+            _("{id}: {why}", id=each.id, why=each.why) for each in plan.rejected[:_SHOWN_IDS]
+        ]
+        raise CommandError(
             counted(
-                "{count} row cannot be a schedule, so none was imported: {reasons}",
-                "{count} rows cannot be schedules, so none was imported: {reasons}",
-                len(found.refused),
+                "{count} row cannot be imported, so nothing was imported: {reasons}",
+                "{count} rows cannot be imported, so nothing was imported: {reasons}",
+                len(plan.rejected),
                 reasons=joined("; ", reasons),
             ),
             INVALID,
-            hint=_("mend them, or leave them out with --skip-unreadable"),
+            hint=_("correct them, or skip them with --skip-unreadable"),
         )
-    if found.held and not (asked.ignore_locks or asked.dry_run):
-        raise Failure(
+    if plan.locked and not (options.ignore_locks or options.dry_run):
+        raise CommandError(
             counted(
-                "A worker holds {count} row at this moment: {ids}",
-                "A worker holds {count} rows at this moment: {ids}",
-                len(found.held),
-                ids=", ".join(found.held[:_SHOWN]),
+                "{count} row is locked by a worker: {ids}",
+                "{count} rows are locked by a worker: {ids}",
+                len(plan.locked),
+                ids=", ".join(plan.locked[:_SHOWN_IDS]),
             ),
             CONFLICT,
-            hint=_("stop the old workers and wait until they have let go, or --ignore-locks"),
+            hint=_(
+                "stop the old workers and wait for their locks to expire, or use --ignore-locks"
+            ),
         )
-    if not (asked.new_times or same_clock(found)):
-        raise Failure(
+    if not (options.new_times or zone_matches(plan)):
+        raise CommandError(
             _(
-                "Most times are none that their crons have in {timezone}: {ids}",
-                timezone=asked.timezone,
-                ids=", ".join(found.elsewhere[:_SHOWN]),
+                "Most stored times do not match their cron expressions in {timezone}: {ids}",
+                timezone=options.timezone,
+                ids=", ".join(plan.other_zone[:_SHOWN_IDS]),
             ),
             INVALID,
             hint=_(
-                "name the zone of the host that computed them with --timezone,"
-                " or have them computed anew with --new-times"
+                "give the time zone of the host that computed them with --timezone,"
+                " or recompute them with --new-times"
             ),
         )
 
 
-# @@ Rows of `t_action_schedule` become schedules (R0.37): pure. All that a row says is kept but
-# its lock, and a next time that its cron does not have.
-#
-# Where a row cannot be a schedule, because its cron never comes, its JSON is none or a time is
-# beyond all calendars, it is refused with the reason; what it takes to import the others is for
-# the caller to decide.
+# --- rows to schedules ----------------------------------------------------------------------------
+# Everything in a row is kept except its lock, and a next time that its cron does not have.
 
-#: A lock that is older than this belongs to nobody any more (R0.21).
-STALE: Final = timedelta(minutes=5)
-STALE_MS: Final = STALE // timedelta(milliseconds=1)
+#: Locks older than this have been abandoned.
+LOCK_TIMEOUT: Final = timedelta(minutes=5)
+LOCK_TIMEOUT_MS: Final = LOCK_TIMEOUT // timedelta(milliseconds=1)
 _MINUTE = 60_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class RejectedRow:
     id: str
     why: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Read:
-    """What a table holds."""
+class ImportPlan:
+    """The result of reading a table."""
 
     schedules: tuple[Schedule, ...]
-    refused: tuple[Refused, ...]
-    #: Rows that a worker of the other system holds at this moment.
-    held: tuple[str, ...]
-    #: Rows that name a time which their cron does not have in this zone; it is computed anew.
-    off_grid: tuple[str, ...]
-    #: Those of them whose time may well be one of their cron, but in another zone.
-    elsewhere: tuple[str, ...] = ()
+    rejected: tuple[RejectedRow, ...]
+    #: Ids of rows that a worker of the other system has locked.
+    locked: tuple[str, ...]
+    #: Ids of rows whose time does not match their cron expression in this zone; it is recomputed.
+    off_schedule: tuple[str, ...]
+    #: Those of them whose time may match in another zone.
+    other_zone: tuple[str, ...] = ()
 
 
-def read(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> Read:
-    now = moment(table.read_at, "now") or _EPOCH
+def plan_import(table: ActionTable, *, timezone: str, owner: Owner, policy: Policy) -> ImportPlan:
+    now = time_from_ms(table.read_at, "now") or _EPOCH
     schedules: list[Schedule] = []
-    refused: list[Refused] = []
-    off_grid: list[ActionRow] = []
+    rejected: list[RejectedRow] = []
+    off_schedule: list[ActionRow] = []
     for row in table.rows:
         try:
-            schedule, on_grid = schedule_of(
+            schedule, on_schedule = schedule_from_row(
                 row, timezone=timezone, owner=owner, policy=policy, now=now
             )
         except InvalidInput as error:
-            refused.append(Refused(id=row.id, why=error.message))
+            rejected.append(RejectedRow(id=row.id, why=error.message))
             continue
         schedules.append(schedule)
-        if not on_grid:
-            off_grid.append(row)
-    return Read(
+        if not on_schedule:
+            off_schedule.append(row)
+    return ImportPlan(
         schedules=tuple(schedules),
-        refused=tuple(refused),
-        held=tuple(row.id for row in table.rows if _held(row, table.read_at)),
-        off_grid=tuple(row.id for row in off_grid),
-        # Cron knows whole minutes: any other time was never computed from it.
-        elsewhere=tuple(row.id for row in off_grid if row.next_run_time % _MINUTE == 0),
+        rejected=tuple(rejected),
+        locked=tuple(row.id for row in table.rows if _is_locked(row, table.read_at)),
+        off_schedule=tuple(row.id for row in off_schedule),
+        # Cron has whole minutes: any other time was not computed from it in any zone.
+        other_zone=tuple(row.id for row in off_schedule if row.next_run_time % _MINUTE == 0),
     )
 
 
-def schedule_of(
+def schedule_from_row(
     row: ActionRow, *, timezone: str, owner: Owner, policy: Policy, now: datetime
 ) -> tuple[Schedule, bool]:
-    """The schedule, and whether its next time is one that the cron has."""
+    """The schedule, and whether its next time matches the cron expression."""
     target = ActionTarget(
         action_type_id=row.action_type_id,
         kn_id=row.kn_id,
-        branch=row.branch or facts.MAIN,
+        branch=row.branch or kweaver.MAIN,
         identities=_identities(row.identities),
         params=_params(row.params),
         account_id=row.creator,
         account_type=row.creator_type,
     )
     check_target(target)
-    if row.status not in facts.STATUSES:
+    if row.status not in kweaver.STATUSES:
         raise InvalidInput(
-            _("its status is {status!r}, neither active nor inactive", status=row.status)
+            _("unknown status {status!r}, expected active or inactive", status=row.status)
         )
-    trigger = facts.cron(row.cron_expression, timezone)
+    trigger = kweaver.cron(row.cron_expression, timezone)
     if trigger.next_after(now) is None:
-        raise InvalidInput(
-            _("{cron!r} never comes: no moment matches it", cron=row.cron_expression)
-        )
-    created = moment(row.create_time, "f_create_time") or now
+        raise InvalidInput(_("{cron!r} never fires: no time matches it", cron=row.cron_expression))
+    created = time_from_ms(row.create_time, "f_create_time") or now
     schedule = Schedule(
         id=ScheduleId(row.id),
-        namespace=facts.NAMESPACE,
+        namespace=kweaver.NAMESPACE,
         name=row.name,
         owner=owner,
         trigger=trigger,
         target=target,
         policy=policy,
-        enabled=row.status == facts.ACTIVE,
-        last_run_at=moment(row.last_run_time, "f_last_run_time"),
+        enabled=row.status == kweaver.ACTIVE,
+        last_run_at=time_from_ms(row.last_run_time, "f_last_run_time"),
         created_at=created,
         created_by=row.creator,
-        updated_at=moment(row.update_time, "f_update_time") or created,
+        updated_at=time_from_ms(row.update_time, "f_update_time") or created,
         updated_by=row.updater or row.creator,
     )
     schedule = written_by(with_expression(schedule, row.cron_expression), _updater(row))
-    next_run_at = moment(row.next_run_time, "f_next_run_time")
+    next_run_at = time_from_ms(row.next_run_time, "f_next_run_time")
     if not schedule.enabled:
         return schedule, True
     return _with_next_time(schedule, trigger, next_run_at, now)
@@ -377,27 +386,27 @@ def _updater(row: ActionRow) -> Account:
 def _with_next_time(
     schedule: Schedule, trigger: Cron, stored: datetime | None, now: datetime
 ) -> tuple[Schedule, bool]:
-    """A time that is due already stays: what it owes is for the misfire policy to say (C1)."""
+    """A past time is kept, so that the misfire policy decides about it."""
     if stored is None:
         return plan_after(schedule, now), True
-    on_grid = trigger.next_after(stored - timedelta(microseconds=1)) == stored
-    if on_grid:
+    on_schedule = trigger.next_after(stored - timedelta(microseconds=1)) == stored
+    if on_schedule:
         return set_cursor(schedule, stored), True
     return plan_after(schedule, min(stored, now)), False
 
 
-def same_clock(found: Read) -> bool:
-    """False: most times are none of their crons, so the zone is not the one they were made in."""
-    active = sum(each.enabled for each in found.schedules)
-    return not found.elsewhere or 2 * len(found.elsewhere) < active
+def zone_matches(plan: ImportPlan) -> bool:
+    """Whether most stored times match their cron expressions, i.e. the zone is right."""
+    active = sum(each.enabled for each in plan.schedules)
+    return not plan.other_zone or 2 * len(plan.other_zone) < active
 
 
-def moment(milliseconds: int, column: str) -> datetime | None:
-    """None: there is no such time yet. InvalidInput for one that no schedule can have (S23)."""
+def time_from_ms(milliseconds: int, column: str) -> datetime | None:
+    """None if there is no time. InvalidInput beyond the last supported year."""
     if milliseconds > LAST_MICROSECOND // 1000:
         raise InvalidInput(
             _(
-                "its {column} is {milliseconds} milliseconds, which is beyond the year 9998",
+                "{column} is {milliseconds} milliseconds, beyond the year 9998",
                 column=column,
                 milliseconds=milliseconds,
             )
@@ -405,22 +414,22 @@ def moment(milliseconds: int, column: str) -> datetime | None:
     return _EPOCH + timedelta(milliseconds=milliseconds) if milliseconds > 0 else None
 
 
-def _held(row: ActionRow, now: int) -> bool:
-    """In plain numbers: a lock may have any."""
-    return bool(row.lock_holder) and row.lock_time > 0 and now - row.lock_time < STALE_MS
+def _is_locked(row: ActionRow, now: int) -> bool:
+    """Compares numbers, because lock times may be out of range for a datetime."""
+    return bool(row.lock_holder) and row.lock_time > 0 and now - row.lock_time < LOCK_TIMEOUT_MS
 
 
 def _identities(text: str) -> tuple[Mapping[str, object], ...]:
     found = _json(text, "[]")
     if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise InvalidInput(_("its identities are not a JSON array of objects"))
+        raise InvalidInput(_("identities is not a JSON array of objects"))
     return tuple(found)
 
 
 def _params(text: str) -> Mapping[str, object]:
     found = _json(text, "{}")
     if not isinstance(found, dict):
-        raise InvalidInput(_("its dynamic_params are not a JSON object"))
+        raise InvalidInput(_("dynamic_params is not a JSON object"))
     return found
 
 
@@ -428,5 +437,5 @@ def _json(text: str, empty: str) -> object:
     try:
         found: object = json.loads(text.strip() or empty)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(_("it holds JSON that cannot be read: {error}", error=error)) from None
+        raise InvalidInput(_("invalid JSON: {error}", error=error)) from None
     return json.loads(empty) if found is None else found

@@ -1,4 +1,4 @@
-"""The engine of one node: builds the duties of its roles, starts them, drains them."""
+"""The engine of a node: builds the duties of its roles, starts and drains them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from chimes.clock import Clock, SystemClock
 from chimes.config import Settings
-from chimes.engine.capacity import Capacity, Pool, pools_of
+from chimes.engine.capacity import Capacity, Pool, build_pools
 from chimes.engine.deliverer import Deliverer
 from chimes.engine.events import (
     DrainEnded,
@@ -24,13 +24,13 @@ from chimes.engine.events import (
     NodeDraining,
     NodeResumed,
 )
-from chimes.engine.executor import Execution, Executor
+from chimes.engine.executor import Executor
 from chimes.engine.flow_steps import FlowSteps
 from chimes.engine.in_flight import StopReason
 from chimes.engine.maintenance import LogRetention, Maintenance
-from chimes.engine.membership import DrainGate, FailoverWatch, Heartbeat, Membership, StoreClock
-from chimes.engine.poller import Duty, Poller
-from chimes.engine.reconciler import SPACING, Reconciler, LeaseRecovery
+from chimes.engine.membership import FailoverWatch, Heartbeat, Membership, StoreClock
+from chimes.engine.poller import DrainGate, Duty, Poller
+from chimes.engine.reconciler import SPACING, LeaseRecovery, Reconciler
 from chimes.engine.scheduler import Scheduler
 from chimes.engine.worker import Worker
 from chimes.errors import StoreError
@@ -45,60 +45,12 @@ from chimes.store.epoch import WithEpoch
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
 
-# @@ What a node tells of itself with its heartbeat.
-
-_MEMORY = "process_resident_memory_bytes"
-
-
-class NodeStats:
-    """Called by the thread of the heartbeat only: whatever it reads of others is one number."""
-
-    def __init__(
-        self,
-        executor: Executor,
-        membership: Membership,
-        clock: Clock,
-        queues: tuple[str, ...],
-        sending: Callable[[], int],
-    ) -> None:
-        self._executor = executor
-        self._membership = membership
-        self._clock = clock
-        self._queues = queues
-        self._sending = sending
-        self._process = ProcessCollector(registry=None)
-        self._last = clock.monotonic(), 0
-
-    def __call__(self) -> NodeReport:
-        return NodeReport(
-            running=self._executor.count,
-            sending=self._sending(),
-            claims_per_minute=self._rate(),
-            memory=self._memory(),
-            queues=self._queues,
-            draining=self._membership.draining,
-        )
-
-    def _rate(self) -> float:
-        now, taken = self._clock.monotonic(), self._executor.taken
-        (then, before), self._last = self._last, (now, taken)
-        return round((taken - before) * 60 / (now - then), 2) if now > then else 0.0
-
-    def _memory(self) -> int | None:
-        """Where there is no /proc, nobody knows."""
-        for family in self._process.collect():
-            if family.name == _MEMORY:
-                return int(family.samples[0].value)
-        return None
-
-
 DEFAULT_WORKERS = 100
-#: How long the store may take for the last writes of a drain.
-LAST_WRITES = 5.0
-#: At least this many seconds lie between two writes of verdicts: one that comes alone goes at
-#: once, a crowd goes together (PERFORMANCE).
+#: Seconds that the store may take for the last writes of a drain.
+FINAL_WRITE_TIMEOUT = 5.0
+#: Minimum seconds between two writes of completions, so that a burst shares transactions.
 WRITE_SPACING = 0.005
-#: At least this many seconds lie between two looks for steps that ended elsewhere.
+#: Minimum seconds between two queries for steps that ended on other nodes.
 STEP_SPACING = 0.02
 
 
@@ -119,11 +71,10 @@ class Engine:
         queues: Iterable[str] = (),
         rng: random.Random | None = None,
     ) -> None:
-        """Belongs to the event loop that is running. `node_id` is only for the first lease; a
-        node that loses it joins again under one that nobody has used. `defaults`: what its tasks
-        and flows say about their runs, for the other nodes. `senders`: the channels by which a
-        worker tells of what has ended. `queues`: where its tasks come from, for people; none: from
-        all of them."""
+        """Belongs to the running event loop. `node_id`: of the first lease only; a node that loses
+        it joins again under a new id. `defaults`: policies of its tasks and flows, published to
+        other nodes. `senders`: channels through which a worker sends notifications. `queues`: the
+        task queues it serves, for display; empty: all."""
         clock = clock or SystemClock()
         self._store = store
         self._runners = runners
@@ -142,7 +93,7 @@ class Engine:
                 settings=settings,
                 clock=clock,
                 time=time,
-                tell=lambda event: self._events.emit(event),
+                emit=lambda event: self._events.emit(event),
             )
             listeners = (*listeners, self._deliverer)
         self._events = Events(listeners)
@@ -150,7 +101,7 @@ class Engine:
         pools: tuple[Pool, ...] = ()
         if "worker" in self._roles:
             workers = DEFAULT_WORKERS if settings.workers is None else settings.workers
-            pools = pools_of(runners.values(), workers=workers)
+            pools = build_pools(runners.values(), workers=workers)
         self._membership = Membership(
             store,
             clock=clock,
@@ -159,13 +110,13 @@ class Engine:
             lease=settings.lease,
             version=version,
             roles=self._roles,
-            capacity=pools[0].places if pools else 0,
-            offers=lambda: frozenset().union(*(pool.offers for pool in pools)),
+            capacity=pools[0].permits if pools else 0,
+            capabilities=lambda: frozenset().union(*(pool.capabilities for pool in pools)),
             defaults=defaults,
             node_id=node_id,
         )
         self._steps = FlowSteps(store, time, clock, settings.poll_interval)
-        execution = Execution(
+        self._executor = Executor(
             store,
             runners,
             self._membership,
@@ -174,9 +125,8 @@ class Engine:
             time=time,
             events=self._events,
         )
-        self._executor = Executor(store, execution, self._steps, self._events, clock, time)
-        self._capacities = [Capacity(pool, self._executor.stirred) for pool in pools]
-        self._oversight = Reconciler(
+        self._capacities = [Capacity(pool, self._executor.reconcile) for pool in pools]
+        self._reconciler = Reconciler(
             store,
             self._membership,
             self._executor,
@@ -191,52 +141,61 @@ class Engine:
             clock=clock,
             time=time,
             events=self._events,
-            canceling=store.wake,
-            facts=NodeStats(
+            on_cancel=store.wake,
+            report=NodeStats(
                 self._executor,
                 self._membership,
                 clock,
                 tuple(sorted(queues)),
                 lambda: 0 if self._deliverer is None else self._deliverer.sending,
-            ),
-            hearing=self._asked,
+            ).report,
+            on_drain=self._set_draining,
             period=settings.heartbeat,
         )
-        self._taking, self._keeping = self._duties(clock, time)
+        self._claiming, self._recording = self._build_pollers(clock, time)
         self._drain: asyncio.Task[None] | None = None
+        #: Set by a second call of `drain`: the grace period ends.
         self._hurry = asyncio.Event()
 
-    def _duties(self, clock: Clock, time: StoreClock) -> tuple[list[Poller], list[Poller]]:
-        """Those that bring in work and end when a drain begins, and those that go on to its end."""
+    def _build_pollers(self, clock: Clock, time: StoreClock) -> tuple[list[Poller], list[Poller]]:
+        """Duties that bring in work and stop when a drain begins, and those that run to its end."""
         store, settings, member = self._store, self._settings, self._membership
-        taking: list[Poller] = []
-        keeping: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
+        claiming: list[Poller] = []
+        recording: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
         if isinstance(store, WithEpoch):
             watch = FailoverWatch(store, store, member, time=time, events=self._events)
-            taking.append(self._poller(watch))
+            claiming.append(self._poller(watch))
         for capacity in self._capacities:
             worker = Worker(
                 store, member, self._executor, capacity, time=time, poll=settings.poll_interval
             )
-            taking.append(self._poller(DrainGate(worker, member)))
+            claiming.append(self._poller(DrainGate(worker, member.accepting)))
         if any(runner.resumable for runner in self._runners.values()):
-            taking.append(self._poller(self._steps.writing))
-            taking.append(self._poller(self._steps.watching, spacing=STEP_SPACING))
+            claiming.append(self._poller(self._steps.writer))
+            claiming.append(self._poller(self._steps.watcher, spacing=STEP_SPACING))
         if self._capacities:
-            keeping.append(self._poller(self._oversight, spacing=SPACING))
-            keeping.append(self._poller(self._executor.logs, patience=LAST_WRITES))
-            if self._executor.room is not None:
-                keeping.append(self._poller(self._executor.room))
-            keeping.append(
-                self._poller(self._executor.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
+            recording.append(self._poller(self._reconciler, spacing=SPACING))
+            recording.append(
+                self._poller(self._executor.recorder.logs, stop_timeout=FINAL_WRITE_TIMEOUT)
+            )
+            if self._executor.prefetched is not None:
+                recording.append(self._poller(self._executor.prefetched))
+            recording.append(
+                self._poller(
+                    self._executor.recorder, spacing=WRITE_SPACING, stop_timeout=FINAL_WRITE_TIMEOUT
+                )
             )
         if self._deliverer is not None:
-            taking.append(self._poller(DrainGate(self._deliverer, member)))
-            keeping.append(
-                self._poller(self._deliverer.recorder, spacing=WRITE_SPACING, patience=LAST_WRITES)
+            claiming.append(self._poller(DrainGate(self._deliverer, member.accepting)))
+            recording.append(
+                self._poller(
+                    self._deliverer.recorder,
+                    spacing=WRITE_SPACING,
+                    stop_timeout=FINAL_WRITE_TIMEOUT,
+                )
             )
         if self._log_retention is not None:
-            taking.append(self._poller(self._log_retention))
+            claiming.append(self._poller(self._log_retention))
         if "scheduler" in self._roles:
             scheduler = Scheduler(
                 store,
@@ -247,12 +206,12 @@ class Engine:
                 poll=settings.poll_interval,
                 executor=self._executor if self._capacities else None,
                 capacities=self._capacities,
-                most=settings.max_dispatch_per_tick,
+                max_per_tick=settings.max_dispatch_per_tick,
                 tick=settings.dispatch_tick,
                 planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             )
-            taking.append(self._poller(DrainGate(scheduler, member)))
-        if taking:
+            claiming.append(self._poller(DrainGate(scheduler, member.accepting)))
+        if claiming:
             maintenance = Maintenance(
                 store,
                 member,
@@ -262,17 +221,17 @@ class Engine:
                 poll=settings.poll_interval,
                 retention=settings.retention,
             )
-            taking.append(self._poller(maintenance))
-        return taking, keeping
+            claiming.append(self._poller(maintenance))
+        return claiming, recording
 
-    def _poller(self, duty: Duty, *, spacing: float = 0.0, patience: float = 5.0) -> Poller:
+    def _poller(self, duty: Duty, *, spacing: float = 0.0, stop_timeout: float = 5.0) -> Poller:
         return Poller(
             duty,
             store=self._store,
             events=self._events,
             rng=self._rng,
             spacing=spacing,
-            patience=patience,
+            stop_timeout=stop_timeout,
         )
 
     @property
@@ -281,7 +240,7 @@ class Engine:
 
     @property
     def trusted(self) -> bool:
-        """Whether this node holds its lease; without it nothing new is started."""
+        """Whether this node has its lease; without it no attempt starts."""
         return self._membership.trusted
 
     @property
@@ -290,11 +249,11 @@ class Engine:
 
     @property
     def running(self) -> tuple[RunId, ...]:
-        """Runs in hand, up to the moment their verdict is written."""
-        return self._executor.running
+        """Runs in flight, until their completion is stored."""
+        return self._executor.run_ids
 
     async def start(self) -> None:
-        """Raises StoreError if the store cannot take the node in."""
+        """Raises StoreError if the node cannot join."""
         try:
             for runner in self._runners.values():
                 await runner.open()
@@ -305,83 +264,101 @@ class Engine:
             await self._close_runners()
             raise
         self._heartbeat.start()
-        for poller in self._keeping + self._taking:
+        for poller in self._recording + self._claiming:
             poller.start()
 
     async def announce(self) -> None:
-        """What its runners offer is another than at the start."""
+        """Publishes changed capabilities of the runners."""
         await self._membership.announce()
         self._store.wake()
 
     async def drain(self, grace: timedelta | None = None) -> None:
-        """StopReason taking work at once, give back what has not begun, let the rest end within the
-        grace, write every verdict, leave (R3.39, F69). Called again, it waits no longer."""
+        """Stops claiming, releases unstarted runs, lets the others end within the grace period,
+        writes all completions and leaves. A second call ends the grace period."""
         if self._drain is None:
             grace = self._settings.shutdown_grace if grace is None else grace
-            self._drain = asyncio.create_task(self._drained(grace))
+            self._drain = asyncio.create_task(self._run_drain(grace))
         else:
             self._hurry.set()
         await asyncio.shield(self._drain)
 
-    def _asked(self, drain: bool) -> None:
-        """An operator wants this node to take nothing new, or to go on. It stays a member, and
-        whatever it has begun goes on to its end (UX A.8)."""
+    def _set_draining(self, drain: bool) -> None:
+        """On request of an operator. The node stays a member, and started runs go on."""
         if self._drain is not None or drain == self._membership.draining:
             return
         if drain:
-            self._membership.at_work.clear()
-            self._executor.stop_taking()
-            # What has not begun goes to the others at once.
-            self._executor.stirred.set()
+            self._membership.accepting.clear()
+            self._executor.stop_accepting()
+            # Unstarted runs are released immediately.
+            self._executor.reconcile.set()
             self._events.emit(NodeDraining(node_id=self.node_id, running=self._executor.count))
         else:
-            self._executor.take_again()
-            self._membership.at_work.set()
+            self._executor.resume_accepting()
+            self._membership.accepting.set()
             self._events.emit(NodeResumed(node_id=self.node_id))
 
-    async def _drained(self, grace: timedelta) -> None:
+    async def _run_drain(self, grace: timedelta) -> None:
         executor = self._executor
-        self._events.emit(
-            DrainStarted(node_id=self.node_id, running=len(executor.running), grace=grace)
-        )
-        executor.stop_taking()
-        await asyncio.gather(*(poller.stop() for poller in self._taking), self._give_back())
-        await self._give_back()
+        self._events.emit(DrainStarted(node_id=self.node_id, running=executor.count, grace=grace))
+        executor.stop_accepting()
+        await asyncio.gather(*(poller.stop() for poller in self._claiming), self._release())
+        await self._release()
         hit("drain.mid")
-        await self._ended(within=grace.total_seconds())
+        await self._wait_until_idle(grace.total_seconds())
         given_up = executor.stop_all(StopReason.DRAIN)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(executor.empty.wait(), LAST_WRITES)
+            await asyncio.wait_for(executor.empty.wait(), FINAL_WRITE_TIMEOUT)
         if self._deliverer is not None:
             self._deliverer.stop_sending()
-        for poller in self._keeping:
+        for poller in self._recording:
             await poller.stop()
         with contextlib.suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(LAST_WRITES):
-                await self._last_writes()
+            async with asyncio.timeout(FINAL_WRITE_TIMEOUT):
+                await self._write_remaining()
         await self._heartbeat.stop()
         with contextlib.suppress(StoreError):
             await self._membership.leave()
         await self._close_runners()
         self._events.emit(DrainEnded(node_id=self.node_id, given_up=given_up))
 
-    async def _last_writes(self) -> None:
-        """A recorder that was backing off is stopped in its rest; the store may be back by now."""
-        recorder, logs = self._executor.recorder, self._executor.logs
-        if logs.unfinished:
-            try:
-                await logs.once()
-            except Exception as error:
-                # What is said about the runs matters more than their last lines.
-                self._events.emit(DutyFailed(duty=logs.name, error=error, first=True))
-        while recorder.waiting:
-            await self._write_last(recorder)
-        while self._deliverer is not None and self._deliverer.recorder.waiting:
-            await self._write_last(self._deliverer.recorder)
+    async def _release(self) -> None:
+        """Best effort: a run that the store does not release now is lost at `leave`, or when the
+        lease ends."""
+        with contextlib.suppress(StoreError, TimeoutError):
+            async with asyncio.timeout(1.0):
+                await self._reconciler.release_unstarted()
 
-    async def _write_last(self, recorder: Duty) -> None:
+    async def _wait_until_idle(self, seconds: float) -> None:
+        idle = asyncio.create_task(self._idle())
+        hurry = asyncio.create_task(self._hurry.wait())
         try:
-            await recorder.once()
+            await asyncio.wait({idle, hurry}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            idle.cancel()
+            hurry.cancel()
+
+    async def _idle(self) -> None:
+        await self._executor.empty.wait()
+        if self._deliverer is not None:
+            await self._deliverer.idle.wait()
+
+    async def _write_remaining(self) -> None:
+        """A recorder in back-off was stopped while it waited; the store may answer again."""
+        recorder = self._executor.recorder
+        if recorder.logs.unfinished:
+            try:
+                await recorder.logs.run_once()
+            except Exception as error:
+                # Completions matter more than the last log lines.
+                self._events.emit(DutyFailed(duty=recorder.logs.name, error=error, first=True))
+        while recorder.queued:
+            await self._write_once(recorder)
+        while self._deliverer is not None and self._deliverer.recorder.queued:
+            await self._write_once(self._deliverer.recorder)
+
+    async def _write_once(self, recorder: Duty) -> None:
+        try:
+            await recorder.run_once()
         except StoreError:
             raise
         except Exception as error:
@@ -394,22 +371,45 @@ class Engine:
         if self._deliverer is not None:
             await self._deliverer.close()
 
-    async def _give_back(self) -> None:
-        """Best effort: what the store does not take now, `leave` or the end of the lease does."""
-        with contextlib.suppress(StoreError, TimeoutError):
-            async with asyncio.timeout(1.0):
-                await self._oversight.give_back()
 
-    async def _ended(self, within: float) -> None:
-        ended = asyncio.create_task(self._nothing_in_hand())
-        hurry = asyncio.create_task(self._hurry.wait())
-        try:
-            await asyncio.wait({ended, hurry}, timeout=within, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            ended.cancel()
-            hurry.cancel()
+class NodeStats:
+    """Figures that the heartbeat publishes. Called in the heartbeat's thread, so it reads only
+    single numbers of other objects."""
 
-    async def _nothing_in_hand(self) -> None:
-        await self._executor.empty.wait()
-        if self._deliverer is not None:
-            await self._deliverer.idle.wait()
+    def __init__(
+        self,
+        executor: Executor,
+        membership: Membership,
+        clock: Clock,
+        queues: tuple[str, ...],
+        sending: Callable[[], int],
+    ) -> None:
+        self._executor = executor
+        self._membership = membership
+        self._clock = clock
+        self._queues = queues
+        self._sending = sending
+        self._process = ProcessCollector(registry=None)
+        self._last = clock.monotonic(), 0
+
+    def report(self) -> NodeReport:
+        return NodeReport(
+            running=self._executor.count,
+            sending=self._sending(),
+            claims_per_minute=self._claims_per_minute(),
+            memory=self._memory(),
+            queues=self._queues,
+            draining=self._membership.draining,
+        )
+
+    def _claims_per_minute(self) -> float:
+        now, accepted = self._clock.monotonic(), self._executor.accepted_total
+        (then, before), self._last = self._last, (now, accepted)
+        return round((accepted - before) * 60 / (now - then), 2) if now > then else 0.0
+
+    def _memory(self) -> int | None:
+        """None where there is no /proc."""
+        for family in self._process.collect():
+            if family.name == "process_resident_memory_bytes":
+                return int(family.samples[0].value)
+        return None

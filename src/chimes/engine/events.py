@@ -1,6 +1,6 @@
-"""What the engine tells: a closed set of values, handed to every listener on the event loop.
+"""Events of the engine, and the listener that writes them as log lines.
 
-Message and counting are the listeners' business (`reports`, `metrics`, and whoever subscribes).
+Events are a closed set of values that are passed to every listener on the event loop.
 """
 
 from __future__ import annotations
@@ -22,38 +22,39 @@ logger = logging.getLogger("chimes.engine")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SchedulesFired:
-    """One batch of due schedules became rows."""
+    """One batch of due schedules became runs."""
 
-    #: What came of the schedules whose cursors moved.
-    firings: tuple[FirePlan, ...]
+    #: The plans of the schedules that moved on to their next slot.
+    plans: tuple[FirePlan, ...]
     runs: tuple[Run, ...]
     seconds: float
 
     @property
     def schedules(self) -> tuple[Schedule, ...]:
-        """With their cursors moved; made when somebody asks."""
-        return tuple(firing.schedule for firing in self.firings)
+        """As they are now; built on demand."""
+        return tuple(plan.schedule for plan in self.plans)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleBroken:
-    """It could not be planned and was set aside; `last_error` says why (R2.10)."""
+    """A schedule could not be planned and was set aside; `last_error` says why."""
 
     schedule: Schedule
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunStarted:
-    """An attempt begins its effect now, this much later than planned."""
+    """An attempt calls its target now."""
 
     run: Run
+    #: Seconds after the planned time.
     lag: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunEnded:
     run: Run
-    #: How long the attempt took.
+    #: Duration of the attempt.
     seconds: float
 
 
@@ -67,15 +68,15 @@ class RunRetrying:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionFenced:
-    """Ownership was lost before the verdict came: it was refused and changed nothing."""
+    """Ownership was lost before the completion arrived: the store refused it."""
 
     run: Run
-    verdict: Completion
+    completion: Completion
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttemptAbandoned:
-    """This node stopped an attempt without a verdict: another one will be made."""
+    """This node stopped an attempt without a completion: another attempt follows."""
 
     run: Run
     why: str
@@ -83,22 +84,22 @@ class AttemptAbandoned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunReleased:
-    """This node gave a flow back in the middle, or what only others can carry out: another one
-    goes on with it."""
+    """This node returned a run that another one continues: an unfinished flow, or a target that
+    only other nodes can execute."""
 
     run: Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetStuck:
-    """A target went on although it was told to stop; its place is used again without it."""
+    """A target did not stop when canceled; its permit is released all the same."""
 
     run: Run
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TargetRaised:
-    """A target raised instead of answering with an outcome."""
+    """A target raised instead of returning an outcome."""
 
     run: Run
     error: Exception
@@ -106,7 +107,7 @@ class TargetRaised:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRescued:
-    """Taken from a node whose lease had ended; the run as it is now."""
+    """A run was taken from a node whose lease had ended; as it is now."""
 
     run: Run
 
@@ -123,10 +124,10 @@ class RunsPruned:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryEnded:
-    """Delivered, or given up: the dead letter."""
+    """A delivery was sent, or given up as a dead letter."""
 
     delivery: Delivery
-    #: How long the attempt took.
+    #: Duration of the attempt.
     seconds: float
 
 
@@ -140,14 +141,14 @@ class DeliveryRetrying:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryFenced:
-    """Somebody else has it by now, or it was tried again by hand: the verdict was refused."""
+    """Another node owns the delivery, or it was retried manually: the completion was refused."""
 
     delivery: Delivery
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SenderRaised:
-    """A channel raised instead of answering with a result."""
+    """A channel raised instead of returning a result."""
 
     delivery: Delivery
     error: Exception
@@ -155,7 +156,7 @@ class SenderRaised:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessagesPruned:
-    """Deliveries and inbox items beyond the retention."""
+    """Deliveries and inbox items past the retention were deleted."""
 
     count: int
 
@@ -176,13 +177,13 @@ class NodeLost:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeHeartbeat:
     node_id: NodeId
-    #: Seconds that this machine's wall clock is ahead of the store's (F50).
+    #: Seconds that this machine's wall clock is ahead of the store's.
     clock_skew: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeDraining:
-    """An operator asked this node to take nothing new."""
+    """An operator drains this node."""
 
     node_id: NodeId
     running: int
@@ -195,22 +196,22 @@ class NodeResumed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreClockJumped:
-    """The store's clock went on by more or less than the time that passed here (F51, F52)."""
+    """The store's clock advanced by more or less than the time that passed here."""
 
-    #: Negative: it was put back.
+    #: Negative: it was set back.
     seconds: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreRegressed:
-    """The store has forgotten what it had taken down (F28); this node lets everything go."""
+    """The store has lost committed data; this node gives up all its runs."""
 
     why: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DutyFailed:
-    """A pass failed and will be tried again. `first`: the one before it had not failed."""
+    """A pass failed and will be retried. `first`: the previous pass had succeeded."""
 
     duty: str
     error: Exception
@@ -224,8 +225,8 @@ class DutyRecovered:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FallbackStarted:
-    """The store cannot schedule although it answers: this node times what its application has
-    declared from memory (R2.33)."""
+    """The store answers but cannot schedule: this node times the declared schedules of its
+    application from memory."""
 
     error: Exception
 
@@ -237,7 +238,7 @@ class FallbackEnded:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SlotsAlreadyTaken:
-    """Slots timed in memory whose runs another node had made already (R2.16)."""
+    """Slots timed in memory whose runs another node had created already."""
 
     count: int
 
@@ -252,7 +253,7 @@ class DrainStarted:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DrainEnded:
     node_id: NodeId
-    #: Runs that the grace was too short for.
+    #: Runs that did not end within the grace period.
     given_up: int
 
 
@@ -295,36 +296,36 @@ Listener = Callable[[Event], None]
 
 class Events:
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:
-        """A listener with an attribute `hears` is told of events of these types only: every run
-        tells several, and most listeners wait for others."""
+        """A listener with an attribute `event_types` gets only events of these types: every run
+        emits several, and most listeners need few."""
         self._listeners = tuple(listeners)
-        self._hearing: dict[type[Event], tuple[Listener, ...]] = {}
+        self._listeners_of: dict[type[Event], tuple[Listener, ...]] = {}
 
     def emit(self, event: Event) -> None:
-        hearing = self._hearing.get(event.__class__)
-        if hearing is None:
-            hearing = self._hearing[event.__class__] = self._who_hears(event.__class__)
-        for listener in hearing:
+        listeners = self._listeners_of.get(event.__class__)
+        if listeners is None:
+            listeners = self._listeners_of[event.__class__] = self._select(event.__class__)
+        for listener in listeners:
             try:
                 listener(event)
             except Exception:
-                # A listener only watches: what breaks in it must not reach the work (R2.10).
+                # A failing listener must not affect the work.
                 logger.exception("a listener failed on %s", type(event).__name__)
 
-    def _who_hears(self, kind: type[Event]) -> tuple[Listener, ...]:
-        return tuple(each for each in self._listeners if kind in getattr(each, "hears", (kind,)))
+    def _select(self, kind: type[Event]) -> tuple[Listener, ...]:
+        return tuple(
+            each for each in self._listeners if kind in getattr(each, "event_types", (kind,))
+        )
 
 
-# @@ The engine's log lines: one place for their wording and their fields (R2.11, R3.40).
-
-#: Seconds of clock skew from which on it is worth a warning (F50).
-SKEW = 2.0
-GOOD_ENDS = (RunStatus.SUCCEEDED, RunStatus.CANCELED)
+#: Seconds of clock skew that are worth a warning.
+MAX_SKEW = 2.0
+EXPECTED_ENDS = (RunStatus.SUCCEEDED, RunStatus.CANCELED)
 
 
 class EventLogger:
-    """A listener that writes log lines. The fields of a line are in `extra`; `job_name` stands
-    for `name`, which a log record has for itself."""
+    """Writes log lines. The fields of a line are in `extra`; `job_name` is used because a log
+    record has a `name` of its own."""
 
     def __init__(self, log: logging.Logger = logger) -> None:
         self._log = log
@@ -334,34 +335,34 @@ class EventLogger:
         match event:
             case RunStarted():
                 if self._log.isEnabledFor(logging.DEBUG):
-                    self._line(logging.DEBUG, "run started", run=event.run, lag_ms=_ms(event.lag))
+                    self._write(logging.DEBUG, "run started", run=event.run, lag_ms=_ms(event.lag))
             case RunEnded():
-                self._ended(event)
+                self._log_ended(event)
             case RunRetrying(run=run):
-                self._line(
+                self._write(
                     logging.WARNING,
-                    "attempt failed, will be tried again",
+                    "attempt failed, will be retried",
                     run=run,
                     latency_ms=_ms(event.seconds),
                     retry_at=run.available_at.isoformat(),
                 )
             case SchedulesFired():
-                self._fired(event)
+                self._log_fired(event)
             case NodeHeartbeat():
-                self._beat(event)
+                self._log_skew(event)
             case NodeDraining():
-                self._line(
+                self._write(
                     logging.INFO,
-                    "asked to drain: nothing new is taken",
+                    "draining: no new work is accepted",
                     node=event.node_id,
                     running=event.running,
                 )
             case NodeResumed():
-                self._line(logging.INFO, "asked to go on", node=event.node_id)
+                self._write(logging.INFO, "drain ended: work is accepted again", node=event.node_id)
             case ScheduleBroken() | PauseEnded():
-                self._schedule(event)
+                self._log_schedule(event)
             case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced() | SenderRaised():
-                self._delivery(event)
+                self._log_delivery(event)
             case (
                 CompletionFenced()
                 | AttemptAbandoned()
@@ -370,41 +371,41 @@ class EventLogger:
                 | TargetStuck()
                 | TargetRaised()
             ):
-                self._ownership(event)
+                self._log_ownership(event)
             case _:
-                self._node(event)
+                self._log_node(event)
 
-    def _ended(self, event: RunEnded) -> None:
-        level = logging.INFO if event.run.status in GOOD_ENDS else logging.WARNING
+    def _log_ended(self, event: RunEnded) -> None:
+        level = logging.INFO if event.run.status in EXPECTED_ENDS else logging.WARNING
         if self._log.isEnabledFor(level):
-            self._line(level, "run ended", run=event.run, latency_ms=_ms(event.seconds))
+            self._write(level, "run ended", run=event.run, latency_ms=_ms(event.seconds))
 
-    def _fired(self, event: SchedulesFired) -> None:
+    def _log_fired(self, event: SchedulesFired) -> None:
         if self._log.isEnabledFor(logging.INFO):
             for schedule in event.schedules:
-                self._line(logging.INFO, "schedule fired", schedule=schedule)
+                self._write(logging.INFO, "schedule fired", schedule=schedule)
         for run in event.runs:
             if run.status in (RunStatus.MISSED, RunStatus.SKIPPED):
-                self._line(
+                self._write(
                     logging.WARNING, f"slot {run.status}", run=run, missed_count=run.missed_count
                 )
 
-    def _schedule(self, event: ScheduleBroken | PauseEnded) -> None:
+    def _log_schedule(self, event: ScheduleBroken | PauseEnded) -> None:
         match event:
             case ScheduleBroken(schedule=schedule):
-                self._line(
+                self._write(
                     logging.ERROR,
                     "schedule cannot be planned and was set aside",
                     schedule=schedule,
                     error=schedule.last_error,
                 )
             case PauseEnded(schedule=schedule):
-                self._line(logging.INFO, "pause is over", schedule=schedule)
+                self._write(logging.INFO, "pause ended", schedule=schedule)
 
-    def _delivery(
+    def _log_delivery(
         self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced | SenderRaised
     ) -> None:
-        about = _of_delivery(event.delivery)
+        about = _delivery_fields(event.delivery)
         match event:
             case DeliveryEnded(seconds=seconds):
                 dead = event.delivery.state is DeliveryState.DEAD
@@ -416,15 +417,15 @@ class EventLogger:
             case DeliveryRetrying(seconds=seconds):
                 at = event.delivery.available_at.isoformat()
                 self._log.warning(
-                    "delivery failed, will be tried again",
+                    "delivery failed, will be retried",
                     extra=about | {"latency_ms": _ms(seconds), "retry_at": at},
                 )
             case DeliveryFenced():
-                self._log.warning("delivery was taken over meanwhile", extra=about)
+                self._log.warning("delivery is owned by another node", extra=about)
             case SenderRaised(error=error):
                 self._log.error("channel raised", extra=about, exc_info=error)
 
-    def _ownership(
+    def _log_ownership(
         self,
         event: (
             CompletionFenced
@@ -436,47 +437,47 @@ class EventLogger:
         ),
     ) -> None:
         match event:
-            case CompletionFenced(run=run, verdict=verdict):
-                self._line(logging.WARNING, "fenced", run=run, refused_status=verdict.status.value)
+            case CompletionFenced(run=run, completion=completion):
+                status = completion.status.value
+                self._write(logging.WARNING, "fenced", run=run, refused_status=status)
             case AttemptAbandoned(run=run):
-                self._line(logging.WARNING, "attempt stopped", run=run, why=str(event.why))
+                self._write(logging.WARNING, "attempt stopped", run=run, why=str(event.why))
             case RunReleased(run=run):
-                self._line(logging.INFO, "given back, to go on elsewhere", run=run)
+                self._write(logging.INFO, "run released for another node", run=run)
             case RunRescued(run=run):
-                self._line(logging.WARNING, "rescued", run=run)
+                self._write(logging.WARNING, "rescued", run=run)
             case TargetStuck(run=run):
-                self._line(logging.ERROR, "target does not stop when told", run=run)
+                self._write(logging.ERROR, "target does not stop when canceled", run=run)
             case TargetRaised(run=run, error=error):
-                self._line(logging.ERROR, "target raised", run=run, failure=error)
+                self._write(logging.ERROR, "target raised", run=run, failure=error)
 
-    def _node(self, event: Event) -> None:
+    def _log_node(self, event: Event) -> None:
         match event:
             case DutyFailed(duty=duty, error=error):
-                self._duty_failed(duty, error, first=event.first)
+                self._log_duty_failed(duty, error, first=event.first)
             case DutyRecovered(duty=duty):
-                self._line(logging.INFO, f"{duty} works again", duty=duty)
+                self._write(logging.INFO, f"{duty} works again", duty=duty)
             case FallbackStarted(error=error):
-                self._line(
+                self._write(
                     logging.ERROR,
-                    "the store cannot schedule: schedules of the application are timed in memory "
-                    "until it can again",
+                    "the store cannot schedule: declared schedules are timed in memory",
                     failure=error,
                 )
             case FallbackEnded():
-                self._line(logging.WARNING, "the store schedules again: timing is left to it")
+                self._write(logging.WARNING, "the store schedules again: timing in memory ended")
             case NodeJoined(node_id=node_id):
-                self._line(logging.INFO, "node joined", node=node_id)
+                self._write(logging.INFO, "node joined", node=node_id)
             case NodeLost(node_id=node_id):
-                self._line(logging.WARNING, "lease lost", node=node_id, why=event.why)
+                self._write(logging.WARNING, "lease lost", node=node_id, why=event.why)
             case StoreRegressed():
-                self._line(logging.ERROR, "the store has gone back", why=event.why)
+                self._write(logging.ERROR, "the store lost committed data", why=event.why)
             case StoreClockJumped(seconds=seconds):
-                self._line(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
+                self._write(logging.WARNING, "the store's clock jumped", seconds=round(seconds, 3))
             case RunsPruned(count=count) | MessagesPruned(count=count):
                 what = "runs" if isinstance(event, RunsPruned) else "messages"
-                self._line(logging.INFO, f"old {what} forgotten", count=count)
+                self._write(logging.INFO, f"old {what} deleted", count=count)
             case DrainStarted(node_id=node_id):
-                self._line(
+                self._write(
                     logging.INFO,
                     "stopping",
                     node=node_id,
@@ -484,20 +485,20 @@ class EventLogger:
                     grace_s=event.grace.total_seconds(),
                 )
             case DrainEnded(node_id=node_id):
-                self._line(logging.INFO, "stopped", node=node_id, given_up=event.given_up)
+                self._write(logging.INFO, "stopped", node=node_id, given_up=event.given_up)
             case _:
                 pass
 
-    def _duty_failed(self, duty: str, error: Exception, *, first: bool) -> None:
+    def _log_duty_failed(self, duty: str, error: Exception, *, first: bool) -> None:
         if not isinstance(error, StoreUnavailable | TimeoutError):
-            self._line(logging.ERROR, f"{duty} failed", duty=duty, failure=error)
+            self._write(logging.ERROR, f"{duty} failed", duty=duty, failure=error)
         elif first:
-            self._line(logging.WARNING, f"{duty}: the store does not answer", error=str(error))
+            self._write(logging.WARNING, f"{duty}: the store does not answer", error=str(error))
 
-    def _beat(self, event: NodeHeartbeat) -> None:
-        skewed = abs(event.clock_skew) > SKEW
+    def _log_skew(self, event: NodeHeartbeat) -> None:
+        skewed = abs(event.clock_skew) > MAX_SKEW
         if skewed and not self._skewed:
-            self._line(
+            self._write(
                 logging.WARNING,
                 "this machine's clock differs from the store's",
                 node=event.node_id,
@@ -505,7 +506,7 @@ class EventLogger:
             )
         self._skewed = skewed
 
-    def _line(
+    def _write(
         self,
         level: int,
         message: str,
@@ -519,13 +520,13 @@ class EventLogger:
             return
         about: dict[str, object] = {}
         if run is not None:
-            about.update(_of_run(run))
+            about.update(_run_fields(run))
         if schedule is not None:
-            about.update(_of_schedule(schedule))
+            about.update(_schedule_fields(schedule))
         self._log.log(level, message, extra=about | fields, exc_info=failure)
 
 
-def _of_run(run: Run) -> Mapping[str, object]:
+def _run_fields(run: Run) -> Mapping[str, object]:
     return {
         "job_id": run.schedule_id,
         "job_name": run.schedule_name,
@@ -538,8 +539,8 @@ def _of_run(run: Run) -> Mapping[str, object]:
     }
 
 
-def _of_delivery(delivery: Delivery) -> dict[str, object]:
-    """Without the address: it may be a person's, or hold a secret."""
+def _delivery_fields(delivery: Delivery) -> dict[str, object]:
+    """Without the address, which may be personal or contain a secret."""
     return {
         "job_id": delivery.schedule_id,
         "run_id": delivery.run_id,
@@ -551,7 +552,7 @@ def _of_delivery(delivery: Delivery) -> dict[str, object]:
     }
 
 
-def _of_schedule(schedule: Schedule) -> Mapping[str, object]:
+def _schedule_fields(schedule: Schedule) -> Mapping[str, object]:
     at = schedule.next_run_at
     return {
         "job_id": schedule.id,

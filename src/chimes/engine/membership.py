@@ -33,7 +33,7 @@ from chimes.engine.poller import NextPoll, PollAfter, PollOnEvent
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
-from chimes.model.node import HeartbeatResult, Node, NodeReport
+from chimes.model.node import Node, NodeReport
 from chimes.model.policy import RunDefaults
 from chimes.store.epoch import Epoch, WithEpoch, regress
 from chimes.store.port import Store
@@ -194,7 +194,7 @@ class Membership:
                 version=self._version,
                 roles=self._roles,
                 capacity=self._capacity,
-                offers=tuple(sorted(capabilities)),
+                capabilities=tuple(sorted(capabilities)),
                 defaults={
                     name: self._defaults[name]
                     for name in self._defaults
@@ -335,7 +335,10 @@ class Heartbeat:
         before = self._clock.monotonic()
         try:
             report = self._report()
-            result = await self._beat(member.margin, report)
+            async with asyncio.timeout(member.margin.total_seconds()):
+                result = await self._store.beat(
+                    node_id, member.lease, clock=self._clock.now(), report=report
+                )
         except Exception as error:
             self._emit(DutyFailed(duty=HEARTBEAT, error=error, first=not self._failing))
             self._failing = True
@@ -356,15 +359,6 @@ class Heartbeat:
         if self._drain_unreported:
             self._call_in_engine(partial(self._on_drain, result.drain))
         return True
-
-    async def _beat(self, timeout: timedelta, report: NodeReport) -> HeartbeatResult:
-        async with asyncio.timeout(timeout.total_seconds()):
-            return await self._store.beat(
-                self._membership.node_id,
-                self._membership.lease,
-                clock=self._clock.now(),
-                facts=report,
-            )
 
     def _emit(self, event: DutyFailed | DutyRecovered | NodeHeartbeat) -> None:
         self._call_in_engine(lambda: self._events.emit(event))

@@ -1,9 +1,9 @@
-"""Verdicts on their way into the store, in micro-batches.
+"""Writes completions and log lines of attempts to the store, in small batches.
 
-While one batch is being written the next one gathers: a single verdict goes at once, and under
-load a batch is as large as the store is slow. A verdict leaves only when the store has answered:
-it is kept through outages, because the fence makes a late one harmless and a repeated one is
-recognised (F23); dropping it would repeat an effect for nothing.
+While one batch is written the next one collects: a single completion is written immediately, and
+under load a batch is as large as the store is slow. A completion is kept until the store has
+answered, also through outages: the fence makes a late one harmless and a repeated one is
+recognised, whereas dropping it would repeat an effect for nothing.
 """
 
 from __future__ import annotations
@@ -14,42 +14,50 @@ from dataclasses import replace
 from itertools import islice
 
 from chimes.clock import Clock
-from chimes.engine.in_flight import AttemptLog, InFlightRun
-from chimes.engine.poller import PollAfter, PollNow, NextPoll, PollOnEvent
+from chimes.engine.in_flight import AttemptLog, Claim, InFlightRun
+from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import StoreUnavailable, message_of
 from chimes.failpoints import hit
 from chimes.i18n import _
-from chimes.model.ids import RunId
 from chimes.model.run import Completion, LogEntry, Run, RunStatus
 from chimes.store.port import Store
 
+#: Completions in one transaction.
 BATCH = 500
 
-#: Called with the run as it is now, or None if the verdict was refused.
-Settled = Callable[[Completion, Run | None], None]
+#: Called with the stored run, or None if the store refused the completion because of its fence.
+OnRecorded = Callable[[Completion, Run | None], None]
 
 
 class Recorder:
     name = "recorder"
 
-    def __init__(self, store: Store, settled: Settled) -> None:
+    def __init__(self, store: Store, clock: Clock, on_recorded: OnRecorded) -> None:
         self._store = store
-        self._settled = settled
-        self._pending: dict[tuple[RunId, int], Completion] = {}
+        self._on_recorded = on_recorded
+        self._pending: dict[Claim, Completion] = {}
         self._arrived = asyncio.Event()
+        self.logs = LogWriter(store, clock, self._enqueue)
 
-    def put(self, verdict: Completion) -> None:
-        hit("run.before_record")
-        self._pending[_key(verdict)] = verdict
-        self._arrived.set()
+    def record(self, attempt: InFlightRun, completion: Completion) -> None:
+        """Enqueues a completion. It waits while log lines of its attempt are in doubt, or are too
+        many for one write."""
+        if attempt.log is None or self.logs.close(attempt, completion):
+            self._enqueue(completion)
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
+        """Completions that can be written now."""
         return len(self._pending)
 
-    async def once(self) -> NextPoll:
-        # The store answers by run id, so a batch holds no two attempts of one run.
-        batch = {v.run_id: v for v in islice(self._pending.values(), BATCH)}
+    @property
+    def unrecorded(self) -> int:
+        """All completions that are not stored."""
+        return len(self._pending) + self.logs.waiting
+
+    async def run_once(self) -> NextPoll:
+        # The store answers by run id, so a batch has no two attempts of one run.
+        batch = {each.run_id: each for each in islice(self._pending.values(), BATCH)}
         if batch:
             await self._write(tuple(batch.values()))
         if self._pending:
@@ -57,43 +65,45 @@ class Recorder:
         self._arrived.clear()
         return PollOnEvent(event=self._arrived)
 
+    def _enqueue(self, completion: Completion) -> None:
+        hit("run.before_record")
+        self._pending[completion.run_id, completion.fence] = completion
+        self._arrived.set()
+
     async def _write(self, batch: Sequence[Completion]) -> None:
         try:
-            finished = await self._store.finish(batch)
+            result = await self._store.finish(batch)
         except StoreUnavailable:
             raise
         except Exception as error:
             if len(batch) > 1:
                 await self._write_singly(batch)
             else:
-                self._pending[_key(batch[0])] = _unstorable(batch[0], error)
+                completion = batch[0]
+                self._pending[completion.run_id, completion.fence] = _unstorable(completion, error)
                 raise
         else:
-            accepted = {run.id: run for run in finished.accepted}
-            for verdict in batch:
-                del self._pending[_key(verdict)]
-                self._settled(verdict, accepted.get(verdict.run_id))
+            accepted = {run.id: run for run in result.accepted}
+            for completion in batch:
+                del self._pending[completion.run_id, completion.fence]
+                self._on_recorded(completion, accepted.get(completion.run_id))
             hit("run.after_record")
 
     async def _write_singly(self, batch: Sequence[Completion]) -> None:
-        """One verdict that cannot be written must not hold up the others."""
+        """One completion that cannot be written must not delay the others."""
         failed: Exception | None = None
-        for verdict in batch:
+        for completion in batch:
             try:
-                await self._write((verdict,))
+                await self._write((completion,))
             except Exception as error:
                 failed = error
         if failed is not None:
             raise failed
 
 
-def _key(verdict: Completion) -> tuple[RunId, int]:
-    return verdict.run_id, verdict.fence
-
-
-def _unstorable(verdict: Completion, error: Exception) -> Completion:
+def _unstorable(completion: Completion, error: Exception) -> Completion:
     return replace(
-        verdict,
+        completion,
         status=RunStatus.FAILED,
         retry_in=None,
         result=None,
@@ -109,188 +119,181 @@ def _unstorable(verdict: Completion, error: Exception) -> Completion:
     )
 
 
-# @@ Log lines on their way into the store while their attempts go on, so that they can be read
-# before the end (R4.9). Attempts that end soon are left alone: their lines go with the verdict.
-#
-# No line is lost and none stands there twice: a verdict waits for the answer to what was sent
-# before it, and where an answer was lost the store is asked which lines it has.
-
-#: Seconds between two passes: together with the write a line is readable within one (R4.9).
-PERIOD = 0.3
-#: Seconds that an attempt goes on before its lines are worth a write of their own.
-YOUNG = 0.3
-#: Of one attempt in one write.
-BATCH_LIVE_LOGS = 1000
-BATCH_CHARACTERS = 256 * 1024
-#: Writes at the same time.
-AT_ONCE = 16
+#: Seconds between two passes, short enough that a line is readable within a second.
+LOG_PERIOD = 0.3
+#: Seconds that an attempt runs before its lines are worth a write of their own.
+MIN_ATTEMPT_AGE = 0.3
+#: Lines and characters of one attempt in one write.
+LOG_BATCH_LINES = 1000
+LOG_BATCH_CHARACTERS = 256 * 1024
+MAX_CONCURRENT_WRITES = 16
 _PAGE = 1000
-Key = tuple[RunId, int]
 
 
 class LogWriter:
+    """Writes log lines while their attempts run, so that they can be followed live. The lines of
+    a short attempt are written with its completion.
+
+    No line is lost or stored twice: a completion waits for the answer to what was sent before it,
+    and where an answer was lost the store is read to see which lines it has."""
+
     name = "logs"
 
-    def __init__(self, store: Store, clock: Clock, put: Callable[[Completion], None]) -> None:
-        """`put` takes a verdict whose lines are settled."""
+    def __init__(self, store: Store, clock: Clock, enqueue: Callable[[Completion], None]) -> None:
+        """`enqueue` gets a completion as soon as its lines are settled."""
         self._store = store
         self._clock = clock
-        self._put = put
-        self._watched: dict[Key, InFlightRun] = {}
-        #: Attempts that are over and wait for the answer about their lines; None: let go without
-        #: a verdict.
-        self._over: dict[Key, Completion | None] = {}
-        self._stirred = asyncio.Event()
-        self._places = asyncio.Semaphore(AT_ONCE)
+        self._enqueue = enqueue
+        self._open: dict[Claim, InFlightRun] = {}
+        #: Ended attempts whose lines are not settled; None: there is no completion.
+        self._closing: dict[Claim, Completion | None] = {}
+        self._changed = asyncio.Event()
+        self._permits = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
     @property
     def waiting(self) -> int:
-        """Verdicts that wait here."""
-        return sum(verdict is not None for verdict in self._over.values()) if self._over else 0
+        """Completions that wait for their lines."""
+        if not self._closing:
+            return 0
+        return sum(completion is not None for completion in self._closing.values())
 
     @property
     def unfinished(self) -> bool:
-        """Whether lines of attempts that are over are still to be sent or asked for."""
-        return bool(self._over)
+        """Whether lines of ended attempts have yet to be written or confirmed."""
+        return bool(self._closing)
 
-    def watch(self, hold: InFlightRun) -> None:
-        """From its first line on."""
-        self._watched[_key_live_logs(hold)] = hold
-        self._stirred.set()
+    def watch(self, attempt: InFlightRun) -> None:
+        """Called at the attempt's first line."""
+        self._open[attempt.claim] = attempt
+        self._changed.set()
 
-    def ended(self, hold: InFlightRun, verdict: Completion) -> None:
-        """The verdict goes on its way, at once unless there is a doubt about its lines, or more of
-        them than belong into one write."""
-        log = hold.log
-        if log is None:
-            self._put(verdict)
-        elif log.settled and (log.closed or not _crowded(log)):
-            self._watched.pop(_key_live_logs(hold), None)
-            self._put(verdict)
+    def close(self, attempt: InFlightRun, completion: Completion) -> bool:
+        """True: the completion can be written with the remaining lines. False: it is enqueued
+        later."""
+        log = attempt.log
+        assert log is not None
+        if log.is_settled and (log.closed or not _exceeds_batch(log)):
+            self._open.pop(attempt.claim, None)
+            return True
+        self._closing[attempt.claim] = completion
+        self._changed.set()
+        return False
+
+    def abandon(self, attempt: InFlightRun) -> None:
+        """No completion will carry the remaining lines: they are written here."""
+        if attempt.log is None or (attempt.log.is_settled and not attempt.log.pending):
+            self._open.pop(attempt.claim, None)
         else:
-            self._over[_key_live_logs(hold)] = verdict
-            self._stirred.set()
+            self._closing[attempt.claim] = None
+            self._changed.set()
 
-    def let_go(self, hold: InFlightRun) -> None:
-        """There is no verdict that could carry its last lines: they are sent once more."""
-        if hold.log is None or (hold.log.settled and not hold.log.pending):
-            self._watched.pop(_key_live_logs(hold), None)
-        else:
-            self._over[_key_live_logs(hold)] = None
-            self._stirred.set()
-
-    async def once(self) -> NextPoll:
-        due = [hold for hold in self._watched.values() if self._due(hold)]
-        for hold in due:
-            # Before anything else runs: whoever ends meanwhile waits for what is sent now.
-            assert hold.log is not None
-            hold.log.sending = True
-        failures = await asyncio.gather(*(self._bring(hold) for hold in due))
+    async def run_once(self) -> NextPoll:
+        due = [attempt for attempt in self._open.values() if self._is_due(attempt)]
+        for attempt in due:
+            # Before the first await: an attempt that ends meanwhile waits for this write.
+            assert attempt.log is not None
+            attempt.log.sending = True
+        failures = await asyncio.gather(*(self._flush(attempt) for attempt in due))
         failed = next((each for each in failures if each is not None), None)
         if failed is not None:
             raise failed
-        if any(self._due(hold) and _crowded(hold.log) for hold in self._watched.values()):
+        if any(self._is_due(each) and _exceeds_batch(each.log) for each in self._open.values()):
             return PollNow()
-        if self._watched:
-            return PollAfter(PERIOD)
-        self._stirred.clear()
-        return PollOnEvent(event=self._stirred)
+        if self._open:
+            return PollAfter(LOG_PERIOD)
+        self._changed.clear()
+        return PollOnEvent(event=self._changed)
 
-    def _due(self, hold: InFlightRun) -> bool:
-        if _key_live_logs(hold) in self._over:
+    def _is_due(self, attempt: InFlightRun) -> bool:
+        if attempt.claim in self._closing:
             return True
-        log = hold.log
-        # One that ends its run itself takes its lines along.
-        if log is None or log.closed or not log.pending or hold.completing:
+        log = attempt.log
+        # A target that completes its run itself writes its lines too.
+        if log is None or log.closed or not log.pending or attempt.self_completing:
             return False
-        return self._clock.monotonic() - hold.began >= YOUNG
+        return self._clock.monotonic() - attempt.started_monotonic >= MIN_ATTEMPT_AGE
 
-    async def _bring(self, hold: InFlightRun) -> Exception | None:
-        """What there is of one attempt; what went wrong with it must not hold up the others."""
-        log = hold.log
+    async def _flush(self, attempt: InFlightRun) -> Exception | None:
+        """Writes the lines of one attempt; an error is returned, so that the others go on."""
+        log = attempt.log
         assert log is not None
         try:
-            async with self._places:
-                if log.in_doubt:
-                    await self._resolve(hold, log)
-                # The last lines of one that has ended go with its verdict; of one that was let
-                # go nothing else carries them.
+            async with self._permits:
+                if log.unconfirmed:
+                    await self._resolve(attempt, log)
+                # The last lines of an attempt go with its completion, if there is one.
                 while not log.closed:
-                    if self._over.get(_key_live_logs(hold)) is not None and not _crowded(log):
+                    if self._closing.get(attempt.claim) is not None and not _exceeds_batch(log):
                         break
-                    await self._send(hold, log)
-                    if _key_live_logs(hold) not in self._over or not log.pending:
+                    await self._send(attempt, log)
+                    if attempt.claim not in self._closing or not log.pending:
                         break
         except StoreUnavailable as error:
             return error
         except Exception as error:
-            # Something about the lines themselves; who writes the verdict knows what to do.
-            log.lost()
+            # The lines themselves are the problem; writing the completion handles that.
+            log.discard_sent()
             log.closed = True
             return error
         finally:
             log.sending = False
-            self._settle(hold, log)
+            self._settle(attempt, log)
         return None
 
-    async def _resolve(self, hold: InFlightRun, log: AttemptLog) -> None:
-        """Only this attempt adds to the log while it owns the run, so they come next or not at
-        all. They are known by their times: a store may have mended a text."""
-        wanted = [entry.at for entry in log.pending[: log.in_doubt]]
-        after = (log.base or 0) + log.written
-        found = await self._store.read_logs(hold.run.id, after=after, limit=len(wanted))
+    async def _resolve(self, attempt: InFlightRun, log: AttemptLog) -> None:
+        """Only this attempt appends to the log while it owns the run, so its lines come next or
+        not at all. They are compared by time: a store may have sanitized a text."""
+        wanted = [entry.at for entry in log.pending[: log.unconfirmed]]
+        after = (log.lines_before or 0) + log.written
+        found = await self._store.read_logs(attempt.run.id, after=after, limit=len(wanted))
         if [entry.at for entry in found] == wanted:
-            log.arrived()
+            log.confirm()
         else:
-            log.lost()
+            log.discard_sent()
 
-    async def _send(self, hold: InFlightRun, log: AttemptLog) -> None:
-        batch = _batch(log.pending)
+    async def _send(self, attempt: InFlightRun, log: AttemptLog) -> None:
+        batch = _log_batch(log.pending)
         if not batch:
             return
-        if log.base is None:
-            log.base = await self._lines_before(hold)
-        log.sent(batch)
-        if await self._store.append_logs(hold.run.id, hold.run.fence, batch):
-            log.arrived()
+        if log.lines_before is None:
+            log.lines_before = await self._count_earlier_lines(attempt)
+        log.mark_sent(batch)
+        if await self._store.append_logs(attempt.run.id, attempt.run.fence, batch):
+            log.confirm()
         else:
-            log.lost()
+            log.discard_sent()
             log.closed = True
 
-    async def _lines_before(self, hold: InFlightRun) -> int:
+    async def _count_earlier_lines(self, attempt: InFlightRun) -> int:
         last = 0
-        # Nobody had it before the first fence, so nobody can have said anything.
-        while hold.run.fence > 1:
-            page = await self._store.read_logs(hold.run.id, after=last, limit=_PAGE)
+        # With the first fence there was no earlier attempt.
+        while attempt.run.fence > 1:
+            page = await self._store.read_logs(attempt.run.id, after=last, limit=_PAGE)
             if not page:
                 break
             last = page[-1].number
         return last
 
-    def _settle(self, hold: InFlightRun, log: AttemptLog) -> None:
-        key = _key_live_logs(hold)
-        if key not in self._over or (log.in_doubt and self._over[key] is not None):
+    def _settle(self, attempt: InFlightRun, log: AttemptLog) -> None:
+        claim = attempt.claim
+        if claim not in self._closing or (log.unconfirmed and self._closing[claim] is not None):
             return
-        verdict = self._over.pop(key)
-        del self._watched[key]
-        if verdict is not None:
-            self._put(replace(verdict, logs=tuple(log.pending)))
+        completion = self._closing.pop(claim)
+        del self._open[claim]
+        if completion is not None:
+            self._enqueue(replace(completion, logs=tuple(log.pending)))
 
 
-def _batch(pending: Sequence[LogEntry]) -> list[LogEntry]:
-    taken: list[LogEntry] = []
+def _log_batch(pending: Sequence[LogEntry]) -> list[LogEntry]:
+    batch: list[LogEntry] = []
     characters = 0
-    for entry in pending[:BATCH_LIVE_LOGS]:
+    for entry in pending[:LOG_BATCH_LINES]:
         characters += len(entry.message)
-        if taken and characters > BATCH_CHARACTERS:
+        if batch and characters > LOG_BATCH_CHARACTERS:
             break
-        taken.append(entry)
-    return taken
+        batch.append(entry)
+    return batch
 
 
-def _crowded(log: AttemptLog | None) -> bool:
-    return log is not None and len(_batch(log.pending)) < len(log.pending)
-
-
-def _key_live_logs(hold: InFlightRun) -> Key:
-    return hold.run.id, hold.run.fence
+def _exceeds_batch(log: AttemptLog | None) -> bool:
+    return log is not None and len(_log_batch(log.pending)) < len(log.pending)

@@ -328,11 +328,11 @@ class Egress(Protocol):
     def now(self) -> EgressRules:
         """The rules of this moment, for a process that decides by itself."""
 
-    def literal_verdict(self, url: HttpUrl) -> Denial | None: ...
+    def check_url(self, url: HttpUrl) -> Denial | None: ...
 
-    def judge_host(self, host: str, port: int) -> Denial | None: ...
+    def check_host(self, host: str, port: int) -> Denial | None: ...
 
-    def judge(
+    def check_address(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None: ...
 
@@ -360,14 +360,14 @@ class EgressRules:
     def now(self) -> EgressRules:
         return self
 
-    def literal_verdict(self, url: HttpUrl) -> Denial | None:
+    def check_url(self, url: HttpUrl) -> Denial | None:
         """What can be said before anything is resolved; for use when a target is saved (422)."""
-        return self.judge_host(url.host, url.port)
+        return self.check_host(url.host, url.port)
 
-    def judge_host(self, host: str, port: int) -> Denial | None:
+    def check_host(self, host: str, port: int) -> Denial | None:
         return _on_host(self, host, port)
 
-    def judge(
+    def check_address(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None:
         """`host` is what the URL says; `same_machine`: both ends of the connection are one
@@ -377,10 +377,10 @@ class EgressRules:
     def _judge_host(self, host: str, port: int) -> Denial | None:
         address = literal_address(host)
         if address is not None:
-            return self.judge(address, port, host=host)
+            return self.check_address(address, port, host=host)
         host = host.removesuffix(".")
         if host == "localhost" or host.endswith(".localhost"):
-            return self.judge(_LOCALHOST, port, host=host)
+            return self.check_address(_LOCALHOST, port, host=host)
         # A name is settled by what it resolves to where a network of the list has its port.
         if any(entry.port == port for entry in self._allowed if entry.network is not None):
             return None
@@ -523,16 +523,16 @@ class ModeEgress:
     while_open: EgressRules
     with_keys: EgressRules
 
-    def literal_verdict(self, url: HttpUrl) -> Denial | None:
-        return self.now().literal_verdict(url)
+    def check_url(self, url: HttpUrl) -> Denial | None:
+        return self.now().check_url(url)
 
-    def judge_host(self, host: str, port: int) -> Denial | None:
-        return self.now().judge_host(host, port)
+    def check_host(self, host: str, port: int) -> Denial | None:
+        return self.now().check_host(host, port)
 
-    def judge(
+    def check_address(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None:
-        return self.now().judge(address, port, host=host, same_machine=same_machine)
+        return self.now().check_address(address, port, host=host, same_machine=same_machine)
 
     def now(self) -> EgressRules:
         return self.while_open if self.open_mode() else self.with_keys

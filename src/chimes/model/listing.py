@@ -80,7 +80,7 @@ class RunQuery:
     #: Only these, at most a thousand.
     ids: tuple[RunId, ...] | None = None
     #: Only those with this target.needs; with a concurrency key, only its own.
-    needs: str | None = None
+    requirement: str | None = None
     concurrency_key: str | None = None
     #: Planned at or after / before.
     since: datetime | None = None

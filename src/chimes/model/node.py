@@ -62,7 +62,7 @@ class Node:
     heartbeat_at: datetime
     lease_until: datetime
     #: What its runners can carry out (`target.needs`); empty for a node that only serves the API.
-    offers: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     #: How the tasks and flows among them are carried out, so that every node can start them.
     defaults: Mapping[str, RunDefaults] = field(default_factory=dict)
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
@@ -70,26 +70,26 @@ class Node:
     #: Somebody asked it to take nothing new. It hears so with its next heartbeat.
     drain: bool = False
     #: None: it has told nothing yet, or is of a version that does not.
-    facts: NodeReport | None = None
+    report: NodeReport | None = None
 
     def state(self, now: datetime) -> NodeState:
         if self.lease_until <= now:
             return NodeState.GONE
         if not self.drain:
             return NodeState.ALIVE
-        heard = self.facts is not None and self.facts.draining
-        return NodeState.DRAINED if heard and not self.in_hand else NodeState.DRAINING
+        heard = self.report is not None and self.report.draining
+        return NodeState.DRAINED if heard and not self.in_flight else NodeState.DRAINING
 
     @property
-    def in_hand(self) -> int:
-        return 0 if self.facts is None else self.facts.running + self.facts.sending
+    def in_flight(self) -> int:
+        return 0 if self.report is None else self.report.running + self.report.sending
 
 
 def published_names(node: Node) -> tuple[str, ...]:
     """All that a store keeps by name: what a node offers, and the pairs of its sources, which are
     not offered by themselves but may be started."""
-    pairs = (name for name in node.defaults if name not in node.offers)
-    return (*node.offers, *pairs)
+    pairs = (name for name in node.defaults if name not in node.capabilities)
+    return (*node.capabilities, *pairs)
 
 
 def capabilities_in(told: Iterable[str]) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class Delivery:
     #: A snapshot, with its secrets.
     recipient: Recipient
     #: Why it was written: success, failure, recovery, late; `always` for any other end.
-    occasion: NotifyOn
+    notify_on: NotifyOn
     state: DeliveryState = DeliveryState.PENDING
     #: Begun so far, since it was last tried again by hand; without those that were told to come
     #: back later.
@@ -142,18 +142,18 @@ def plan_deliveries(run: Run, previous: RunStatus | None, now: datetime) -> tupl
     recipients = run.policy.delivery
     if not recipients or not run.status.terminal or run.origin is Origin.CHILD:
         return ()
-    occasion = notify_on_for(run.status, previous)
-    if occasion is None:
+    notify_on = notify_on_for(run.status, previous)
+    if notify_on is None:
         return ()
     found: list[Delivery] = []
     for recipient in dict.fromkeys(recipients):
-        why = occasion
-        if not recipient.wants(occasion):
+        why = notify_on
+        if not recipient.wants(notify_on):
             if not (recipient.wants(NotifyOn.LATE) and is_late(run, recipient.late_after)):
                 continue
             why = NotifyOn.LATE
         delivery = _delivery(run, recipient, why, now)
-        if recipient.collects(why):
+        if recipient.goes_into_digest(why):
             digest = digest_of(delivery, now)
             found.append(replace(delivery, available_at=digest.available_at + DIGEST_TIMEOUT))
             found.append(digest)
@@ -181,7 +181,7 @@ def is_late(run: Run, after: timedelta) -> bool:
     return run.started_at is not None and run.started_at - run.planned_at > after
 
 
-def _delivery(run: Run, recipient: Recipient, occasion: NotifyOn, now: datetime) -> Delivery:
+def _delivery(run: Run, recipient: Recipient, notify_on: NotifyOn, now: datetime) -> Delivery:
     return Delivery(
         id=_id(f"{run.id}\0{recipient.channel}\0{recipient.to}"),
         run_id=run.id,
@@ -189,9 +189,9 @@ def _delivery(run: Run, recipient: Recipient, occasion: NotifyOn, now: datetime)
         schedule_name=run.schedule_name,
         owner=run.owner,
         recipient=recipient,
-        occasion=occasion,
+        notify_on=notify_on,
         created_at=now,
-        available_at=recipient.quiet_until(now, occasion) or now,
+        available_at=recipient.quiet_until(now, notify_on) or now,
     )
 
 
@@ -208,7 +208,7 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
         schedule_id=None,
         owner=owner,
         recipient=recipient,
-        occasion=NotifyOn.DIGEST,
+        notify_on=NotifyOn.DIGEST,
         created_at=now,
         available_at=end + DIGEST_SLACK,
     )
@@ -229,7 +229,7 @@ def belongs_to_digest(delivery: Delivery, digest: Delivery) -> bool:
     """Whether the digest takes it along; of several that are due together only one does."""
     return (
         delivery.state is DeliveryState.PENDING
-        and delivery.recipient.collects(delivery.occasion)
+        and delivery.recipient.goes_into_digest(delivery.notify_on)
         and (delivery.owner, delivery.recipient.to) == (digest.owner, digest.recipient.to)
         and digest_id_for(delivery) == digest.id
     )
@@ -243,7 +243,7 @@ def make_test_delivery(recipient: Recipient, owner: Owner, name: str, now: datet
         schedule_id=None,
         owner=owner,
         recipient=recipient,
-        occasion=NotifyOn.TEST,
+        notify_on=NotifyOn.TEST,
         created_at=now,
         available_at=now,
     )

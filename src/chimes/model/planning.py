@@ -489,7 +489,7 @@ _MICROSECOND = timedelta(microseconds=1)
 _LONG_BEFORE = timedelta(days=1)
 
 
-def can_prefetch(schedule: Schedule, offers: Collection[str], now: datetime) -> bool:
+def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetime) -> bool:
     """Whether it is worth asking what its next slot, which is not due, comes to. One slot ahead at
     most, at the very moment it stands for: then `last_slot` tells whether there is one."""
     return (
@@ -498,7 +498,7 @@ def can_prefetch(schedule: Schedule, offers: Collection[str], now: datetime) -> 
         and (schedule.last_slot is None or schedule.last_slot <= now)
         and schedule.policy.concurrency_key is None
         and schedule.depends_on is None
-        and schedule.target.needs in offers
+        and schedule.target.requirement in capabilities
     )
 
 

@@ -168,7 +168,7 @@ class QuietHours:
     #: Empty until it is saved.
     zone: str = ""
     #: Told all the same.
-    but: tuple[NotifyOn, ...] = ()
+    except_for: tuple[NotifyOn, ...] = ()
 
     def until(self, moment: datetime) -> datetime | None:
         """When it is over, if it is quiet at that moment."""
@@ -200,7 +200,7 @@ class Digest:
     #: Empty until it is saved.
     zone: str = ""
     #: Told by themselves, at once.
-    but: tuple[NotifyOn, ...] = ()
+    except_for: tuple[NotifyOn, ...] = ()
 
     def end_after(self, moment: datetime) -> datetime:
         """The end of the period that the moment lies in; it begins with the end before it."""
@@ -290,31 +290,31 @@ class Recipient:
     digest: Digest | None = None
 
     @property
-    def by_the_clock(self) -> bool:
+    def depends_on_time(self) -> bool:
         """Whether it depends on the moment when something is told."""
         return self.quiet is not None or self.digest is not None
 
-    def wants(self, occasion: NotifyOn) -> bool:
-        return _includes(self.on, occasion)
+    def wants(self, notify_on: NotifyOn) -> bool:
+        return _includes(self.on, notify_on)
 
-    def quiet_until(self, moment: datetime, occasion: NotifyOn) -> datetime | None:
+    def quiet_until(self, moment: datetime, notify_on: NotifyOn) -> datetime | None:
         """When a message of that kind may go there, if not at that moment."""
-        quiet = self.quiet_for(occasion)
+        quiet = self.quiet_for(notify_on)
         return None if quiet is None else quiet.until(moment)
 
-    def quiet_for(self, occasion: NotifyOn) -> QuietHours | None:
+    def quiet_for(self, notify_on: NotifyOn) -> QuietHours | None:
         """The quiet hours that hold up messages of that kind."""
         if self.quiet is None or self.channel is Channel.INBOX:
             return None
-        if occasion is NotifyOn.TEST or _includes(self.quiet.but, occasion):
+        if notify_on is NotifyOn.TEST or _includes(self.quiet.except_for, notify_on):
             return None
         return self.quiet
 
-    def collects(self, occasion: NotifyOn) -> bool:
+    def goes_into_digest(self, notify_on: NotifyOn) -> bool:
         """Whether a message of that kind becomes part of a digest."""
-        if self.digest is None or occasion in (NotifyOn.DIGEST, NotifyOn.TEST):
+        if self.digest is None or notify_on in (NotifyOn.DIGEST, NotifyOn.TEST):
             return False
-        return not _includes(self.digest.but, occasion)
+        return not _includes(self.digest.except_for, notify_on)
 
     def digest_after(self, moment: datetime) -> datetime:
         """The end of the period of its digest that the moment lies in. Of periods that end in
@@ -330,7 +330,7 @@ class Recipient:
             return hours[1]
         return quiet.until(end) or end
 
-    def in_zone(self, zone: str) -> Recipient:
+    def with_default_zone(self, zone: str) -> Recipient:
         """The same, with that zone where it says none."""
         quiet, digest = self.quiet, self.digest
         if quiet is not None and not quiet.zone:
@@ -340,8 +340,8 @@ class Recipient:
         return replace(self, quiet=quiet, digest=digest)
 
 
-def _includes(occasions: tuple[NotifyOn, ...], occasion: NotifyOn) -> bool:
+def _includes(occasions: tuple[NotifyOn, ...], notify_on: NotifyOn) -> bool:
     """Whether they include it: a recovery is a success as well."""
-    if NotifyOn.ALWAYS in occasions or occasion in occasions:
+    if NotifyOn.ALWAYS in occasions or notify_on in occasions:
         return True
-    return occasion is NotifyOn.RECOVERY and NotifyOn.SUCCESS in occasions
+    return notify_on is NotifyOn.RECOVERY and NotifyOn.SUCCESS in occasions

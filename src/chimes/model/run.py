@@ -156,7 +156,7 @@ class Run:
         return self.target.kind == "flow"
 
     @property
-    def ahead(self) -> bool:
+    def prefetched(self) -> bool:
         """Claimed before its time: it waits for that in the hands of its node."""
         if self.claimed_at is None or self.status is RunStatus.QUEUED:
             return False

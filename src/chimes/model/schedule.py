@@ -253,8 +253,10 @@ def update_summary(summary: LastRunSummary, run: Run) -> LastRunSummary:
 # it was last written from there. Who edits it otherwise detaches it: code that is started again
 # does not overwrite the edit (ADR 33).
 
-#: Among what doors keep.
+#: Key of the marker in `compat_data`.
 _KEY = "declared"
+#: Classes and fields that were renamed after digests had been stored with their first name.
+_DIGEST_NAMES = {"QuietHours": "Quiet", "except_for": "but"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -327,13 +329,14 @@ def _plain(value: object) -> object:
     if isinstance(value, Trigger):
         return _plain(value.to_dict())
     if is_dataclass(value):
-        found: dict[str, object] = {"is": type(value).__name__}
+        kind = type(value).__name__
+        found: dict[str, object] = {"is": _DIGEST_NAMES.get(kind, kind)}
         for each in fields(value):
             item = getattr(value, each.name)
             made = each.default_factory
             usual = each.default if made is MISSING else made()
             if item != usual:
-                found[each.name] = _plain(item)
+                found[_DIGEST_NAMES.get(each.name, each.name)] = _plain(item)
         return found
     if isinstance(value, Mapping):
         return {str(name): _plain(item) for name, item in value.items()}

@@ -24,7 +24,7 @@ class HttpTarget:
     kind: Literal["http"] = "http"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         """What a node must offer to carry this out."""
         return self.kind
 
@@ -39,7 +39,7 @@ class TaskTarget:
     kind: Literal["task"] = "task"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return f"task:{self.name}"
 
 
@@ -52,7 +52,7 @@ class FlowTarget:
     kind: Literal["flow"] = "flow"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return f"flow:{self.name}"
 
 
@@ -66,7 +66,7 @@ class SyncTarget:
     kind: Literal["sync"] = "sync"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return f"sync:{self.source}"
 
     @property
@@ -90,7 +90,7 @@ class AgentTarget:
     kind: Literal["agent"] = "agent"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return self.kind
 
 
@@ -110,7 +110,7 @@ class ActionTarget:
     kind: Literal["action"] = "action"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return self.kind
 
 
@@ -123,7 +123,7 @@ class MessageTarget:
     kind: Literal["message"] = "message"
 
     @property
-    def needs(self) -> str:
+    def requirement(self) -> str:
         return self.kind
 
 

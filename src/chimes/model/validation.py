@@ -301,7 +301,7 @@ def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> No
     names are judged when they are dialled."""
     check_method(target.method)
     url = parse_http_url(target.url)
-    if egress is not None and (denial := egress.literal_verdict(url)) is not None:
+    if egress is not None and (denial := egress.check_url(url)) is not None:
         raise InvalidInput(str(denial), field="url", code="egress_denied")
     _check_headers(target)
     _check_body(target.body)
@@ -549,14 +549,14 @@ def _check_times(recipient: Recipient) -> None:
                 field="quiet.to",
                 code="out_of_range",
             )
-        _check_events(quiet.but, "quiet.except")
+        _check_events(quiet.except_for, "quiet.except")
         _check_zone(quiet.zone, "quiet.zone")
     if (digest := recipient.digest) is not None:
         if not 0 <= digest.weekday <= 6:
             raise InvalidInput(
                 _("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
             )
-        _check_events(digest.but, "digest.except")
+        _check_events(digest.except_for, "digest.except")
         _check_zone(digest.zone, "digest.zone")
 
 
@@ -572,5 +572,5 @@ def _check_url(text: str, egress: Egress | None) -> None:
     except InvalidInput as error:
         error.field = "to"
         raise
-    if egress is not None and (denial := egress.literal_verdict(url)) is not None:
+    if egress is not None and (denial := egress.check_url(url)) is not None:
         raise InvalidInput(str(denial), field="to", code="egress_denied")

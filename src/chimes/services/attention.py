@@ -36,7 +36,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.audit import entry
 from chimes.services.preferences import Document, DocumentStore
-from chimes.services.validation import checked_text
+from chimes.services.validation import check_text
 from chimes.store.port import Store
 from chimes.triggers.moment import format_moment, parse_moment
 
@@ -48,7 +48,7 @@ _STATE = "known-failures"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class KnownFailure:
     """Who has looked at which failure, and what they say about it."""
 
     run_id: RunId
@@ -63,7 +63,7 @@ class Known:
     at: datetime
 
 
-def still_known(known: Known, schedule: Schedule) -> bool:
+def is_still_known(known: KnownFailure, schedule: Schedule) -> bool:
     """Whether the schedule fails as it did then, and has not worked in between."""
     if schedule.last_success_at is not None and schedule.last_success_at > known.failed_at:
         return False
@@ -82,27 +82,27 @@ class KnownFailures:
         self._store = store
         self._document = DocumentStore(store, _STATE)
 
-    async def all(self) -> dict[ScheduleId, Known]:
+    async def all(self) -> dict[ScheduleId, KnownFailure]:
         """Of every owner: only for holding against what the reader sees anyway."""
         return _read(await self._document.read())
 
-    async def of(self, schedule: Schedule) -> Known | None:
+    async def of(self, schedule: Schedule) -> KnownFailure | None:
         """The mark that holds now."""
         known = (await self.all()).get(schedule.id)
-        return known if known is not None and still_known(known, schedule) else None
+        return known if known is not None and is_still_known(known, schedule) else None
 
-    async def mark(self, actor: Actor, run: Run, note: str) -> Known:
+    async def mark(self, actor: Actor, run: Run, note: str) -> KnownFailure:
         """`run` is one that the actor sees. Conflict: there is no failure of a schedule to mark."""
         schedule = await self._schedule_of(actor, run)
         if run.status not in FAILED_STATUSES:
             raise Conflict(_("this run has not failed"), code="not_failed")
-        note = checked_text(note.strip(), "reason")
+        note = check_text(note.strip(), "reason")
         if len(note) > LONGEST_NOTE:
             raise InvalidInput(
                 _("at most {most} characters", most=LONGEST_NOTE), field="reason", code="too_long"
             )
         now = await self._store.now()
-        known = Known(
+        known = KnownFailure(
             run_id=run.id,
             owner=str(schedule.owner),
             error=fingerprint(run.error),
@@ -146,7 +146,7 @@ def _audited(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> A
     )
 
 
-def _within_bounds(kept: Mapping[ScheduleId, Known]) -> dict[ScheduleId, Known]:
+def _within_bounds(kept: Mapping[ScheduleId, KnownFailure]) -> dict[ScheduleId, KnownFailure]:
     """Oldest first, as they are."""
     left = dict(kept)
     counts = Counter(each.owner for each in kept.values())
@@ -159,7 +159,7 @@ def _within_bounds(kept: Mapping[ScheduleId, Known]) -> dict[ScheduleId, Known]:
     return left
 
 
-def _written(kept: Mapping[ScheduleId, Known]) -> Document:
+def _written(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
     return {
         name: {
             "run": each.run_id,
@@ -174,7 +174,7 @@ def _written(kept: Mapping[ScheduleId, Known]) -> Document:
     }
 
 
-def _read(found: Document) -> dict[ScheduleId, Known]:
+def _read(found: Document) -> dict[ScheduleId, KnownFailure]:
     """What was damaged counts as not there."""
     try:
         return {ScheduleId(name): _mark(each) for name, each in found.items()}
@@ -182,10 +182,10 @@ def _read(found: Document) -> dict[ScheduleId, Known]:
         return {}
 
 
-def _mark(plain: object) -> Known:
+def _mark(plain: object) -> KnownFailure:
     if not isinstance(plain, Mapping):
         raise TypeError
-    return Known(
+    return KnownFailure(
         run_id=RunId(str(plain["run"])),
         owner=str(plain.get("owner", "")),
         error=str(plain["error"]),
@@ -199,7 +199,7 @@ def _mark(plain: object) -> Known:
 # @@ Signs that need not be shown: those that somebody has seen and does not want to see again for
 # a while (each owner for itself, everybody else is still told), and failures that are known.
 
-SNOOZED_FOR = timedelta(hours=24)
+SNOOZE_DURATION = timedelta(hours=24)
 #: Of one owner; the oldest go first.
 MOST_SNOOZING = 200
 _STATE_SNOOZING = "snoozed:"
@@ -214,11 +214,11 @@ class Snooze:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PutOff:
+class Suppression:
     """Why a schedule may not have to be shown."""
 
     snooze: Snooze | None = None
-    known: Known | None = None
+    known: KnownFailure | None = None
 
 
 Snoozes = Mapping[ScheduleId, Snooze]
@@ -230,11 +230,11 @@ class SnoozeService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, PutOff]:
+    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, Suppression]:
         """What `awake` leaves out."""
         snoozes, known = await gather(self._snoozes(actor, now), KnownFailures(self._store).all())
         return {
-            name: PutOff(snooze=snoozes.get(name), known=known.get(name))
+            name: Suppression(snooze=snoozes.get(name), known=known.get(name))
             for name in snoozes.keys() | known.keys()
         }
 
@@ -245,9 +245,9 @@ class SnoozeService:
         return {name: each for name, each in found.items() if each.until > now}
 
     async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: IssueCause) -> datetime:
-        """For SNOOZED_FOR; until when. NotFound for what others own."""
+        """For SNOOZE_DURATION; until when. NotFound for what others own."""
         now = await self._store.now()
-        until = now + SNOOZED_FOR
+        until = now + SNOOZE_DURATION
         kept = await self._snoozes(actor, now)
         kept.pop(schedule_id, None)
         kept[schedule_id] = Snooze(cause=cause, until=until)
@@ -284,19 +284,19 @@ class SnoozeService:
         await self._store.set_state(_name(actor), _written_snoozing(snoozes), note)
 
 
-def awake(found: AttentionList, put_off: Mapping[ScheduleId, PutOff], limit: int) -> AttentionList:
+def without_suppressed(found: AttentionList, put_off: Mapping[ScheduleId, Suppression], limit: int) -> AttentionList:
     """Without what is snoozed or known; `found` was asked for that many more."""
     kept = tuple(each for each in found.items if not _hidden(each, put_off))
     return AttentionList(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
 
 
-def _hidden(found: ScheduleAttention, put_off: Mapping[ScheduleId, PutOff]) -> bool:
+def _hidden(found: ScheduleAttention, put_off: Mapping[ScheduleId, Suppression]) -> bool:
     why = put_off.get(found.schedule.id)
     if why is None:
         return False
     cause = found.sign.cause
     failing = cause in (IssueCause.FAILING, IssueCause.REFUSED)
-    if why.known is not None and failing and still_known(why.known, found.schedule):
+    if why.known is not None and failing and is_still_known(why.known, found.schedule):
         return True
     gravest_first = list(IssueCause)
     return why.snooze is not None and (
@@ -346,7 +346,7 @@ class CredentialRefusal:
     error: str
 
 
-def says_refused(error: str) -> bool:
+def is_authentication_error(error: str) -> bool:
     return _ANSWER.search(error) is not None
 
 
@@ -375,7 +375,7 @@ async def credential_refusals(
 def _fails_so(schedule: Schedule) -> bool:
     """Its last run, and not only one before it."""
     failed = schedule.last_status is RunStatus.FAILED
-    return schedule.enabled and failed and says_refused(schedule.last_error)
+    return schedule.enabled and failed and is_authentication_error(schedule.last_error)
 
 
 def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> CredentialRefusal:
@@ -415,7 +415,7 @@ async def _refused_runs(
     )
     found: dict[ScheduleId, RunId] = {}
     for run in (await store.list_runs(query)).items:
-        if run.schedule_id is not None and says_refused(run.error):
+        if run.schedule_id is not None and is_authentication_error(run.error):
             found.setdefault(run.schedule_id, run.id)
     return found
 

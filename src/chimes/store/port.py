@@ -57,7 +57,7 @@ class ClaimRequest:
 
     node_id: NodeId
     #: What its runners can carry out: `http`, `task:NAME`, `flow:NAME` (`target.needs`).
-    offers: frozenset[str]
+    capabilities: frozenset[str]
     free: int
 
 
@@ -454,7 +454,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         *,
         limit: int,
         places: ClaimRequest | None = None,
-        ahead: timedelta = timedelta(0),
+        prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
         first; those another node is just firing are left out), call `plan` for each, insert the
@@ -583,7 +583,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeReport | None = None,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
         """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
         join under a new id). `clock` is the node's own wall clock, kept as clock_offset; `facts`

@@ -186,7 +186,7 @@ def matches_run(row: Run, query: RunQuery) -> bool:
         and query.parent_id in (None, row.parent_id)
         and query.holder in (None, row.holder)
         and (query.ids is None or row.id in query.ids)
-        and query.needs in (None, row.target.needs)
+        and query.requirement in (None, row.target.requirement)
         and query.concurrency_key in (None, row.concurrency_key)
         and (query.since is None or row.planned_at >= query.since)
         and (query.until is None or row.planned_at < query.until)

@@ -30,8 +30,8 @@ class NodeRules(TwoStores):
 
     def _beat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
         clock = self._now() + timedelta(seconds=skew)
-        facts = NodeReport(running=len(node), draining=skew > 0) if skew else None
-        answer: HeartbeatResult = self._both("beat", node, LEASE, clock=clock, facts=facts)
+        report = NodeReport(running=len(node), draining=skew > 0) if skew else None
+        answer: HeartbeatResult = self._both("beat", node, LEASE, clock=clock, report=report)
         self.reached["beat refused"] += not answer.alive
         self.reached["drain heard"] += answer.drain
         self.reached["cancel heard"] += bool(answer.cancel)

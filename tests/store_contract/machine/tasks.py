@@ -27,7 +27,7 @@ class TaskRules(HandRules):
         )
         _, created = self._both("add_unless_active", run, an_entry(at=now, verb="sync"))
         self.reached["task added" if created else "task standing"] += 1
-        self._both("list_runs", RunQuery(needs=SYNC.needs, concurrency_key=SYNC.key, limit=3))
+        self._both("list_runs", RunQuery(requirement=SYNC.requirement, concurrency_key=SYNC.key, limit=3))
 
     @rule(number=index, name=st.sampled_from(STATES))
     def keep_state(self, number: int, name: str) -> None:

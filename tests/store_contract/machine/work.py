@@ -63,9 +63,9 @@ class WorkRules(NodeRules):
     def claim(self, number: int, free: int) -> None:
         self._claim(self._pick(self.nodes, number), free, _offers(number))
 
-    def _claim(self, node: NodeId, free: int, offers: frozenset[str] = OFFERS) -> tuple[Run, ...]:
-        claimed: tuple[Run, ...] = self._both("claim", places(node, free, offers))
-        assert all(run.target.needs in offers for run in claimed)
+    def _claim(self, node: NodeId, free: int, capabilities: frozenset[str] = OFFERS) -> tuple[Run, ...]:
+        claimed: tuple[Run, ...] = self._both("claim", places(node, free, capabilities))
+        assert all(run.target.requirement in capabilities for run in claimed)
         self.held.extend(claimed)
         self.reached["claimed"] += len(claimed)
         return claimed

@@ -24,13 +24,13 @@ from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
 from chimes.services.run_requests import RunOrigin, match_run_origins
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import (
-    asked_for,
-    bars_of,
+    bucket_size,
+    build_bars,
+    build_histogram,
     cell,
     duration_bar,
-    histogram_of,
-    step_of,
-    wider,
+    parse_search,
+    wider_window,
 )
 from tests.builders import NOW, a_run, a_schedule, an_entry
 from tests.web.dashboard.browsing import Browser, browsing
@@ -186,11 +186,11 @@ async def test_words_are_looked_for_in_names_and_errors_with_a_bound(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = [ended(NOW - timedelta(seconds=n), schedule_name=f"n{n}") for n in range(30)]
-    monkeypatch.setattr("chimes.web.dashboard.runs.routes.MOST_SIFTED", 10)
-    monkeypatch.setattr("chimes.web.dashboard.runs.routes._SIFTED_AT_ONCE", 5)
+    monkeypatch.setattr("chimes.web.dashboard.runs.routes.MAX_SCANNED", 10)
+    monkeypatch.setattr("chimes.web.dashboard.runs.routes._SCAN_BATCH", 5)
     async with with_runs(*runs) as browser:
         page = (await browser.get(query("n27"))).text
-        assert "Look further" in page
+        assert "Search older runs" in page
         for _ in range(2):
             (link,) = re.findall(r'href="(/ui/runs\?[^"]*cursor=[^"]+)"', page)[:1]
             page = (await browser.get(link.replace("&amp;", "&"))).text
@@ -241,9 +241,9 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
     bad = ended(NOW, RunStatus.FAILED, error="no", schedule_name=HOSTILE)
     waits = a_run()
     async with with_runs(bad, waits) as browser:
-        asked = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", id=bad.id)
-        assert "Retry 1 run?" in asked.text
-        assert "<script>alert" not in asked.text
+        search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", id=bad.id)
+        assert "Retry 1 run?" in search.text
+        assert "<script>alert" not in search.text
         told = await browser.send("/ui/runs/bulk")
         assert "1 of 1 run: done." in told.text
         assert "Retry queued." in told.text
@@ -259,13 +259,13 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
 
 
 async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chimes.web.dashboard.runs.routes.MOST", 3)
+    monkeypatch.setattr("chimes.web.dashboard.runs.routes.MAX_BULK", 3)
     runs = [a_run(schedule_name=f"n{n}") for n in range(5)]
     done = ended(NOW)
     async with with_runs(*runs, done) as browser:
-        asked = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes")
-        assert "Cancel 3 runs?" in asked.text
-        assert "There are more: 3 at a time." in asked.text
+        search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes")
+        assert "Cancel 3 runs?" in search.text
+        assert "There are more: 3 at a time." in search.text
         told = await browser.send("/ui/runs/bulk")
         assert "3 of 3 runs: done." in told.text
         assert told.text.count("Canceled.") == 3
@@ -273,21 +273,21 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
         assert "2 of 2 runs: done." in rest.text
         assert 'id="bulk-on"' not in rest.text
         # Whoever does them again is not sent back to the first of them.
-        asked = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", everything="yes")
+        search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", everything="yes")
         again = [(await browser.send("/ui/runs/bulk")).text for _ in range(2)]
         retried = re.findall(r'class="mono small muted">([^<]+)<', "".join(again))
         assert sorted(retried) == sorted(run.id for run in (*runs, done))
         refused = await browser.send(
             "/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes", q="status:fialed"
         )
-        assert refused.status_code == 422, "a slip must not make it wider"
+        assert refused.status_code == 422, "a slip must not make it wider_window"
 
 
 async def test_one_that_cannot_be_does_not_stop_the_others() -> None:
     one, two = a_run(), a_run()
     async with with_runs(one, two) as browser:
-        asked = await browser.get("/ui/runs")
-        assert asked.status_code == 200
+        search = await browser.get("/ui/runs")
+        assert search.status_code == 200
         service = browser.rig.context.runs
         cancel = service.cancel
 
@@ -356,34 +356,34 @@ async def test_nothing_of_another_owner_is_seen() -> None:
 
 
 def test_a_window_is_a_range_of_an_index() -> None:
-    usual = asked_for("", ADMIN, NOW)
+    usual = parse_search("", ADMIN, NOW)
     assert usual.span == "24h"
     assert usual.query.created_since == NOW - timedelta(days=2)
-    past = asked_for("since:3h until:1h", ADMIN, NOW)
+    past = parse_search("since:3h until:1h", ADMIN, NOW)
     assert (past.query.sort, past.query.created_since, past.span) == (RunSort.PLANNED_AT, None, "")
-    assert asked_for("schedule:x", ADMIN, NOW).span == "30d"
-    found = wider(asked_for("since:1h", ADMIN, NOW))
+    assert parse_search("schedule:x", ADMIN, NOW).span == "30d"
+    found = wider_window(parse_search("since:1h", ADMIN, NOW))
     assert found is not None
     assert found[0] == "7d"
-    assert wider(asked_for("since:30d", ADMIN, NOW)) is None
+    assert wider_window(parse_search("since:30d", ADMIN, NOW)) is None
 
 
 @pytest.mark.parametrize("span", ["1h", "24h", "7d", "30d", "400d", "30000d"])
 def test_there_are_never_too_many_bars(span: str) -> None:
-    asked = asked_for(f"since:{span}", ADMIN, NOW)
-    starts = asked.window.starts(step_of(asked.window))
+    search = parse_search(f"since:{span}", ADMIN, NOW)
+    starts = search.window.starts(bucket_size(search.window))
     assert 4 <= len(starts) <= 72
 
 
 def test_bars_count_what_the_filter_wants_and_lead_to_it() -> None:
-    asked = asked_for("status:failed", ADMIN, NOW)
+    search = parse_search("status:failed", ADMIN, NOW)
     tally = StatusCounts(
-        at=asked.window.since, statuses={RunStatus.FAILED: 2, RunStatus.SUCCEEDED: 9}
+        at=search.window.since, statuses={RunStatus.FAILED: 2, RunStatus.SUCCEEDED: 9}
     )
-    bars = bars_of([tally], step_of(asked.window), asked)
+    bars = build_bars([tally], bucket_size(search.window), search)
     assert bars[0].counts == {RunStatus.FAILED: 2}
     assert "status%3Afailed" in (bars[0].address or "")
-    chart = histogram_of(bars, DisplayPreferences(language="en", zone="Asia/Bangkok"), NOW)
+    chart = build_histogram(bars, DisplayPreferences(language="en", zone="Asia/Bangkok"), NOW)
     assert "+07" in chart.table
     assert "failed 2" in chart.svg
 
@@ -443,7 +443,7 @@ def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
     assert sorted(found) == ["a", "b", "c", "d"]
 
 
-# UX A.5: the picture is asked for again while the list is looked at
+# UX A.5: the picture is search for again while the list is looked at
 async def test_the_picture_can_be_had_alone() -> None:
     now = NOW - timedelta(hours=1)
     async with with_runs(ended(now), ended(now, RunStatus.FAILED, error="x")) as browser:

@@ -28,15 +28,15 @@ from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
 from chimes.web.dashboard.system.about import licences
 from chimes.web.dashboard.system.audit import Verified, audit_rows, csv_lines, verified_from
-from chimes.web.dashboard.system.channels import bare_host, reach_url
+from chimes.web.dashboard.system.channels import bare_host, check_url
 from chimes.web.dashboard.system.views import (
+    all_drained,
     changes_of,
-    happenings,
     lag_data,
     lag_rows,
     lags_by_node,
-    nobody_works,
     node_cards,
+    node_history,
 )
 from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, places
 from tests.web.dashboard.browsing import browsing
@@ -156,8 +156,8 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert {"actor", "interface", "address", "reason", "changes", "hash"} <= set(head)
         assert "ann" in row
         # Origin is a word, and every entry shows that its hash fits.
-        assert re.search(r'data-label="Came through">web<', page.text)
-        assert "its hash fits" in page.text
+        assert re.search(r'data-label="Interface">web<', page.text)
+        assert "hash valid" in page.text
         assert "was not verified yet" in page.text
         day = browser.rig.clock.now().date()
         today = await browser.get(f"/ui/system/audit?from={day}&to={day}")
@@ -327,7 +327,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
             await asyncio.wait_for(store.wait_for_work(since, None), 10)
             since = store.changes()
         (delivery,) = found
-        assert (delivery.recipient.channel, delivery.occasion) == (Channel.INBOX, NotifyOn.TEST)
+        assert (delivery.recipient.channel, delivery.notify_on) == (Channel.INBOX, NotifyOn.TEST)
         # Nobody delivers here, so the visitor's patience ends.
         browser.rig.clock.advance(60)
         store.wake()
@@ -338,13 +338,13 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
 async def test_an_address_that_cannot_be_read_is_told(url: str) -> None:
-    found = await reach_url("It", url, SystemClock())
+    found = await check_url("It", url, SystemClock())
     assert (found.ok, str(found.text)) == (False, "It: its address cannot be read.")
     assert bare_host(url) in ("", "ftp://example.com")
 
 
 async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chimes.web.dashboard.system.channels.PATIENCE", 0.05)
+    monkeypatch.setattr("chimes.web.dashboard.system.channels.TIMEOUT", 0.05)
     done = asyncio.Event()
 
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -354,7 +354,7 @@ async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
         # It never says hello, as TLS wants it.
-        found = await reach_url("It", f"https://127.0.0.1:{port}", SystemClock())
+        found = await check_url("It", f"https://127.0.0.1:{port}", SystemClock())
         done.set()
     assert (found.ok, str(found.text)) == (False, f"It: no answer from 127.0.0.1:{port}.")
 
@@ -375,14 +375,14 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
         ("gone", False, False),
     ]
     assert cards[0].running == 3
-    assert not nobody_works(cards)
-    assert not nobody_works(())
-    told = replace(off, drain=True, facts=NodeReport(running=5, draining=True))
+    assert not all_drained(cards)
+    assert not all_drained(())
+    told = replace(off, drain=True, report=NodeReport(running=5, draining=True))
     (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
-    assert (card.running, card.share, card.deaf) == (5, 0.5, False)
-    assert nobody_works([card])
-    (deaf,) = node_cards([replace(off, drain=True)], {}, NOW)
-    assert deaf.deaf
+    assert (card.running, card.share, card.cannot_drain) == (5, 0.5, False)
+    assert all_drained([card])
+    (cannot_drain,) = node_cards([replace(off, drain=True)], {}, NOW)
+    assert cannot_drain.cannot_drain
 
 
 async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
@@ -391,7 +391,7 @@ async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
         await browser.rig.store.load([replace(gone, owner=SYSTEM_OWNER)])
         page = (await browser.get("/ui/system/channels")).text
         assert '"Channel">inbox<' in page
-        assert '"Because of">on success<' in page
+        assert '"Event">on success<' in page
         browser.client.cookies.set("chimes_look", "language=th")
         page = (await browser.get("/ui/system/channels")).text
         assert ">inbox<" not in page
@@ -403,11 +403,11 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         node = await store.join(a_node("web-1-77-abc", capacity=10), LEASE)
-        facts = NodeReport(
+        report = NodeReport(
             running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
         )
         ahead = clock.now() + timedelta(seconds=3)
-        await store.beat(node.id, LEASE, clock=ahead, facts=facts)
+        await store.beat(node.id, LEASE, clock=ahead, report=report)
         page = (await browser.get("/ui/system")).text
         for text in ("alive", "12.5 a minute", ">slow<", "its clock is off by 3 s", "MB"):
             assert text in page, text
@@ -426,7 +426,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         assert "Every node is drained" in (await browser.get("/ui/")).text
         assert "web-1-77-abc was asked to drain" in page
         await store.beat(
-            node.id, LEASE, clock=clock.now(), facts=replace(facts, running=0, draining=True)
+            node.id, LEASE, clock=clock.now(), report=replace(report, running=0, draining=True)
         )
         assert "▼ drained" in (await browser.get("/ui/system")).text
         assert (await browser.send(f"{at}/resume", on="/ui/system")).status_code == 303
@@ -461,7 +461,7 @@ def test_the_first_of_a_version_is_a_deploy() -> None:
         at = NOW + timedelta(minutes=minutes)
         return NodeEvent(at=at, node_id=NodeId(node), version=version, joined=joined)
 
-    found = happenings(
+    found = node_history(
         [
             mark(0, "a-1-x", "1.0"),
             mark(1, "b-2-x", "1.0"),

@@ -12,21 +12,21 @@ from chimes.model.policy import RunDefaults
 from chimes.store.codec.schedule import policy_from_plain, policy_to_plain
 
 
-def facts_to_text(facts: NodeReport | None) -> str:
-    if facts is None:
+def report_to_text(report: NodeReport | None) -> str:
+    if report is None:
         return ""
     plain = {
-        "running": facts.running,
-        "sending": facts.sending,
-        "claims_per_minute": facts.claims_per_minute,
-        "memory": facts.memory,
-        "queues": list(facts.queues),
-        "draining": facts.draining,
+        "running": report.running,
+        "sending": report.sending,
+        "claims_per_minute": report.claims_per_minute,
+        "memory": report.memory,
+        "queues": list(report.queues),
+        "draining": report.draining,
     }
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
-def facts_from_text(text: str) -> NodeReport | None:
+def report_from_text(text: str) -> NodeReport | None:
     """What a newer node says and this one cannot read is as if it had said nothing."""
     try:
         plain = json.loads(text) if text else None
@@ -60,16 +60,16 @@ def defaults_to_plain(defaults: RunDefaults | None) -> dict[str, object] | None:
     return plain
 
 
-def defaults_from_plain(offers: object) -> dict[str, RunDefaults]:
+def defaults_from_plain(capabilities: object) -> dict[str, RunDefaults]:
     """By name. A list has only names. What a newer node says and this one cannot read is as if it
     had said nothing."""
     found: dict[str, RunDefaults] = {}
-    for needs, plain in offers.items() if isinstance(offers, Mapping) else ():
+    for requirement, plain in capabilities.items() if isinstance(capabilities, Mapping) else ():
         if plain is None:
             continue
         with contextlib.suppress(InvalidInput, ValueError, KeyError, TypeError):
             arguments = plain.get("arguments")
-            found[needs] = RunDefaults(
+            found[requirement] = RunDefaults(
                 policy=policy_from_plain(plain["policy"]),
                 priority=int(plain["priority"]),
                 arguments=arguments if isinstance(arguments, dict) else {},

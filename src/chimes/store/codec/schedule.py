@@ -71,7 +71,7 @@ def _quiet_to_plain(quiet: QuietHours) -> Plain:
             "start": clock_text(quiet.start),
             "end": clock_text(quiet.end),
             "zone": quiet.zone,
-            "but": _words(quiet.but),
+            "but": _words(quiet.except_for),
         }
     )
 
@@ -82,7 +82,7 @@ def _quiet_from_plain(data: object) -> QuietHours:
         start=time.fromisoformat(read.text("start")),
         end=time.fromisoformat(read.text("end")),
         zone=read.text("zone", ""),
-        but=_occasions(read, "but"),
+        except_for=_occasions(read, "but"),
     )
     read.done()
     return quiet
@@ -95,7 +95,7 @@ def _digest_to_plain(digest: Digest) -> Plain:
             "at": clock_text(digest.at),
             "weekday": digest.weekday,
             "zone": digest.zone,
-            "but": _words(digest.but),
+            "but": _words(digest.except_for),
         }
     )
 
@@ -107,7 +107,7 @@ def _digest_from_plain(data: object) -> Digest:
         at=time.fromisoformat(read.text("at")),
         weekday=read.integer("weekday", 0),
         zone=read.text("zone", ""),
-        but=_occasions(read, "but"),
+        except_for=_occasions(read, "but"),
     )
     read.done()
     return digest
@@ -118,7 +118,7 @@ def clock_text(at: time) -> str:
 
 
 def _words(occasions: tuple[NotifyOn, ...]) -> list[str]:
-    return [occasion.value for occasion in occasions]
+    return [notify_on.value for notify_on in occasions]
 
 
 def _occasions(read: Reader, name: str) -> tuple[NotifyOn, ...]:

@@ -31,7 +31,7 @@ class MemoryRecords(MemoryBase):
                 heartbeat_at=now,
                 lease_until=now + lease,
                 drain=node.drain if before is None else before.drain,
-                facts=node.facts if before is None else before.facts,
+                report=node.report if before is None else before.report,
             )
             self._state.nodes[node.id] = joined
             if before is None:
@@ -45,7 +45,7 @@ class MemoryRecords(MemoryBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeReport | None = None,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
         with self._lock:
             now = self._clock.now()
@@ -56,7 +56,7 @@ class MemoryRecords(MemoryBase):
                 heartbeat_at=now,
                 lease_until=now + lease,
                 clock_offset=(clock - now).total_seconds(),
-                facts=facts,
+                report=report,
             )
             self._state.nodes[node_id] = node
             held = sorted(self._state.held_by(node_id), key=_age)

@@ -93,7 +93,7 @@ class MemoryRuns(MemoryBase):
             claimable = [
                 run
                 for run in self._state.active.values()
-                if run.claimable and run.available_at <= now and run.target.needs in places.offers
+                if run.claimable and run.available_at <= now and run.target.requirement in places.capabilities
             ]
             taken = self._hand_out(claimable, places, now)
         if taken:

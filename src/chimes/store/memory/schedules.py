@@ -140,7 +140,7 @@ class MemorySchedules(MemoryBase):
         *,
         limit: int,
         places: ClaimRequest | None = None,
-        ahead: timedelta = timedelta(0),
+        prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         with self._lock:
             now = self._clock.now()
@@ -205,6 +205,6 @@ class MemorySchedules(MemoryBase):
             for run in inserted
             if (current := self._state.runs[run.id]).claimable
             and current.available_at <= now
-            and current.target.needs in places.offers
+            and current.target.requirement in places.capabilities
         ]
         return self._hand_out(claimable, places, now)

@@ -228,7 +228,7 @@ class RedisFinishing(RedisBase):
 
 def _plain(run: Run, verdict: Completion) -> bool:
     """It ends, and nothing hangs on it but its schedule and those of its key."""
-    if any(told.by_the_clock for told in run.policy.delivery):
+    if any(told.depends_on_time for told in run.policy.delivery):
         # When somebody is told depends on the moment, which only the server knows.
         return False
     return (

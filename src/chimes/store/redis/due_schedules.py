@@ -91,7 +91,7 @@ class RedisFiring(RedisFinishing):
         *,
         limit: int,
         places: ClaimRequest | None = None,
-        ahead: timedelta = timedelta(0),
+        prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
         due = left = [self._due(row) for row in rows(answer)]
@@ -208,7 +208,7 @@ class RedisFiring(RedisFinishing):
             [self._unit_row(unit) for unit in units if not unit.postponed],
             places.node_id if places else "",
             str(max(0, places.free)) if places else "0",
-            sorted(places.offers) if places else [],
+            sorted(places.capabilities) if places else [],
             [run.id for run in done.inserted],
             "now" if last else "later" if any(unit.postponed for unit in units) else "",
         )

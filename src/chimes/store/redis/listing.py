@@ -82,8 +82,8 @@ class RedisListing(RedisBase):
             groups.append([f"held:{query.holder}"])
         if query.concurrency_key is not None:
             groups.append([f"runs:key:{query.concurrency_key}"])
-        if query.needs is not None and query.needs.startswith("sync:"):
-            groups.append([f"runs:needs:{query.needs}"])
+        if query.requirement is not None and query.requirement.startswith("sync:"):
+            groups.append([f"runs:needs:{query.requirement}"])
         if query.schedule_id is not None:
             groups.append([f"runs:schedule:{query.schedule_id}"])
         if query.statuses:

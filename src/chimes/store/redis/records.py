@@ -19,8 +19,8 @@ from chimes.model.run import Run, mark_lost, fail_unreadable
 from chimes.store.codec.node import (
     defaults_from_plain,
     defaults_to_plain,
-    facts_from_text,
-    facts_to_text,
+    report_from_text,
+    report_to_text,
 )
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
 from chimes.store.json_values import MICROSECOND
@@ -41,14 +41,14 @@ _APPENDED_WITHIN = timedelta(hours=1)
 class RedisRecords(RedisBase):
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
-        now, (until, since, drain, facts) = await self._tell(
+        now, (until, since, drain, report) = await self._tell(
             "join",
             node.id,
             _length(lease),
             _node_body(node),
             _offset(node.clock_offset),
             "1" if node.drain else "",
-            facts_to_text(node.facts),
+            report_to_text(node.report),
             node.version,
             _length(MARKS_KEPT),
         )
@@ -58,7 +58,7 @@ class RedisRecords(RedisBase):
             heartbeat_at=now,
             lease_until=moment(text(until)),
             drain=drain == "1",
-            facts=facts_from_text(text(facts)),
+            report=report_from_text(text(report)),
         )
 
     async def beat(
@@ -67,9 +67,9 @@ class RedisRecords(RedisBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeReport | None = None,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
-        told = facts_to_text(facts)
+        told = report_to_text(report)
         now, answer = await self._tell(
             "beat", node_id, _length(lease), micros(clock), told, urgent=True
         )
@@ -263,21 +263,21 @@ def _node_body(node: Node) -> str:
 
 
 def _node(fields: list[str]) -> Node:
-    body, started, heartbeat, lease, offset, drain, facts, node_id = fields
+    body, started, heartbeat, lease, offset, drain, report, node_id = fields
     plain = json.loads(body)
     return Node(
         id=NodeId(node_id),
         version=plain["version"],
         roles=tuple(plain["roles"]),
         capacity=plain["capacity"],
-        offers=capabilities_in(plain["offers"]),
+        capabilities=capabilities_in(plain["offers"]),
         defaults=defaults_from_plain(plain["offers"]),
         started_at=moment(started),
         heartbeat_at=moment(heartbeat),
         lease_until=moment(lease),
         clock_offset=int(offset) / 1_000_000,
         drain=drain == "1",
-        facts=facts_from_text(facts),
+        report=report_from_text(report),
     )
 
 

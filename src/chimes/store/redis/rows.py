@@ -189,7 +189,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
         schedule_id=ScheduleId(fields["schedule"]) if fields["schedule"] else None,
         owner=_owner(fields["owner"]),
         recipient=Recipient(channel=_word(Channel, fields["channel"], Channel.INBOX)),
-        occasion=NotifyOn.ALWAYS,
+        notify_on=NotifyOn.ALWAYS,
         state=_word(DeliveryState, fields["state"], DeliveryState.DEAD),
         attempts=_number(fields["attempts"]),
         fence=_number(fields["fence"]),
@@ -339,7 +339,7 @@ def member(run: Run) -> str:
     planned = max(0, to_micros(run.planned_at))
     return (
         f"{_RANKS - run.rank:020d}{available:0{_DIGITS}d}{planned:0{_DIGITS}d}"
-        f"{run.id}\n{run.target.needs}"
+        f"{run.id}\n{run.target.requirement}"
     )
 
 
@@ -383,7 +383,7 @@ def new_fields(run: Run, body: str) -> list[str]:
         "limit": str(run.concurrency_limit),
         "created": micros(run.created_at),
         "planned": micros(run.planned_at),
-        "source": sync.needs if sync else "",
+        "source": sync.requirement if sync else "",
         "task": task_id(run) if task else "",
         "pair": f"source#{sync.source}:collection#{sync.collection}" if sync and task else "",
         "score": str(task_fields(run)["priority"]) if task else "",

@@ -113,8 +113,8 @@ class RedisRuns(RedisFinishing):
         return moment(text(answer)) if answer else None
 
     async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
-        offers = sorted(places.offers)
-        _, (answer,) = await self._tell("claim", places.node_id, str(places.free), offers)
+        capabilities = sorted(places.capabilities)
+        _, (answer,) = await self._tell("claim", places.node_id, str(places.free), capabilities)
         return await self._claimed_runs(rows(answer))
 
     async def start(self, run_id: RunId, fence: int) -> bool:

@@ -98,7 +98,7 @@ def _claimed(tx: Tx, places: ClaimRequest) -> tuple[Run, ...]:
     now = tx.now()
     if not alive(tx, places.node_id, now):
         return ()
-    wanted = (tx.connection, micros(now), places.offers, places.free)
+    wanted = (tx.connection, micros(now), places.capabilities, places.free)
     found = [readable_run(row) for row in tx.dialect.claimable(*wanted)]
     broken = [run for run in found if _is_broken(run)]
     if broken:
@@ -109,7 +109,7 @@ def _claimed(tx: Tx, places: ClaimRequest) -> tuple[Run, ...]:
 
 
 def _taken(tx: Tx, places: ClaimRequest) -> Sequence[Run]:
-    wanted = (tx.set_clock(), places.offers, places.free, places.node_id)
+    wanted = (tx.set_clock(), places.capabilities, places.free, places.node_id)
     return [readable_run(row) for row in tx.dialect.take(tx.connection, *wanted)]
 
 

@@ -201,32 +201,32 @@ class SqlFiring(SqlBase):
         *,
         limit: int,
         places: ClaimRequest | None = None,
-        ahead: timedelta = _NOT,
+        prefetch: timedelta = _NOT,
     ) -> FireResult:
         """Due schedules that somebody else holds are not waited for. When there are no others, they
         are looked at again after a moment, and at last the answer is that there may be more:
         whoever holds them is about to fire or to change them, or is gone and will be found out."""
         if self._database.one_writer and not await self._database.read(_anything_due):
             return FireResult()
-        if ahead and self._database.dialect.fast:
+        if prefetch and self._database.dialect.fast:
             soon = places is not None and places.free > 0
-            coming = await self._database.look(lambda tx: _Coming.within(tx, ahead))
+            coming = await self._database.look(lambda tx: _Coming.within(tx, prefetch))
             crowd = coming.crowd or coming.first in self._crowds
             if not coming.due and not (soon and crowd):
                 return FireResult()
-            ahead = ahead if soon and crowd and not coming.due else _NOT
+            prefetch = prefetch if soon and crowd and not coming.due else _NOT
         else:
-            ahead = _NOT
+            prefetch = _NOT
         node_id = self._node_id if places is None else places.node_id
 
         def work(tx: Tx) -> FireResult | None:
-            return _Pass(tx, plan, limit, places, node_id, ahead).fire()
+            return _Pass(tx, plan, limit, places, node_id, prefetch).fire()
 
         for times in range(HELD_TRIES):
             fired = await self._database.write(work)
             if fired is not None:
                 self._held_back = 0
-                if ahead:
+                if prefetch:
                     self._crowds = frozenset(run.planned_at for run in fired.claimed)
                 return fired
             if self._database.one_writer or not await self._database.read(_anything_due):
@@ -256,9 +256,9 @@ class _Coming:
     crowd: bool
 
     @staticmethod
-    def within(tx: Tx, ahead: timedelta) -> _Coming:
+    def within(tx: Tx, prefetch: timedelta) -> _Coming:
         now = tx.now()
-        times = tx.dialect.coming(tx.connection, micros(now + ahead), PREFETCH_MINIMUM)
+        times = tx.dialect.coming(tx.connection, micros(now + prefetch), PREFETCH_MINIMUM)
         first = maybe_moment(times[0] if times else None)
         due = first is not None and first <= now
         return _Coming(first, due, not due and len(times) == PREFETCH_MINIMUM)
@@ -279,7 +279,7 @@ def _plain(firing: SingleSlotPlan) -> PlainFiring:
         maybe_micros(firing.next_run_at),
         micros(before.next_run_at),
         before.policy.concurrency_limit,
-        before.target.needs,
+        before.target.requirement,
         firing.fence,
     )
 
@@ -302,7 +302,7 @@ class _Pass:
         limit: int,
         places: ClaimRequest | None,
         node_id: NodeId | None,
-        ahead: timedelta,
+        prefetch: timedelta,
     ) -> None:
         self._tx = tx
         self._plan = plan
@@ -310,7 +310,7 @@ class _Pass:
         self._places = places
         self._node_id = node_id
         self._now = tx.now()
-        self._until = self._now + ahead
+        self._until = self._now + prefetch
         self._batch_id = new_batch_id(self._now)
         #: The runs' snapshots are the texts of their schedules.
         self._texts = TargetTexts()
@@ -325,11 +325,11 @@ class _Pass:
         contexts = contexts_of(self._tx, due)
         broken: list[Schedule] = []
         asked: list[tuple[Schedule, FireContext, FirePlan]] = []
-        ahead: list[SingleSlotPlan] = []
+        prefetch: list[SingleSlotPlan] = []
         for schedule, context in zip(due, contexts, strict=True):
             if self._later(schedule):
                 early = self._early(schedule, context)
-                ahead += [early] if early is not None else []
+                prefetch += [early] if early is not None else []
                 continue
             try:
                 firing = self._plan(schedule, context, self._now)
@@ -338,7 +338,7 @@ class _Pass:
             else:
                 asked.append((schedule, context, firing))
         if self._until > self._now and not asked and not broken and not unreadable:
-            return self._take_ahead(ahead, more=len(rows) == self._limit)
+            return self._take_ahead(prefetch, more=len(rows) == self._limit)
         plain: list[SingleSlotPlan] = []
         if self._tx.dialect.fast and not any(firing.cancel for _, _, firing in asked):
             plain = [f for _, _, f in asked if isinstance(f, SingleSlotPlan) and _simple(f)]
@@ -383,7 +383,7 @@ class _Pass:
 
     def _concerns(self, schedule: Schedule) -> bool:
         return not self._later(schedule) or (
-            self._places is not None and can_prefetch(schedule, self._places.offers, self._now)
+            self._places is not None and can_prefetch(schedule, self._places.capabilities, self._now)
         )
 
     def _early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
@@ -396,10 +396,10 @@ class _Pass:
             return None
         return prefetch_plan(firing, self._now)
 
-    def _take_ahead(self, ahead: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
+    def _take_ahead(self, prefetch: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
         """As many as there are places for; the others are left alone."""
-        chosen = self._hand_out((), ahead)
-        going = [firing for firing in ahead if firing.run_id in chosen]
+        chosen = self._hand_out((), prefetch)
+        going = [firing for firing in prefetch if firing.run_id in chosen]
         if not going:
             return FireResult()
         taken, _ = self._write_plain(chosen, going, [], [])
@@ -510,12 +510,12 @@ class _Pass:
         waiting: list[tuple[_Order, Run | SingleSlotPlan]] = [
             (queue_order(run), run)
             for run in new
-            if run.claimable and run.available_at <= now and run.target.needs in places.offers
+            if run.claimable and run.available_at <= now and run.target.requirement in places.capabilities
         ]
         waiting += [
             (_queue_order(firing), firing)
             for firing in plain
-            if firing.before.target.needs in places.offers
+            if firing.before.target.requirement in places.capabilities
         ]
         waiting.sort(key=itemgetter(0))
         node = places.node_id

@@ -103,12 +103,12 @@ def run_conditions(query: RunQuery) -> list[Condition]:
         (runs.c.schedule_id, query.schedule_id),
         (runs.c.parent_id, query.parent_id),
         (runs.c.holder, query.holder),
-        (runs.c.needs, query.needs),
+        (runs.c.needs, query.requirement),
         (runs.c.concurrency_key, query.concurrency_key),
     ):
         if value is not None:
             found.append(column == value)
-    if query.needs is not None and query.needs.startswith(_OF_SOURCES):
+    if query.requirement is not None and query.requirement.startswith(_OF_SOURCES):
         # Says nothing new, but in the words of the index over them.
         found.append(and_(text(SYNC)))
     if query.statuses:

@@ -16,7 +16,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
 from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
 from chimes.model.run import Run, mark_lost
-from chimes.store.codec.node import facts_to_text
+from chimes.store.codec.node import report_to_text
 from chimes.store.port import MARKS_KEPT, no_node, node_alive, node_gone
 from chimes.store.sql.base import (
     SqlBase,
@@ -135,7 +135,7 @@ class SqlNodes(SqlBase):
                 heartbeat_at=now,
                 lease_until=now + lease,
                 drain=node.drain if before is None else before.drain,
-                facts=node.facts if before is None else before.facts,
+                report=node.report if before is None else before.report,
             )
             tx.run(_REMOVE, {"node_id": node.id})
             tx.run(insert(nodes), node_values(joined))
@@ -154,7 +154,7 @@ class SqlNodes(SqlBase):
         lease: timedelta,
         *,
         clock: datetime,
-        facts: NodeReport | None = None,
+        report: NodeReport | None = None,
     ) -> HeartbeatResult:
         """From any thread and event loop. It shares the writer with the other verbs and goes
         ahead of them: on SQLite a connection of its own would wait for the same lock, and
@@ -167,7 +167,7 @@ class SqlNodes(SqlBase):
                 "now": micros(now),
                 "until": micros(now + lease),
                 "offset": (clock - now).total_seconds(),
-                "told": facts_to_text(facts),
+                "told": report_to_text(report),
             }
             if tx.run(_RENEW, given) == 0:
                 return HeartbeatResult(alive=False, now=now)

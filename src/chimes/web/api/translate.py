@@ -1,4 +1,4 @@
-"""Schedules between the native API and the model; pure."""
+"""Pure conversion between the schemas of the native API and the model."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from chimes.redaction import (
 )
 from chimes.retelling import retold, retold_line
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import checked_text, default_policy
+from chimes.services.validation import check_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.triggers.json_values import nearest
@@ -66,7 +66,7 @@ from chimes.web.api.schemas import (
     TaskTargetIn,
 )
 
-# @@ Targets between the native API and the model; pure.
+# Targets
 
 Json = dict[str, object]
 _FIELDS: Mapping[str, frozenset[str]] = {
@@ -87,7 +87,7 @@ _EMPTY: Mapping[str, Target] = {
     "action": ActionTarget(action_type_id="", kn_id=""),
     "message": MessageTarget(text=""),
 }
-_NEEDED: Mapping[str, tuple[str, ...]] = {
+_REQUIRED: Mapping[str, tuple[str, ...]] = {
     "http": ("url",),
     "task": ("name",),
     "flow": ("name",),
@@ -117,7 +117,7 @@ def target_from(given: AnyTargetIn) -> Target:
 
 
 def patched_target(given: TargetPatch, before: Target) -> Target:
-    """Field by field within a kind; another kind starts from nothing."""
+    """Merges field by field within a kind; another kind replaces the target."""
     sent = given.model_fields_set - {"kind"}
     kind = given.kind if "kind" in given.model_fields_set else before.kind
     for name in sorted(sent - _FIELDS[kind]):
@@ -129,10 +129,10 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
         )
     if kind != before.kind:
         before = _EMPTY[kind]
-        for name in _NEEDED[kind]:
+        for name in _REQUIRED[kind]:
             if name not in sent:
                 raise InvalidInput(
-                    _("a target of kind {kind} needs its {name}", kind=kind, name=name),
+                    _("a target of kind {kind} requires {name}", kind=kind, name=name),
                     field=f"target.{name}",
                     code="missing",
                 )
@@ -248,21 +248,21 @@ def _merged_http(given: HttpTargetIn | TargetPatch, before: HttpTarget) -> HttpT
 
 
 def unmasked_secrets(given: list[str], before: tuple[str, ...], field: str) -> tuple[str, ...]:
-    """`***` at a place means: the secret that was there."""
-    kept = [HIDDEN] * len(given)
-    for place, secret in enumerate(given):
-        if secret == HIDDEN and place >= len(before):
+    """Replaces `***` by the stored secret at the same position."""
+    unmasked = [HIDDEN] * len(given)
+    for position, secret in enumerate(given):
+        if secret == HIDDEN and position >= len(before):
             raise InvalidInput(
-                _("there is no secret in place {place} to keep", place=place),
-                field=f"{field}[{place}]",
+                _("there is no stored secret at position {position}", position=position),
+                field=f"{field}[{position}]",
                 code="masked",
             )
-        kept[place] = before[place] if secret == HIDDEN else secret
-    return tuple(kept)
+        unmasked[position] = before[position] if secret == HIDDEN else secret
+    return tuple(unmasked)
 
 
 def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
-    """A header that was answered as `***` comes back so and is kept."""
+    """Replaces `***` in secret headers by the stored values."""
     known = {name.lower(): value for name, value in before.items()}
     return {
         name: known.get(name.lower(), value) if value == HIDDEN and is_secret_name(name) else value
@@ -271,30 +271,30 @@ def _unmasked_headers(given: Mapping[str, str], before: Mapping[str, str]) -> di
 
 
 def unmasked_arguments(given: Mapping[str, object], before: Mapping[str, object]) -> Json:
-    """The same for arguments, at any depth of objects."""
+    """Replaces `***` in secret arguments by the stored values, at any depth."""
     return {
         name: before.get(name, value)
         if value == HIDDEN and is_secret_field(name)
-        else _unmasked_inside(value, before.get(name))
+        else _unmasked_value(value, before.get(name))
         for name, value in given.items()
     }
 
 
-def _unmasked_inside(value: object, before: object) -> object:
+def _unmasked_value(value: object, before: object) -> object:
     if isinstance(value, Mapping) and isinstance(before, Mapping):
         return unmasked_arguments(value, before)
     if isinstance(value, list) and isinstance(before, list) and len(value) == len(before):
-        return [_unmasked_inside(*pair) for pair in zip(value, before, strict=True)]
+        return [_unmasked_value(*pair) for pair in zip(value, before, strict=True)]
     return value
 
 
-# @@ Recipients between the native API and the model; pure.
+# Recipients
 
 
 def recipients_from(
     given: Sequence[RecipientIn], before: Sequence[Recipient] = ()
 ) -> tuple[Recipient, ...]:
-    """A secret that comes back as `***` is the one that the same recipient had."""
+    """A secret sent as `***` is the stored one of the same channel and address."""
     secrets = {(each.channel, each.to): each.signing_secrets for each in before}
     return tuple(
         Recipient(
@@ -305,13 +305,13 @@ def recipients_from(
             signing_secrets=unmasked_secrets(
                 each.signing_secrets,
                 secrets.get((each.channel, str(each.to).strip()), ()),
-                f"delivery[{place}].signing_secrets",
+                f"delivery[{position}].signing_secrets",
             ),
             late_after=each.late_after,
             quiet=_quiet_from(each.quiet),
             digest=_digest_from(each.digest),
         )
-        for place, each in enumerate(given)
+        for position, each in enumerate(given)
     )
 
 
@@ -320,7 +320,7 @@ def recipients_out(recipients: Sequence[Recipient]) -> list[Json]:
         {
             "channel": each.channel.value,
             "to": each.to,
-            "on": [occasion.value for occasion in each.on],
+            "on": [notify_on.value for notify_on in each.on],
             "language": each.language,
             "signing_secrets": [HIDDEN for _unused in each.signing_secrets],
             "late_after": format_duration_iso(each.late_after),
@@ -338,7 +338,7 @@ def quiet_out(quiet: QuietHours | None) -> Json | None:
         "from": clock_text(quiet.start),
         "to": clock_text(quiet.end),
         "zone": quiet.zone,
-        "except": [occasion.value for occasion in quiet.but],
+        "except": [notify_on.value for notify_on in quiet.except_for],
     }
 
 
@@ -350,7 +350,7 @@ def digest_out(digest: Digest | None) -> Json | None:
         "at": clock_text(digest.at),
         "on": WEEKDAYS[digest.weekday],
         "zone": digest.zone,
-        "except": [occasion.value for occasion in digest.but],
+        "except": [notify_on.value for notify_on in digest.except_for],
     }
 
 
@@ -358,7 +358,10 @@ def _quiet_from(given: QuietIn | None) -> QuietHours | None:
     if given is None:
         return None
     return QuietHours(
-        start=given.start, end=given.end, zone=given.zone, but=tuple(dict.fromkeys(given.but))
+        start=given.start,
+        end=given.end,
+        zone=given.zone,
+        except_for=tuple(dict.fromkeys(given.but)),
     )
 
 
@@ -370,27 +373,27 @@ def _digest_from(given: DigestIn | None) -> Digest | None:
         at=given.at,
         weekday=given.weekday,
         zone=given.zone,
-        but=tuple(dict.fromkeys(given.but)),
+        except_for=tuple(dict.fromkeys(given.but)),
     )
 
 
 def owner_from(given: OwnerIn) -> Owner:
-    return Owner(type=given.type, id=checked_text(given.id, "owner.id"))
+    return Owner(type=given.type, id=check_text(given.id, "owner.id"))
 
 
 def policy_from(given: PolicyIn, base: Policy) -> Policy:
     return replace(base, **{name: getattr(given, name) for name in given.model_fields_set})
 
 
-def _told(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
-    """With the recipients that the caller names; an empty list names nobody."""
+def _with_recipients(policy: Policy, given: ScheduleIn | StartIn) -> Policy:
+    """Sets the recipients if the request has any; an empty list removes the defaults."""
     if "delivery" not in given.model_fields_set:
         return policy
     return replace(policy, delivery=recipients_from(given.delivery))
 
 
-def said_in(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
-    """What the caller chose of that in which a task or flow has a word."""
+def explicit_fields(given: ScheduleIn | SchedulePatch | StartIn) -> frozenset[str]:
+    """Fields that the request sets and that otherwise default to those of the task or flow."""
     found = frozenset(given.policy.model_fields_set)
     return found | ({PRIORITY} & given.model_fields_set)
 
@@ -402,10 +405,12 @@ def dependency_from(given: DependencyIn) -> Dependency:
 def draft_from(
     given: ScheduleIn, actor: Actor, settings: Settings, created_at: datetime
 ) -> Schedule:
-    """The service makes the id, the first slot and the times where they are not given."""
+    """A schedule from a request; the service adds the id, first slot and times."""
     if given.id == "":
         raise InvalidInput(
-            _("an id is not empty; leave it out instead"), field="id", code="too_short"
+            _("an id must not be empty; omit it to have one generated"),
+            field="id",
+            code="too_short",
         )
     target = target_from(given.target)
     return Schedule(
@@ -415,7 +420,7 @@ def draft_from(
         owner=owner_from(given.owner) if given.owner else actor.owner,
         trigger=given.trigger,
         target=target,
-        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
+        policy=_with_recipients(policy_from(given.policy, default_policy(settings, target)), given),
         priority=given.priority,
         labels=given.labels,
         enabled=given.enabled,
@@ -425,23 +430,23 @@ def draft_from(
     )
 
 
-def order_from(given: StartIn, settings: Settings) -> RunRequest:
+def run_request_from(given: StartIn, settings: Settings) -> RunRequest:
     target = target_from(given.target)
     return RunRequest(
         target=target,
-        policy=_told(policy_from(given.policy, default_policy(settings, target)), given),
+        policy=_with_recipients(policy_from(given.policy, default_policy(settings, target)), given),
         name=given.name,
         namespace=given.namespace,
         priority=given.priority,
         owner=owner_from(given.owner) if given.owner else None,
         at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
-        explicit_fields=said_in(given),
+        explicit_fields=explicit_fields(given),
     )
 
 
 def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule], Schedule]:
-    """The edit that a PATCH asks for. What a policy says about carrying out is for one kind of
-    target: another kind begins with what is usual for it."""
+    """The edit of a PATCH. Execution settings of a policy belong to a kind of target: another kind
+    starts with its defaults."""
     plain = given.model_fields_set & {"name", "trigger", "priority", "labels", "enabled"}
 
     def edit(before: Schedule) -> Schedule:
@@ -450,10 +455,10 @@ def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule],
             target = patched_target(given.target, before.target)
             after = replace(after, target=target)
             if target.kind != before.target.kind:
-                usual = default_policy(settings, target)
-                policy = apply_task_defaults(before.policy, usual, ())
+                defaults = default_policy(settings, target)
+                policy = apply_task_defaults(before.policy, defaults, ())
                 if policy.delivery == default_policy(settings, before.target).delivery:
-                    policy = replace(policy, delivery=usual.delivery)
+                    policy = replace(policy, delivery=defaults.delivery)
                 after = replace(after, policy=policy)
         if "policy" in given.model_fields_set:
             after = replace(after, policy=policy_from(given.policy, after.policy))
@@ -469,7 +474,7 @@ def patch_from(given: SchedulePatch, settings: Settings) -> Callable[[Schedule],
 
 
 def moment_from(text: str, timezone: str | None, field: str) -> datetime:
-    """RFC 3339, RFC 9557, or local time with the zone that stands beside it."""
+    """Parses RFC 3339, RFC 9557, or local time in `timezone`."""
     return parse_moment(text, timezone, field=field)
 
 
@@ -542,7 +547,7 @@ def policy_out(policy: Policy) -> Json:
 
 
 def labels_out(labels: Mapping[str, str | None]) -> Json | list[str]:
-    """A list where no label has a value, as it was sent."""
+    """A list if no label has a value, as in the request."""
     if labels and all(value is None for value in labels.values()):
         return list(labels)
     return dict(labels)
@@ -552,11 +557,11 @@ def time_out(moment: datetime | None) -> str | None:
     return None if moment is None else format_moment(moment)
 
 
-# @@ Runs, keys, nodes and audit entries as the native API shows them; pure.
+# Runs, keys, nodes and audit entries
 
 
 def run_out(run: Run, lang: str = ENGLISH) -> Json:
-    """What Chimes says of it is told in the language; what the target said stays as it is."""
+    """Messages of Chimes are translated; output of the target is not."""
     return {
         "id": run.id,
         "schedule_id": run.schedule_id,
@@ -631,7 +636,7 @@ def key_out(key: ApiKey) -> Json:
 
 
 def node_out(node: Node, now: datetime) -> Json:
-    told = node.facts
+    report = node.report
     return {
         "id": node.id,
         "version": node.version,
@@ -643,13 +648,13 @@ def node_out(node: Node, now: datetime) -> Json:
         "alive": node.lease_until > now,
         "state": node.state(now).value,
         "drain": node.drain,
-        "running": None if told is None else told.running,
-        "sending": None if told is None else told.sending,
-        "claims_per_minute": None if told is None else told.claims_per_minute,
-        "memory_bytes": None if told is None else told.memory,
-        "queues": None if told is None else list(told.queues),
+        "running": None if report is None else report.running,
+        "sending": None if report is None else report.sending,
+        "claims_per_minute": None if report is None else report.claims_per_minute,
+        "memory_bytes": None if report is None else report.memory,
+        "queues": None if report is None else list(report.queues),
         "clock_offset_seconds": round(node.clock_offset, 6),
-        "offers": list(node.offers),
+        "offers": list(node.capabilities),
     }
 
 
@@ -679,10 +684,10 @@ def _milliseconds(begin: datetime | None, end: datetime | None) -> float | None:
     return (end - begin) / timedelta(milliseconds=1)
 
 
-# @@ Other parameters for one run, between the native API and the model; pure.
+# Parameters of a single run
 
-#: By the field of a target, what a request calls it.
-_NAMES: Mapping[str, str] = {
+#: Field of a target -> field of a request.
+_REQUEST_FIELDS: Mapping[str, str] = {
     "args": "params",
     "input": "params",
     "params": "params",
@@ -693,29 +698,29 @@ _NAMES: Mapping[str, str] = {
 
 
 def changes_payload(given: RunIn) -> bool:
-    return bool(given.model_fields_set & set(_NAMES.values()))
+    return bool(given.model_fields_set & set(_REQUEST_FIELDS.values()))
 
 
 def with_parameters(given: RunIn, before: Target) -> Target:
-    """The target with what was sent in place of its own. InvalidInput for what it has not."""
+    """The target with the payload of the request. Raises InvalidInput for unknown fields."""
     sent, target = given.model_fields_set, before
     if "body" in sent:
         if not isinstance(target, HttpTarget):
-            raise _has_no(before, "body")
+            raise _unknown_payload(before, "body")
         target = replace(target, body=given.body)
     if "prompt" in sent:
         if not isinstance(target, AgentTarget):
-            raise _has_no(before, "prompt")
+            raise _unknown_payload(before, "prompt")
         target = replace(target, prompt=given.prompt)
     if "text" in sent:
         if not isinstance(target, MessageTarget):
-            raise _has_no(before, "text")
+            raise _unknown_payload(before, "text")
         target = replace(target, text=given.text)
     return with_params(target, given.params) if "params" in sent else target
 
 
 def with_params(before: Target, params: Mapping[str, object]) -> Target:
-    """Each by its name, the others stay; `***` is the secret that was there."""
+    """Merges parameters by name; `***` keeps the stored secret."""
     match before:
         case TaskTarget():
             return replace(before, args=_merged(params, before.args))
@@ -727,7 +732,7 @@ def with_params(before: Target, params: Mapping[str, object]) -> Target:
             merged = _merged(params, _object_in(before.body))
             return replace(before, body=json.dumps(merged, ensure_ascii=False))
         case AgentTarget() | SyncTarget() | MessageTarget():
-            raise _has_no(before, "params")
+            raise _unknown_payload(before, "params")
 
 
 def _merged(params: Mapping[str, object], before: Mapping[str, object]) -> dict[str, object]:
@@ -741,17 +746,17 @@ def _object_in(body: str) -> Mapping[str, object]:
         found = None
     if not isinstance(found, dict):
         raise InvalidInput(
-            _("the body of this call is not a JSON object; send another as body"),
+            _("the body of this target is not a JSON object; replace it with body"),
             field="params",
             code="not_an_object",
         )
     return found
 
 
-def _has_no(target: Target, field: str) -> InvalidInput:
+def _unknown_payload(target: Target, field: str) -> InvalidInput:
     return InvalidInput(
         _("a target of kind {kind} has no {name}", kind=target.kind, name=field),
         field=field,
         code="unknown_field",
-        hint=_NAMES.get(payload_name(target)),
+        hint=_REQUEST_FIELDS.get(payload_name(target)),
     )

@@ -36,7 +36,7 @@ SHOP = Source(
 FILE = Sources(by_id={"shop": SHOP})
 ORDERS = SyncTarget(source="shop", collection="orders")
 CLIENTS = SyncTarget(source="shop", collection="clients_eu")
-OFFERS = frozenset({ORDERS.needs})
+OFFERS = frozenset({ORDERS.requirement})
 PAIR = {"source": "shop", "collection": "orders"}
 WINDOW = {"source": "shop", "start": "2030-01-15T00:00:00Z", "end": "2030-01-16T00:00:00.000000Z"}
 
@@ -69,8 +69,8 @@ class Api:
         return found
 
     async def claim(self, free: int = 1) -> tuple[Run, ...]:
-        await self.rig.store.join(a_node(offers=tuple(OFFERS)), HOUR * 24)
-        return await self.rig.store.claim(places(free=free, offers=OFFERS))
+        await self.rig.store.join(a_node(capabilities=tuple(OFFERS)), HOUR * 24)
+        return await self.rig.store.claim(places(free=free, capabilities=OFFERS))
 
     async def end(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any) -> Run:
         """What a worker would do with the next task."""

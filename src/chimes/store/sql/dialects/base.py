@@ -313,7 +313,7 @@ class Dialect(ABC):
 
     @abstractmethod
     def claimable(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int
+        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
         """Claimable runs in queue order, held until the transaction ends."""
 
@@ -384,7 +384,7 @@ class Dialect(ABC):
         self,
         connection: Connection,
         now: int | None,
-        offers: Collection[str],
+        capabilities: Collection[str],
         limit: int,
         node_id: str,
     ) -> Rows:

@@ -239,16 +239,16 @@ class MariadbDialect(Dialect):
             connection.exec_driver_sql(_insert_all(table, tuple(values[0])), list(values))
 
     def claimable(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int
+        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
         found: list[Any] = []
-        if not offers:
+        if not capabilities:
             return found
         for rank in _ranks(connection):
             given = {
                 "rank": rank,
                 "now": now,
-                "offers": tuple(offers),
+                "offers": tuple(capabilities),
                 "limit": limit - len(found),
             }
             found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())

@@ -147,20 +147,20 @@ class PostgresDialect(Dialect):
             connection.exec_driver_sql(_insert_all(table, names), _arrays(names, values))
 
     def claimable(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int
+        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
-        given = (now, list(offers))
+        given = (now, list(capabilities))
         return connection.exec_driver_sql(CLAIMABLE_RUNS % (limit, limit), given).all()
 
     def take(
         self,
         connection: Connection,
         now: int | None,
-        offers: Collection[str],
+        capabilities: Collection[str],
         limit: int,
         node_id: str,
     ) -> Rows:
-        given = (now, list(offers), node_id)
+        given = (now, list(capabilities), node_id)
         return connection.exec_driver_sql(TAKE % (limit, limit), given).all()
 
     def next_available(self, connection: Connection) -> int | None:

@@ -238,7 +238,7 @@ class SqliteDialect(Dialect):
             connection.exec_driver_sql(_insert_all(table), list(values))
 
     def claimable(
-        self, connection: Connection, now: int, offers: Collection[str], limit: int
+        self, connection: Connection, now: int, capabilities: Collection[str], limit: int
     ) -> Rows:
         found: list[Any] = []
         for rank in connection.exec_driver_sql(RANKS).scalars().all():
@@ -247,7 +247,7 @@ class SqliteDialect(Dialect):
             given = {
                 "rank": rank,
                 "now": now,
-                "offers": self.listed(offers),
+                "offers": self.listed(capabilities),
                 "limit": limit - len(found),
             }
             found.extend(connection.exec_driver_sql(CLAIMABLE_OF_RANK, given).all())

@@ -44,7 +44,7 @@ def delivery_values(delivery: Delivery) -> dict[str, Value]:
         "owner_id": delivery.owner.id,
         "channel": delivery.recipient.channel.value,
         "recipient": encode(recipient_to_plain(delivery.recipient)),
-        "occasion": delivery.occasion.value,
+        "occasion": delivery.notify_on.value,
         "created_at": micros(delivery.created_at),
         **progress_values(delivery),
     }
@@ -71,11 +71,11 @@ def delivery_of(row: Row[Any]) -> Delivery:
     error, code = row.error, row.code
     try:
         recipient = recipient_from_plain(json.loads(row.recipient))
-        occasion, state = NotifyOn(row.occasion), DeliveryState(row.state)
+        notify_on, state = NotifyOn(row.occasion), DeliveryState(row.state)
         owner = owner_of(row.owner_type, row.owner_id)
     except _DAMAGE as damage:
         _log.warning("delivery %s cannot be read: %s", row.id, damage)
-        recipient, occasion = Recipient(channel=Channel.INBOX), NotifyOn.ALWAYS
+        recipient, notify_on = Recipient(channel=Channel.INBOX), NotifyOn.ALWAYS
         state, owner = _state(row.state), SYSTEM_OWNER
         error = str(_("this delivery cannot be read: {error}", error=message_of(damage)))
         code = Reason.UNREADABLE
@@ -86,7 +86,7 @@ def delivery_of(row: Row[Any]) -> Delivery:
         schedule_name=row.schedule_name,
         owner=owner,
         recipient=recipient,
-        occasion=occasion,
+        notify_on=notify_on,
         state=state,
         attempts=row.attempts,
         fence=row.fence,

@@ -15,8 +15,8 @@ from chimes.model.node import Node, NodeEvent, capabilities_in, published_names
 from chimes.store.codec.node import (
     defaults_from_plain,
     defaults_to_plain,
-    facts_from_text,
-    facts_to_text,
+    report_from_text,
+    report_to_text,
 )
 from chimes.store.port import Remembered
 from chimes.store.sql.rows.values import (
@@ -47,7 +47,7 @@ def node_values(node: Node) -> dict[str, Value]:
             {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
         ),
         "drain": int(node.drain),
-        "facts": facts_to_text(node.facts),
+        "facts": report_to_text(node.report),
     }
 
 
@@ -62,10 +62,10 @@ def node_of(row: Row[Any]) -> Node:
         heartbeat_at=moment_of(row.heartbeat_at),
         lease_until=moment_of(row.lease_until),
         clock_offset=row.clock_offset,
-        offers=capabilities_in(offers),
+        capabilities=capabilities_in(offers),
         defaults=defaults_from_plain(offers),
         drain=bool(row.drain),
-        facts=facts_from_text(row.facts),
+        report=report_from_text(row.facts),
     )
 
 

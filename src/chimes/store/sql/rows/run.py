@@ -67,7 +67,7 @@ def run_values(run: Run, target_text: TargetTexts, batch_id: int | None = None) 
         "planned_at": micros(run.planned_at),
         "missed_count": run.missed_count,
         "missed_until": maybe_micros(run.missed_until),
-        "needs": run.target.needs,
+        "needs": run.target.requirement,
         "batch_id": batch_id,
         **state_values(run),
     }
