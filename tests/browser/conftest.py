@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -20,14 +22,23 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_play
 from tests.browser.watching import Watch
 from tests.system.node import Node
 
-CHROMIUM = os.environ.get("CHIMES_CHROMIUM", "/usr/bin/chromium")
+#: The browser without windows needs a sixth of the CPU time of the whole one.
+CHROMIUM = (
+    os.environ.get("CHIMES_CHROMIUM")
+    or shutil.which("chromium-headless-shell")
+    or "/usr/bin/chromium"
+)
 PHONE, DESK = 375, 1280
 LANGUAGES = ("en", "th", "zh")
 THEMES = ("light", "dark")
-#: What each page is looked at in: every language, theme and width.
-LOOKS = (("en", "light", DESK), ("th", "dark", PHONE), ("zh", "dark", DESK))
-#: And the frame, which all pages share: each theme at each width.
-FRAME_LOOKS = (*LOOKS, ("zh", "light", PHONE))
+#: `make test` opens each page in these two looks: language, theme and width.
+LOOKS = (("en", "light", DESK), ("th", "dark", PHONE))
+ALL_LOOKS = tuple(product(LANGUAGES, THEMES, (DESK, PHONE)))
+#: `make test-all` opens each page in every look.
+EACH_LOOK = pytest.mark.parametrize(
+    ("language", "theme", "width"),
+    [pytest.param(*look, marks=() if look in LOOKS else pytest.mark.long) for look in ALL_LOOKS],
+)
 ZONE = "Asia/Bangkok"
 #: Four browsers may be at work on two cores.
 _MILLISECONDS = 30_000
@@ -116,6 +127,12 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Site]]:
     yield start
     for node in nodes:
         node.close()
+
+
+@pytest.fixture
+def looks(pytestconfig: pytest.Config) -> tuple[tuple[str, str, int], ...]:
+    """The looks for tests that open one page in all of them."""
+    return ALL_LOOKS if pytestconfig.getoption("--long") else LOOKS
 
 
 @pytest.fixture

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import FRAME_LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits_longer, for_everybody
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", "/ui/system")
 
 
-@pytest.mark.parametrize(("language", "theme", "width"), FRAME_LOOKS)
+@EACH_LOOK
 def test_every_page_is_accessible_and_fits(
     shared_site: Site, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:

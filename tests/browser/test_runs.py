@@ -20,7 +20,7 @@ from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.port import ClaimRequest, RunLog, Store
 from chimes.store.sql import open_sqlite
-from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.watching import accessible, for_everybody
 from tests.builders import a_node, a_run, a_schedule, a_verdict
 from tests.web.dashboard.test_runs import HOSTILE, ended
@@ -120,7 +120,7 @@ def height_of(page: Page) -> float:
     return box["height"]
 
 
-@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+@EACH_LOOK
 def test_both_pages_in_every_look(
     site: Site,
     hand: Hand,
@@ -176,7 +176,7 @@ def test_the_brush_the_groups_and_many_at_once(
     expect(dialog).to_contain_text("Retry 4 runs?")
     accessible(dialog)
     dialog.get_by_role("button", name="Retry").click()
-    expect(page.locator("main")).to_contain_text("4 of 4 runs: done.")
+    expect(page.locator("main")).to_contain_text("4 of 4 runs processed.")
     expect(page.locator("tr[data-row]")).to_have_count(4)
 
 
@@ -338,7 +338,7 @@ def test_without_scripts_all_of_it_works(
     page.locator("tr[data-row] input[type=checkbox]").first.check()
     page.get_by_role("button", name="Retry selected").click()
     page.locator("section.card").get_by_role("button", name="Retry").click()
-    expect(page.locator("main")).to_contain_text("1 of 1 run: done.")
+    expect(page.locator("main")).to_contain_text("1 of 1 run processed.")
     page.goto(f"/ui/runs/{runs[0].id}")
     page.get_by_role("link", name="Retry with changes").click()
     page.get_by_label("Name").fill("once more")

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-import pytest
 from playwright.sync_api import expect
 
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import mark_source
 from chimes.triggers import Cron
-from tests.browser.conftest import DESK, PHONE, Site, Visitor
+from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.test_runs import Hand, hand, now
 from tests.browser.watching import for_everybody
 from tests.builders import a_schedule
@@ -21,9 +20,7 @@ __all__ = ["hand"]
 HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/x?token=abc")
 
 
-@pytest.mark.parametrize(
-    ("language", "theme", "width"), [("en", "light", DESK), ("th", "dark", PHONE)]
-)
+@EACH_LOOK
 def test_the_rest_of_the_page_is_for_everybody(
     site: Site,
     hand: Hand,

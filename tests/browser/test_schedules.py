@@ -15,7 +15,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule, plan_after
 from chimes.triggers import Cron, Every
-from tests.browser.conftest import DESK, LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import DESK, EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.frame_pages import HOSTILE, Served, served_trial
 from tests.browser.watching import accessible, fits, for_everybody
 from tests.builders import a_run, a_schedule
@@ -89,7 +89,7 @@ def seeded() -> Iterator[Served]:
         yield served
 
 
-@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+@EACH_LOOK
 def test_they_are_for_everybody(
     seeded: Served, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:

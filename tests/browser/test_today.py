@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits, for_everybody
 
 DAILY = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
@@ -68,7 +68,9 @@ def stays_in_view(page: Page, names: str) -> None:
     assert gone == 0
 
 
-def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_from_nothing_to_the_demo_and_back(
+    site: Site, visitor: Callable[..., Visitor], looks: tuple[tuple[str, str, int], ...]
+) -> None:
     """The empty page, the demo by one button, each look, a card of the timeline, and away."""
     page = visitor(site).open("/ui/")
     accessible(page)
@@ -81,13 +83,13 @@ def test_from_nothing_to_the_demo_and_back(site: Site, visitor: Callable[..., Vi
     expect(page.locator(".note.demo")).to_contain_text("their past is made up")
     assert page.locator(".tile").count() == 5
     paths = cycle(["/ui/", "/ui/?lanes=label&span=7d&heat=14d&clock=utc"])
-    for path, (language, theme, width) in zip(paths, LOOKS, strict=False):
+    for path, (language, theme, width) in zip(paths, looks, strict=False):
         looked = visitor(site, language=language, theme=theme, width=width).open(path)
         expect(looked.locator(".chart.heat")).to_be_visible()
         for_everybody(looked, language)
         if width == PHONE:
             stays_in_view(looked, ".chart.names")
-    for language, theme, width in LOOKS:
+    for language, theme, width in looks:
         looked = visitor(site, language=language, theme=theme, width=width).open("/ui/attention")
         expect(looked.locator("main a strong").filter(has_text="nightly backup")).to_be_visible()
         for_everybody(looked, language)
@@ -169,7 +171,10 @@ def test_what_fails_can_be_put_off_and_comes_back_by_undo(
 
 
 def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
-    site: Site, visitor: Callable[..., Visitor], receiver: str
+    site: Site,
+    visitor: Callable[..., Visitor],
+    receiver: str,
+    looks: tuple[tuple[str, str, int], ...],
 ) -> None:
     told = [{"channel": "inbox", "on": ["always"]}]
     made = schedule_on(site, "tell me", receiver, delivery=told)
@@ -197,10 +202,10 @@ def test_messages_come_by_themselves_and_are_dealt_with_by_keys(
     # Keys are heard as soon as there is a stream.
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("e")
-    expect(page.locator(".toast")).to_contain_text("Put away.")
+    expect(page.locator(".toast")).to_contain_text("Archived.")
     page.get_by_role("button", name="Undo").click()
     expect(page.locator(".toast")).to_contain_text("Moved to inbox.")
-    for language, theme, width in LOOKS:
+    for language, theme, width in looks:
         looked = visitor(site, language=language, theme=theme, width=width).open("/ui/inbox")
         looked.locator("[data-open-row]").first.click()
         expect(looked.locator("#message-title")).to_be_visible()

@@ -1,4 +1,4 @@
-"""The wizard in a real browser: Thai words to a run, the live preview, edits, phones."""
+"""The editor in a real browser: Thai words to a run, the live preview, edits, phones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import LOOKS, PHONE, Site, Visitor
+from tests.browser.conftest import EACH_LOOK, PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits, for_everybody, zoned
 from tests.system.receiver import Receiver
 
@@ -51,8 +51,8 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     # Nobody answers prompts here: what is guessed can be carried out.
     expect(page.locator("[name=kind][value=message]")).to_be_checked()
     expect(page.locator("#f-message")).to_have_value("ส่งสรุปยอดขายเข้าเทเลแกรม")
-    expect(page.locator("#f-tell0_channel")).to_have_value("telegram")
-    expect(page.locator("[data-guess=tell0_channel]")).to_be_visible()
+    expect(page.locator("#f-notify0_channel")).to_have_value("telegram")
+    expect(page.locator("[data-guess=notify0_channel]")).to_be_visible()
     assert len(fires(page)) == 5
     expect(page.locator("#neighbours svg")).to_be_visible()
     assert site.get("/schedules")["items"] == [], "words save nothing"
@@ -62,9 +62,9 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     page.locator("#f-unit").select_option("s")
     page.locator("[name=kind][value=http]").check()
     page.locator("#f-url").fill(url)
-    page.locator("#f-tell0_channel").select_option("inbox")
+    page.locator("#f-notify0_channel").select_option("inbox")
     # What somebody touched is no guess any more.
-    expect(page.locator("[data-guess=tell0_channel]")).to_have_count(0)
+    expect(page.locator("[data-guess=notify0_channel]")).to_have_count(0)
     page.locator("#f-name").fill("ทดสอบ")
     expect(page.locator("[data-guess=name]")).to_have_count(0)
     expect(page.locator("#preview .words")).to_contain_text("2 วินาที")
@@ -137,7 +137,7 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     expect(page.locator("#world")).to_contain_text("New York")
     # EST could be either; the one that is chosen stays chosen.
     page.locator("#f-zone").fill("EST")
-    expect(page.locator("#e-zone")).to_contain_text("which has summer time, or UTC-5 all year?")
+    expect(page.locator("#e-zone")).to_contain_text("(with daylight saving time) or UTC-5 all year?")
     page.locator("#zones [data-zone=EST]").click()
     expect(page.locator("#e-zone")).to_be_hidden()
     page.locator("#f-zone").fill("new york")
@@ -178,10 +178,10 @@ def test_all_of_it_works_without_scripts(site: Site, visitor: Callable[..., Visi
     page = visitor(site, scripts=False).open(NEW)
     page.locator("#f-words").fill("every day call mum")
     page.locator("#read").click()
-    expect(page.locator("#question")).to_contain_text("At what time?")
+    expect(page.locator("#question")).to_contain_text("Enter a time.")
     page.locator("#question button").first.click()
     expect(page.locator("#understood")).to_be_visible()
-    page.get_by_label("Call an address").check()
+    page.get_by_label("HTTP request").check()
     page.locator("#f-url").fill("https://example.com/x")
     page.locator("#f-zone").fill("โตเกียว")
     page.locator("#preview-button").click()
@@ -193,7 +193,7 @@ def test_all_of_it_works_without_scripts(site: Site, visitor: Callable[..., Visi
     assert made["timezone"] == "Asia/Tokyo"
 
 
-@pytest.mark.parametrize(("language", "theme", "width"), LOOKS)
+@EACH_LOOK
 def test_the_page_is_for_everybody(
     shared_site: Site,
     visitor: Callable[..., Visitor],
