@@ -59,7 +59,7 @@ def _take(url: str) -> None:
         shot("today-dark", "/ui/", theme="dark")
         shot("schedules", "/ui/schedules", height=900)
         shot("run", f"/ui/runs/{failed}", height=900)
-        shot("wizard", f"/ui/schedules/new?words={quote(WORDS)}", height=900)
+        shot("editor", f"/ui/schedules/new?words={quote(WORDS)}", height=900)
         shot("phone", "/ui/", language="th", theme="dark", width=375, height=812)
         browser.close()
 
