@@ -101,7 +101,7 @@ PLACES: Mapping[str, tuple[int | str, ...]] = {
     "Abort": (0,),
     "echo": (0,),
     "secho": (0,),
-    "tell": (0,),
+    "echo_err": (0,),
     "ask": (0,),
     "confirm": (0,),
     "prompt": (0,),
@@ -110,7 +110,7 @@ PLACES: Mapping[str, tuple[int | str, ...]] = {
 #: Keywords that people read, whoever is called with them.
 READ = frozenset({"message", "hint", "detail", "title", "solution"})
 #: Classes over these take their message first.
-ERRORS = frozenset({"ChimesError", "Failure", "ClickException"})
+ERRORS = frozenset({"ChimesError", "CommandError", "ClickException"})
 #: Errors of programmers, not of users.
 INTERNAL = frozenset(
     {
@@ -130,7 +130,7 @@ LOGGERS = frozenset({"_log", "log", "logger", "logging"})
 QUIET_CALLS = frozenset(
     {
         # click, whose texts are looked up where help is shown; `Column` likewise
-        *("Lazy", "command", "group", "option", "argument", "version_option", "Column"),
+        *("LazyCommand", "command", "group", "option", "argument", "version_option", "Column"),
         # OpenAPI
         *("FastAPI", "Field", "Query", "WithJsonSchema", "_parameter", "problem", "gives"),
         # patterns and comparisons

@@ -127,7 +127,7 @@ def _said(call: ast.Call) -> Iterator[MessageId]:
 
 def _shown_by_click(call: ast.Call) -> Iterator[str]:
     name = _name(call.func)
-    places = {"Lazy": 2, "Column": 0}
+    places = {"LazyCommand": 2, "Column": 0}
     if name in places and len(call.args) > places[name]:
         yield from _words(call.args[places[name]])
     for each in call.keywords:

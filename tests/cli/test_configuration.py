@@ -26,8 +26,8 @@ def test_config_show_says_where_each_value_came_from(cli: Cli, tmp_path: Path) -
 
 # S69
 def test_config_show_hides_secrets(cli: Cli) -> None:
-    for form in ([], ["--json"], ["--ndjson"]):
-        found = cli("config", "show", *form, CHIMES_ADMIN_TOKEN="swordfish")
+    for format in ([], ["--json"], ["--ndjson"]):
+        found = cli("config", "show", *format, CHIMES_ADMIN_TOKEN="swordfish")
         assert found.code == 0
         assert "swordfish" not in found.out + found.err
         assert "***" in found.out
@@ -46,8 +46,8 @@ def test_config_show_hides_secrets(cli: Cli) -> None:
 )
 def test_config_show_hides_passwords_in_urls(cli: Cli, variable: str) -> None:
     url = "https://anna:swordfish@mail.example.org:465/x"
-    for form in ([], ["--json"]):
-        found = cli("config", "show", *form, **{variable: url})
+    for format in ([], ["--json"]):
+        found = cli("config", "show", *format, **{variable: url})
         assert found.code == 0
         assert "swordfish" not in found.out + found.err
         assert "anna:***@mail.example.org:465" in found.out

@@ -8,17 +8,17 @@ import click
 import pytest
 from rich.cells import cell_len
 
-from chimes.cli.locale import speaking
+from chimes.cli.locale import use_language
 from chimes.cli.output import (
     Column,
     Formatter,
     Output,
-    beginning,
-    columns_of,
-    padded,
-    pick,
+    display_width,
+    getter,
+    pad,
     schedule_details,
-    wrapped,
+    truncate,
+    wrap,
 )
 
 AT = "shop/tasks.py:12"
@@ -48,34 +48,34 @@ def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> No
     [("", 0), ("state", 5), ("状态", 4), ("ที่", 1), ("ผู้ใช้", 3), ("a状b", 4), ("e\u0301", 1)],
 )
 def test_columns(text: str, columns: int) -> None:
-    assert columns_of(text) == columns == cell_len(text)
+    assert display_width(text) == columns == cell_len(text)
 
 
 def test_padding_and_beginnings() -> None:
-    assert padded("状态", 6) == "状态  "
-    assert columns_of(padded(THAI, 30)) == 30
-    assert beginning("状态", 3) == "状"
-    assert beginning("ที่อยู่", 1) == "ที่"
-    assert beginning("abc", 9) == "abc"
+    assert pad("状态", 6) == "状态  "
+    assert display_width(pad(THAI, 30)) == 30
+    assert truncate("状态", 3) == "状"
+    assert truncate("ที่อยู่", 1) == "ที่"
+    assert truncate("abc", 9) == "abc"
 
 
 @pytest.mark.parametrize("text", [THAI * 9, CHINESE * 5, f"{CHINESE} and words {THAI} " * 4])
 @pytest.mark.parametrize("room", [11, 20, 37])
 def test_lines_fit_and_lose_nothing(text: str, room: int) -> None:
-    lines = wrapped(text, room)
-    assert max(map(columns_of, lines)) <= room
+    lines = wrap(text, room)
+    assert max(map(display_width, lines)) <= room
     assert "".join("".join(lines).split()) == "".join(text.split())
     # A mark stays with its letter.
-    assert all(columns_of(line[0]) > 0 for line in lines)
+    assert all(display_width(line[0]) > 0 for line in lines)
 
 
 def test_words_stay_whole_and_full_stops_with_them() -> None:
-    assert wrapped("one two three", 8) == ["one two", "three"]
-    assert wrapped("时间时间。时间", 8) == ["时间时", "间。时间"]
+    assert wrap("one two three", 8) == ["one two", "three"]
+    assert wrap("时间时间。时间", 8) == ["时间时", "间。时间"]
 
 
 def helped(language: str, text: str, rows: list[tuple[str, str]]) -> str:
-    with speaking(("--lang", language)):
+    with use_language(("--lang", language)):
         formatter = Formatter(width=60)
         with formatter.indentation():
             formatter.write_text(text)
@@ -92,12 +92,12 @@ def test_help_is_wrapped_by_columns_and_examples_are_left_alone() -> None:
     assert f"    chimes ls{' -q' * 15}" in lines
     assert "  例:" in lines
     rest = [line for line in lines if "chimes ls" not in line]
-    assert max(map(columns_of, rest)) <= 60
+    assert max(map(display_width, rest)) <= 60
     first = next(line for line in rest if "--tz" in line)
     below = rest[rest.index(first) + 1]
     assert first.startswith("  --tz ZONE")
-    place = columns_of(first[: first.index("下")])
-    assert columns_of(below) - columns_of(below.lstrip()) == place
+    place = display_width(first[: first.index("下")])
+    assert display_width(below) - display_width(below.lstrip()) == place
     assert rest[-1].strip() == "短"
 
 
@@ -114,14 +114,14 @@ def test_columns_of_a_table_are_in_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")
-    columns = [Column("名称", pick("name"), widest=20), Column("状态", pick("state"))]
+    columns = [Column("名称", getter("name"), max_width=20), Column("状态", getter("state"))]
     rows = [{"id": 1, "name": name, "state": "|"} for name in ("plain", THAI, CHINESE * 3)]
-    Output(form="table").rows(rows, columns)
+    Output(format="table").rows(rows, columns)
     head, *lines = capsys.readouterr().out.splitlines()
-    places = {columns_of(line[: line.index("|")]) for line in lines}
+    places = {display_width(line[: line.index("|")]) for line in lines}
     assert len(places) == 1
-    assert columns_of(head[: head.index("状")]) in places
-    Output(form="table").one(
-        {"a": "|", "b": "|"}, [Column("状态", pick("a")), Column("x", pick("b"))]
+    assert display_width(head[: head.index("状")]) in places
+    Output(format="table").one(
+        {"a": "|", "b": "|"}, [Column("状态", getter("a")), Column("x", getter("b"))]
     )
-    assert {columns_of(line[:-1]) for line in capsys.readouterr().out.splitlines()} == {6}
+    assert {display_width(line[:-1]) for line in capsys.readouterr().out.splitlines()} == {6}

@@ -24,10 +24,10 @@ def commands() -> list[tuple[str, click.Command]]:
         command = root.get_command(context, name)
         assert command is not None
         if isinstance(command, click.Group):
-            for inner in command.list_commands(context):
-                child = command.get_command(context, inner)
+            for nested in command.list_commands(context):
+                child = command.get_command(context, nested)
                 assert child is not None
-                found.append((f"{name} {inner}", child))
+                found.append((f"{name} {nested}", child))
         else:
             found.append((name, command))
     return found

@@ -292,8 +292,8 @@ def evil_server(server: Server) -> Iterator[str]:
 
 # S68
 def test_names_cannot_speak_to_the_terminal(cli: Cli, evil_server: str) -> None:
-    for form in ([], ["--json"], ["--ndjson"], ["-q"]):
-        found = cli("ls", *form, CHIMES_URL=evil_server)
+    for format in ([], ["--json"], ["--ndjson"], ["-q"]):
+        found = cli("ls", *format, CHIMES_URL=evil_server)
         assert found.code == 0
         assert all(char.isprintable() or char in "\t\n" for char in found.out)
     plain = cli("ls", CHIMES_URL=evil_server)

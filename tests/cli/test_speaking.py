@@ -19,7 +19,13 @@ import click
 import pytest
 
 from chimes import i18n as wording
-from chimes.cli.locale import explicit_language, original_environment, localize, use_language, current_language
+from chimes.cli.locale import (
+    current_language,
+    explicit_language,
+    localize,
+    original_environment,
+    use_language,
+)
 from chimes.cli.output import (
     RUN_COLUMNS,
     RUN_STATUSES,

@@ -297,9 +297,9 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
             break
     # A shell says 130 of both: an interrupt that comes while a class is being made (`exec` of a
     # text) ends CPython by the signal itself, although it was handled.
-    _, said = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     let_go("/hold/interrupted")
-    assert process.returncode in (130, -signal.SIGINT), said.decode()
+    assert process.returncode in (130, -signal.SIGINT), stderr.decode()
 
 
 # F74

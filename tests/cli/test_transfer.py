@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from chimes.cli.store import exported, imported
+from chimes.cli.store import export_lines, parse_export
 from chimes.errors import InvalidInput
 from chimes.model.access import Scope
 from chimes.model.audit import chain_entry
@@ -57,9 +57,9 @@ async def _each() -> AsyncIterator[Item]:
 
 
 async def test_every_item_comes_back_as_it_was() -> None:
-    lines = [line async for line in exported(_each())]
+    lines = [line async for line in export_lines(_each())]
     assert len(lines) == len(ITEMS) + 1
-    assert list(imported(lines)) == list(ITEMS)
+    assert list(parse_export(lines)) == list(ITEMS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ async def test_every_item_comes_back_as_it_was() -> None:
 def test_a_state_that_makes_no_sense_is_refused(value: str) -> None:
     lines = ['{"chimes_export": 1}', f'{{"kind": "state", "value": {value}}}']
     with pytest.raises(InvalidInput, match="line 2"):
-        list(imported(lines))
+        list(parse_export(lines))
 
 
 @pytest.mark.parametrize("kind", ["delivery", "inbox"])
@@ -77,4 +77,4 @@ def test_a_state_that_makes_no_sense_is_refused(value: str) -> None:
 def test_a_message_that_makes_no_sense_is_refused(kind: str, value: str) -> None:
     lines = ['{"chimes_export": 1}', f'{{"kind": "{kind}", "value": {value}}}']
     with pytest.raises(InvalidInput, match="line 2"):
-        list(imported(lines))
+        list(parse_export(lines))

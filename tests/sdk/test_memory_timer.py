@@ -111,12 +111,12 @@ async def scene() -> AsyncIterator[Scene]:
 async def test_each_slot_when_it_comes(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule)
-    rest = await timer.once()
+    rest = await timer.run_once()
     assert isinstance(rest, PollOnEvent)
     assert await scene.slots() == []
     for minute in (1, 2, 3):
         scene.clock.set(START.replace(minute=minute, second=0))
-        await timer.once()
+        await timer.run_once()
         assert await scene.slots() == list(range(1, minute + 1))
     run = (await scene.runs())[0]
     # R2.13, C5: the id and the key that every node comes to.
@@ -128,11 +128,11 @@ async def test_each_slot_when_it_comes(scene: Scene) -> None:
 
 async def test_it_sleeps_until_the_next_slot_or_the_next_poll(scene: Scene) -> None:
     timer = scene.timer(scene.schedule())
-    rest = await timer.once()
+    rest = await timer.run_once()
     assert isinstance(rest, PollOnEvent)
     assert rest.seconds == 1.0
     scene.clock.advance(29.75)
-    rest = await timer.once()
+    rest = await timer.run_once()
     assert isinstance(rest, PollOnEvent)
     assert rest.seconds == pytest.approx(0.25)
 
@@ -143,7 +143,7 @@ async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
     timers = [scene.timer(schedule) for _ in range(5)]
     scene.clock.advance(MINUTE)
     for timer in timers:
-        await timer.once()
+        await timer.run_once()
         scene.clock.advance(0.001)
     assert len(await scene.runs()) == 1
     assert sum(event.count for event in scene.told(SlotsAlreadyTaken)) == 4
@@ -164,16 +164,16 @@ async def test_while_the_store_is_down_nothing_runs_and_then_it_is_caught_up(
 ) -> None:
     policy = Policy(misfire=misfire, misfire_grace=timedelta(seconds=30), overlap=Overlap.ALLOW)
     timer = scene.timer(scene.schedule(policy=policy))
-    await timer.once()
+    await timer.run_once()
     scene.faults.down = StoreUnavailable("gone")
     for _ in range(5):
         scene.clock.advance(MINUTE)
         with pytest.raises(StoreUnavailable):
-            await timer.once()
+            await timer.run_once()
     assert scene.fallback.active is False
     scene.faults.down = None
     scene.clock.set(START.replace(minute=5, second=10))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots(RunStatus.QUEUED) == run
     assert await scene.slots(RunStatus.MISSED) == missed
 
@@ -183,8 +183,8 @@ async def test_a_lost_answer_makes_no_second_run(scene: Scene) -> None:
     scene.clock.advance(MINUTE)
     scene.faults.answer_lost["add_runs"] = StoreUnavailable("no answer")
     with pytest.raises(StoreUnavailable):
-        await timer.once()
-    await timer.once()
+        await timer.run_once()
+    await timer.run_once()
     assert len(await scene.runs()) == 1
 
 
@@ -194,7 +194,7 @@ async def test_overlaps(scene: Scene) -> None:
     timer = scene.timer(schedule)
     for _ in range(3):
         scene.clock.advance(MINUTE)
-        await timer.once()
+        await timer.run_once()
     assert await scene.slots(RunStatus.QUEUED) == [1]
     assert await scene.slots(RunStatus.SKIPPED) == [2, 3]
 
@@ -203,7 +203,7 @@ async def test_cancel_old(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
     for _ in range(2):
         scene.clock.advance(MINUTE)
-        await timer.once()
+        await timer.run_once()
     assert await scene.slots(RunStatus.CANCELED) == [1]
     assert await scene.slots(RunStatus.QUEUED) == [2]
 
@@ -213,7 +213,7 @@ async def test_a_shared_key_is_left_to_the_store(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(policy=policy))
     for _ in range(2):
         scene.clock.advance(MINUTE)
-        await timer.once()
+        await timer.run_once()
     assert [run.blocked for run in await scene.runs()] == [False, True]
 
 
@@ -223,7 +223,7 @@ async def test_a_dependency_is_looked_up_in_the_runs(scene: Scene) -> None:
     dependency = Dependency(schedule_id=other.id)
     timer = scene.timer(scene.schedule(depends_on=dependency))
     scene.clock.advance(MINUTE)
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots(RunStatus.SKIPPED) == [1]
     done = replace(
         slot_run(other, scene.clock.now(), scene.clock.now()),
@@ -232,7 +232,7 @@ async def test_a_dependency_is_looked_up_in_the_runs(scene: Scene) -> None:
     )
     await scene.store.add_runs([done])
     scene.clock.advance(MINUTE)
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots(RunStatus.QUEUED) == [2]
 
 
@@ -253,7 +253,7 @@ async def test_one_that_cannot_be_planned_stops_alone(
     timer = scene.timer(scene.schedule("bad"), scene.schedule("good"))
     for _ in range(2):
         scene.clock.advance(MINUTE)
-        await timer.once()
+        await timer.run_once()
     assert [event.schedule.name for event in scene.told(ScheduleBroken)] == ["bad"]
     assert {run.schedule_name for run in await scene.runs()} == {"good"}
 
@@ -261,7 +261,7 @@ async def test_one_that_cannot_be_planned_stops_alone(
 async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(), memory_mode=False)
     scene.clock.advance(MINUTE)
-    await timer.once()
+    await timer.run_once()
     assert await scene.runs() == []
 
 
@@ -269,7 +269,7 @@ async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
 async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule, scene.schedule("paused", enabled=False), memory_mode=False)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=3, second=5))
     # Slot 3 was fired by the store just before its table broke.
     await scene.store.add_runs(
@@ -279,18 +279,18 @@ async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: S
     scene.declaring_fails = KeyError("no table")
     assert scene.fallback.active
     assert "memory" in scene.fallback.reason
-    await timer.once()
+    await timer.run_once()
     # What may have been under way is looked at again; the row of slot 3 is found there.
     assert set(await scene.slots()) == {3}
     scene.clock.set(START.replace(minute=4, second=0))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == [3, 4]
     scene.declaring_fails = None
     scene.fallback(DutyRecovered(duty="scheduler"))
     scene.clock.advance(REFRESH)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=5, second=0))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == [3, 4]
     assert {run.schedule_name for run in await scene.runs()} == {"tick"}
     assert [
@@ -303,10 +303,10 @@ async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: S
 
 async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(), memory_mode=False)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=1, second=0) + LOOK_BACK / 2)
     scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == [1]
 
 
@@ -315,13 +315,13 @@ async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene
     scene.clock.set(START.replace(minute=1, second=10))
     young = scene.schedule(updated_at=scene.clock.now())
     timer = scene.timer(young, memory_mode=False)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=1, second=20))
     scene.fallback(DutyFailed(duty="scheduler", error=KeyError("no table"), first=True))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == []
     scene.clock.set(START.replace(minute=2, second=0))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == [2]
 
 
@@ -340,25 +340,25 @@ async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
     """The id changes when the schedule was deleted and created again; the cursor stays."""
     schedule = scene.schedule()
     timer = scene.timer(schedule)
-    await timer.once()
+    await timer.run_once()
     moved = replace(schedule, id=ScheduleId("another"))
     scene.declared = [LocalSchedule(schedule=moved, memory_mode=True)]
     scene.clock.advance(REFRESH)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=1, second=0))
-    await timer.once()
+    await timer.run_once()
     assert [run.schedule_id for run in await scene.runs()] == ["another"]
     # Another trigger is planned from now on.
     scene.declared = [
         LocalSchedule(schedule=replace(moved, trigger=Every("3m")), memory_mode=True),
     ]
     scene.clock.advance(REFRESH)
-    await timer.once()
+    await timer.run_once()
     scene.clock.set(START.replace(minute=2, second=0))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots() == [1]
     scene.clock.set(START.replace(minute=3, second=0))
-    await timer.once()
+    await timer.run_once()
     assert await scene.slots(RunStatus.QUEUED, RunStatus.SKIPPED) == [1, 3]
 
 

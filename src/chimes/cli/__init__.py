@@ -1,4 +1,4 @@
-"""The command line. Nothing is imported before a command needs it: start-up is what people feel."""
+"""Command line. Commands are imported when they are called, which keeps the start fast."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""How a client command reaches Chimes: over HTTP, or straight on the local store.
+"""Backends of client commands: a server over HTTP, or the API in process on the local store.
 
-Both answer the same requests of the native API with the same JSON, so a command never knows which
-of them it talks to.
+Both serve the native API with the same JSON, so commands do not distinguish them.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from chimes.cli.command import (
     TIMED_OUT,
     UNREACHABLE,
     USAGE,
-    Failure,
+    CommandError,
     from_problem,
 )
-from chimes.cli.locale import spoken
-from chimes.cli.output import RUN_STATUSES, Json, tell
+from chimes.cli.locale import current_language
+from chimes.cli.output import RUN_STATUSES, Json, echo_err
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError
@@ -48,21 +47,21 @@ _PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     body: bytes
 
     def json(self) -> Json:
-        """The object that was asked for; anything else is a Failure."""
+        """The JSON object of the body. CommandError for an error response or anything else."""
         try:
             found = json.loads(self.body) if self.body else {}
         except ValueError:
             found = None
         if not isinstance(found, dict):
-            raise Failure(
-                _("The answer ({status}) does not come from Chimes", status=self.status),
+            raise CommandError(
+                _("The response (status {status}) is not from Chimes", status=self.status),
                 UNREACHABLE,
-                hint=_("is CHIMES_URL right?"),
+                hint=_("check CHIMES_URL"),
             )
         if self.status >= 400:
             raise from_problem(self.status, found)
@@ -70,10 +69,10 @@ class Answer:
 
 
 class Backend(Protocol):
-    #: Whether runs are carried out by somebody while we look.
-    live: bool
+    #: Whether runs are executed while the command waits.
+    executes_runs: bool
 
-    def request(self, method: str, path: str, body: object = None) -> Answer: ...
+    def request(self, method: str, path: str, body: object = None) -> Response: ...
 
     def close(self) -> None: ...
 
@@ -94,8 +93,10 @@ def delete(backend: Backend, path: str) -> None:
     backend.request("DELETE", API + path).json()
 
 
-def pages(backend: Backend, path: str, limit: int | None = None, **query: object) -> Iterator[Json]:
-    """The items of all pages, or the first `limit`."""
+def paginate(
+    backend: Backend, path: str, limit: int | None = None, **query: object
+) -> Iterator[Json]:
+    """The items of all pages, or the first `limit` of them."""
     cursor: object = None
     left = limit
     while left is None or left > 0:
@@ -117,8 +118,8 @@ def items_of(answer: Json) -> list[Json]:
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
 
-def path_of(*parts: object) -> str:
-    """A path of the API with each part quoted: ids are whatever a client chose."""
+def api_path(*parts: object) -> str:
+    """A path of the API with each part quoted, because clients may choose ids freely."""
     return "".join(f"/{quote(str(part), safe='')}" for part in parts)
 
 
@@ -128,11 +129,11 @@ def _query(given: Mapping[str, object]) -> str:
 
 
 class HttpBackend:
-    live = True
+    executes_runs = True
 
     def __init__(self, url: str, key: str) -> None:
         self.url = url
-        self.trouble = ""
+        self.connect_error = ""
         self._key = key
         parts = urlsplit(url if "://" in url else f"http://{url}")
         try:
@@ -140,8 +141,11 @@ class HttpBackend:
         except ValueError:
             port = -1
         if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
-            raise Failure(
-                _("CHIMES_URL {url!r} is not an address such as http://127.0.0.1:7100", url=url),
+            raise CommandError(
+                _(
+                    "Invalid CHIMES_URL {url!r}: expected a URL such as http://127.0.0.1:7100",
+                    url=url,
+                ),
                 2,
             )
         self._prefix = parts.path.rstrip("/")
@@ -149,22 +153,22 @@ class HttpBackend:
         self._connection = connection(parts.hostname, port, timeout=_CONNECT_TIMEOUT)
 
     def connect(self) -> bool:
-        """Whether somebody listens there; `trouble` says why not."""
+        """Whether a connection could be made; otherwise `connect_error` has the reason."""
         try:
             self._connection.connect()
         except OSError as error:
-            self.trouble = error.strerror or str(error)
+            self.connect_error = error.strerror or str(error)
             return False
         self._connection.sock.settimeout(_ANSWER_TIMEOUT)
-        # Also for the connections that take its place when it is lost.
+        # For connections that replace it after a loss, too.
         self._connection.timeout = _ANSWER_TIMEOUT
         return True
 
-    def request(self, method: str, path: str, body: object = None) -> Answer:
+    def request(self, method: str, path: str, body: object = None) -> Response:
         headers = {
             "Accept": "application/json",
-            "X-Language": spoken(),
-            "Accept-Language": spoken(),
+            "X-Language": current_language(),
+            "Accept-Language": current_language(),
             "User-Agent": "chimes-cli",
         }
         data = None
@@ -176,12 +180,12 @@ class HttpBackend:
         try:
             self._connection.request(method, self._prefix + path, data, headers)
             answer = self._connection.getresponse()
-            return Answer(answer.status, answer.read())
+            return Response(answer.status, answer.read())
         except TimeoutError:
             self._connection.close()
-            raise Failure(
+            raise CommandError(
                 _(
-                    "{url} did not answer within {seconds:.0f} s",
+                    "{url} did not respond within {seconds:.0f} s",
                     url=self.url,
                     seconds=_ANSWER_TIMEOUT,
                 ),
@@ -196,23 +200,23 @@ class HttpBackend:
 
 
 def default_url() -> str:
-    """Where `chimes serve` in this environment would listen."""
+    """Where `chimes serve` listens with this environment."""
     port = os.environ.get("CHIMES_PORT") or os.environ.get("PORT") or "7100"
     return f"http://127.0.0.1:{port if port.isdecimal() else 7100}"
 
 
 def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
-    """The server, or, when none was named and none answers, the store that is configured here.
+    """The server; the local store if no server was named and none responds.
 
-    `create`: the store may come into being by this, as for the first key of a new server.
+    `create`: the local store may be created, as for the first key of a new server.
     """
     server = HttpBackend(url or default_url(), key)
     if server.connect():
-        if url is None and _store_was_named():
-            tell(
+        if url is None and _is_store_configured():
+            echo_err(
                 _(
-                    "Using the server at {url}; the store setting is not used. "
-                    "Set CHIMES_URL or stop the server to choose.",
+                    "Using the server at {url} instead of the configured store. "
+                    "Set CHIMES_URL to choose another server, or stop this one.",
                     url=server.url,
                 )
             )
@@ -221,55 +225,54 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
     if url is None:
         local = local_backend(create=create)
         if local is not None:
-            tell(
+            echo_err(
                 _(
-                    "No server answers at {url}; using {store} directly.",
+                    "No server at {url}; using {store} directly.",
                     url=server.url,
                     store=local.location,
                 )
             )
             return local
-    raise _unreachable(server.url, server.trouble)
+    raise _unreachable(server.url, server.connect_error)
 
 
-def _store_was_named() -> bool:
+def _is_store_configured() -> bool:
     from chimes.config import load_settings
 
     try:
         return load_settings().origins["store"] != "default"
     except ChimesError:
-        # A server that answers is used whatever the settings here are like.
+        # Invalid local settings do not matter when a server responds.
         return False
 
 
-def _unreachable(url: str, why: str) -> Failure:
-    return Failure(
-        _("The server at {url} cannot be reached: {reason}", url=url, reason=why),
+def _unreachable(url: str, why: str) -> CommandError:
+    return CommandError(
+        _("Cannot reach the server at {url}: {reason}", url=url, reason=why),
         UNREACHABLE,
         hint=_("start one with `chimes serve`, or set CHIMES_URL"),
     )
 
 
-# @@ The native API on the local store, in this process: no server, the same answers.
-
-
+# --- the API on the local store -------------------------------------------------------------------
 def local_backend(*, create: bool) -> LocalBackend | None:
-    """For the store that is configured here, or that lies where it would be by default."""
+    """The configured store, or the default one if it exists; None if there is none."""
     loaded = load_settings()
     location = store_location(loaded.settings)
     if location.server:
         return LocalBackend(loaded, masked_store_url(location.server))
     if location.path is None:
         return None
-    there = location.path / "jobs.json" if location.kind == "json" else location.path
-    told = loaded.origins["store"] != "default"
-    return LocalBackend(loaded, location.url) if there.exists() or told or create else None
+    file = location.path / "jobs.json" if location.kind == "json" else location.path
+    configured = loaded.origins["store"] != "default"
+    return LocalBackend(loaded, location.url) if file.exists() or configured or create else None
 
 
 class LocalBackend:
-    """Whoever can write the store's files may do everything: an admin with a key of the moment."""
+    """Calls the API in process, as an admin with a temporary key: a user who can write the store's
+    files has full access anyway."""
 
-    live = False
+    executes_runs = False
 
     def __init__(self, loaded: LoadedSettings, location: str) -> None:
         self.location = location
@@ -279,14 +282,14 @@ class LocalBackend:
         self._stack = contextlib.AsyncExitStack()
         self._app: ASGIApp | None = None
 
-    def request(self, method: str, path: str, body: object = None) -> Answer:
+    def request(self, method: str, path: str, body: object = None) -> Response:
         return self._runner.run(self._request(method, path, body))
 
     def close(self) -> None:
         self._runner.run(self._stack.aclose())
         self._runner.close()
 
-    async def _request(self, method: str, path: str, body: object) -> Answer:
+    async def _request(self, method: str, path: str, body: object) -> Response:
         if self._app is None:
             self._app = await self._open()
         data = b"" if body is None else json.dumps(body).encode()
@@ -296,8 +299,8 @@ class LocalBackend:
             ("host", host),
             ("x-api-key", self._token),
             ("accept", "application/json"),
-            ("x-language", spoken()),
-            ("accept-language", spoken()),
+            ("x-language", current_language()),
+            ("accept-language", current_language()),
         ]
         if body is not None:
             headers += [("content-type", "application/json"), ("content-length", str(len(data)))]
@@ -345,7 +348,7 @@ class LocalBackend:
         )
 
 
-async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Answer:
+async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Response:
     sent: list[Message] = []
     waiting: list[Message] = [{"type": "http.request", "body": data, "more_body": False}]
 
@@ -361,56 +364,65 @@ async def _call(app: ASGIApp, scope: Scope, data: bytes) -> Answer:
     await app(scope, receive, send)
     status = next(each["status"] for each in sent if each["type"] == "http.response.start")
     parts = [each.get("body", b"") for each in sent if each["type"] == "http.response.body"]
-    return Answer(status, b"".join(parts))
+    return Response(status, b"".join(parts))
 
 
-# @@ From what a person types to one object: an id, the beginning of one, or a name.
-
-#: How many rows are looked through for a prefix or a name.
-_MOST = 5000
-_SHORTEST_PREFIX = 3
+# --- lookup by id, id prefix or name --------------------------------------------------------------
+#: How many rows are searched for a prefix or a name.
+_SEARCH_LIMIT = 5000
+_MIN_PREFIX = 3
 
 
 def find_schedule(backend: Backend, reference: str) -> Json:
     found = _exact(backend, "schedules", reference)
     if found is not None:
         return found
-    rows = list(islice(pages(backend, "/schedules"), _MOST))
+    rows = list(islice(paginate(backend, "/schedules"), _SEARCH_LIMIT))
     named = [row for row in rows if str(row.get("name", "")) == reference]
     folded = reference.casefold()
-    alike = named or [
-        row for row in rows if _slug(str(row.get("name", ""))) == folded or _begins(row, reference)
+    matches = named or [
+        row
+        for row in rows
+        if _slug(str(row.get("name", ""))) == folded or _has_prefix(row, reference)
     ]
     words = [str(row.get("name", "")) for row in rows] + [str(row["id"]) for row in rows]
-    missing = _("There is no schedule {reference!r}", reference=reference)
-    return _only(alike, reference, words, missing, _("see `chimes ls`"))
+    missing = _("No schedule {reference!r}", reference=reference)
+    return _only(matches, reference, words, missing, _("list schedules with `chimes ls`"))
 
 
 def find_run(backend: Backend, reference: str) -> Json:
-    missing = _("There is no run {reference!r}", reference=reference)
-    return _by_id(backend, "runs", reference, missing, _("see `chimes runs`"))
+    missing = _("No run {reference!r}", reference=reference)
+    return _by_id(backend, "runs", reference, missing, _("list runs with `chimes runs`"))
 
 
 def find_delivery(backend: Backend, reference: str) -> Json:
-    missing = _("There is no delivery {reference!r}", reference=reference)
-    return _by_id(backend, "deliveries", reference, missing, _("see `chimes deliveries`"))
+    missing = _("No notification {reference!r}", reference=reference)
+    return _by_id(
+        backend, "deliveries", reference, missing, _("list notifications with `chimes deliveries`")
+    )
 
 
 def find_node(backend: Backend, reference: str) -> Json:
-    """By its id or the beginning of it, such as the name of its host."""
-    missing = _("There is no node {reference!r}", reference=reference)
+    """By its id or a prefix of it, such as the name of its host."""
+    missing = _("No node {reference!r}", reference=reference)
     rows = items_of(get(backend, "/nodes"))
-    alike = [row for row in rows if row["id"] == reference] or [
-        row for row in rows if _begins(row, reference)
+    matches = [row for row in rows if row["id"] == reference] or [
+        row for row in rows if _has_prefix(row, reference)
     ]
     return _only(
-        alike, reference, [str(row["id"]) for row in rows], missing, _("see `chimes nodes`")
+        matches,
+        reference,
+        [str(row["id"]) for row in rows],
+        missing,
+        _("list nodes with `chimes nodes`"),
     )
 
 
 def find_message(backend: Backend, reference: str, owner: str | None = None) -> Json:
-    missing = _("There is no message {reference!r}", reference=reference)
-    return _by_id(backend, "inbox", reference, missing, _("see `chimes inbox`"), owner=owner)
+    missing = _("No message {reference!r}", reference=reference)
+    return _by_id(
+        backend, "inbox", reference, missing, _("list messages with `chimes inbox`"), owner=owner
+    )
 
 
 def _by_id(
@@ -419,21 +431,21 @@ def _by_id(
     found = _exact(backend, kind, reference)
     if found is not None:
         return found
-    rows = list(islice(pages(backend, f"/{kind}", None, **query), _MOST))
-    alike = [row for row in rows if _begins(row, reference)]
-    return _only(alike, reference, [str(row["id"]) for row in rows], missing, see)
+    rows = list(islice(paginate(backend, f"/{kind}", None, **query), _SEARCH_LIMIT))
+    matches = [row for row in rows if _has_prefix(row, reference)]
+    return _only(matches, reference, [str(row["id"]) for row in rows], missing, see)
 
 
 def _exact(backend: Backend, kind: str, reference: str) -> Json | None:
-    # "." and ".." would be read as steps within the path.
+    # "." and ".." would be path segments.
     if not reference.strip("."):
         return None
-    answer = backend.request("GET", API + path_of(kind, reference))
+    answer = backend.request("GET", API + api_path(kind, reference))
     return None if answer.status in (404, 422) else answer.json()
 
 
-def _begins(row: Json, reference: str) -> bool:
-    return len(reference) >= _SHORTEST_PREFIX and str(row["id"]).startswith(reference)
+def _has_prefix(row: Json, reference: str) -> bool:
+    return len(reference) >= _MIN_PREFIX and str(row["id"]).startswith(reference)
 
 
 def _slug(name: str) -> str:
@@ -441,97 +453,96 @@ def _slug(name: str) -> str:
 
 
 def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, see: str) -> Json:
-    """The one row; `missing` and `see` are said where there is none."""
+    """The only row. CommandError with `missing` and `see` if there is none."""
     if len(rows) == 1:
         return rows[0]
     if rows:
-        some = ", ".join(str(row["id"]) for row in rows[:5])
-        raise Failure(
+        ids = ", ".join(str(row["id"]) for row in rows[:5])
+        raise CommandError(
             _(
-                "{reference!r} is the beginning or name of several: {ids}",
+                "{reference!r} is ambiguous: it matches {ids}",
                 reference=reference,
-                ids=some,
+                ids=ids,
             ),
             USAGE,
         )
     from chimes.triggers.json_values import nearest
 
     hint = nearest(reference, [word for word in words if word])
-    raise Failure(missing, NOT_FOUND, hint=hint or see)
+    raise CommandError(missing, NOT_FOUND, hint=hint or see)
 
 
-# @@ Waiting for a run, and following its log, by asking again.
-
-#: Soon at first, for runs that end at once, then with patience.
+# --- polling a run and its log --------------------------------------------------------------------
+#: Short at first, for runs that end at once.
 _PAUSES = (0.05, 0.1, 0.2, 0.4)
-_LONGEST_PAUSE = 1.0
-#: How long a server may be away while we wait for something.
-_RESTART = 60.0
+_MAX_PAUSE = 1.0
+#: How long a server may be unreachable while a command waits.
+_MAX_OUTAGE = 60.0
 _ENDED = frozenset({"succeeded", "failed", "timeout", "canceled", "skipped", "missed", "unknown"})
 
 
-def ended(run: Json) -> bool:
+def has_ended(run: Json) -> bool:
     return run.get("status") in _ENDED
 
 
-def exit_code_of(run: Json) -> int:
+def run_exit_code(run: Json) -> int:
     return OK if run.get("status") == "succeeded" else RUN_FAILED
 
 
 def wait_for(backend: Backend, run_id: str, timeout: str) -> Json:
-    """The run once it has ended; a Failure with 124 when that takes too long."""
+    """Waits until the run has ended. CommandError with exit code 124 on timeout."""
     from chimes.triggers import parse_duration
 
     clock = SystemClock()
     until = clock.monotonic() + parse_duration(timeout, field="--timeout").total_seconds()
     for pause in _pauses():
-        run = _asked(backend, path_of("runs", run_id))
-        if ended(run):
+        run = _get_with_retry(backend, api_path("runs", run_id))
+        if has_ended(run):
             return run
         if clock.monotonic() + pause > until:
-            raise Failure(
+            raise CommandError(
                 _(
-                    "The run {id} is still {status} after {timeout}",
+                    "Run {id} is still {status} after {timeout}",
                     id=run_id,
                     status=RUN_STATUSES.get(str(run.get("status")), run.get("status")),
                     timeout=timeout,
                 ),
                 TIMED_OUT,
-                hint=_("it goes on; see `chimes logs {id} -f`", id=run_id),
+                hint=_("the run continues; follow it with `chimes logs {id} -f`", id=run_id),
             )
         time.sleep(pause)
     raise AssertionError("pauses never end")
 
 
 def log_lines(backend: Backend, run_id: str, *, follow: bool) -> Iterator[Json]:
-    """The entries of a run's log; with `follow`, until the run has ended."""
+    """The log entries of a run; with `follow`, until the run has ended."""
     last = 0
     for pause in _pauses():
-        # Asked before the log: what is written after an end that we saw is not missed.
-        run = _asked(backend, path_of("runs", run_id)) if follow else {}
+        # Read before the log, so that no entry before the end is missed.
+        run = _get_with_retry(backend, api_path("runs", run_id)) if follow else {}
         more = True
         while more:
-            page = _asked(backend, path_of("runs", run_id, "logs"), after=last or None)
+            page = _get_with_retry(backend, api_path("runs", run_id, "logs"), after=last or None)
             for entry in items_of(page):
                 last = max(last, _number(entry))
                 yield entry
             more = page.get("next_after") is not None
-        if not follow or ended(run):
+        if not follow or has_ended(run):
             return
         time.sleep(pause)
 
 
-def _asked(backend: Backend, path: str, **query: object) -> Json:
-    """The answer, also of a server that is just being restarted."""
+def _get_with_retry(backend: Backend, path: str, **query: object) -> Json:
+    """Repeats the request while a server restarts."""
     clock = SystemClock()
-    until = clock.monotonic() + _RESTART
+    until = clock.monotonic() + _MAX_OUTAGE
     while True:
         try:
             return get(backend, path, **query)
-        except Failure as failure:
+        except CommandError as failure:
             if failure.code != UNREACHABLE or clock.monotonic() > until:
                 raise
-        time.sleep(_LONGEST_PAUSE / 4)
+        time.sleep(_MAX_PAUSE / 4)
 
 
 def _number(entry: Json) -> int:
@@ -542,4 +553,4 @@ def _number(entry: Json) -> int:
 def _pauses() -> Iterator[float]:
     yield from _PAUSES
     while True:
-        yield _LONGEST_PAUSE
+        yield _MAX_PAUSE

@@ -1,4 +1,4 @@
-"""Groups that import a command when it is called, and commands with our habits."""
+"""Base classes of commands, exit codes, and the mapping of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any, NamedTuple, TypeVar
 import click
 
 from chimes import errors
-from chimes.cli.locale import language_option, said, said_of_help
+from chimes.cli.locale import language_option, localize, localize_help
 from chimes.cli.output import Formatter
 from chimes.i18n import _, joined
 
-Helpful = TypeVar("Helpful", click.Command, click.Option)
+HasHelp = TypeVar("HasHelp", click.Command, click.Option)
 _HELP = _("Show this message and exit.")
 
 
-class Lazy(NamedTuple):
-    """Where a command is, and the line that help shows without loading it."""
+class LazyCommand(NamedTuple):
+    """Where a command is defined, and its help line, shown without importing it."""
 
     module: str
     name: str
@@ -30,9 +30,8 @@ class _Context(click.Context):
     formatter_class = Formatter
 
 
-class _Spoken(click.Command):
-    """`--lang`; and help in the language of the command, put into it when it is shown: start-up
-    pays for no word that nobody reads."""
+class _LocalizedCommand(click.Command):
+    """A command with `--lang`, whose help is translated when it is shown."""
 
     context_class = _Context
 
@@ -47,31 +46,31 @@ class _Spoken(click.Command):
         return found
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        click.Command.format_help_text(_with_help(self), ctx, formatter)
+        click.Command.format_help_text(_localized(self), ctx, formatter)
 
     def get_short_help_str(self, limit: int = 45) -> str:
-        return click.Command.get_short_help_str(_with_help(self), limit)
+        return click.Command.get_short_help_str(_localized(self), limit)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         records = [
-            _with_help(each).get_help_record(ctx)
+            _localized(each).get_help_record(ctx)
             for each in self.get_params(ctx)
             if isinstance(each, click.Option)
         ]
-        with formatter.section(said(_("Options"))):
+        with formatter.section(localize(_("Options"))):
             formatter.write_dl([each for each in records if each is not None])
 
 
-def _with_help(found: Helpful) -> Helpful:
-    """The same with its help in the language of the command."""
-    shown = copy(found)
-    if found.help:
-        shown.help = said_of_help(found.help)
-    return shown
+def _localized(item: HasHelp) -> HasHelp:
+    """A copy with its help in the language of the command."""
+    localized = copy(item)
+    if item.help:
+        localized.help = localize_help(item.help)
+    return localized
 
 
-class Command(_Spoken):
-    """`--json` may stand alone or have a value; a key may not be on the command line (S64)."""
+class Command(_LocalizedCommand):
+    """A command that takes `--json` with or without a value and rejects `--api-key`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -79,22 +78,24 @@ class Command(_Spoken):
         if any(each == "--api-key" or each.startswith("--api-key=") for each in options):
             raise click.UsageError(
                 _(
-                    "A key on the command line can be seen by every user of this machine. "
-                    "Put it into CHIMES_API_KEY, or into a file for --api-key-file."
+                    "Other users of this machine can see a key on the command line. "
+                    "Set CHIMES_API_KEY, or use --api-key-file."
                 ),
                 ctx,
             )
-        # Else click would take the argument behind a bare --json for its value.
+        # Otherwise click takes the argument after a bare --json as its value.
         options = ["--json=" if each == "--json" else each for each in options]
         return super().parse_args(ctx, [*options, *args[end:]])
 
 
-class LazyGroup(_Spoken, click.Group):
-    """Commands by name; nothing is imported until one is called."""
+class LazyGroup(_LocalizedCommand, click.Group):
+    """A group that imports a command when it is called."""
 
     command_class = Command
 
-    def __init__(self, name: str | None = None, *, lazy: Mapping[str, Lazy], **attrs: Any) -> None:
+    def __init__(
+        self, name: str | None = None, *, lazy: Mapping[str, LazyCommand], **attrs: Any
+    ) -> None:
         super().__init__(name, **attrs)
         self._lazy = lazy
 
@@ -121,9 +122,9 @@ class LazyGroup(_Spoken, click.Group):
 
         hint = nearest(name, self._lazy)
         if hint is None:
-            return _("There is no command {name!r}.", name=name)
+            return _("Unknown command {name!r}.", name=name)
         return _(
-            "There is no command {name!r}. Did you mean {nearest}?",
+            "Unknown command {name!r}. Did you mean {nearest}?",
             name=name,
             nearest=hint.values["name"],
         )
@@ -133,13 +134,12 @@ class LazyGroup(_Spoken, click.Group):
         self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, said_of_help(found.help)) for name, found in self._lazy.items()]
-        with formatter.section(said(_("Commands"))):
+        rows = [(name, localize_help(found.help)) for name, found in self._lazy.items()]
+        with formatter.section(localize(_("Commands"))):
             formatter.write_dl(rows)
 
 
-# @@ What a command can end with, and how an error becomes an exit code (UX.md B).
-
+# --- exit codes -----------------------------------------------------------------------------------
 OK = 0
 FAILED = 1
 USAGE = 2
@@ -153,8 +153,8 @@ PROBLEMS = 9
 TIMED_OUT = 124
 INTERRUPTED = 130
 
-#: Most specific first.
-_ERRORS: tuple[tuple[type[errors.ChimesError], int], ...] = (
+#: The first class that matches decides.
+_ERROR_CODES: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.InvalidInput, INVALID),
     (errors.NotFound, NOT_FOUND),
     (errors.Conflict, CONFLICT),
@@ -167,7 +167,7 @@ _ERRORS: tuple[tuple[type[errors.ChimesError], int], ...] = (
     (errors.StoreLost, PROBLEMS),
     (errors.StoreUnavailable, UNREACHABLE),
 )
-_STATUSES = {
+_STATUS_CODES = {
     400: INVALID,
     401: NOT_ALLOWED,
     403: NOT_ALLOWED,
@@ -182,8 +182,8 @@ _STATUSES = {
 }
 
 
-class Failure(Exception):
-    """A command cannot do what was asked: what happened, and what to do next."""
+class CommandError(Exception):
+    """Ends a command with a message, an exit code and a hint on what to do."""
 
     def __init__(
         self,
@@ -200,45 +200,44 @@ class Failure(Exception):
         self._problem = problem
 
     def problem(self) -> dict[str, object]:
-        """RFC 9457, as the API would say it."""
+        """As a problem document (RFC 9457)."""
         if self._problem is not None:
             return dict(self._problem)
-        found: dict[str, object] = {"title": self.message, "exit_code": self.code}
-        return found | ({"hint": self.hint} if self.hint else {})
+        document: dict[str, object] = {"title": self.message, "exit_code": self.code}
+        return document | ({"hint": self.hint} if self.hint else {})
 
 
-def from_error(error: errors.ChimesError) -> Failure:
-    code = next((code for kind, code in _ERRORS if isinstance(error, kind)), FAILED)
+def from_error(error: errors.ChimesError) -> CommandError:
+    code = next((code for kind, code in _ERROR_CODES if isinstance(error, kind)), FAILED)
     if isinstance(error, errors.ConfigError) and error.details.get("code") == "unsafe_file":
         code = INVALID
     if isinstance(error, errors.NeedsClarification):
-        return _question(error)
+        return _from_clarification(error)
     hint = error.hint if isinstance(error, errors.InvalidInput) else None
-    return Failure(error.message, code, hint=hint)
+    return CommandError(error.message, code, hint=hint)
 
 
-def _question(error: errors.NeedsClarification) -> Failure:
-    """What has to be said as well, and how it could be."""
-    asked = {
+def _from_clarification(error: errors.NeedsClarification) -> CommandError:
+    clarification = {
         "missing": list(error.missing),
         "message": error.message,
         "examples": list(error.examples),
     }
-    return Failure(
+    return CommandError(
         error.message,
         INVALID,
         hint=joined("; ", error.examples) if error.examples else None,
-        problem={"title": error.message, "exit_code": INVALID, "clarification": asked},
+        problem={"title": error.message, "exit_code": INVALID, "clarification": clarification},
     )
 
 
-def from_problem(status: int, problem: Mapping[str, object]) -> Failure:
-    """An error answer of the API, in the language in which it was asked for."""
-    told = str(problem.get("detail") or problem.get("title") or "")
-    parts = [told or _("The server answered {status}", status=status)]
+def from_problem(status: int, problem: Mapping[str, object]) -> CommandError:
+    """From an error response of the API, which is in the language of the request."""
+    detail = str(problem.get("detail") or problem.get("title") or "")
+    parts = [detail or _("The server returned status {status}", status=status)]
     hints: list[str] = []
-    listed = problem.get("errors")
-    for each in listed if isinstance(listed, list) else []:
+    field_errors = problem.get("errors")
+    for each in field_errors if isinstance(field_errors, list) else []:
         if isinstance(each, dict):
             where = str(each.get("pointer") or each.get("parameter") or "")
             detail = str(each.get("detail", ""))
@@ -247,10 +246,10 @@ def from_problem(status: int, problem: Mapping[str, object]) -> Failure:
             if each.get("hint"):
                 hints.append(str(each["hint"]))
     if status == 401:
-        hints.append(_("set CHIMES_API_KEY, or name a file with --api-key-file"))
-    return Failure(
+        hints.append(_("set CHIMES_API_KEY, or use --api-key-file"))
+    return CommandError(
         joined("; ", parts),
-        _STATUSES.get(status, FAILED),
+        _STATUS_CODES.get(status, FAILED),
         hint=joined("; ", hints) if hints else None,
         problem=problem,
     )

@@ -1,4 +1,4 @@
-"""`config show`, `config path`."""
+"""`config` and `apply`: the configuration in use, and applying the sources of chimes.yaml."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from chimes.cli.command import CONFLICT, UNREACHABLE, USAGE, Command, Failure, Lazy, LazyGroup
-from chimes.cli.options import form_options, output_options, secret_from
-from chimes.cli.output import CHANGES, Column, Json, Output, echo, pick, tell
+from chimes.cli.command import (
+    CONFLICT,
+    UNREACHABLE,
+    USAGE,
+    Command,
+    CommandError,
+    LazyCommand,
+    LazyGroup,
+)
+from chimes.cli.options import output_format_options, output_options, read_key_file
+from chimes.cli.output import CHANGES, Column, Json, Output, echo, echo_err, getter
 from chimes.config import LoadedSettings, load_settings
 from chimes.config.loader import shown_settings
 from chimes.i18n import _
@@ -23,18 +31,20 @@ if TYPE_CHECKING:
 
 
 _SETTINGS = (
-    click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml."),
-    click.option("--data-dir", help="As for serve."),
-    click.option("--store", help="As for serve."),
+    click.option(
+        "--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml."
+    ),
+    click.option("--data-dir", metavar="DIR", help="Data directory."),
+    click.option("--store", metavar="URL", help="URL of the store."),
 )
 
-COMMANDS = {
-    "show": Lazy("chimes.cli.config", "show", "Each setting and where it came from."),
-    "path": Lazy("chimes.cli.config", "path", "The configuration file in use."),
+CONFIG_COMMANDS = {
+    "show": LazyCommand("chimes.cli.config", "show", "Show each setting and its origin."),
+    "path": LazyCommand("chimes.cli.config", "path", "Print the path of the configuration file."),
 }
 
 
-@click.group("config", cls=LazyGroup, lazy=COMMANDS)
+@click.group("config", cls=LazyGroup, lazy=CONFIG_COMMANDS)
 def config() -> None:
     """Show the configuration."""
 
@@ -43,9 +53,9 @@ def config() -> None:
 @_SETTINGS[0]
 @_SETTINGS[1]
 @_SETTINGS[2]
-@form_options
+@output_format_options
 def show(output: Output, file: Path | None, data_dir: str | None, store: str | None) -> None:
-    """Show each setting, its value, and where the value came from. Secrets are not shown.
+    """Show each setting, its value and the origin of the value. Secrets are masked.
 
     \b
     Examples:
@@ -54,11 +64,11 @@ def show(output: Output, file: Path | None, data_dir: str | None, store: str | N
     """
     loaded = load_settings(flags={"data_dir": data_dir, "store": store}, config_file=file)
     for warning in loaded.warnings:
-        tell(_("Warning: {warning}", warning=warning))
+        echo_err(_("Warning: {warning}", warning=warning))
     columns = [
-        Column(_("setting"), pick("id")),
-        Column(_("value"), pick("value"), widest=50),
-        Column(_("origin"), pick("origin"), rank=1),
+        Column(_("setting"), getter("id")),
+        Column(_("value"), getter("value"), max_width=50),
+        Column(_("origin"), getter("origin"), rank=1),
     ]
     output.rows(setting_rows(loaded), columns)
 
@@ -67,7 +77,7 @@ def show(output: Output, file: Path | None, data_dir: str | None, store: str | N
 @_SETTINGS[0]
 @_SETTINGS[1]
 def path(file: Path | None, data_dir: str | None) -> None:
-    """Print the configuration file in use, if there is one.
+    """Print the path of the configuration file in use, if there is one.
 
     \b
     Examples:
@@ -75,7 +85,7 @@ def path(file: Path | None, data_dir: str | None) -> None:
     """
     found = load_settings(flags={"data_dir": data_dir}, config_file=file).file
     if found is None:
-        tell(_("No chimes.yaml is in use; it would be read from the data or working directory."))
+        echo_err(_("No chimes.yaml found in the data directory or the working directory."))
     else:
         echo(str(found.absolute()))
 
@@ -92,23 +102,24 @@ def setting_rows(loaded: LoadedSettings) -> list[Json]:
     ]
 
 
-# @@ `apply`: what the configuration file says about sources, put into force.
-
+# --- apply ----------------------------------------------------------------------------------------
 _SIGNS = {"created": "+", "updated": "~", "deleted": "-"}
 
 
 @click.command("apply", cls=Command)
-@click.option("-f", "--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
-@click.option("--dry-run", is_flag=True, help="Only say what would change.")
-@click.option("--store", metavar="URL", help="Without a server: the store to write to.")
-@click.option("--data-dir", metavar="DIR", help="Where the data is kept; ./data unless told.")
-@click.option("--url", envvar="CHIMES_URL", metavar="URL", help="Where the server is.")
+@click.option(
+    "-f", "--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml."
+)
+@click.option("--dry-run", is_flag=True, help="Show the changes without applying them.")
+@click.option("--store", metavar="URL", help="URL of the store, used if no server responds.")
+@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+@click.option("--url", envvar="CHIMES_URL", metavar="URL", help="URL of the server.")
 @click.option(
     "--api-key-file",
     type=click.Path(path_type=Path),
     envvar="CHIMES_API_KEY_FILE",
     metavar="FILE",
-    help="A file that holds the key; else CHIMES_API_KEY, else the admin token.",
+    help="File with the API key. Default: CHIMES_API_KEY, then the admin token.",
 )
 @output_options
 def apply(
@@ -119,8 +130,8 @@ def apply(
     output: Output,
     **flags: str | None,
 ) -> None:
-    """Check the sources of the file and put them into force: the server, and other nodes of this
-    machine, read it again. Without a server their schedules are written to the store.
+    """Check the sources in the file and apply them: the server and other nodes on this machine
+    reload it. Without a server, the schedules of the sources are written to the store.
 
     \b
     Examples:
@@ -132,28 +143,28 @@ def apply(
 
     loaded = load_settings(flags=flags, config_file=file)
     if loaded.file is None:
-        raise Failure(
-            _("There is no chimes.yaml here"), USAGE, hint=_("name it: chimes apply -f FILE")
+        raise CommandError(
+            _("No chimes.yaml found"), USAGE, hint=_("give its path: chimes apply -f FILE")
         )
     checked = checked_file(loaded)
-    key = secret_from(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
-    server = _server(url, key.strip() or loaded.settings.admin_token)
+    key = read_key_file(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
+    server = _connect(url, key.strip() or loaded.settings.admin_token)
     if server is not None:
         click.get_current_context().call_on_close(server.close)
-        changes = _through(server, checked, dry_run=dry_run)
+        changes = _apply_on_server(server, checked, dry_run=dry_run)
     elif url is not None:
-        raise Failure(_("The server at {url} cannot be reached", url=url), UNREACHABLE)
+        raise CommandError(_("Cannot reach the server at {url}", url=url), UNREACHABLE)
     else:
-        changes = _directly(loaded, checked, dry_run=dry_run)
+        changes = _apply_to_store(loaded, checked, dry_run=dry_run)
     columns = [
         Column("", lambda item: _SIGNS.get(str(item["what"]), " ")),
-        Column(_("schedule"), pick("name")),
-        Column(_("what"), pick("what"), words=CHANGES),
+        Column(_("schedule"), getter("name")),
+        Column(_("what"), getter("what"), labels=CHANGES),
     ]
     output.rows([{"id": item["name"], **item} for item in changes], columns)
 
 
-def _server(url: str | None, key: str) -> HttpBackend | None:
+def _connect(url: str | None, key: str) -> HttpBackend | None:
     from chimes.cli.backend import HttpBackend, default_url
 
     server = HttpBackend(url or default_url(), key)
@@ -163,23 +174,23 @@ def _server(url: str | None, key: str) -> HttpBackend | None:
     return None
 
 
-def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list[Json]:
     from chimes.cli.backend import get, post
 
     theirs = str(get(server, "/sources").get("file"))
     if theirs != checked.known.file:
         ours = checked.known.file
-        raise Failure(
+        raise CommandError(
             _(
-                "The server at {url} reads {theirs}, not {ours}",
+                "The server at {url} uses {theirs}, not {ours}",
                 url=server.url,
                 theirs=theirs,
                 ours=ours,
             )
             if theirs
-            else _("The server at {url} reads no file, not {ours}", url=server.url, ours=ours),
+            else _("The server at {url} has no configuration file", url=server.url),
             CONFLICT,
-            hint=_("start it with --config, or apply the file that it reads"),
+            hint=_("apply the file that the server reads, or start the server with --config"),
         )
     answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
     if not dry_run:
@@ -193,18 +204,23 @@ def _through(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list
     return [each for each in changes if isinstance(each, dict)] if isinstance(changes, list) else []
 
 
-def _directly(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
+def _apply_to_store(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
     from chimes.config import masked_store_url, resolve_store_url
     from chimes.runtime.apply_config import apply_to_store, told_to_read_again
 
     store = masked_store_url(resolve_store_url(loaded.settings))
-    tell(_("No server answers; using {store}.", store=store))
+    echo_err(_("No server responds; using {store}.", store=store))
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
     if not dry_run:
         told = told_to_read_again(alive)
         others = [node for node in alive if node not in told]
         if told:
-            tell(_("Told to read their file again: {nodes}", nodes=", ".join(told)))
+            echo_err(_("Reloaded by: {nodes}", nodes=", ".join(told)))
         if others:
-            tell(_("On other machines, send SIGHUP there: {nodes}", nodes=", ".join(others)))
+            echo_err(
+                _(
+                    "Nodes on other machines, send SIGHUP to reload: {nodes}",
+                    nodes=", ".join(others),
+                )
+            )
     return [{"name": each.name, "what": each.what} for each in changes]

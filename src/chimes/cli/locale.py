@@ -1,7 +1,7 @@
-"""In which language a command speaks: `--lang`, else CHIMES_LANG, else the locale says.
+"""Output language of a command: `--lang`, then CHIMES_LANG, then the locale.
 
-Sentences are made in English (`chimes.i18n`); what prints them asks `spoken` here. Click has
-sentences of its own and asks gettext, whose default domain is ours while a command runs.
+Messages are built in English (`chimes.i18n`) and translated when they are printed. Click translates
+its own messages with gettext, whose default domain is ours while a command runs.
 """
 
 from __future__ import annotations
@@ -21,110 +21,112 @@ from chimes.i18n import Message, in_language
 from chimes.language.languages import known, named, of_environment
 
 _DOMAIN = "chimes"
-#: What gettext looks at first.
+#: The variable that gettext reads first.
 _VARIABLE = "LANGUAGE"
-_spoken: ContextVar[str] = ContextVar("spoken", default=wording.ENGLISH)
-_by_name: ContextVar[bool] = ContextVar("by_name", default=False)
-#: What the variable was before.
-_given: ContextVar[str | None] = ContextVar("given", default=None)
+_language: ContextVar[str] = ContextVar("language", default=wording.ENGLISH)
+_explicit: ContextVar[bool] = ContextVar("explicit", default=False)
+#: Value of the variable before the command.
+_original: ContextVar[str | None] = ContextVar("original", default=None)
 
 
-def spoken() -> str:
-    """The language of the command that runs."""
-    return _spoken.get()
+def current_language() -> str:
+    """The output language of the running command."""
+    return _language.get()
 
 
-def chosen_by_name() -> str | None:
-    """The same where somebody asked for it; None: the locale, or nothing, decided."""
-    return spoken() if _by_name.get() or os.environ.get("CHIMES_LANG", "").strip() else None
+def explicit_language() -> str | None:
+    """The output language if --lang or CHIMES_LANG set it, else None."""
+    return (
+        current_language() if _explicit.get() or os.environ.get("CHIMES_LANG", "").strip() else None
+    )
 
 
-def said(text: str) -> str:
-    """One of our sentences in the language of the command; what people wrote stays as it is."""
-    return in_language(text, spoken())
+def localize(text: str) -> str:
+    """A message in the output language; other text unchanged."""
+    return in_language(text, current_language())
 
 
-def said_of_help(text: str) -> str:
-    """The same for docstrings and `help=`, which are in the catalogues as they are written."""
+def localize_help(text: str) -> str:
+    """Help text in the output language; the catalogues hold it as it is written."""
     whole = text if isinstance(text, Message) else Message(cleandoc(text), {})
-    return said(whole) if whole else ""
+    return localize(whole) if whole else ""
 
 
 @contextmanager
-def speaking(arguments: Sequence[str]) -> Iterator[None]:
-    """While a command runs. Its arguments are looked through before they are read, since that may
-    fail, and the failure is to be understood."""
+def use_language(arguments: Sequence[str]) -> Iterator[None]:
+    """Sets the output language while a command runs. Looks for --lang before the arguments are
+    parsed, so that parse errors are translated too."""
     domain, directory = gettext.textdomain(), gettext.bindtextdomain(_DOMAIN)
-    given = _given.set(os.environ.get(_VARIABLE))
-    language, by_name = _spoken.set(spoken()), _by_name.set(False)
+    original = _original.set(os.environ.get(_VARIABLE))
+    language, explicit = _language.set(current_language()), _explicit.set(False)
     gettext.bindtextdomain(_DOMAIN, str(wording.LOCALE))
     gettext.textdomain(_DOMAIN)
-    _speak(_guessed(arguments))
+    _set_language(_detect_language(arguments))
     try:
         yield
     finally:
-        _give_back()
+        _restore_environment()
         gettext.textdomain(domain)
         gettext.bindtextdomain(_DOMAIN, directory)
-        _spoken.reset(language)
-        _by_name.reset(by_name)
-        _given.reset(given)
+        _language.reset(language)
+        _explicit.reset(explicit)
+        _original.reset(original)
 
 
 @contextmanager
-def environment_as_given() -> Iterator[None]:
-    """While the server runs: what its tasks start is not to inherit our choice."""
-    _give_back()
+def original_environment() -> Iterator[None]:
+    """Restores the environment while the server runs, so that its child processes inherit it."""
+    _restore_environment()
     try:
         yield
     finally:
-        _speak(spoken())
+        _set_language(current_language())
 
 
-def _give_back() -> None:
+def _restore_environment() -> None:
     os.environ.pop(_VARIABLE, None)
-    if (given := _given.get()) is not None:
-        os.environ[_VARIABLE] = given
+    if (original := _original.get()) is not None:
+        os.environ[_VARIABLE] = original
 
 
-def _speak(language: str) -> None:
-    _spoken.set(language)
+def _set_language(language: str) -> None:
+    _language.set(language)
     os.environ[_VARIABLE] = language
 
 
-def _guessed(arguments: Sequence[str]) -> str:
+def _detect_language(arguments: Sequence[str]) -> str:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     for place, each in reversed(list(enumerate(arguments[:end]))):
         option, equals, value = each.partition("=")
         if option == "--lang":
-            told = value if equals else "".join(arguments[place + 1 : place + 2])
-            if (found := known(told)) is not None:
-                return found
+            given = value if equals else "".join(arguments[place + 1 : place + 2])
+            if (language := known(given)) is not None:
+                return language
     try:
         return of_environment(os.environ)
     except InvalidInput:
         return wording.ENGLISH
 
 
-def _chosen(context: click.Context, option: click.Parameter, given: str | None) -> None:
+def _apply_option(context: click.Context, option: click.Parameter, given: str | None) -> None:
     if given is not None:
-        _speak(named(given))
-        _by_name.set(True)
-    elif not _by_name.get() and not isinstance(context.command, click.Group):
-        # What the environment says is refused only now: help is shown in any case, and a flag
-        # behind the name of the command would have won.
+        _set_language(named(given))
+        _explicit.set(True)
+    elif not _explicit.get() and not isinstance(context.command, click.Group):
+        # An invalid CHIMES_LANG is rejected only here: help works in any case, and --lang after
+        # the name of the command takes precedence.
         of_environment(os.environ)
 
 
 def language_option() -> click.Option:
-    """`--lang`, of every command and every group."""
+    """`--lang`, an option of every command and group."""
     return click.Option(
         ["--lang"],
-        callback=_chosen,
+        callback=_apply_option,
         expose_value=False,
         is_eager=True,
-        # CHIMES_LANG is looked at where the locale is.
+        # `of_environment` reads CHIMES_LANG together with the locale.
         allow_from_autoenv=False,
         metavar="LANGUAGE",
-        help="Of the words: en, th or zh; else as CHIMES_LANG or the locale says.",
+        help="Output language: en, th or zh. Default: CHIMES_LANG, then your locale.",
     )

@@ -1,4 +1,4 @@
-"""`nodes`, `drain`, and the noun `node`: the processes that share the store."""
+"""`nodes`, `drain` and `node`: the nodes that share the store."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Callable
 
 import click
 
-from chimes.cli.backend import Backend, delete, find_node, get, items_of, path_of, post
-from chimes.cli.command import FAILED, TIMED_OUT, Command, Failure, Lazy, LazyGroup
-from chimes.cli.options import client_options, output_options, yes_option
-from chimes.cli.output import Column, Json, Output, echo, pick, tell
+from chimes.cli.backend import Backend, api_path, delete, find_node, get, items_of, post
+from chimes.cli.command import FAILED, TIMED_OUT, Command, CommandError, LazyCommand, LazyGroup
+from chimes.cli.options import client_options, confirm_options, output_options
+from chimes.cli.output import Column, Json, Output, echo, echo_err, getter
 from chimes.clock import SystemClock
 from chimes.i18n import Message, _
 from chimes.redaction import escaped
 
-COMMANDS = {
-    "resume": Lazy("chimes.cli.nodes", "resume", "Let a drained node go on."),
-    "forget": Lazy("chimes.cli.nodes", "forget", "Take a node off the list that is gone."),
+NODE_COMMANDS = {
+    "resume": LazyCommand("chimes.cli.nodes", "resume", "Resume a drained node."),
+    "forget": LazyCommand("chimes.cli.nodes", "forget", "Remove a dead node from the list."),
 }
-_SHOWN_OFFERS = 6
-#: Seconds between two looks at a node that drains: it tells with its heartbeat.
-_LOOK = 0.5
+_SHOWN_CAPABILITIES = 6
+#: Seconds between polls of a draining node, which reports with its heartbeat.
+_POLL = 0.5
 _STATES = {
     "alive": _("alive"),
     "draining": _("draining"),
@@ -30,16 +30,16 @@ _STATES = {
 }
 
 
-@click.group("node", cls=LazyGroup, lazy=COMMANDS)
+@click.group("node", cls=LazyGroup, lazy=NODE_COMMANDS)
 def node() -> None:
-    """Nodes: let those go on that `chimes drain` has stopped, forget those that are gone."""
+    """Resume nodes that `chimes drain` stopped, and remove dead ones."""
 
 
 @click.command("nodes", cls=Command)
 @output_options
 @client_options
 def nodes(backend: Backend, output: Output) -> None:
-    """List the nodes: what they do, what they offer, and how far their clocks are off.
+    """List nodes: state, roles, capabilities and clock offset.
 
     \b
     Examples:
@@ -51,16 +51,22 @@ def nodes(backend: Backend, output: Output) -> None:
 
 @click.command("drain", cls=Command)
 @click.argument("node_id", metavar="NODE")
-@click.option("--reason", default="", help="Kept in the audit.")
-@click.option("--wait", is_flag=True, help="Until nothing is in hand any more.")
-@click.option("--timeout", default="10m", show_default=True, help="How long to wait; exit 124.")
+@click.option("--reason", default="", help="Reason for the audit log.")
+@click.option("--wait", is_flag=True, help="Wait until the node has no in-flight runs.")
+@click.option(
+    "--timeout",
+    default="10m",
+    show_default=True,
+    help="How long to wait; exit code 124 after that.",
+)
 @output_options
 @client_options
 def drain(
     backend: Backend, output: Output, node_id: str, reason: str, wait: bool, timeout: str
 ) -> None:
-    """Let a node take nothing new. It hears of it with its next heartbeat, and finishes what it
-    has; the others go on. It stays so until `chimes node resume`, or until it is started anew.
+    """Stop a node from accepting new runs. It starts draining with its next heartbeat and finishes
+    its in-flight runs; other nodes continue. It stays drained until `chimes node resume` or a
+    restart.
 
     \b
     Examples:
@@ -68,84 +74,86 @@ def drain(
       chimes drain web-1 --reason "new kernel" --wait
     """
     found = find_node(backend, node_id)
-    asked = _ask(backend, found, "drain", reason)
+    draining = _post(backend, found, "drain", reason)
     if wait:
-        asked = _drained(backend, asked, timeout)
-    output.rows([asked], _columns())
+        draining = _wait_until_drained(backend, draining, timeout)
+    output.rows([draining], _columns())
 
 
 @click.command("resume", cls=Command)
 @click.argument("node_id", metavar="NODE")
-@click.option("--reason", default="", help="Kept in the audit.")
+@click.option("--reason", default="", help="Reason for the audit log.")
 @output_options
 @client_options
 def resume(backend: Backend, output: Output, node_id: str, reason: str) -> None:
-    """Let a drained node go on, from its next heartbeat on.
+    """Resume a drained node with its next heartbeat.
 
     \b
     Examples:
       chimes node resume web-1
     """
     found = find_node(backend, node_id)
-    output.rows([_ask(backend, found, "resume", reason)], _columns())
+    output.rows([_post(backend, found, "resume", reason)], _columns())
 
 
 @click.command("forget", cls=Command)
 @click.argument("node_id", metavar="NODE")
-@yes_option
+@confirm_options
 @client_options
 @click.pass_context
-def forget(ctx: click.Context, backend: Backend, ask: Callable[..., bool], node_id: str) -> None:
-    """Take a node off the list whose lease is over. Its runs are taken over by the others.
+def forget(
+    ctx: click.Context, backend: Backend, confirm: Callable[..., bool], node_id: str
+) -> None:
+    """Remove a node whose lease has expired from the list. Other nodes take over its runs.
 
     \b
     Examples:
       chimes node forget web-1
     """
     found = find_node(backend, node_id)
-    if not ask(_("Forget the node {id}?", id=found["id"])):
-        tell(_("Nothing was forgotten."))
+    if not confirm(_("Remove node {id}?", id=found["id"])):
+        echo_err(_("Nothing was removed."))
         ctx.exit(FAILED)
-    delete(backend, path_of("nodes", found["id"]))
+    delete(backend, api_path("nodes", found["id"]))
     echo(escaped(str(found["id"])))
 
 
-def _ask(backend: Backend, found: Json, verb: str, reason: str) -> Json:
-    return post(backend, path_of("nodes", found["id"], verb), {"reason": reason} if reason else {})
+def _post(backend: Backend, found: Json, verb: str, reason: str) -> Json:
+    return post(backend, api_path("nodes", found["id"], verb), {"reason": reason} if reason else {})
 
 
-def _drained(backend: Backend, asked: Json, timeout: str) -> Json:
-    """The node once it has nothing in hand; one that left meanwhile has not either."""
+def _wait_until_drained(backend: Backend, node: Json, timeout: str) -> Json:
+    """The node once it has no in-flight runs, or has left."""
     from chimes.triggers import parse_duration
 
     clock = SystemClock()
     until = clock.monotonic() + parse_duration(timeout, field="--timeout").total_seconds()
-    while asked.get("state") == "draining":
-        if clock.monotonic() + _LOOK > until:
-            raise Failure(
-                _("The node {id} is still draining after {timeout}", id=asked["id"],
+    while node.get("state") == "draining":
+        if clock.monotonic() + _POLL > until:
+            raise CommandError(
+                _("Node {id} is still draining after {timeout}", id=node["id"],
                     timeout=timeout),
                 TIMED_OUT,
-                hint=_("it goes on; see `chimes nodes`"),
+                hint=_("it continues to drain; check it with `chimes nodes`"),
             )  # fmt: skip
-        time.sleep(_LOOK)
-        there = [each for each in items_of(get(backend, "/nodes")) if each["id"] == asked["id"]]
-        asked = there[0] if there else asked | {"state": "gone"}
-    return asked
+        time.sleep(_POLL)
+        present = [each for each in items_of(get(backend, "/nodes")) if each["id"] == node["id"]]
+        node = present[0] if present else node | {"state": "gone"}
+    return node
 
 
 def _columns() -> list[Column]:
     return [
-        Column(_("id"), pick("id")),
+        Column(_("id"), getter("id")),
         Column(_("state"), _state),
         Column(_("roles"), lambda item: ",".join(_words(item, "roles")), rank=2),
-        Column(_("places"), pick("capacity"), rank=5),
+        Column(_("capacity"), getter("capacity"), rank=5),
         Column(_("clock"), _clock, rank=3),
-        Column(_("beat"), pick("heartbeat_at"), time=True, rank=1),
-        Column(_("since"), pick("started_at"), time=True, rank=6),
-        Column(_("version"), pick("version"), rank=4),
-        Column(_("running"), pick("running"), rank=4),
-        Column(_("offers"), _offers, rank=7, widest=60, narrowest=12),
+        Column(_("heartbeat"), getter("heartbeat_at"), time=True, rank=1),
+        Column(_("since"), getter("started_at"), time=True, rank=6),
+        Column(_("version"), getter("version"), rank=4),
+        Column(_("running"), getter("running"), rank=4),
+        Column(_("capabilities"), _capabilities, rank=7, max_width=60, min_width=12),
     ]
 
 
@@ -159,10 +167,10 @@ def _clock(item: Json) -> str:
     return f"{offset:+.3f} s" if isinstance(offset, int | float) else ""
 
 
-def _offers(item: Json) -> str:
-    offers = _words(item, "offers")
-    more = len(offers) - _SHOWN_OFFERS
-    shown = ", ".join(offers[:_SHOWN_OFFERS])
+def _capabilities(item: Json) -> str:
+    capabilities = _words(item, "offers")
+    more = len(capabilities) - _SHOWN_CAPABILITIES
+    shown = ", ".join(capabilities[:_SHOWN_CAPABILITIES])
     return _("{names} and {count} more", names=shown, count=more) if more > 0 else shown
 
 

@@ -1,4 +1,4 @@
-"""`inbox`, `deliveries`: what was told to whom."""
+"""`inbox`, `deliveries` and `telegram`: messages, notifications and linked chats."""
 
 from __future__ import annotations
 
@@ -8,51 +8,62 @@ import click
 
 from chimes.cli.backend import (
     Backend,
+    api_path,
     find_delivery,
     find_message,
     find_run,
     get,
-    pages,
+    paginate,
     patch,
-    path_of,
     post,
 )
-from chimes.cli.command import Command, Lazy, LazyGroup
-from chimes.cli.options import Whole, client_options, output_options
-from chimes.cli.output import CHAT_STATES, DELIVERY_STATES, Column, Json, Output, echo, pick, tell
-from chimes.cli.schedules import written_recipient
+from chimes.cli.command import Command, LazyCommand, LazyGroup
+from chimes.cli.options import WholeNumber, client_options, output_options
+from chimes.cli.output import (
+    CHAT_STATES,
+    DELIVERY_STATES,
+    Column,
+    Json,
+    Output,
+    echo,
+    echo_err,
+    getter,
+)
+from chimes.cli.schedules import recipient_argument
 from chimes.i18n import Message, _, joined
 from chimes.redaction import escaped
 
-_ITEM_COLUMNS = [
-    Column(_("id"), pick("id"), shortest=8),
+_INBOX_COLUMNS = [
+    Column(_("id"), getter("id"), min_chars=8),
     Column(_("state"), lambda item: _state(item)),
-    Column(_("at"), pick("created_at"), time=True, rank=1),
-    Column(_("title"), pick("title"), widest=70, narrowest=12),
+    Column(_("at"), getter("created_at"), time=True, rank=1),
+    Column(_("title"), getter("title"), max_width=70, min_width=12),
     Column(_("owner"), lambda item: _owner(item), rank=3),
-    Column(_("run"), pick("run_id"), rank=2),
+    Column(_("run"), getter("run_id"), rank=2),
 ]
 _DELIVERY_COLUMNS = [
-    Column(_("id"), pick("id"), shortest=8),
-    Column(_("state"), pick("state"), words=DELIVERY_STATES),
-    Column(_("channel"), pick("channel")),
-    Column(_("to"), pick("to"), rank=2, widest=40),
-    Column(_("attempts"), pick("attempts"), rank=4),
-    Column(_("run"), pick("run_id"), rank=5),
-    Column(_("next"), pick("next_attempt_at"), time=True, rank=6),
-    Column(_("why"), pick("error"), rank=3, widest=60),
+    Column(_("id"), getter("id"), min_chars=8),
+    Column(_("state"), getter("state"), labels=DELIVERY_STATES),
+    Column(_("channel"), getter("channel")),
+    Column(_("to"), getter("to"), rank=2, max_width=40),
+    Column(_("attempts"), getter("attempts"), rank=4),
+    Column(_("run"), getter("run_id"), rank=5),
+    Column(_("next"), getter("next_attempt_at"), time=True, rank=6),
+    Column(_("why"), getter("error"), rank=3, max_width=60),
 ]
 
 
 @click.command("inbox", cls=Command)
 @click.argument("message", required=False)
-@click.option("--unread", is_flag=True, help="Only what nobody has read.")
-@click.option("--starred", is_flag=True, help="Only what has a star.")
-@click.option("--archived", is_flag=True, help="What was put away.")
+@click.option("--unread", is_flag=True, help="Only unread messages.")
+@click.option("--starred", is_flag=True, help="Only starred messages.")
+@click.option("--archived", is_flag=True, help="Only archived messages.")
 @click.option("--read", metavar="ID", help="Mark this message as read.")
-@click.option("--read-all", is_flag=True, help="Mark everything as read.")
-@click.option("--owner", metavar="TYPE:ID", help="Whose inbox, such as user:alice; else your own.")
-@click.option("-n", "--limit", type=Whole(1), default=50, show_default=True)
+@click.option("--read-all", is_flag=True, help="Mark all messages as read.")
+@click.option(
+    "--owner", metavar="TYPE:ID", help="Owner of the inbox, such as user:alice. Default: you."
+)
+@click.option("-n", "--limit", type=WholeNumber(1), default=50, show_default=True)
 @output_options
 @client_options
 def inbox(
@@ -67,7 +78,7 @@ def inbox(
     owner: str | None,
     limit: int,
 ) -> None:
-    """List what schedules delivered, newest first; or show one MESSAGE and mark it as read.
+    """List messages in the inbox, newest first; or show one MESSAGE and mark it as read.
 
     \b
     Examples:
@@ -76,10 +87,10 @@ def inbox(
       chimes inbox --read 5b9f0c
     """
     if read_all:
-        marked = post(backend, f"/inbox/read-all{_of(owner)}", {}).get("marked")
+        marked = post(backend, f"/inbox/read-all{_owner_query(owner)}", {}).get("marked")
         echo(_("{count} marked as read", count=marked))
     elif read is not None:
-        output.rows([_mark(backend, find_message(backend, read, owner))], _ITEM_COLUMNS)
+        output.rows([_mark(backend, find_message(backend, read, owner))], _INBOX_COLUMNS)
     elif message is not None:
         _show(output, _mark(backend, find_message(backend, message, owner)))
     else:
@@ -89,19 +100,19 @@ def inbox(
             "archived": "true" if archived else None,
             "owner": owner,
         }
-        output.rows(pages(backend, "/inbox", limit, **query), _ITEM_COLUMNS)
+        output.rows(paginate(backend, "/inbox", limit, **query), _INBOX_COLUMNS)
 
 
-def _of(owner: str | None) -> str:
+def _owner_query(owner: str | None) -> str:
     return "" if owner is None else f"?{urlencode({'owner': owner})}"
 
 
 @click.command("deliveries", cls=Command)
 @click.argument("run", required=False)
 @click.argument("delivery", required=False)
-@click.option("--dead", is_flag=True, help="Only the dead letters.")
-@click.option("--channel", help="inbox, telegram, webhook or email.")
-@click.option("-n", "--limit", type=Whole(1), default=50, show_default=True)
+@click.option("--dead", is_flag=True, help="Only dead letters.")
+@click.option("--channel", help="Only this channel: inbox, telegram, webhook or email.")
+@click.option("-n", "--limit", type=WholeNumber(1), default=50, show_default=True)
 @output_options
 @client_options
 def deliveries(
@@ -113,8 +124,8 @@ def deliveries(
     channel: str | None,
     limit: int,
 ) -> None:
-    """List what was told to whom, newest first: of one RUN, or of all. With `retry` a dead letter,
-    or one that waits, is tried again at once; `test` sends a message to see whether it arrives.
+    """List notifications and their status, newest first; of one RUN, or of all. `retry` sends a
+    dead letter or a pending notification again at once; `test` sends a test message.
 
     \b
     Examples:
@@ -125,47 +136,47 @@ def deliveries(
       chimes deliveries test telegram:4711
     """
     if run == "test" and delivery is not None:
-        sent = post(backend, "/deliveries/test", written_recipient(delivery))
+        sent = post(backend, "/deliveries/test", recipient_argument(delivery))
         output.rows([sent], _DELIVERY_COLUMNS)
         return
     if run == "retry" and delivery is not None:
         found = find_delivery(backend, delivery)
-        again = post(backend, path_of("deliveries", found["id"], "retry"), {})
+        again = post(backend, api_path("deliveries", found["id"], "retry"), {})
         output.rows([again], _DELIVERY_COLUMNS)
         return
     if delivery is not None:
         raise click.UsageError(
-            _("Only `chimes deliveries retry ID` and `test RECIPIENT` have a second argument.")
+            _("Only `chimes deliveries retry ID` and `test RECIPIENT` take a second argument.")
         )
     if run == "retry" and dead:
         _retry_all(backend, output, channel)
         return
     if run == "retry":
         raise click.UsageError(
-            _("Which one? Try `chimes deliveries retry ID`, or `chimes deliveries retry --dead`.")
+            _("Give an id: `chimes deliveries retry ID`, or use `chimes deliveries retry --dead`.")
         )
     query = {
         "run_id": None if run is None else find_run(backend, run)["id"],
         "state": "dead" if dead else None,
         "channel": channel,
     }
-    output.rows(pages(backend, "/deliveries", limit, **query), _DELIVERY_COLUMNS)
+    output.rows(paginate(backend, "/deliveries", limit, **query), _DELIVERY_COLUMNS)
 
 
 def _retry_all(backend: Backend, output: Output, channel: str | None) -> None:
-    """Every dead letter. They are listed first: one that dies again meanwhile is not looked at
+    """Retries every dead letter. Lists them first, so that one that dies again is not retried
     twice."""
-    found = list(pages(backend, "/deliveries", None, state="dead", channel=channel))
-    again = (post(backend, path_of("deliveries", each["id"], "retry"), {}) for each in found)
+    found = list(paginate(backend, "/deliveries", None, state="dead", channel=channel))
+    again = (post(backend, api_path("deliveries", each["id"], "retry"), {}) for each in found)
     output.rows(again, _DELIVERY_COLUMNS)
 
 
 def _mark(backend: Backend, item: Json) -> Json:
-    return patch(backend, path_of("inbox", item["id"]), {"read": True})
+    return patch(backend, api_path("inbox", item["id"]), {"read": True})
 
 
 def _show(output: Output, item: Json) -> None:
-    if output.form in ("json", "ndjson", "ids"):
+    if output.format in ("json", "ndjson", "ids"):
         output.one(item, [])
         return
     echo(escaped(str(item.get("title", ""))))
@@ -185,32 +196,36 @@ def _owner(item: Json) -> str:
     return f"{owner.get('type')}:{owner.get('id')}" if isinstance(owner, dict) else ""
 
 
-# @@ `telegram connect`, `telegram confirm`, `telegram list`, `telegram test`.
-
-COMMANDS = {
-    "connect": Lazy("chimes.cli.notifications", "connect", "Make a code that links a chat to you."),
-    "confirm": Lazy("chimes.cli.notifications", "confirm", "Confirm a chat that has sent a code."),
-    "list": Lazy("chimes.cli.notifications", "list_chats", "List your chats."),
-    "test": Lazy("chimes.cli.notifications", "test", "Send a test message to a chat."),
+# --- telegram -------------------------------------------------------------------------------------
+TELEGRAM_COMMANDS = {
+    "connect": LazyCommand(
+        "chimes.cli.notifications", "connect_chat", "Create a code that links a chat to you."
+    ),
+    "confirm": LazyCommand(
+        "chimes.cli.notifications", "confirm_chat", "Confirm a chat that sent the code."
+    ),
+    "list": LazyCommand("chimes.cli.notifications", "list_chats", "List linked and pending chats."),
+    "test": LazyCommand("chimes.cli.notifications", "test_chat", "Send a test message to a chat."),
 }
-_COLUMNS = [
-    Column(_("chat"), pick("chat_id")),
-    Column(_("state"), pick("state"), words=CHAT_STATES),
-    Column(_("language"), pick("language"), rank=1),
-    Column(_("timezone"), pick("timezone"), rank=2),
+_CHAT_COLUMNS = [
+    Column(_("chat"), getter("chat_id")),
+    Column(_("state"), getter("state"), labels=CHAT_STATES),
+    Column(_("language"), getter("language"), rank=1),
+    Column(_("timezone"), getter("timezone"), rank=2),
 ]
 
 
-@click.group("telegram", cls=LazyGroup, lazy=COMMANDS)
+@click.group("telegram", cls=LazyGroup, lazy=TELEGRAM_COMMANDS)
 def telegram() -> None:
-    """Chats that act for you. The server needs CHIMES_TELEGRAM_TOKEN and the chat in
+    """Link Telegram chats to your account. The server needs CHIMES_TELEGRAM_TOKEN and the chat in
     CHIMES_TELEGRAM_ALLOWED_CHATS."""
 
 
 @click.command("connect", cls=Command)
 @client_options
-def connect(backend: Backend) -> None:
-    """Make a code; send what is printed from the chat within ten minutes, then confirm the chat.
+def connect_chat(backend: Backend) -> None:
+    """Create a code. Send the printed command from the chat within ten minutes, then confirm the
+    chat.
 
     \b
     Examples:
@@ -219,21 +234,21 @@ def connect(backend: Backend) -> None:
     made = post(backend, "/telegram/links", {})
     echo(str(made["command"]))
     if made.get("url"):
-        tell(_("Or open {url}", url=made["url"]))
-    tell(_("Send that from the chat, then run `chimes telegram list` and confirm it."))
+        echo_err(_("Or open {url}", url=made["url"]))
+    echo_err(_("Send this from the chat, then run `chimes telegram list` and confirm the chat."))
 
 
 @click.command("confirm", cls=Command)
 @click.argument("chat")
 @client_options
-def confirm(backend: Backend, chat: str) -> None:
-    """Confirm that CHAT acts for you from now on.
+def confirm_chat(backend: Backend, chat: str) -> None:
+    """Link CHAT to your account: it then acts on your behalf.
 
     \b
     Examples:
       chimes telegram confirm 123456789
     """
-    done = post(backend, path_of("telegram", "links", chat) + "/confirm", {})
+    done = post(backend, api_path("telegram", "links", chat) + "/confirm", {})
     echo(
         _(
             "{chat} acts for {owner}",
@@ -247,20 +262,22 @@ def confirm(backend: Backend, chat: str) -> None:
 @output_options
 @client_options
 def list_chats(backend: Backend, output: Output) -> None:
-    """List the chats that act for you, and those that wait to be confirmed.
+    """List linked chats, and those that wait for confirmation.
 
     \b
     Examples:
       chimes telegram list
     """
     found = get(backend, "/telegram/links")
-    output.rows([*_rows(found, "items", "linked"), *_rows(found, "waiting", "waiting")], _COLUMNS)
+    output.rows(
+        [*_rows(found, "items", "linked"), *_rows(found, "waiting", "waiting")], _CHAT_COLUMNS
+    )
 
 
 @click.command("test", cls=Command)
 @click.argument("chat")
 @client_options
-def test(backend: Backend, chat: str) -> None:
+def test_chat(backend: Backend, chat: str) -> None:
     """Send a test message to CHAT.
 
     \b

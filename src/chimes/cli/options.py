@@ -1,4 +1,4 @@
-"""Options that many commands share."""
+"""Options shared by several commands, as decorators."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from chimes.cli.command import Failure
-from chimes.cli.locale import said
-from chimes.cli.output import Form, InZone, Output
+from chimes.cli.command import USAGE, CommandError
+from chimes.cli.locale import localize
+from chimes.cli.output import Output, OutputFormat, ToZone
 from chimes.i18n import _
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ R = TypeVar("R")
 Wrapped = Callable[..., R]
 
 
-class Whole(click.IntRange):
-    """A whole number. Click names what it wanted in English."""
+class WholeNumber(click.IntRange):
+    """An integer range whose error message is translated, unlike click's."""
 
     name = "number"
 
@@ -36,28 +36,28 @@ class Whole(click.IntRange):
         try:
             number = int(value)
         except ValueError:
-            self.fail(said(_("{value!r} is not a whole number.", value=value)), param, ctx)
+            self.fail(localize(_("{value!r} is not a whole number.", value=value)), param, ctx)
         return super().convert(number, param, ctx)
 
 
 def output_options(function: Wrapped[R]) -> Wrapped[R]:
-    """`--json`, `--ndjson`, `-q`, `--utc`, `--tz`; the command gets `output`."""
-    zoned = click.option("--tz", "shown_in", metavar="ZONE", help="Show times in this zone.")
-    return zoned(form_options(function))
+    """`--json`, `--ndjson`, `-q`, `--utc`, `--tz`; passes `output` to the command."""
+    tz_option = click.option("--tz", "shown_in", metavar="ZONE", help="Show times in this zone.")
+    return tz_option(output_format_options(function))
 
 
-def form_options(function: Wrapped[R]) -> Wrapped[R]:
-    """The same without `--tz`, for commands in which it is the zone of the expression."""
+def output_format_options(function: Wrapped[R]) -> Wrapped[R]:
+    """`output_options` without `--tz`, for commands where it is the zone of the expression."""
 
     @click.option(
         "--json",
         "json_fields",
         metavar="[=FIELD,…]",
         default=None,
-        help="Full objects as the API gives them, or only these fields.",
+        help="Print JSON objects, or only these fields of them.",
     )
-    @click.option("--ndjson", is_flag=True, help="One JSON object per line.")
-    @click.option("-q", "--quiet", is_flag=True, help="Only ids.")
+    @click.option("--ndjson", is_flag=True, help="Print one JSON object per line.")
+    @click.option("-q", "--quiet", is_flag=True, help="Print only ids.")
     @click.option("--utc", is_flag=True, help="Show times in UTC.")
     @functools.wraps(function)
     def wrapped(
@@ -71,13 +71,13 @@ def form_options(function: Wrapped[R]) -> Wrapped[R]:
     ) -> R:
         fields = tuple(each.strip() for each in (json_fields or "").split(",") if each.strip())
         zone = _utc if utc else named_zone(shown_in) if shown_in else None
-        output = Output(form=_form(json_fields, ndjson, quiet), fields=fields, zone=zone)
+        output = Output(format=_form(json_fields, ndjson, quiet), fields=fields, zone=zone)
         return function(*args, output=output, **kwargs)
 
     return wrapped
 
 
-def _form(json_fields: str | None, ndjson: bool, quiet: bool) -> Form:
+def _form(json_fields: str | None, ndjson: bool, quiet: bool) -> OutputFormat:
     if quiet:
         return "ids"
     if ndjson:
@@ -87,8 +87,8 @@ def _form(json_fields: str | None, ndjson: bool, quiet: bool) -> Form:
     return "table" if sys.stdout.isatty() else "tsv"
 
 
-def named_zone(name: str) -> InZone:
-    """To the wall clock of an IANA zone, by the same tables that fire times come from."""
+def named_zone(name: str) -> ToZone:
+    """Converts to an IANA zone with the same time zone data as the scheduler."""
     from chimes.triggers import parse_zone
 
     zone = parse_zone(name)
@@ -105,37 +105,37 @@ def _utc(moment: datetime) -> datetime:
 
 
 def client_options(function: Wrapped[R]) -> Wrapped[R]:
-    """`--url` and `--api-key-file`; the command gets `backend`, already connected."""
+    """`--url` and `--api-key-file`; passes the connected `backend` to the command."""
 
     @functools.wraps(function)
-    def wrapped(*args: object, reach: Callable[..., Backend], **kwargs: object) -> R:
-        return function(*args, backend=reach(), **kwargs)
+    def wrapped(*args: object, open_backend: Callable[..., Backend], **kwargs: object) -> R:
+        return function(*args, backend=open_backend(), **kwargs)
 
-    return reach_options(wrapped)
+    return lazy_client_options(wrapped)
 
 
-def reach_options(function: Wrapped[R]) -> Wrapped[R]:
-    """The same for commands that may not need anybody: they get `reach`, which connects."""
+def lazy_client_options(function: Wrapped[R]) -> Wrapped[R]:
+    """`client_options` for commands that connect late or never: passes `open_backend`."""
 
-    @click.option("--url", envvar="CHIMES_URL", metavar="URL", help="Where the server is.")
+    @click.option("--url", envvar="CHIMES_URL", metavar="URL", help="URL of the server.")
     @click.option(
         "--api-key-file",
         type=click.Path(path_type=Path),
         envvar="CHIMES_API_KEY_FILE",
         metavar="FILE",
-        help="A file that holds the key; else it is taken from CHIMES_API_KEY.",
+        help="File with the API key. Default: CHIMES_API_KEY.",
     )
     @functools.wraps(function)
     def wrapped(*args: object, url: str | None, api_key_file: Path | None, **kw: object) -> R:
-        def reach(*, create: bool = False) -> Backend:
+        def open_backend(*, create: bool = False) -> Backend:
             from chimes.cli.backend import connect
 
-            key = secret_from(api_key_file) if api_key_file else _key_from_environment()
+            key = read_key_file(api_key_file) if api_key_file else _key_from_environment()
             backend = connect(url, key, create=create)
             click.get_current_context().call_on_close(backend.close)
             return backend
 
-        return function(*args, reach=reach, **kw)
+        return function(*args, open_backend=open_backend, **kw)
 
     return wrapped
 
@@ -144,41 +144,41 @@ def _key_from_environment() -> str:
     return os.environ.get("CHIMES_API_KEY", "").strip()
 
 
-def secret_from(file: Path) -> str:
-    """The key in a file that nobody else can read (S63)."""
+def read_key_file(file: Path) -> str:
+    """The API key in a file, which must not be readable by other users."""
     try:
         mode = file.stat().st_mode
         text = file.read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise Failure(
-            _("{file} cannot be read: {reason}", file=file, reason=error.strerror), 2
+        raise CommandError(
+            _("Cannot read {file}: {reason}", file=file, reason=error.strerror), USAGE
         ) from None
     if os.name == "posix" and mode & 0o077:
-        raise Failure(
-            _("{file} can be read by other users of this machine", file=file),
-            2,
-            hint=_("chmod 600 {file}", file=file),
+        raise CommandError(
+            _("Other users of this machine can read {file}", file=file),
+            USAGE,
+            hint=_("run: chmod 600 {file}", file=file),
         )
     if not text or len(text.split()) != 1:
-        raise Failure(_("{file} must hold one key and nothing else", file=file), 2)
+        raise CommandError(_("{file} must contain one key and nothing else", file=file), USAGE)
     return text
 
 
-def yes_option(function: Wrapped[R]) -> Wrapped[R]:
-    """`--yes` and `--no-input`; the command gets `ask`, which answers whether to go on."""
+def confirm_options(function: Wrapped[R]) -> Wrapped[R]:
+    """`--yes` and `--no-input`; passes `confirm`, which returns whether to continue."""
 
-    @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-    @click.option("--no-input", is_flag=True, help="Never ask, as if there were no terminal.")
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+    @click.option("--no-input", is_flag=True, help="Never prompt, as if there were no terminal.")
     @functools.wraps(function)
     def wrapped(*args: object, yes: bool, no_input: bool, **kwargs: object) -> R:
-        def ask(question: str, *, careful: bool = False) -> bool:
-            """On a terminal a person decides. Elsewhere only a `careful` question is a no."""
+        def confirm(question: str, *, explicit: bool = False) -> bool:
+            """Asks on a terminal. Elsewhere True, unless the question needs `explicit` consent."""
             if yes:
                 return True
             if sys.stdin.isatty() and sys.stderr.isatty() and not no_input:
-                return click.confirm(said(question), default=False, err=True)
-            return not careful
+                return click.confirm(localize(question), default=False, err=True)
+            return not explicit
 
-        return function(*args, ask=ask, **kwargs)
+        return function(*args, confirm=confirm, **kwargs)
 
     return wrapped

@@ -1,4 +1,4 @@
-"""How results are printed: a table for people, TSV for pipes, JSON for programs."""
+"""Prints results: tables on a terminal, TSV in pipes, JSON on request."""
 
 from __future__ import annotations
 
@@ -20,23 +20,22 @@ from chimes.model.reasons import RUN_REASONS
 from chimes.model.recipient import format_recipient
 from chimes.redaction import escaped
 
-# @@ How much room text takes on a terminal, where not every character is one column wide.
-
-#: A line may end behind each of these: Chinese puts no spaces between words.
+# --- text width on a terminal ---------------------------------------------------------------------
+#: A line may break after each of these, because Chinese has no spaces between words.
 _IDEOGRAPHS = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
-#: What must not begin a line, with the character that it follows.
+#: Punctuation that must not start a line.
 _CLOSING = "，。、；：？！）》」』"
 _UNIT = re.compile(rf"\s+|[{_IDEOGRAPHS}][{_CLOSING}]*|[^\s{_IDEOGRAPHS}]+[{_CLOSING}]*")
 
 
 def display_width(text: str) -> int:
-    """How many columns the text takes; marks above and below a letter take none."""
+    """Width in terminal columns; combining marks take none."""
     if text.isascii():
         return len(text)
-    return sum(map(_columns, text))
+    return sum(map(_char_width, text))
 
 
-def _columns(character: str) -> int:
+def _char_width(character: str) -> int:
     from unicodedata import category, east_asian_width
 
     if category(character) in ("Mn", "Me", "Cf"):
@@ -49,17 +48,17 @@ def pad(text: str, columns: int) -> str:
 
 
 def truncate(text: str, columns: int) -> str:
-    """As much of it as fits, never a letter without its marks."""
+    """The longest prefix that fits; never splits a letter from its marks."""
     taken = 0
     for place, character in enumerate(text):
-        taken += _columns(character)
+        taken += _char_width(character)
         if taken > columns:
             return text[:place]
     return text
 
 
 def wrap(text: str, columns: int) -> list[str]:
-    """One paragraph as lines that fit."""
+    """Wraps one paragraph into lines that fit."""
     lines = [""]
     for unit in _units(text, columns):
         if display_width(lines[-1] + unit.rstrip()) > columns:
@@ -70,7 +69,7 @@ def wrap(text: str, columns: int) -> list[str]:
 
 
 def _units(text: str, columns: int) -> Iterator[str]:
-    """What stays together, unless it is longer than a line: Thai puts spaces between phrases."""
+    """Unbreakable units. Longer ones than a line are split, because Thai has few spaces."""
     for unit in _UNIT.findall(" ".join(text.split())):
         rest = unit
         while display_width(rest) > columns:
@@ -81,7 +80,7 @@ def _units(text: str, columns: int) -> Iterator[str]:
 
 
 class Formatter(click.HelpFormatter):
-    """Help by columns rather than by characters. English is as click has it."""
+    """Wraps help by display width; leaves English to click."""
 
     def write_text(self, text: str) -> None:
         if current_language() == ENGLISH:
@@ -113,7 +112,7 @@ class Formatter(click.HelpFormatter):
 
 
 def _paragraphs(text: str, columns: int) -> Iterator[str]:
-    """As click: a block that begins with a backspace is left as it is."""
+    """As in click, a block that begins with a backspace is not wrapped."""
     blocks = [block for block in re.split(r"\n\s*\n", text) if block.strip()]
     for block, following in pairwise([*blocks, ""]):
         if block.lstrip().startswith("\b"):
@@ -126,37 +125,37 @@ def _paragraphs(text: str, columns: int) -> Iterator[str]:
 
 Json = dict[str, object]
 OutputFormat = Literal["table", "tsv", "json", "ndjson", "ids"]
-#: A moment on some wall clock.
+#: Converts a time to a time zone.
 ToZone = Callable[[datetime], datetime]
 _GAP = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """`get` answers text, or a moment as the API writes it, which is then shown in the zone."""
+    """A column of a table. `get` returns text, or a time in the format of the API."""
 
-    #: People see it in their language; pipes in English, since programs read it there.
+    #: Translated on a terminal; English in pipes.
     title: str
     get: Callable[[Json], object]
-    #: Where the terminal is narrow, columns with the highest number go first; 0 stays.
+    #: On a narrow terminal, columns with the highest rank are dropped first; 0 is never dropped.
     rank: int = 0
     time: bool = False
-    #: The widest a column gets before its text is cut.
+    #: Longer text is truncated.
     max_width: int = 60
-    #: What its text may be cut to before another column goes; None: it is not cut.
+    #: Width to which text may be truncated before a column is dropped; None: not at all.
     min_width: int | None = None
-    #: What people read instead of words of the API.
-    words: Mapping[str, Message] = field(default_factory=dict)
-    #: Of an id: how much of its beginning is shown where the terminal is narrow; None: all.
+    #: Labels shown on a terminal for values of the API.
+    labels: Mapping[str, Message] = field(default_factory=dict)
+    #: For ids: length to which they may be abbreviated on a narrow terminal; None: not at all.
     min_chars: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
     format: OutputFormat
-    #: Top-level fields to keep in JSON; empty: all.
+    #: Top-level fields to print in JSON; empty: all.
     fields: tuple[str, ...] = ()
-    #: None: the clock of this machine, on a terminal only.
+    #: None: local time on a terminal, unchanged elsewhere.
     zone: ToZone | None = None
 
     @property
@@ -164,13 +163,13 @@ class Output:
         return self.format == "table"
 
     def rows(self, items: Iterable[Json], columns: Sequence[Column]) -> None:
-        """A list of objects, each with an `id`."""
+        """Prints a list of objects, each with an `id`."""
         match self.format:
             case "ndjson":
                 for item in items:
-                    echo(_dumped(self._chosen(item), indent=None))
+                    echo(_to_json(self._select_fields(item), indent=None))
             case "json":
-                echo(_dumped([self._chosen(item) for item in items]))
+                echo(_to_json([self._select_fields(item) for item in items]))
             case "ids":
                 for item in items:
                     echo(escaped(str(item["id"])))
@@ -182,9 +181,9 @@ class Output:
                 print_table([localize(column.title) for column in columns], cells, columns)
 
     def one(self, item: Json, columns: Sequence[Column]) -> None:
-        """One object: for people and pipes a line per column."""
+        """Prints one object: a line per column, or JSON."""
         if self.format in ("json", "ndjson"):
-            echo(_dumped(self._chosen(item), indent=2 if self.format == "json" else None))
+            echo(_to_json(self._select_fields(item), indent=2 if self.format == "json" else None))
         elif self.format == "ids":
             echo(escaped(str(item["id"])))
         else:
@@ -196,7 +195,7 @@ class Output:
                 elif value:
                     echo(f"{pad(localize(column.title), width)}{value}")
 
-    def _chosen(self, item: Json) -> Json:
+    def _select_fields(self, item: Json) -> Json:
         if not self.fields:
             return item
         missing = [name for name in self.fields if name not in item]
@@ -204,7 +203,7 @@ class Output:
             known = ", ".join(sorted(item))
             raise click.UsageError(
                 _(
-                    "There is no field {field!r}; there are {known}",
+                    "Unknown field {field!r}; available: {known}",
                     field=missing[0],
                     known=known,
                 )
@@ -216,24 +215,24 @@ class Output:
         if value is None or value == "":
             return ""
         if column.time and isinstance(value, str):
-            return self.moment(value)
+            return self.format_time(value)
         if isinstance(value, str) and self.is_table:
-            return escaped(localize(column.words.get(value, value)))
+            return escaped(localize(column.labels.get(value, value)))
         return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
-    def moment(self, text: str) -> str:
-        """A moment of the API, in the chosen zone; never without its offset."""
+    def format_time(self, text: str) -> str:
+        """A time of the API in the chosen zone, always with its offset."""
         moment = parse_time(text)
         if self.zone is not None:
-            return _shown(self.zone(moment), people=self.is_table)
-        return _shown(moment.astimezone(), people=True) if self.is_table else text
+            return _format_datetime(self.zone(moment), people=self.is_table)
+        return _format_datetime(moment.astimezone(), people=True) if self.is_table else text
 
 
 def parse_time(text: str) -> datetime:
     return datetime.fromisoformat(text)
 
 
-def _shown(moment: datetime, *, people: bool) -> str:
+def _format_datetime(moment: datetime, *, people: bool) -> str:
     text = moment.isoformat()
     if moment.tzinfo is UTC:
         text = text.replace("+00:00", "Z")
@@ -245,29 +244,29 @@ def echo(text: str) -> None:
 
 
 def echo_err(text: str) -> None:
-    """A message: stderr, so that stdout stays data."""
+    """Prints a message to stderr, so that stdout contains only data."""
     click.echo("\n".join(escaped(line) for line in localize(text).splitlines()), err=True)
 
 
-def _dumped(value: object, *, indent: int | None = 2) -> str:
+def _to_json(value: object, *, indent: int | None = 2) -> str:
     text = json.dumps(value, ensure_ascii=False, indent=indent)
     if all(char.isprintable() or char == "\n" for char in text):
         return text
-    # What is left unescaped can only be inside a string, where JSON has its own way to say it.
+    # Unprintable characters only occur inside strings, where JSON can escape them.
     return "".join(
         char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text
     )
 
 
 def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column]) -> None:
-    """Fitted to the width: ids are shortened, then columns go by rank, then texts are cut."""
+    """Fits the table to the terminal: abbreviates ids, drops columns by rank, truncates text."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     plain = bool(os.environ.get("NO_COLOR"))
     console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
-    cells, widths = _fitted(titles, cells, columns, console.width)
+    cells, widths = _fit(titles, cells, columns, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for place, width in widths.items():
         table.add_column(
@@ -282,10 +281,10 @@ def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence
     console.print(table)
 
 
-def _fitted(
+def _fit(
     titles: Sequence[str], cells: list[list[str]], columns: Sequence[Column], room: int
 ) -> tuple[list[list[str]], dict[int, int]]:
-    """The cells, and how wide each column that is kept becomes, by its place."""
+    """The cells, and the width of each remaining column by its index."""
 
     def natural() -> dict[int, int]:
         return {
@@ -299,17 +298,17 @@ def _fitted(
         return min(widths[place], columns[place].min_width or widths[place])
 
     widths = natural()
-    if _whole(widths.values()) > room:
+    if _total_width(widths.values()) > room:
         for place, column in enumerate(columns):
             if column.min_chars:
-                cells = _shortened(cells, place, column.min_chars)
+                cells = _abbreviate_ids(cells, place, column.min_chars)
         widths = natural()
-    while _whole(map(least, widths)) > room:
+    while _total_width(map(least, widths)) > room:
         last = max(widths, key=lambda place: columns[place].rank)
         if columns[last].rank == 0:
             break
         del widths[last]
-    while _whole(widths.values()) > room:
+    while _total_width(widths.values()) > room:
         place = max(widths, key=lambda place: widths[place] - least(place))
         if widths[place] == least(place):
             break
@@ -317,25 +316,25 @@ def _fitted(
     return cells, widths
 
 
-def _whole(widths: Iterable[int]) -> int:
+def _total_width(widths: Iterable[int]) -> int:
     return sum(width + _GAP for width in widths)
 
 
-def _shortened(cells: list[list[str]], place: int, min_chars: int) -> list[list[str]]:
-    """Ids cut to beginnings of one length, which still tell them apart."""
+def _abbreviate_ids(cells: list[list[str]], place: int, min_chars: int) -> list[list[str]]:
+    """Abbreviates ids to prefixes of one length that are still unique."""
     ids = {row[place] for row in cells}
     size = min_chars
     while len({each[:size] for each in ids}) < len(ids):
         size += 1
-    return [[*row[:place], _beginning(row[place], size), *row[place + 1 :]] for row in cells]
+    return [[*row[:place], _abbreviate(row[place], size), *row[place + 1 :]] for row in cells]
 
 
-def _beginning(text: str, size: int) -> str:
+def _abbreviate(text: str, size: int) -> str:
     return text if len(text) <= size + 1 else f"{text[:size]}…"
 
 
 def countdown(until: datetime, now: datetime) -> Message:
-    """Two units: `in 1 h 5 min`."""
+    """Time until or since, such as `in 1 h 5 min`."""
     left = until - now
     if left >= timedelta(0):
         return _("in {duration}", duration=_in_two_units(left))
@@ -364,16 +363,15 @@ def getter(name: str) -> Callable[[Json], object]:
 
 
 def nested(item: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """The object under a key, or an empty one."""
+    """The object under a key; empty if there is none."""
     found = item.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
-# @@ Words of the API that people have words of their own for; pipes and programs get the API's.
+# --- labels for values of the API; pipes and JSON get the values ----------------------------------
+Labels = Mapping[str, Message]
 
-Words = Mapping[str, Message]
-
-RUN_STATUSES: Final[Words] = {
+RUN_STATUSES: Final[Labels] = {
     "queued": _("queued"),
     "running": _("running"),
     "succeeded": _("succeeded"),
@@ -384,24 +382,24 @@ RUN_STATUSES: Final[Words] = {
     "missed": _("missed"),
     "unknown": _("unknown"),
 }
-RUN_ORIGINS: Final[Words] = {
+RUN_ORIGINS: Final[Labels] = {
     "schedule": _("schedule"),
     "manual": _("manual"),
     "backfill": _("backfill"),
     "child": _("child"),
 }
-SCHEDULE_STATES: Final[Words] = {
+SCHEDULE_STATES: Final[Labels] = {
     "active": _("active"),
     "paused": _("paused"),
     "done": _("done"),
 }
-DELIVERY_STATES: Final[Words] = {
+DELIVERY_STATES: Final[Labels] = {
     "pending": _("pending"),
     "delivered": _("delivered"),
     "dead": _("dead"),
 }
-CHAT_STATES: Final[Words] = {"linked": _("linked"), "waiting": _("waiting")}
-CHANGES: Final[Words] = {
+CHAT_STATES: Final[Labels] = {"linked": _("linked"), "waiting": _("waiting")}
+CHANGES: Final[Labels] = {
     "created": _("created"),
     "kept": _("kept"),
     "unchanged": _("unchanged"),
@@ -412,29 +410,27 @@ CHANGES: Final[Words] = {
 }
 
 
-# @@ Which columns schedules and runs are shown with.
-
-
+# --- columns of schedules and runs ----------------------------------------------------------------
 def schedule_columns(now: datetime) -> list[Column]:
     return [
         Column(_("id"), getter("id"), min_chars=8),
         Column(_("name"), getter("name"), max_width=40, min_width=12),
-        Column(_("state"), state_of, words=SCHEDULE_STATES, rank=3),
+        Column(_("state"), state_of, labels=SCHEDULE_STATES, rank=3),
         Column(_("next"), getter("next_run_at"), time=True, rank=1),
-        Column(_("in"), lambda item: _left(item, now), rank=4),
-        Column(_("last"), getter("last_status"), words=RUN_STATUSES, rank=5),
+        Column(_("in"), lambda item: _countdown(item, now), rank=4),
+        Column(_("last"), getter("last_status"), labels=RUN_STATUSES, rank=5),
         Column(_("when"), getter("words"), rank=2, max_width=70, min_width=12),
     ]
 
 
 def piped_schedule_columns() -> list[Column]:
-    """The same without the countdown, which is stale as soon as it is written down."""
+    """Columns for pipes: without the countdown, which is outdated at once."""
     return [
         Column(_("id"), getter("id")),
         Column(_("name"), getter("name")),
-        Column(_("state"), state_of, words=SCHEDULE_STATES),
+        Column(_("state"), state_of, labels=SCHEDULE_STATES),
         Column(_("next"), getter("next_run_at"), time=True),
-        Column(_("last"), getter("last_status"), words=RUN_STATUSES),
+        Column(_("last"), getter("last_status"), labels=RUN_STATUSES),
         Column(_("when"), getter("words")),
     ]
 
@@ -443,18 +439,18 @@ def schedule_details(now: datetime) -> list[Column]:
     return [
         Column(_("ID"), getter("id")),
         Column(_("Name"), getter("name")),
-        Column(_("State"), state_of, words=SCHEDULE_STATES),
+        Column(_("State"), state_of, labels=SCHEDULE_STATES),
         Column(_("When"), getter("words")),
         Column(_("Zone"), getter("timezone")),
         Column(_("Next"), getter("next_run_at"), time=True),
-        Column(_("In"), lambda item: _left(item, now)),
+        Column(_("In"), lambda item: _countdown(item, now)),
         Column(_("Target"), target_of),
         Column(_("Policy"), _policy),
-        Column(_("Tells"), _told),
+        Column(_("Notifications"), _recipients),
         Column(_("Labels"), lambda item: item.get("labels") or None),
         Column(_("Priority"), lambda item: item.get("priority") or None),
         Column(_("Last run"), getter("last_run_at"), time=True),
-        Column(_("Last status"), getter("last_status"), words=RUN_STATUSES),
+        Column(_("Last status"), getter("last_status"), labels=RUN_STATUSES),
         Column(_("Last error"), getter("last_error")),
         Column(_("Declared in code"), _declared),
         Column(_("Version"), getter("version")),
@@ -467,29 +463,29 @@ def _declared(item: Json) -> object:
     if not isinstance(found, dict):
         return None
     if found.get("detached"):
-        return _("{at}, edited since: the code no longer overwrites it", at=found.get("at"))
+        return _("{at}, detached: edited since, not updated from code", at=found.get("at"))
     return found.get("at")
 
 
 RUN_COLUMNS = [
     Column(_("id"), getter("id")),
-    Column(_("status"), getter("status"), words=RUN_STATUSES),
-    Column(_("schedule"), lambda item: _whose(item), rank=2),
+    Column(_("status"), getter("status"), labels=RUN_STATUSES),
+    Column(_("schedule"), lambda item: _schedule_or_target(item), rank=2),
     Column(_("planned"), getter("planned_at"), time=True, rank=1),
-    Column(_("took"), lambda item: _took(item), rank=3),
+    Column(_("took"), lambda item: _duration(item), rank=3),
     Column(_("attempt"), getter("attempt"), rank=4),
-    Column(_("origin"), getter("origin"), words=RUN_ORIGINS, rank=6),
-    Column(_("why"), lambda item: _why(item), words=RUN_REASONS, rank=5, max_width=60),
+    Column(_("origin"), getter("origin"), labels=RUN_ORIGINS, rank=6),
+    Column(_("why"), lambda item: _error_or_reason(item), labels=RUN_REASONS, rank=5, max_width=60),
 ]
 
 
-def _whose(item: Json) -> object:
-    """A step by its own name; a run without a schedule by what it does."""
+def _schedule_or_target(item: Json) -> object:
+    """The step of a flow, the schedule, or the target of a run without a schedule."""
     named = item.get("step") or item.get("schedule_name") or item.get("schedule_id")
     return named or target_of(item)
 
 
-def _why(item: Json) -> object:
+def _error_or_reason(item: Json) -> object:
     return item.get("error") or item.get("reason")
 
 
@@ -517,8 +513,8 @@ def target_of(item: Json) -> str:
     return f"{target.get('method', '')} {target.get('url', '')}".strip()
 
 
-def _told(item: Json) -> str | None:
-    """Who is told how runs end, as `--notify` takes it."""
+def _recipients(item: Json) -> str | None:
+    """Recipients in the form of `--notify`."""
     given = item.get("delivery")
     found = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
     return ", ".join(format_recipient(each) for each in found) or None
@@ -530,12 +526,12 @@ def _policy(item: Json) -> str:
     return ", ".join(f"{name} {policy[name]}" for name in shown if policy.get(name) is not None)
 
 
-def _left(item: Json, now: datetime) -> str:
+def _countdown(item: Json, now: datetime) -> str:
     at = item.get("next_run_at")
     return countdown(parse_time(at), now) if isinstance(at, str) else ""
 
 
-def _took(item: Json) -> str:
+def _duration(item: Json) -> str:
     taken = item.get("duration_ms")
     if not isinstance(taken, int | float):
         return ""

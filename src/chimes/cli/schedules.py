@@ -1,4 +1,5 @@
-"""`ls`, `show`, `rm`, `upcoming`."""
+"""Commands for schedules: `add`, `ls`, `show`, `rm`, `upcoming`, `pause`, `resume`, `run`, `skip`,
+`move` and `backfill`."""
 
 from __future__ import annotations
 
@@ -12,25 +13,25 @@ import click
 
 from chimes.cli.backend import (
     Backend,
+    api_path,
     delete,
-    exit_code_of,
     find_schedule,
     get,
     items_of,
-    pages,
-    path_of,
+    paginate,
     post,
+    run_exit_code,
     wait_for,
 )
-from chimes.cli.command import FAILED, UNREACHABLE, USAGE, Command, Failure
-from chimes.cli.locale import chosen_by_name, spoken
+from chimes.cli.command import FAILED, UNREACHABLE, USAGE, Command, CommandError
+from chimes.cli.locale import current_language, explicit_language
 from chimes.cli.options import (
-    Whole,
+    WholeNumber,
     client_options,
-    form_options,
+    confirm_options,
+    lazy_client_options,
+    output_format_options,
     output_options,
-    reach_options,
-    yes_option,
 )
 from chimes.cli.output import (
     RUN_COLUMNS,
@@ -39,14 +40,14 @@ from chimes.cli.output import (
     Output,
     countdown,
     echo,
-    parsed,
-    pick,
+    echo_err,
+    getter,
+    parse_time,
     piped_schedule_columns,
     schedule_columns,
     schedule_details,
-    tell,
 )
-from chimes.cli.time import default_zone, fires_after, shown_fire
+from chimes.cli.time import default_zone, fires_after, format_fire
 from chimes.clock import SystemClock
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
@@ -61,16 +62,18 @@ _SORTS = {
     "created": "created_at",
     "updated": "updated_at",
 }
-_BAR = 48
+_BAR_WIDTH = 48
 
 
 @click.command("ls", cls=Command)
 @click.argument("text", required=False)
-@click.option("--paused", "enabled", flag_value=False, type=bool, default=None, help="Only paused.")
-@click.option("--active", "enabled", flag_value=True, type=bool, help="Only active.")
-@click.option("--label", metavar="NAME[=VALUE]", help="Only with this label.")
+@click.option(
+    "--paused", "enabled", flag_value=False, type=bool, default=None, help="Only paused schedules."
+)
+@click.option("--active", "enabled", flag_value=True, type=bool, help="Only active schedules.")
+@click.option("--label", metavar="NAME[=VALUE]", help="Only schedules with this label.")
 @click.option("--sort", type=click.Choice(list(_SORTS)), default="next", show_default=True)
-@click.option("-n", "--limit", type=Whole(1), default=None, help="At most this many.")
+@click.option("-n", "--limit", type=WholeNumber(1), default=None, help="At most this many.")
 @output_options
 @client_options
 def ls(
@@ -82,7 +85,7 @@ def ls(
     sort: str,
     limit: int | None,
 ) -> None:
-    """List schedules; TEXT is part of a name.
+    """List schedules. TEXT filters by name.
 
     \b
     Examples:
@@ -97,9 +100,9 @@ def ls(
         "label": label,
         "sort": _SORTS[sort],
     }
-    rows = pages(backend, "/schedules", limit, **query)
+    rows = paginate(backend, "/schedules", limit, **query)
     columns = schedule_columns(SystemClock().now())
-    output.rows(rows, columns if output.for_people else piped_schedule_columns())
+    output.rows(rows, columns if output.is_table else piped_schedule_columns())
 
 
 @click.command("show", cls=Command)
@@ -107,7 +110,7 @@ def ls(
 @output_options
 @client_options
 def show(backend: Backend, output: Output, schedule: str) -> None:
-    """Show one schedule; SCHEDULE is an id, its beginning, or a name.
+    """Show one schedule. SCHEDULE is an id, a prefix of an id, or a name.
 
     \b
     Examples:
@@ -119,13 +122,13 @@ def show(backend: Backend, output: Output, schedule: str) -> None:
 
 @click.command("rm", cls=Command)
 @click.argument("schedules", nargs=-1, required=True)
-@yes_option
+@confirm_options
 @client_options
 @click.pass_context
 def rm(
-    ctx: click.Context, backend: Backend, ask: Callable[..., bool], schedules: tuple[str, ...]
+    ctx: click.Context, backend: Backend, confirm: Callable[..., bool], schedules: tuple[str, ...]
 ) -> None:
-    """Delete schedules. Runs that are under way go on to their end.
+    """Delete schedules. Runs in progress continue.
 
     \b
     Examples:
@@ -134,11 +137,11 @@ def rm(
     """
     found = [find_schedule(backend, each) for each in schedules]
     names = ", ".join(str(each.get("name") or each["id"]) for each in found)
-    if not ask(_("Delete {names}?", names=names), careful=True):
-        tell(_("Nothing was deleted; --yes would do it without asking."))
+    if not confirm(_("Delete {names}?", names=names), explicit=True):
+        echo_err(_("Nothing was deleted. Use --yes to delete without confirmation."))
         ctx.exit(FAILED)
     for each in found:
-        delete(backend, path_of("schedules", each["id"]))
+        delete(backend, api_path("schedules", each["id"]))
         echo(escaped(str(each["id"])))
 
 
@@ -147,7 +150,7 @@ def rm(
 @output_options
 @client_options
 def upcoming(backend: Backend, output: Output, span: str) -> None:
-    """Show what comes next, as bars on a terminal.
+    """Show upcoming runs, as a timeline on a terminal.
 
     \b
     Examples:
@@ -160,34 +163,33 @@ def upcoming(backend: Backend, output: Output, span: str) -> None:
     hours = length / timedelta(hours=1)
     now = SystemClock().now()
     items = items_of(get(backend, "/upcoming", hours=hours, limit=1000))
-    if output.form == "ids":
+    if output.format == "ids":
         rows: list[Json] = [item | {"id": item.get("schedule_id")} for item in items]
         output.rows(rows, [])
         return
     columns = [
-        Column(_("at"), pick("at"), time=True),
-        Column(_("schedule"), pick("name")),
-        Column(_("id"), pick("schedule_id"), rank=2),
+        Column(_("at"), getter("at"), time=True),
+        Column(_("schedule"), getter("name")),
+        Column(_("id"), getter("schedule_id"), rank=2),
     ]
-    if output.for_people:
+    if output.is_table:
         columns += [
-            Column(_("in"), lambda item: countdown(parsed(str(item["at"])), now), rank=1),
-            Column("", lambda item: _bar(parsed(str(item["at"])) - now, length), rank=3),
+            Column(_("in"), lambda item: countdown(parse_time(str(item["at"])), now), rank=1),
+            Column("", lambda item: _bar(parse_time(str(item["at"])) - now, length), rank=3),
         ]
     output.rows(items, columns)
 
 
 def _bar(left: timedelta, length: timedelta) -> str:
-    place = min(_BAR - 1, max(0, int(left / length * _BAR)))
-    return "·" * place + "█" + "·" * (_BAR - 1 - place)
+    place = min(_BAR_WIDTH - 1, max(0, int(left / length * _BAR_WIDTH)))
+    return "·" * place + "█" + "·" * (_BAR_WIDTH - 1 - place)
 
 
-# @@ `add --http|--task|--flow|--sync|--agent|--action|--message`: what a schedule is to do.
-
+# --- targets from options -------------------------------------------------------------------------
 _KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
-_LONGEST_NAME = 80
-#: Which options belong to which kind.
-_OWN: Mapping[str, tuple[str, ...]] = {
+_MAX_NAME_LENGTH = 80
+#: Options of each kind of target.
+_KIND_OPTIONS: Mapping[str, tuple[str, ...]] = {
     "http": ("method", "header", "body"),
     "task": ("arg", "args"),
     "flow": ("input",),
@@ -199,33 +201,33 @@ _OWN: Mapping[str, tuple[str, ...]] = {
 
 
 def target_from_options(options: Mapping[str, object], task: str = "") -> tuple[Json, str]:
-    """The target, and a name for a schedule that was given none. `task`: what is to be done as the
-    words said it; where nobody is named to do it, it is a prompt."""
+    """The target, and a default name of the schedule. `task` is the part of the expression that is
+    not about time; without another target it is a prompt for the agent."""
     given = [kind for kind in _KINDS if options[kind]]
     if not given and (options["prompt"] or task):
         given = ["agent"]
     if len(given) != 1:
         raise click.UsageError(
             _(
-                "Say what to do with one of --http URL, --task NAME, --flow NAME,"
+                "Give one target: --http URL, --task NAME, --flow NAME,"
                 " --sync SOURCE/COLLECTION, --agent --prompt TEXT, --action ID --kn ID,"
-                " --message TEXT, or in words after the time."
+                " --message TEXT, or a prompt after the time."
             )
         )
     kind = given[0]
     for other in _KINDS:
-        for option in _OWN[other]:
+        for option in _KIND_OPTIONS[other]:
             if other != kind and options[option]:
                 raise click.UsageError(
                     _(
-                        "--{option} is for --{owner}, not for --{chosen}.",
+                        "--{option} cannot be used with --{chosen}; it belongs to --{owner}.",
                         option=option,
                         owner=other,
                         chosen=kind,
                     )
                 )
-    target, usual_name = _agent(options, task) if kind == "agent" else _target(kind, options)
-    return target, _first_line(task) or usual_name
+    target, default_name = _agent(options, task) if kind == "agent" else _target(kind, options)
+    return target, _first_line(task) or default_name
 
 
 def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
@@ -237,7 +239,7 @@ def _target(kind: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if kind == "action":
         return _action(name, options)
     if kind == "message":
-        text = text_in(name)
+        text = read_text_argument(name)
         return {"kind": "message", "text": text}, _first_line(text)
     if kind == "flow":
         start = _json_object(options["input"], "--input")
@@ -254,15 +256,15 @@ def _http(options: Mapping[str, object]) -> tuple[Json, str]:
     if headers:
         target["headers"] = dict(_header(each) for each in headers)
     if isinstance(options["body"], str):
-        target["body"] = text_in(options["body"])
+        target["body"] = read_text_argument(options["body"])
     return target, f"{method} {url}"
 
 
 def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
     given = options["prompt"]
-    prompt = text_in(given) if isinstance(given, str) else task
+    prompt = read_text_argument(given) if isinstance(given, str) else task
     if not prompt.strip():
-        raise click.UsageError(_("Say what the agent is to do with --prompt TEXT."))
+        raise click.UsageError(_("--agent needs a prompt: give --prompt TEXT."))
     target: Json = {"kind": "agent", "prompt": prompt}
     if options["model"]:
         target["model"] = options["model"]
@@ -271,22 +273,20 @@ def _agent(options: Mapping[str, object], task: str) -> tuple[Json, str]:
 
 def _first_line(text: str) -> str:
     line = " ".join(text.strip().partition("\n")[0].split())
-    return line if len(line) <= _LONGEST_NAME else f"{line[: _LONGEST_NAME - 1]}…"
+    return line if len(line) <= _MAX_NAME_LENGTH else f"{line[: _MAX_NAME_LENGTH - 1]}…"
 
 
 def _sync(text: str) -> tuple[Json, str]:
     source, slash, collection = text.partition("/")
     if not slash or not source or not collection:
-        raise click.UsageError(
-            _("--sync is written as SOURCE/COLLECTION, not {text!r}.", text=text)
-        )
+        raise click.UsageError(_("--sync must be SOURCE/COLLECTION, not {text!r}.", text=text))
     kind = "sync"
     return {"kind": kind, "source": source, "collection": collection}, f"{kind} {text}"
 
 
 def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if not options["kn"]:
-        raise click.UsageError(_("Say of which knowledge network it is with --kn ID."))
+        raise click.UsageError(_("--action needs a knowledge network: give --kn ID."))
     target: Json = {
         "kind": "action",
         "action_type_id": name,
@@ -302,27 +302,27 @@ def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     return target, f"action {name}"
 
 
-def overrides(
+def payload_overrides(
     params: Sequence[str], body: str | None, prompt: str | None, message: str | None
 ) -> Json:
-    """What one run has otherwise than its schedule, as the API takes it."""
+    """Payload fields that replace those of the schedule for one run."""
     found: Json = {}
     if params:
         found["params"] = dict(_argument(each) for each in params)
     if body is not None:
-        found["body"] = text_in(body)
+        found["body"] = read_text_argument(body)
     if prompt is not None:
-        found["prompt"] = text_in(prompt)
+        found["prompt"] = read_text_argument(prompt)
     if message is not None:
-        found["text"] = text_in(message)
+        found["text"] = read_text_argument(message)
     return found
 
 
 def _argument(text: str) -> tuple[str, object]:
-    """`n=5` is a number, `ok=true` a truth value; what is no JSON is text."""
+    """NAME=VALUE, where VALUE is JSON if it parses as such, else text."""
     name, separator, value = text.partition("=")
     if not separator or not name:
-        raise click.UsageError(_("An argument is written as name=value, not {text!r}.", text=text))
+        raise click.UsageError(_("An argument must be NAME=VALUE, not {text!r}.", text=text))
     try:
         return name, json.loads(value)
     except ValueError:
@@ -333,14 +333,14 @@ def _json_object(text: object, option: str) -> Json:
     if not isinstance(text, str):
         return {}
     try:
-        found = json.loads(text_in(text))
+        found = json.loads(read_text_argument(text))
     except ValueError as error:
         raise click.UsageError(
-            _("{option} is not JSON: {reason}.", option=option, reason=error)
+            _("{option} is not valid JSON: {reason}.", option=option, reason=error)
         ) from None
     if not isinstance(found, dict):
         raise click.UsageError(
-            _('{option} is a JSON object such as \'{{"name": "Ada"}}\'.', option=option)
+            _('{option} must be a JSON object such as \'{{"name": "Ada"}}\'.', option=option)
         )
     return found
 
@@ -352,12 +352,12 @@ def _texts(value: object) -> Sequence[str]:
 def _header(text: str) -> tuple[str, str]:
     name, separator, value = text.partition(":")
     if not separator or not name.strip():
-        raise click.UsageError(_("A header is written as 'Name: value', not {text!r}.", text=text))
+        raise click.UsageError(_("A header must be 'Name: value', not {text!r}.", text=text))
     return name.strip(), value.strip()
 
 
-def text_in(text: str) -> str:
-    """What was given itself, or what stands in the file that it names."""
+def read_text_argument(text: str) -> str:
+    """The text itself; @FILE reads a file, - reads stdin."""
     if text == "-":
         return sys.stdin.read()
     if not text.startswith("@"):
@@ -365,37 +365,40 @@ def text_in(text: str) -> str:
     try:
         return Path(text[1:]).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise Failure(
-            _("{file} cannot be read: {reason}", file=text[1:], reason=error), USAGE
+        raise CommandError(
+            _("Cannot read {file}: {reason}", file=text[1:], reason=error), USAGE
         ) from None
 
 
-# @@ `pause`, `resume`, `run`, `skip`, `move`, `backfill`.
-
-
-def _chosen(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
+# --- actions on schedules -------------------------------------------------------------------------
+def _select(backend: Backend, references: tuple[str, ...], matching: str | None) -> list[Json]:
     if bool(references) == bool(matching):
-        raise click.UsageError(_("Name schedules, or give --all-matching TEXT."))
+        raise click.UsageError(_("Give either schedules or --all-matching TEXT."))
     if matching:
-        return list(pages(backend, "/schedules", q=matching))
+        return list(paginate(backend, "/schedules", q=matching))
     return [find_schedule(backend, each) for each in references]
 
 
-def _act(backend: Backend, schedule: Json, verb: str, body: Json) -> Json:
-    return post(backend, path_of("schedules", schedule["id"], verb), body)
+def _post_action(backend: Backend, schedule: Json, verb: str, body: Json) -> Json:
+    return post(backend, api_path("schedules", schedule["id"], verb), body)
 
 
-def _show(output: Output, schedules: list[Json]) -> None:
-    people = output.for_people
+def _print_schedules(output: Output, schedules: list[Json]) -> None:
+    people = output.is_table
     columns = schedule_columns(SystemClock().now()) if people else piped_schedule_columns()
     output.rows(schedules, columns)
 
 
 @click.command("pause", cls=Command)
 @click.argument("schedules", nargs=-1)
-@click.option("--all-matching", "matching", metavar="TEXT", help="All whose name has this text.")
-@click.option("--reason", default="", help="Kept with the schedule.")
-@click.option("--until", metavar="TIME", help="Resume by itself then.")
+@click.option(
+    "--all-matching",
+    "matching",
+    metavar="TEXT",
+    help="All schedules whose name contains this text.",
+)
+@click.option("--reason", default="", help="Reason, shown with the schedule.")
+@click.option("--until", metavar="TIME", help="Resume automatically at this time.")
 @output_options
 @client_options
 def pause(
@@ -406,7 +409,7 @@ def pause(
     reason: str,
     until: str | None,
 ) -> None:
-    """Pause schedules: nothing fires until they are resumed.
+    """Pause schedules. They do not fire until they are resumed.
 
     \b
     Examples:
@@ -416,39 +419,52 @@ def pause(
     body: Json = {"reason": reason} if reason else {}
     if until:
         body["until"] = until
-    found = _chosen(backend, schedules, matching)
-    _show(
-        output, [post(backend, path_of("schedules", each["id"], "pause"), body) for each in found]
+    found = _select(backend, schedules, matching)
+    _print_schedules(
+        output, [post(backend, api_path("schedules", each["id"], "pause"), body) for each in found]
     )
 
 
 @click.command("resume", cls=Command)
 @click.argument("schedules", nargs=-1)
-@click.option("--all-matching", "matching", metavar="TEXT", help="All whose name has this text.")
+@click.option(
+    "--all-matching",
+    "matching",
+    metavar="TEXT",
+    help="All schedules whose name contains this text.",
+)
 @output_options
 @client_options
 def resume(
     backend: Backend, output: Output, schedules: tuple[str, ...], matching: str | None
 ) -> None:
-    """Resume paused schedules, from the next slot on.
+    """Resume paused schedules with their next slot.
 
     \b
     Examples:
       chimes resume "Morning report"
       chimes resume --all-matching report
     """
-    found = _chosen(backend, schedules, matching)
-    _show(output, [_act(backend, each, "resume", {}) for each in found])
+    found = _select(backend, schedules, matching)
+    _print_schedules(output, [_post_action(backend, each, "resume", {}) for each in found])
 
 
 @click.command("run", cls=Command)
 @click.argument("schedule")
-@click.option("--wait", is_flag=True, help="Until the run has ended; exit 8 if it failed.")
-@click.option("--timeout", default="1h", show_default=True, help="How long to wait; exit 124.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="Another one, this once.")
-@click.option("--body", metavar="TEXT", help="Of the call, this once; @FILE reads a file.")
-@click.option("--prompt", metavar="TEXT", help="Of the agent, this once; @FILE reads a file.")
-@click.option("--message", metavar="TEXT", help="What to tell, this once; @FILE reads a file.")
+@click.option(
+    "--wait", is_flag=True, help="Wait until the run has ended; exit code 8 if it failed."
+)
+@click.option(
+    "--timeout", default="1h", show_default=True, help="How long to wait; exit code 124 after that."
+)
+@click.option(
+    "--param", multiple=True, metavar="NAME=VALUE", help="Parameter for this run only; repeatable."
+)
+@click.option("--body", metavar="TEXT", help="HTTP body for this run only; @FILE reads a file.")
+@click.option("--prompt", metavar="TEXT", help="Prompt for this run only; @FILE reads a file.")
+@click.option(
+    "--message", metavar="TEXT", help="Message text for this run only; @FILE reads a file."
+)
 @output_options
 @client_options
 @click.pass_context
@@ -464,7 +480,7 @@ def run_now(
     prompt: str | None,
     message: str | None,
 ) -> None:
-    """Run a schedule now; its next regular run stays where it is.
+    """Run a schedule now. Its next planned run does not change.
 
     \b
     Examples:
@@ -472,30 +488,30 @@ def run_now(
       chimes run 0199 --wait --timeout 5m
       chimes run "Morning report" --param day=monday --param copies=2
     """
-    given = overrides(param, body, prompt, message)
+    given = payload_overrides(param, body, prompt, message)
     found = find_schedule(backend, schedule)
-    if wait and not backend.live:
-        raise Failure(
-            _("Nobody would carry the run out: no server is running"),
+    if wait and not backend.executes_runs:
+        raise CommandError(
+            _("Cannot wait: no server is running that would execute the run"),
             UNREACHABLE,
-            hint=_("start one with `chimes serve`, or leave --wait out"),
+            hint=_("start one with `chimes serve`, or omit --wait"),
         )
-    run = _act(backend, found, "run", given)
-    if not backend.live:
-        tell(_("The run is queued; it starts when a server does."))
+    run = _post_action(backend, found, "run", given)
+    if not backend.executes_runs:
+        echo_err(_("The run is queued and starts when a server is running."))
     if wait:
         run = wait_for(backend, str(run["id"]), timeout)
     output.rows([run], RUN_COLUMNS)
-    ctx.exit(exit_code_of(run) if wait else 0)
+    ctx.exit(run_exit_code(run) if wait else 0)
 
 
 @click.command("skip", cls=Command)
 @click.argument("schedule")
-@click.option("--reason", default="", help="Kept in the audit.")
+@click.option("--reason", default="", help="Reason for the audit log.")
 @output_options
 @client_options
 def skip(backend: Backend, output: Output, schedule: str, reason: str) -> None:
-    """Skip the next run of a schedule; the slot leaves a row that says so.
+    """Skip the next run of a schedule. The slot is recorded as skipped.
 
     \b
     Examples:
@@ -503,16 +519,22 @@ def skip(backend: Backend, output: Output, schedule: str, reason: str) -> None:
     """
     found = find_schedule(backend, schedule)
     body: Json = {"reason": reason} if reason else {}
-    _show(output, [_act(backend, found, "skip", body)])
+    _print_schedules(output, [_post_action(backend, found, "skip", body)])
 
 
 @click.command("move", cls=Command)
 @click.argument("schedule")
-@click.option("--to", "to", required=True, metavar="TIME", help="RFC 3339, or local in its zone.")
+@click.option(
+    "--to",
+    "to",
+    required=True,
+    metavar="TIME",
+    help="RFC 3339, or local time in the schedule's zone.",
+)
 @output_options
 @client_options
 def move(backend: Backend, output: Output, schedule: str, to: str) -> None:
-    """Move the next run of a schedule to another time, once.
+    """Move the next run of a schedule to another time. Later runs do not change.
 
     \b
     Examples:
@@ -520,18 +542,20 @@ def move(backend: Backend, output: Output, schedule: str, to: str) -> None:
     """
     found = find_schedule(backend, schedule)
     body: Json = {"to": to, "timezone": found.get("timezone") or "UTC"}
-    _show(output, [_act(backend, found, "move", body)])
+    _print_schedules(output, [_post_action(backend, found, "move", body)])
 
 
 @click.command("backfill", cls=Command)
 @click.argument("schedule")
-@click.option("--from", "start", required=True, metavar="TIME", help="First moment, inclusive.")
-@click.option("--to", "end", required=True, metavar="TIME", help="Last moment, inclusive.")
-@click.option("--dry-run", is_flag=True, help="Only show which slots it would be.")
+@click.option(
+    "--from", "start", required=True, metavar="TIME", help="Start of the range, inclusive."
+)
+@click.option("--to", "end", required=True, metavar="TIME", help="End of the range, inclusive.")
+@click.option("--dry-run", is_flag=True, help="List the slots without running them.")
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 1000),
-    help="At most so many of them at a time; otherwise as the schedule.",
+    help="Maximum of concurrent backfill runs. Default: as the schedule.",
 )
 @click.option(
     "--overlap",
@@ -552,7 +576,7 @@ def backfill(
     concurrency: int | None,
     overlap: str,
 ) -> None:
-    """Run the slots of a stretch of time that have no run yet.
+    """Run the slots in a time range that have no run yet.
 
     \b
     Examples:
@@ -568,8 +592,8 @@ def backfill(
     }
     if concurrency is not None:
         body["concurrency"] = concurrency
-    answer = _act(backend, found, "backfill", body)
-    if output.form in ("json", "ndjson"):
+    answer = _post_action(backend, found, "backfill", body)
+    if output.format in ("json", "ndjson"):
         output.one(answer, [])
         return
     slots, runs = _objects(answer, "slots"), _objects(answer, "runs")
@@ -577,11 +601,11 @@ def backfill(
         output.rows([run for run in runs if isinstance(run, dict)], RUN_COLUMNS)
     else:
         for slot in slots:
-            echo(output.moment(str(slot)))
+            echo(output.format_time(str(slot)))
     if dry_run:
-        tell(counted("{count} slot would run.", "{count} slots would run.", len(slots)))
+        echo_err(counted("{count} slot would run.", "{count} slots would run.", len(slots)))
     else:
-        tell(counted("{count} slot is run.", "{count} slots are run.", len(slots)))
+        echo_err(counted("{count} slot queued.", "{count} slots queued.", len(slots)))
 
 
 def _objects(answer: Json, name: str) -> list[object]:
@@ -589,23 +613,19 @@ def _objects(answer: Json, name: str) -> list[object]:
     return found if isinstance(found, list) else []
 
 
-# @@ Recipients as they are written on a command line.
-
-
-def written_recipient(text: str) -> Json:
-    """As the API takes it; a usage error if an option would be lost."""
+def recipient_argument(text: str) -> Json:
+    """A recipient in the JSON form of the API. UsageError if it cannot be parsed."""
     try:
         return parse_recipient(text)
     except InvalidInput as error:
         raise click.UsageError(error.message) from None
 
 
-# @@ `add`: create a schedule, after showing what was understood.
-
-_SHOWN = 5
+# --- add ------------------------------------------------------------------------------------------
+_SHOWN_FIRES = 5
 _CHANNELS = ("inbox", "telegram", "webhook", "email")
 _NO_PIPELINE = _(
-    "Note: no server was asked. Prompts wait for a node that has CHIMES_AGENT_PIPELINE and"
+    "Note: no server is running. Prompts wait for a node with CHIMES_AGENT_PIPELINE and"
     " CHIMES_AGENT_URL."
 )
 
@@ -613,65 +633,81 @@ _NO_PIPELINE = _(
 @click.command("add", cls=Command)
 @click.argument("expression")
 @click.option("--http", metavar="URL", help="Call this URL.")
-@click.option("--method", help="Of the call; POST unless told.")
-@click.option("--header", multiple=True, metavar="'NAME: VALUE'")
-@click.option("--body", help="Text to send; @FILE reads a file, - reads stdin.")
+@click.option("--method", help="HTTP method. Default: POST.")
+@click.option("--header", multiple=True, metavar="'NAME: VALUE'", help="HTTP header; repeatable.")
+@click.option("--body", help="HTTP body; @FILE reads a file, - reads stdin.")
 @click.option("--task", metavar="NAME", help="Run this task of an application.")
-@click.option("--arg", multiple=True, metavar="NAME=VALUE", help="An argument of the task.")
-@click.option("--args", metavar="JSON", help="All arguments; @FILE reads a file, - reads stdin.")
+@click.option(
+    "--arg", multiple=True, metavar="NAME=VALUE", help="Argument of the task; repeatable."
+)
+@click.option(
+    "--args", metavar="JSON", help="Arguments of the task; @FILE reads a file, - reads stdin."
+)
 @click.option("--flow", metavar="NAME", help="Run this flow of an application.")
-@click.option("--input", metavar="JSON", help="Of the flow; @FILE reads a file, - reads stdin.")
+@click.option(
+    "--input", metavar="JSON", help="Input of the flow; @FILE reads a file, - reads stdin."
+)
 @click.option("--sync", metavar="SOURCE/COLLECTION", help="Synchronise this collection.")
-@click.option("--agent", is_flag=True, help="Hand a prompt to the agent.")
-@click.option("--prompt", metavar="TEXT", help="Of the agent; @FILE reads a file, - reads stdin.")
-@click.option("--model", metavar="NAME", help="Of the agent; else as configured.")
-@click.option("--message", metavar="TEXT", help="Only tell this; @FILE reads a file, - stdin.")
-@click.option("--action", metavar="ID", help="Have this action type executed.")
-@click.option("--kn", metavar="ID", help="The knowledge network of the action.")
-@click.option("--branch", metavar="NAME", help="Of the knowledge network; main unless told.")
-@click.option("--identity", multiple=True, metavar="JSON", help="An object the action is for.")
-@click.option("--param", multiple=True, metavar="NAME=VALUE", help="A parameter of the action.")
-@click.option("--account", metavar="ID[:TYPE]", help="For whom the action is executed.")
+@click.option("--agent", is_flag=True, help="Send a prompt to the agent.")
+@click.option(
+    "--prompt", metavar="TEXT", help="Prompt for the agent; @FILE reads a file, - reads stdin."
+)
+@click.option("--model", metavar="NAME", help="Model of the agent. Default: as configured.")
+@click.option(
+    "--message", metavar="TEXT", help="Send only this message; @FILE reads a file, - reads stdin."
+)
+@click.option("--action", metavar="ID", help="Execute this action type.")
+@click.option("--kn", metavar="ID", help="Knowledge network of the action.")
+@click.option("--branch", metavar="NAME", help="Branch of the knowledge network. Default: main.")
+@click.option("--identity", multiple=True, metavar="JSON", help="Object of the action; repeatable.")
+@click.option(
+    "--param", multiple=True, metavar="NAME=VALUE", help="Parameter of the action; repeatable."
+)
+@click.option(
+    "--account", metavar="ID[:TYPE]", help="Account on whose behalf the action is executed."
+)
 @click.option(
     "--notify",
     multiple=True,
     metavar="CHANNEL[:TO][:OPTION=...]",
-    help="Tell inbox, telegram:CHAT, webhook:URL or email:ADDRESS how runs end."
+    help="Notify inbox, telegram:CHAT, webhook:URL or email:ADDRESS when runs end; repeatable."
     " Options: on=success+failure+recovery+late+always, late=5m, quiet=22:00-07:00,"
-    " digest=hourly|daily@08:00|weekly@monday@08:00, urgent=failure (past both).",
+    " digest=hourly|daily@08:00|weekly@monday@08:00, urgent=failure (bypasses quiet and digest).",
 )
-@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
-@click.option("--name", help="Else made from the method and the URL.")
-@click.option("--label", multiple=True, metavar="NAME[=VALUE]")
-@click.option("--priority", type=Whole(-1000, 1000))
-@click.option("--retry", type=Whole(0), help="Extra attempts after the first.")
-@click.option("--timeout", metavar="DURATION", help="Of one attempt.")
+@click.option("--tz", "zone", metavar="ZONE", help="Time zone of the expression.")
+@click.option("--name", help="Name of the schedule. Default: made from the target.")
+@click.option("--label", multiple=True, metavar="NAME[=VALUE]", help="Label; repeatable.")
+@click.option("--priority", type=WholeNumber(-1000, 1000), help="Higher runs first.")
+@click.option("--retry", type=WholeNumber(0), help="Retries after the first attempt.")
+@click.option("--timeout", metavar="DURATION", help="Timeout of one attempt.")
 @click.option("--overlap", type=click.Choice(["allow", "skip", "queue", "cancel_old"]))
 @click.option("--misfire", type=click.Choice(["skip", "one", "all"]))
-@click.option("--jitter", metavar="DURATION", help="For intervals: up to this much later.")
+@click.option(
+    "--jitter", metavar="DURATION", help="For intervals: delay each run by up to this much."
+)
 @click.option("--paused", is_flag=True, help="Create it paused.")
-@click.option("--dry-run", is_flag=True, help="Only show what was understood.")
-@yes_option
-@form_options
-@reach_options
+@click.option("--dry-run", is_flag=True, help="Show the result without creating the schedule.")
+@confirm_options
+@output_format_options
+@lazy_client_options
 @click.pass_context
 def add(
     ctx: click.Context,
     /,
-    reach: Callable[[], Backend],
+    open_backend: Callable[[], Backend],
     output: Output,
-    ask: Callable[..., bool],
+    confirm: Callable[..., bool],
     expression: str,
     zone: str | None,
     jitter: str | None,
     dry_run: bool,
     **options: object,
 ) -> None:
-    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, hands
-    a prompt to the agent, or has an action executed.
+    """Create a schedule that calls a URL, runs a task or a flow, synchronises a collection, sends
+    a prompt to the agent, executes an action, or sends a message.
 
-    EXPRESSION is a cron expression, an interval ("every 5m"), a moment for a single run, or words
-    in Thai, English or Chinese. What they say besides the time is the prompt, unless told.
+    EXPRESSION is a cron expression, an interval ("every 5m"), a time for a single run, or a phrase
+    in English, Thai or Chinese. The rest of the phrase is the prompt, unless --prompt is given.
 
     \b
     Examples:
@@ -687,48 +723,48 @@ def add(
       chimes add "0 9 * * 1-5" --agent --prompt "Summarise today's news"
       chimes add @hourly --action restart_pod --kn kn1 --identity '{"pod_ip": "10.0.0.1"}'
     """
-    chosen = chosen_by_name()
+    chosen = explicit_language()
     now = SystemClock().now()
     read = read_trigger(expression, now=now, timezone=zone or default_zone(), lang=chosen)
-    lang = chosen or (spoken() if read.pattern == "expression" else read.language)
+    lang = chosen or (current_language() if read.pattern == "expression" else read.language)
     trigger = read.trigger
     if jitter:
         if not isinstance(trigger, Every):
-            raise click.UsageError(_("--jitter is for intervals such as 'every 5m'."))
+            raise click.UsageError(_("--jitter needs an interval such as 'every 5m'."))
         trigger = Every(trigger.every, jitter=jitter)
-    body = _request(trigger, read.task, options)
-    _echo_reading(trigger, lang)
+    body = _schedule_json(trigger, read.task, options)
+    _print_trigger(trigger, lang)
     target = body["target"]
     is_prompt = isinstance(target, dict) and target["kind"] == "agent"
     if read.task and is_prompt:
-        tell(f"  → {read.task}")
+        echo_err(f"  → {read.task}")
     if dry_run:
-        if output.form in ("json", "ndjson"):
+        if output.format in ("json", "ndjson"):
             echo(json.dumps(body, ensure_ascii=False, indent=2))
-        tell(_("Nothing was created."))
+        echo_err(_("Nothing was created."))
         return
-    if not ask(_("Create it?")):
-        tell(_("Nothing was created."))
+    if not confirm(_("Create it?")):
+        echo_err(_("Nothing was created."))
         ctx.exit(FAILED)
-    backend = reach()
+    backend = open_backend()
     made = post(backend, "/schedules", body)
-    if is_prompt and not backend.live:
-        tell(_NO_PIPELINE)
+    if is_prompt and not backend.executes_runs:
+        echo_err(_NO_PIPELINE)
     output.one(made, schedule_details(SystemClock().now()))
 
 
-def _echo_reading(trigger: Trigger, lang: str) -> None:
-    tell(describe(trigger, lang))
+def _print_trigger(trigger: Trigger, lang: str) -> None:
+    echo_err(describe(trigger, lang))
     now = SystemClock().now()
-    for fire in fires_after(trigger.anchored(now), now, _SHOWN, lang):
+    for fire in fires_after(trigger.anchored(now), now, _SHOWN_FIRES, lang):
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
-        tell(f"  {shown_fire(fire, lang)}{note}")
+        echo_err(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings_in_words(trigger, lang):
-        tell(remark(warning, lang))
+        echo_err(remark(warning, lang))
 
 
-def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
-    target, usual_name = target_from_options(options, task)
+def _schedule_json(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
+    target, default_name = target_from_options(options, task)
     policy = {
         "max_retries": options["retry"],
         "timeout": options["timeout"],
@@ -736,7 +772,7 @@ def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
         "misfire": options["misfire"],
     }
     body: Json = {
-        "name": options["name"] or usual_name[:200],
+        "name": options["name"] or default_name[:200],
         "trigger": trigger.to_dict(),
         "target": target,
         "policy": {name: value for name, value in policy.items() if value is not None},
@@ -751,11 +787,11 @@ def _request(trigger: Trigger, task: str, options: dict[str, object]) -> Json:
 
 
 def _recipient(text: str) -> Json:
-    found = written_recipient(text)
+    found = recipient_argument(text)
     if found["channel"] not in _CHANNELS:
         raise click.UsageError(
             _(
-                "--notify is inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",
+                "--notify takes inbox, telegram:CHAT, webhook:URL or email:ADDRESS, not {text!r}.",
                 text=text,
             )
         )

@@ -1,4 +1,4 @@
-"""`store migrate|status|export|import|copy-to|…`: the store itself, without a server."""
+"""`store`: migrate, inspect, export, import and copy the store, without a server."""
 
 from __future__ import annotations
 
@@ -15,9 +15,18 @@ from typing import TYPE_CHECKING, Final, TextIO, TypeVar
 import click
 
 from chimes import __version__
-from chimes.cli.command import CONFLICT, FAILED, NOT_FOUND, USAGE, Command, Failure, Lazy, LazyGroup
-from chimes.cli.options import Wrapped, form_options, yes_option
-from chimes.cli.output import CHANGES, Column, Json, Output, pick, tell
+from chimes.cli.command import (
+    CONFLICT,
+    FAILED,
+    NOT_FOUND,
+    USAGE,
+    Command,
+    CommandError,
+    LazyCommand,
+    LazyGroup,
+)
+from chimes.cli.options import Wrapped, confirm_options, output_format_options
+from chimes.cli.output import CHANGES, Column, Json, Output, echo_err, getter
 from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
@@ -56,47 +65,54 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-COMMANDS = {
-    "migrate": Lazy("chimes.cli.store", "migrate", "Bring the schema up to date."),
-    "init": Lazy("chimes.cli.store", "init", "Set a store up, also where one was lost."),
-    "status": Lazy("chimes.cli.store", "status", "Where the store is, and what is in it."),
-    "export": Lazy("chimes.cli.store", "export", "Write everything as JSON Lines."),
-    "import": Lazy("chimes.cli.store", "import_", "Read an export."),
-    "copy-to": Lazy("chimes.cli.store", "copy_to", "Copy everything into another store."),
-    "import-kweaver": Lazy(
-        "chimes.cli.import_kweaver", "import_kweaver", "Import a table of action schedules."
+STORE_COMMANDS = {
+    "migrate": LazyCommand("chimes.cli.store", "migrate", "Migrate the schema to this version."),
+    "init": LazyCommand("chimes.cli.store", "init", "Create the store."),
+    "status": LazyCommand(
+        "chimes.cli.store", "status", "Show the location and contents of the store."
     ),
-    "backfill-schedules": Lazy(
+    "export": LazyCommand("chimes.cli.store", "export", "Export everything as JSON Lines."),
+    "import": LazyCommand("chimes.cli.store", "import_", "Import an export."),
+    "copy-to": LazyCommand("chimes.cli.store", "copy_to", "Copy everything into another store."),
+    "import-kweaver": LazyCommand(
+        "chimes.cli.import_kweaver", "import_kweaver", "Import a KWeaver table of action schedules."
+    ),
+    "backfill-schedules": LazyCommand(
         "chimes.cli.store",
         "backfill_schedules",
-        "Move an application's schedules from memory into the store.",
+        "Write an application's memory-mode schedules into the store.",
     ),
 }
 _STATUS_COLUMNS = (
-    Column(_("Kind"), pick("kind")),
-    Column(_("Location"), pick("location")),
-    Column(_("Schema"), pick("schema")),
-    Column(_("Degraded"), pick("degraded")),
-    Column(_("Schedules"), pick("schedules")),
-    Column(_("Enabled"), pick("enabled")),
-    Column(_("Due"), pick("due")),
-    Column(_("Runs"), pick("runs")),
+    Column(_("Kind"), getter("kind")),
+    Column(_("Location"), getter("location")),
+    Column(_("Schema"), getter("schema")),
+    Column(_("Degraded"), getter("degraded")),
+    Column(_("Schedules"), getter("schedules")),
+    Column(_("Enabled"), getter("enabled")),
+    Column(_("Due"), getter("due")),
+    Column(_("Runs"), getter("runs")),
 )
 
 
-@click.group("store", cls=LazyGroup, lazy=COMMANDS)
+@click.group("store", cls=LazyGroup, lazy=STORE_COMMANDS)
 def store() -> None:
-    """The store: where schedules, runs and keys are kept."""
+    """Manage the store of schedules, runs and keys."""
 
 
 def store_options(function: Wrapped[R]) -> Wrapped[R]:
-    """`--store`, `--data-dir`, `--config`, `--allow-volatile`; the command gets `settings`."""
+    """`--store`, `--data-dir`, `--config`, `--allow-volatile`; passes `settings`."""
     import functools
 
-    @click.option("--store", "url", metavar="URL", help="As for serve.")
-    @click.option("--data-dir", metavar="DIR", help="As for serve.")
-    @click.option("--config", type=click.Path(path_type=Path), help="A chimes.yaml.")
-    @click.option("--allow-volatile", "volatile", flag_value="true", help="As for serve.")
+    @click.option("--store", "url", metavar="URL", help="URL of the store.")
+    @click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+    @click.option("--config", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+    @click.option(
+        "--allow-volatile",
+        "volatile",
+        flag_value="true",
+        help="Accept a Redis server that may lose data.",
+    )
     @functools.wraps(function)
     def wrapped(
         *args: object,
@@ -114,11 +130,11 @@ def store_options(function: Wrapped[R]) -> Wrapped[R]:
 
 
 @click.command("migrate", cls=Command)
-@form_options
+@output_format_options
 @store_options
 def migrate(settings: Settings, output: Output) -> None:
-    """Bring the schema up to date; an empty store is set up. Safe to repeat, and on a database
-    server safe while nodes are at work.
+    """Migrate the schema to this version; creates an empty store. Safe to repeat, and safe while
+    nodes are running on a database server.
 
     \b
     Examples:
@@ -131,12 +147,12 @@ def migrate(settings: Settings, output: Output) -> None:
 
 
 @click.command("init", cls=Command)
-@click.option("--force", is_flag=True, help="Also where an earlier store was lost (Redis).")
-@form_options
+@click.option("--force", is_flag=True, help="Create it even if an earlier store was lost (Redis).")
+@output_format_options
 @store_options
 def init(settings: Settings, output: Output, force: bool) -> None:
-    """Set a store up where there is none. `serve` does that by itself, except on a Redis server
-    that held data before and is empty now: --force says that this is meant.
+    """Create the store if there is none. `serve` does so too, except on a Redis server that held
+    data before and is empty now; --force confirms that a new store is wanted.
 
     \b
     Examples:
@@ -145,26 +161,26 @@ def init(settings: Settings, output: Output, force: bool) -> None:
     """
     location = store_location(settings)
     if force:
-        asyncio.run(_init_anew(location))
+        asyncio.run(_force_init(location))
     asyncio.run(_status(location, output))
 
 
-async def _init_anew(location: StoreLocation) -> None:
+async def _force_init(location: StoreLocation) -> None:
     from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
     from chimes.store.port import Renewable
 
     store = build_store(location, SystemClock())
     if not isinstance(store, Renewable):
-        raise Failure(
+        raise CommandError(
             _(
-                "--force is for stores on Redis; {store} cannot be lost",
-                store=_named(location),
+                "--force is only for stores on Redis, not for {store}",
+                store=_masked_url(location),
             ),
             USAGE,
         )
     await store.init()
-    tell(_("The store was set up anew; nodes that run go on within seconds."))
+    echo_err(_("Created a new store. Running nodes continue within seconds."))
 
 
 async def _migrate(location: StoreLocation) -> None:
@@ -176,25 +192,25 @@ async def _migrate(location: StoreLocation) -> None:
     if isinstance(store, Migrating):
         before, after = await store.migrate()
         if before is not None and before != after:
-            tell(_("The schema went from {before} to {after}.", before=before, after=after))
+            echo_err(_("Migrated the schema from {before} to {after}.", before=before, after=after))
 
 
 @click.command("status", cls=Command)
-@form_options
+@output_format_options
 @store_options
 def status(settings: Settings, output: Output) -> None:
-    """Show where the store is, its schema, and what is in it.
+    """Show the location of the store, its schema, and how much it contains.
 
     \b
     Examples:
       chimes store status
       chimes store status --json
     """
-    asyncio.run(_status(_existing(settings), output))
+    asyncio.run(_status(_existing_location(settings), output))
 
 
 async def _status(location: StoreLocation, output: Output) -> None:
-    async with opened_store(location) as opened:
+    async with open_store(location) as opened:
         found, counts = await opened.status(), await opened.counts()
     row: Json = {
         "id": found.location,
@@ -214,21 +230,21 @@ async def _status(location: StoreLocation, output: Output) -> None:
 @click.argument("file", required=False, type=click.Path(path_type=Path))
 @store_options
 def export(settings: Settings, file: Path | None) -> None:
-    """Write everything to FILE, or to stdout, as JSON Lines. It holds the hashes of keys.
+    """Export everything to FILE or stdout as JSON Lines. The export contains hashes of API keys.
 
     \b
     Examples:
       chimes store export backup.jsonl
       chimes store export | gzip > backup.jsonl.gz
     """
-    count = asyncio.run(_export(_existing(settings), file))
+    count = asyncio.run(_export(_existing_location(settings), file))
     if file is None:
-        tell(counted("{count} item was written.", "{count} items were written.", count))
+        echo_err(counted("Exported {count} item.", "Exported {count} items.", count))
     else:
-        tell(
+        echo_err(
             counted(
-                "{count} item was written to {file}.",
-                "{count} items were written to {file}.",
+                "Exported {count} item to {file}.",
+                "Exported {count} items to {file}.",
                 count,
                 file=file,
             )
@@ -236,11 +252,11 @@ def export(settings: Settings, file: Path | None) -> None:
 
 
 async def _export(location: StoreLocation, file: Path | None) -> int:
-
+    # The header line is not an item.
     count = -1
-    async with opened_store(location) as opened:
-        with _written(file) as stream:
-            async for line in exported(opened.dump()):
+    async with open_store(location) as opened:
+        with _output_file(file) as stream:
+            async for line in export_lines(opened.dump()):
                 stream.write(line + "\n")
                 count += 1
     return count
@@ -250,7 +266,7 @@ async def _export(location: StoreLocation, file: Path | None) -> int:
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @store_options
 def import_(settings: Settings, file: Path) -> None:
-    """Read an export from FILE (- is stdin). What is there already stays as it is.
+    """Import an export from FILE (- is stdin). Existing items are not changed.
 
     \b
     Examples:
@@ -258,10 +274,10 @@ def import_(settings: Settings, file: Path) -> None:
       zcat backup.jsonl.gz | chimes store import -
     """
     seen, new = asyncio.run(_import(store_location(settings), file))
-    tell(
+    echo_err(
         counted(
-            "{count} item was read, {new} of them new.",
-            "{count} items were read, {new} of them new.",
+            "Read {count} item, {new} of them new.",
+            "Read {count} items, {new} of them new.",
             seen,
             new=new,
         )
@@ -269,78 +285,84 @@ def import_(settings: Settings, file: Path) -> None:
 
 
 async def _import(location: StoreLocation, file: Path) -> tuple[int, int]:
-
-    with _read(file) as stream:
-        # Read to its end first: a broken line must not leave half an import behind.
-        items = list(imported(stream))
+    with _input_file(file) as stream:
+        # Read completely first: an invalid line must not leave a partial import.
+        items = list(parse_export(stream))
 
     async def given() -> AsyncIterator[Item]:
         for item in items:
             yield item
 
-    async with opened_store(location) as opened:
+    async with open_store(location) as opened:
         return await load_all(opened, given())
 
 
 @click.command("copy-to", cls=Command)
 @click.argument("target", metavar="URL")
-@yes_option
+@confirm_options
 @store_options
 @click.pass_context
-def copy_to(ctx: click.Context, settings: Settings, ask: Callable[..., bool], target: str) -> None:
-    """Copy everything into another store, which may be empty or hold part of it already.
+def copy_to(
+    ctx: click.Context, settings: Settings, confirm: Callable[..., bool], target: str
+) -> None:
+    """Copy everything into another store. Items that exist there are not changed.
 
-    Stop the server first: what it writes meanwhile may be missed.
+    Stop the server first: changes during the copy may be missed.
 
     \b
     Examples:
       chimes store copy-to sqlite:////var/lib/chimes/chimes.db
       chimes store copy-to json:///backup --store sqlite:///chimes.db
     """
-    source = _existing(settings)
+    source = _existing_location(settings)
     into = store_location(replace(settings, store=target))
     if into.kind == "memory":
-        raise Failure(_("A copy into memory would be gone at once"), USAGE)
+        raise CommandError(_("Cannot copy to a memory store: it would be lost at once"), USAGE)
     if source == into:
-        raise Failure(_("{source} cannot be copied into itself", source=_named(source)), CONFLICT)
-    if not ask(_("Copy {source} to {target}?", source=_named(source), target=_named(into))):
+        raise CommandError(
+            _("Cannot copy {source} into itself", source=_masked_url(source)), CONFLICT
+        )
+    if not confirm(
+        _("Copy {source} to {target}?", source=_masked_url(source), target=_masked_url(into))
+    ):
         ctx.exit(FAILED)
     seen, new = asyncio.run(_copy(source, into))
-    tell(
+    echo_err(
         counted(
-            "{count} item was copied to {target}, {new} of them new.",
-            "{count} items were copied to {target}, {new} of them new.",
+            "Copied {count} item to {target}, {new} of them new.",
+            "Copied {count} items to {target}, {new} of them new.",
             seen,
-            target=_named(into),
+            target=_masked_url(into),
             new=new,
         )
     )
 
 
 async def _copy(source: StoreLocation, into: StoreLocation) -> tuple[int, int]:
-
-    async with opened_store(source) as old, opened_store(into) as new:
+    async with open_store(source) as old, open_store(into) as new:
         return await load_all(new, old.dump())
 
 
-def _existing(settings: Settings) -> StoreLocation:
-    """Looking at a store must not make one."""
+def _existing_location(settings: Settings) -> StoreLocation:
+    """The location of a store that exists, so that reading does not create one."""
     location = store_location(settings)
     if not location.server and (location.path is None or not location.path.exists()):
-        raise Failure(
-            _("There is no store at {url}", url=location.url),
+        raise CommandError(
+            _("No store at {url}", url=location.url),
             NOT_FOUND,
-            hint=_("name it with --store or --data-dir; `chimes serve` makes a new one"),
+            hint=_(
+                "give its location with --store or --data-dir; `chimes serve` creates a new one"
+            ),
         )
     return location
 
 
-def _named(location: StoreLocation) -> str:
+def _masked_url(location: StoreLocation) -> str:
     return masked_store_url(location.url)
 
 
 @contextlib.asynccontextmanager
-async def opened_store(location: StoreLocation) -> AsyncIterator[Store]:
+async def open_store(location: StoreLocation) -> AsyncIterator[Store]:
     from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
 
@@ -353,8 +375,8 @@ async def opened_store(location: StoreLocation) -> AsyncIterator[Store]:
 
 
 @contextlib.contextmanager
-def _written(file: Path | None) -> Iterator[TextIO]:
-    """A whole file or none, for our eyes only (S71)."""
+def _output_file(file: Path | None) -> Iterator[TextIO]:
+    """Writes to a temporary file that replaces `file` on success; only the owner can read it."""
     if file is None:
         yield sys.stdout
         return
@@ -367,15 +389,15 @@ def _written(file: Path | None) -> Iterator[TextIO]:
             os.fsync(stream.fileno())
         part.replace(file)
     except OSError as error:
-        raise Failure(
-            _("{file} cannot be written: {reason}", file=file, reason=error.strerror)
+        raise CommandError(
+            _("Cannot write {file}: {reason}", file=file, reason=error.strerror)
         ) from None
     finally:
         part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
-def _read(file: Path) -> Iterator[TextIO]:
+def _input_file(file: Path) -> Iterator[TextIO]:
     if str(file) == "-":
         yield sys.stdin
         return
@@ -383,44 +405,43 @@ def _read(file: Path) -> Iterator[TextIO]:
         with file.open(encoding="utf-8") as stream:
             yield stream
     except OSError as error:
-        raise Failure(
-            _("{file} cannot be read: {reason}", file=file, reason=error.strerror), USAGE
+        raise CommandError(
+            _("Cannot read {file}: {reason}", file=file, reason=error.strerror), USAGE
         ) from None
 
 
-# @@ `store backfill-schedules`: what an application times in memory, into the store (R2.7).
-
-COLUMNS = (
-    Column(_("Name"), pick("name")),
-    Column(_("Result"), pick("result"), words=CHANGES),
-    Column(_("When"), pick("cron_spec")),
-    Column(_("Next run"), pick("next_run_at"), time=True),
+# --- backfill-schedules ---------------------------------------------------------------------------
+_BACKFILL_COLUMNS = (
+    Column(_("Name"), getter("name")),
+    Column(_("Result"), getter("result"), labels=CHANGES),
+    Column(_("When"), getter("cron_spec")),
+    Column(_("Next run"), getter("next_run_at"), time=True),
 )
 
 
 @click.command("backfill-schedules", cls=Command)
-@click.option("--app", metavar="MODULE:NAME", help="The application; CHIMES_APP unless told.")
-@click.option("--only", multiple=True, metavar="NAME", help="Only this schedule: a canary.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written.")
-@click.option("--store", metavar="URL", help="As for serve.")
-@click.option("--data-dir", metavar="DIR", help="As for serve.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="A chimes.yaml.")
-@yes_option
-@form_options
+@click.option("--app", metavar="MODULE:NAME", help="Application. Default: CHIMES_APP.")
+@click.option("--only", multiple=True, metavar="NAME", help="Only this schedule; repeatable.")
+@click.option("--dry-run", is_flag=True, help="Show the schedules without writing them.")
+@click.option("--store", metavar="URL", help="URL of the store.")
+@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+@confirm_options
+@output_format_options
 @click.pass_context
 def backfill_schedules(
     ctx: click.Context,
     /,
     *,
     output: Output,
-    ask: Callable[..., bool],
+    confirm: Callable[..., bool],
     file: Path | None,
     only: tuple[str, ...],
     dry_run: bool,
     **flags: str | None,
 ) -> None:
-    """Write the schedules that an application times in memory into the store. One whose name is
-    there already stays as it is.
+    """Write the memory-mode schedules of an application into the store. Schedules whose name exists
+    are not changed.
 
     \b
     Examples:
@@ -432,26 +453,28 @@ def backfill_schedules(
 
     path = load_settings(flags=flags, config_file=file).settings.app
     if not path:
-        raise Failure(_("Which application? Say --app module:name, or set CHIMES_APP"), USAGE)
+        raise CommandError(
+            _("No application given: use --app MODULE:NAME or set CHIMES_APP"), USAGE
+        )
     app = load_app(path)
     settings = app.load(flags=flags, config_file=file).settings
     names = only or None
-    planned = asyncio.run(_backfilled(app, settings, names, confirm=False))
+    planned = asyncio.run(_backfill(app, settings, names, confirm=False))
     new = sum(each.created for each in planned)
     if dry_run or not new:
-        output.rows([_row(each, done=False) for each in planned], COLUMNS)
-        tell(_("{new} of {all} schedules would be written.", new=new, all=len(planned)))
+        output.rows([_row(each, done=False) for each in planned], _BACKFILL_COLUMNS)
+        echo_err(_("{new} of {all} schedules would be written.", new=new, all=len(planned)))
         return
-    if not ask(_("Write {new} of {all} schedules?", new=new, all=len(planned)), careful=True):
-        tell(_("Nothing was written; --yes goes on without asking."))
+    if not confirm(_("Write {new} of {all} schedules?", new=new, all=len(planned)), explicit=True):
+        echo_err(_("Nothing was written. Use --yes to write without confirmation."))
         ctx.exit(FAILED)
-    done = asyncio.run(_backfilled(app, settings, names, confirm=True))
-    output.rows([_row(each, done=True) for each in done], COLUMNS)
+    done = asyncio.run(_backfill(app, settings, names, confirm=True))
+    output.rows([_row(each, done=True) for each in done], _BACKFILL_COLUMNS)
     new = sum(each.created for each in done)
-    tell(_("{new} of {all} schedules were written.", new=new, all=len(done)))
+    echo_err(_("{new} of {all} schedules were written.", new=new, all=len(done)))
 
 
-async def _backfilled(
+async def _backfill(
     app: Chimes, settings: Settings, only: tuple[str, ...] | None, *, confirm: bool
 ) -> list[BackfillResult]:
     await app.open(settings)
@@ -475,14 +498,13 @@ def _row(each: BackfillResult, *, done: bool) -> Json:
     }
 
 
-# @@ A store as JSON Lines: a first line that says what follows, then one line per item.
-
+# --- export format: JSON Lines, a header line and one line per item -------------------------------
 FORMAT: Final = 1
 _BATCH = 500
-_LONGEST_LINE = 64 * 1024 * 1024
+_MAX_LINE_LENGTH = 64 * 1024 * 1024
 
 
-def to_plain(item: Item) -> tuple[str, Plain]:
+def encode_item(item: Item) -> tuple[str, Plain]:
     match item:
         case Schedule():
             return "schedule", schedule_to_plain(item)
@@ -521,24 +543,24 @@ _READERS: dict[str, Callable[[object], Item]] = {
 }
 
 
-async def exported(items: AsyncIterator[Item]) -> AsyncIterator[str]:
+async def export_lines(items: AsyncIterator[Item]) -> AsyncIterator[str]:
     yield json.dumps({"chimes_export": FORMAT, "version": __version__})
     async for item in items:
-        kind, plain = to_plain(item)
+        kind, plain = encode_item(item)
         yield json.dumps({"kind": kind, "value": plain}, ensure_ascii=False, separators=(",", ":"))
 
 
-def imported(lines: Iterable[str]) -> Iterator[Item]:
-    """The items of an export; InvalidInput names the line that is wrong."""
+def parse_export(lines: Iterable[str]) -> Iterator[Item]:
+    """The items of an export. InvalidInput names the invalid line."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            if len(line) > _LONGEST_LINE:
-                raise InvalidInput(_("it is too long"))
+            if len(line) > _MAX_LINE_LENGTH:
+                raise InvalidInput(_("the line is too long"))
             data = json.loads(line)
             if number == 1:
-                _check_head(data)
+                _check_header(data)
                 continue
             read = Reader(data)
             kind = read.text("kind")
@@ -552,13 +574,13 @@ def imported(lines: Iterable[str]) -> Iterator[Item]:
             ) from None
 
 
-def _check_head(data: object) -> None:
+def _check_header(data: object) -> None:
     if not isinstance(data, dict) or "chimes_export" not in data:
-        raise InvalidInput(_("this is not an export of Chimes"))
+        raise InvalidInput(_("not an export of Chimes"))
     if data["chimes_export"] != FORMAT:
         raise InvalidInput(
             _(
-                "this export has format {found}, known is {known}",
+                "unsupported export format {found}, expected {known}",
                 found=data["chimes_export"],
                 known=FORMAT,
             )
@@ -566,7 +588,7 @@ def _check_head(data: object) -> None:
 
 
 async def load_all(store: Store, items: AsyncIterator[Item]) -> tuple[int, int]:
-    """How many items there were, and how many of them were new."""
+    """Loads items in batches; returns how many there were and how many were new."""
     seen = new = 0
     batch: list[Item] = []
     async for item in items:

@@ -1,4 +1,4 @@
-"""`next` and `explain`: what an expression means, without a server."""
+"""`next`, `explain` and `templates`: expressions and templates, without a server."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from datetime import datetime
 
 import click
 
-from chimes.cli.command import INVALID, Command, Failure
-from chimes.cli.locale import spoken
-from chimes.cli.options import Whole, form_options, named_zone
-from chimes.cli.output import Column, Json, Output, countdown, echo, pick, tell
+from chimes.cli.command import INVALID, Command, CommandError
+from chimes.cli.locale import current_language
+from chimes.cli.options import WholeNumber, named_zone, output_format_options
+from chimes.cli.output import Column, Json, Output, countdown, echo, echo_err, getter
 from chimes.clock import SystemClock
 from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
-from chimes.services.templates import templates_shown
+from chimes.services.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
 from chimes.triggers.expression import trigger_from_text
 
@@ -29,12 +29,14 @@ def default_zone() -> str:
 
 @click.command("next", cls=Command)
 @click.argument("expression")
-@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
-@click.option("--also", multiple=True, metavar="ZONE", help="Show the fires in this zone too.")
-@click.option("-n", "count", type=Whole(1, 1000), default=5, show_default=True)
-@click.option("--from", "start", metavar="TIME", help="Fires after this moment; else after now.")
+@click.option("--tz", "zone", metavar="ZONE", help="Time zone of the expression.")
+@click.option(
+    "--also", multiple=True, metavar="ZONE", help="Also show the times in this zone; repeatable."
+)
+@click.option("-n", "count", type=WholeNumber(1, 1000), default=5, show_default=True)
+@click.option("--from", "start", metavar="TIME", help="Show fires after this time. Default: now.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@click.option("--json", "json_fields", default=None, help="As the API's preview.")
+@click.option("--json", "json_fields", default=None, help="Print JSON, as the preview of the API.")
 def next_fires(
     expression: str,
     zone: str | None,
@@ -53,7 +55,7 @@ def next_fires(
       chimes next "every 90m"
       chimes next 2030-02-10T09:00:00 --tz Asia/Bangkok --json
     """
-    now, lang = SystemClock().now(), spoken()
+    now, lang = SystemClock().now(), current_language()
     trigger = trigger_from_text(expression, zone or default_zone(), dialect)
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
     trigger = trigger.anchored(now)
@@ -62,37 +64,35 @@ def next_fires(
     others = [(name, named_zone(name)) for name in also]
     if json_fields is not None:
         answer: Json = {
-            "fires": [fire_out(fire, lang) | _elsewhere(fire.at, others) for fire in fires],
+            "fires": [fire_json(fire, lang) | _other_zones(fire.at, others) for fire in fires],
             "words": words,
             "warnings": list(warnings),
             "timezone": trigger.zone,
         }
-        Output(form="json", fields=_fields(json_fields)).one(answer, [])
+        Output(format="json", fields=_fields(json_fields)).one(answer, [])
         return
     output = _output()
-    if output.for_people:
-        tell(words)
+    if output.is_table:
+        echo_err(words)
     rows = []
     for fire in fires:
-        row = fire_out(fire, lang) | {"in": countdown(fire.at, now)}
+        row = fire_json(fire, lang) | {"in": countdown(fire.at, now)}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
-    output.rows(
-        rows, _columns(trigger, [name for name, _unused in others], people=output.for_people)
-    )
-    if output.for_people:
+    output.rows(rows, _columns(trigger, [name for name, _unused in others], people=output.is_table))
+    if output.is_table:
         for row in [each for each in rows if each.get("words")]:
             echo(f"{row['local']}: {row['words']}")
     for warning in warnings:
-        tell(remark(warning, lang))
+        echo_err(remark(warning, lang))
 
 
 @click.command("explain", cls=Command)
 @click.argument("expression")
-@click.option("--tz", "zone", metavar="ZONE", help="The zone the expression is in.")
+@click.option("--tz", "zone", metavar="ZONE", help="Time zone of the expression.")
 @click.option("--dialect", type=_DIALECTS, default="auto")
-@click.option("--json", "json_fields", default=None, help="One JSON object.")
+@click.option("--json", "json_fields", default=None, help="Print one JSON object.")
 def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: str | None) -> None:
-    """Say in words what an expression means, with its next three fires.
+    """Explain an expression in words and show its next three fires.
 
     \b
     Examples:
@@ -101,7 +101,7 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
       chimes explain "0 9 * * 1-5" --lang th
     """
     trigger = trigger_from_text(expression, zone or default_zone(), dialect)
-    now, lang = SystemClock().now(), spoken()
+    now, lang = SystemClock().now(), current_language()
     fires = fires_after(trigger.anchored(now), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)
     if json_fields is not None:
@@ -110,70 +110,68 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
             "warnings": list(warnings),
             "trigger": trigger.to_dict(),
             "timezone": trigger.zone,
-            "fires": [fire_out(fire, lang) for fire in fires],
+            "fires": [fire_json(fire, lang) for fire in fires],
         }
-        Output(form="json", fields=_fields(json_fields)).one(answer, [])
+        Output(format="json", fields=_fields(json_fields)).one(answer, [])
         return
     echo(describe(trigger, lang))
     for fire in fires:
         note = f"  ({note_in_words(fire.note, lang)})" if fire.note else ""
-        echo(f"  {shown_fire(fire, lang)}{note}")
+        echo(f"  {format_fire(fire, lang)}{note}")
     for warning in warnings:
-        tell(remark(warning, lang))
+        echo_err(remark(warning, lang))
 
 
 def fires_after(trigger: Trigger, after: datetime, count: int, lang: str) -> list[Fire]:
     fires = trigger.fires(after, count)
     if not fires:
         words = describe(trigger, lang)
-        raise Failure(
-            _("This never fires after {after}: {words}", after=format_moment(after), words=words),
+        raise CommandError(
+            _("It never fires after {after}: {words}", after=format_moment(after), words=words),
             INVALID,
         )
     return fires
 
 
-def fire_out(fire: Fire, lang: str) -> Json:
+def fire_json(fire: Fire, lang: str) -> Json:
     found: Json = {"at": format_moment(fire.at), "local": fire.local.isoformat()}
     if fire.note:
         found |= {"note": fire.note, "words": note_in_words(fire.note, lang)}
     return found
 
 
-def shown_fire(fire: Fire, lang: str) -> str:
+def format_fire(fire: Fire, lang: str) -> str:
     return f"{short_weekday(fire.local, lang)} {fire.local.isoformat(sep=' ')}"
 
 
 def _output() -> Output:
     import sys
 
-    return Output(form="table" if sys.stdout.isatty() else "tsv")
+    return Output(format="table" if sys.stdout.isatty() else "tsv")
 
 
 def _fields(text: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in text.split(",") if each.strip())
 
 
-def _elsewhere(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], datetime]]]) -> Json:
+def _other_zones(at: datetime, zones: Sequence[tuple[str, Callable[[datetime], datetime]]]) -> Json:
     return {"also": {name: to(at).isoformat() for name, to in zones}} if zones else {}
 
 
 def _columns(trigger: Trigger, also: Sequence[str], *, people: bool) -> list[Column]:
-    utc, local = Column(_("UTC"), pick("at"), rank=3), Column(trigger.zone, pick("local"))
-    others = [Column(name, pick(name), rank=1) for name in also]
+    utc, local = Column(_("UTC"), getter("at"), rank=3), Column(trigger.zone, getter("local"))
+    others = [Column(name, getter(name), rank=1) for name in also]
     if people:
-        return [local, Column(_("in"), pick("in"), rank=2), *others, utc]
-    return [utc, local, *others, Column(_("note"), pick("words"))]
+        return [local, Column(_("in"), getter("in"), rank=2), *others, utc]
+    return [utc, local, *others, Column(_("note"), getter("words"))]
 
 
-# @@ `templates`: ready-made times and schedules, without a server (R2.36, R1.41).
-
-
+# --- templates ------------------------------------------------------------------------------------
 @click.command("templates", cls=Command)
-@click.option("--tz", "zone", metavar="ZONE", help="The zone that the times are in.")
-@form_options
+@click.option("--tz", "zone", metavar="ZONE", help="Time zone of the templates.")
+@output_format_options
 def templates(output: Output, zone: str | None) -> None:
-    """List ready-made times and schedules to start from.
+    """List templates of triggers and schedules to start from.
 
     \b
     Examples:
@@ -182,19 +180,19 @@ def templates(output: Output, zone: str | None) -> None:
       chimes add "0 9 * * *" --http https://example.com/daily
     """
     named = parse_zone(zone or default_zone()).name
-    rows: list[Json] = templates_shown(named, spoken(), SystemClock().now())
+    rows: list[Json] = render_templates(named, current_language(), SystemClock().now())
     columns = [
-        Column(_("name"), pick("name")),
+        Column(_("name"), getter("name")),
         Column(_("expression"), _expression),
         Column(_("next"), _next, time=True, rank=1),
         Column(_("what"), _kind, rank=3),
-        Column(_("description"), pick("description"), rank=2),
+        Column(_("description"), getter("description"), rank=2),
     ]
     output.rows(rows, columns)
 
 
 def _expression(row: Json) -> object:
-    """As `chimes add` takes it."""
+    """The form that `chimes add` accepts."""
     trigger = row["trigger"]
     every = trigger.get("every") if isinstance(trigger, dict) else None
     return row["cron_spec"] or " ".join(("every", str(every)))

@@ -55,7 +55,7 @@ from chimes.sdk.tasks import (
 )
 from chimes.sdk.transactions import enqueue
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import check_priority, clean_name, usual_defaults
+from chimes.services.validation import check_priority, clean_name, fallback_run_defaults
 from chimes.targets.python.call import overhearing
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 from chimes.triggers import Trigger, parse_zone
@@ -192,7 +192,7 @@ class Chimes:
         target = TaskTarget(name=task, args=dict(args or {}))
         check_target(target)
         schedules = self.runtime().services.schedules
-        defaults = await schedules.rules.get_run_defaults(target) or usual_defaults(target)
+        defaults = await schedules.rules.get_run_defaults(target) or fallback_run_defaults(target)
         request = RunRequest(
             target=target, policy=defaults.policy, priority=defaults.priority, name=task
         )

@@ -162,7 +162,7 @@ def _raise_error(run: Run) -> NoReturn:
     cause = run.error or run.reason
     values = {
         "id": run.id,
-        "name": run.schedule_name or run.target.needs,
+        "name": run.schedule_name or run.target.requirement,
         "status": run.status.value,
     }
     raise _ERRORS[run.status](

@@ -136,7 +136,7 @@ class MemoryScheduler:
         self._falling_back = False
         self._broken: set[str] = set()
 
-    async def once(self) -> NextPoll:
+    async def run_once(self) -> NextPoll:
         self._fallback.changed.clear()
         now = await self._store_clock.ask()
         await self._refresh(now)
@@ -237,7 +237,7 @@ class MemoryScheduler:
             self._events.emit(SlotsAlreadyTaken(count=len(rows) - len(inserted)))
         self._events.emit(
             SchedulesFired(
-                firings=(firing,),
+                plans=(firing,),
                 runs=inserted,
                 seconds=self._clock.monotonic() - began,
             )

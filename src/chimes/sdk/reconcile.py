@@ -34,7 +34,12 @@ from chimes.sdk.declare import (
 )
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import LocalSchedule, ids_from_runs
-from chimes.services.validation import checked, checked_policy, default_policy, zoned
+from chimes.services.validation import (
+    default_policy,
+    validate_policy,
+    validate_schedule,
+    with_default_zones,
+)
 from chimes.targets.python import Registry
 from chimes.triggers import NEVER_FIRES
 
@@ -355,7 +360,7 @@ class Declarations:
         resolved = await self._resolve(runtime, name, id_of)
         schedule_id = await id_of(name)
         now = await runtime.services.store.now()
-        return plan_after(checked(new_schedule(resolved, schedule_id, self._namespace, now)), now)
+        return plan_after(validate_schedule(new_schedule(resolved, schedule_id, self._namespace, now)), now)
 
     # --- resolution ---------------------------------------------------------------------------
     def _reconciler(self, runtime: Runtime) -> ScheduleReconciler:
@@ -372,7 +377,7 @@ class Declarations:
         return ResolvedDeclaration(
             declared=declared,
             # Completed as on saving, so that the comparison with the stored policy is exact.
-            policy=checked_policy(zoned(policy, zone, declared.trigger), declared.target),
+            policy=validate_policy(with_default_zones(policy, zone, declared.trigger), declared.target),
             priority=priority,
             default_timezone=zone,
             depends_on=depends_on,
@@ -382,7 +387,7 @@ class Declarations:
         """Policy and priority where the declaration sets none: those of the target itself, which
         may belong to another application."""
         policy, priority = default_policy(runtime.settings, declared.target), 0
-        defaults = self._capabilities.get(declared.target.needs)
+        defaults = self._capabilities.get(declared.target.requirement)
         if defaults is None and not isinstance(declared.target, HttpTarget):
             defaults = await runtime.services.schedules.rules.get_run_defaults(declared.target)
         if defaults is not None:

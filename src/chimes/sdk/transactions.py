@@ -139,7 +139,7 @@ def _run(request: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
     run_id = manual_run_id(now)
     if options.key is not None:
         # The same key of the same task is the same run, on every node, as long as it is retained.
-        name = f"{request.namespace}\0{request.target.needs}\0{options.key}"
+        name = f"{request.namespace}\0{request.target.requirement}\0{options.key}"
         run_id = RunId(str(uuid.uuid5(KEY_NAMESPACE, name)))
     return build_run(request, options.owner or request.owner or SYSTEM_OWNER, run_id, now)
 
