@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.services.notifications import MessageService
+from chimes.services.notifications import NotificationService
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody delivers here, and the clock stands still: nothing would become of a test message."""
-    monkeypatch.setitem(MessageService.send_test.__kwdefaults__, "patience", timedelta(0))
+    monkeypatch.setitem(NotificationService.send_test.__kwdefaults__, "patience", timedelta(0))

@@ -18,7 +18,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.model.sync import Collection, Source, Sources, task_id
 from chimes.model.target import AgentTarget, SyncTarget
-from chimes.services.nodes import Reloaded
+from chimes.services.nodes import ReloadResult
 from chimes.services.users import UserService
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.eventnative.routes import eventnative_router
@@ -169,8 +169,8 @@ async def scene() -> AsyncIterator[Scene]:
     async with serving(routers=ROUTERS, sources=FILE, fixed_keys=["root"], documented=False) as rig:
         headers = {"X-API-Key": "root", "X-Admin-Token": "root"}
 
-        async def reload(dry_run: bool) -> Reloaded:
-            return Reloaded(file="chimes.yaml", changes=())
+        async def reload(dry_run: bool) -> ReloadResult:
+            return ReloadResult(file="chimes.yaml", changes=())
 
         rig.context.sources.file = "chimes.yaml"
         rig.context.sources.reloaded_by(reload)

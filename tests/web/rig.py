@@ -24,7 +24,7 @@ from chimes.model.sync import Sources, task_policy
 from chimes.model.target import Target
 from chimes.model.validation import check_target
 from chimes.services.access import AccessService
-from chimes.services.nodes import KnownSources
+from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
 from chimes.services.schedule_rules import Limits, ScheduleRules
 from chimes.services.schedules import ScheduleService
@@ -113,7 +113,7 @@ async def serving(
 ) -> AsyncIterator[Rig]:
     clock = clock or SettableClock()
     store = store or MemoryStore(clock)
-    known = KnownSources(sources)
+    known = SourceRegistry(sources)
     context = WebContext(
         schedules=ScheduleService(
             store,

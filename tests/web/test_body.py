@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.web.requests import DEEPEST, LONGEST_STRING, MOST_KEYS, Refusal, strict_json
+from chimes.web.requests import MAX_DEPTH, MAX_STRING, MAX_KEYS, RequestRejected, strict_json
 from tests.tables import each_row
 
 plain = st.recursive(
@@ -36,7 +36,7 @@ def test_ordinary_json_is_read_as_ever(value: object, ascii_only: bool) -> None:
 
 @given(st.binary(max_size=60) | st.text('[]{}",:\\u0123456789eE+-. nrtbfalsNaIfiy').map(str.encode))
 def test_anything_else_is_one_of_two_refusals(data: bytes) -> None:
-    with contextlib.suppress(Refusal, InvalidInput):
+    with contextlib.suppress(RequestRejected, InvalidInput):
         strict_json(data)
 
 
@@ -44,7 +44,7 @@ def nested(depth: int, opening: str = "[", closing: str = "]") -> bytes:
     return (opening * depth + "0" + closing * depth).encode()
 
 
-@pytest.mark.parametrize("depth", [DEEPEST + 1, 1_000, 100_000])
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 1_000, 100_000])
 @pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ("[", "")])
 def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
     with pytest.raises(InvalidInput) as caught:
@@ -53,7 +53,7 @@ def test_deep_nesting(depth: int, opening: str, closing: str) -> None:
 
 
 def test_nesting_up_to_the_limit_and_brackets_in_strings() -> None:
-    assert strict_json(nested(DEEPEST)) is not None
+    assert strict_json(nested(MAX_DEPTH)) is not None
     brackets = "[" * 100 + '\\" ['
     assert strict_json(json.dumps({"a": brackets}).encode()) == {"a": brackets}
     wide = json.dumps([[] for _ in range(500)]).encode()
@@ -77,9 +77,9 @@ def test_nesting_up_to_the_limit_and_brackets_in_strings() -> None:
         ('{"a":["\\udfff"]}', "bad_character"),
         ('{"\\ud800":1}', "bad_character"),
         ('{"\\ud800":1,"\\ud800":2}', "duplicate_key"),
-        ('"' + "x" * (LONGEST_STRING + 1) + '"', "too_long"),
-        (json.dumps({str(n): n for n in range(MOST_KEYS + 1)}), "too_many_keys"),
-        (json.dumps([{"a": n} for n in range(MOST_KEYS + 1)]), "too_many_keys"),
+        ('"' + "x" * (MAX_STRING + 1) + '"', "too_long"),
+        (json.dumps({str(n): n for n in range(MAX_KEYS + 1)}), "too_many_keys"),
+        (json.dumps([{"a": n} for n in range(MAX_KEYS + 1)]), "too_many_keys"),
     ],
 )
 def test_what_readers_disagree_on(text: str, code: str) -> None:
@@ -99,6 +99,6 @@ def test_pairs_of_surrogates_are_characters() -> None:
      b'"\x00"', b'"a\nb"', b"nul", b"01"],
 )  # fmt: skip
 def test_what_is_not_json(data: bytes) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(RequestRejected) as caught:
         strict_json(data)
     assert (caught.value.status, caught.value.code) == (400, "bad_json")

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from chimes.web import middleware as connections
-from chimes.web.middleware import PunctualProtocol
+from chimes.web.middleware import HeaderTimeoutProtocol
 from tests.web.rig import serving
 
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
@@ -34,7 +34,11 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
     listener.bind(("127.0.0.1", 0))
     async with serving() as rig:
         config = uvicorn.Config(
-            rig.app, http=PunctualProtocol, lifespan="off", log_config=None, timeout_keep_alive=30
+            rig.app,
+            http=HeaderTimeoutProtocol,
+            lifespan="off",
+            log_config=None,
+            timeout_keep_alive=30,
         )
         server = AnnouncedServer(config)
         task = asyncio.create_task(server._serve([listener]))
@@ -44,7 +48,7 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
         await task
 
 
-async def answer_to(port: int, *parts: bytes) -> bytes:
+async def error_response(port: int, *parts: bytes) -> bytes:
     """Everything that the server says until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for part in parts:
@@ -61,11 +65,11 @@ async def answer_to(port: int, *parts: bytes) -> bytes:
     "begun", [b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: a\r\nX-Slow: "]
 )
 async def test_headers_that_do_not_come_end_the_connection(port: int, begun: bytes) -> None:
-    assert await answer_to(port, begun) == b""
+    assert await error_response(port, begun) == b""
 
 
 async def test_slow_headers_of_a_second_request_end_it_too(port: int) -> None:
-    answer = await answer_to(port, HEALTH % port, b"GET /health HTT")
+    answer = await error_response(port, HEALTH % port, b"GET /health HTT")
     assert answer.count(b"HTTP/1.1 200") == 1
 
 
@@ -83,7 +87,7 @@ async def test_more_than_the_length_says_is_not_a_second_request(port: int) -> N
     head = (
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\nContent-Length: 10\r\n\r\n" % port
     )
-    answer = await answer_to(port, head, b"x" * 100_000)
+    answer = await error_response(port, head, b"x" * 100_000)
     assert answer.startswith(b"HTTP/1.1 4")
     assert b"HTTP/1.1 2" not in answer
 
@@ -94,7 +98,7 @@ async def test_a_body_needs_its_length(port: int) -> None:
         b"Content-Type: application/json\r\nConnection: close\r\n"
         b"Transfer-Encoding: chunked\r\n\r\n" % port
     )
-    answer = await answer_to(port, head, b"2\r\n{}\r\n0\r\n\r\n")
+    answer = await error_response(port, head, b"2\r\n{}\r\n0\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 400")
 
 
@@ -103,6 +107,6 @@ async def test_an_endless_body_is_cut_off(port: int) -> None:
         b"POST /api/v1/explain HTTP/1.1\r\nHost: localhost:%d\r\n"
         b"Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n" % port
     )
-    answer = await answer_to(port, head, *[b"10000\r\n" + b" " * 65536 + b"\r\n"] * 5)
+    answer = await error_response(port, head, *[b"10000\r\n" + b" " * 65536 + b"\r\n"] * 5)
     assert answer.startswith(b"HTTP/1.1 413")
     assert b"connection: close" in answer.lower()

@@ -14,7 +14,7 @@ from chimes.i18n import Message
 from chimes.web import api
 from chimes.web.api.paging import Query
 from chimes.web.api.schemas import Body
-from chimes.web.requests import _SENTENCES, sentence
+from chimes.web.requests import _MESSAGES, validation_message
 from tests.tables import each_row
 
 #: In the place of any field: what no field, or not every one, takes.
@@ -77,7 +77,7 @@ def test_all_that_our_models_can_come_to_is_known() -> None:
                     context = each.get("ctx", {})
                     seen.add(each["type"])
                     told = isinstance(context.get("detail"), Message)
-                    if not told and each["type"] not in _SENTENCES:
+                    if not told and each["type"] not in _MESSAGES:
                         missing.add((model.__name__, each["type"]))
     assert missing == set()
     # It was worth the walk.
@@ -88,12 +88,12 @@ def _names(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-@each_row("kind", sorted(_SENTENCES))
+@each_row("kind", sorted(_MESSAGES))
 def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
     known = {each["type"]: each for each in list_all_errors()}[kind]
     context = dict(CONTEXTS.get(kind) or known.get("example_context") or {})
     theirs = PydanticKnownError(kind, context or None).message()  # type: ignore[arg-type]
-    said = sentence(kind, context)
+    said = validation_message(kind, context)
     assert isinstance(said, Message)
     assert said == theirs
 
@@ -101,4 +101,4 @@ def test_the_english_sentences_are_those_of_pydantic(kind: str) -> None:
 def test_any_other_error_has_a_sentence_too() -> None:
     for each in list_all_errors():
         context = each.get("example_context") or {}
-        assert isinstance(sentence(each["type"], context), Message), each["type"]
+        assert isinstance(validation_message(each["type"], context), Message), each["type"]

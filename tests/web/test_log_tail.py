@@ -58,8 +58,8 @@ class Served:
         await self.store.finish([verdict])
 
     @property
-    def followers(self) -> int:
-        count: int = self.rig.app.state.followers.count
+    def streams(self) -> int:
+        count: int = self.rig.app.state.streams.count
         return count
 
 
@@ -149,7 +149,7 @@ async def test_lines_come_as_they_are_written_and_then_the_end(server: Served) -
         assert json.loads(block["data"]) == {"run_id": run.id, "status": "succeeded"}
         assert "id" not in block
         assert await stream.block() == {}
-    await until(lambda: server.followers == 0)
+    await until(lambda: server.streams == 0)
 
 
 async def test_an_entry_is_what_the_api_answers(server: Served) -> None:
@@ -205,8 +205,8 @@ async def test_who_has_gone_is_noticed(server: Served, monkeypatch: pytest.Monke
     monkeypatch.setattr(log_tail, "HEARTBEAT", 0.1)
     run = await server.running()
     async with following(server, run.id):
-        await until(lambda: server.followers == 1)
-    await until(lambda: server.followers == 0)
+        await until(lambda: server.streams == 1)
+    await until(lambda: server.streams == 0)
 
 
 async def test_a_server_that_drains_lets_go(server: Served) -> None:
@@ -234,7 +234,7 @@ async def test_not_more_than_the_server_can_bear(
     monkeypatch.setattr(log_tail, "MOST_FOLLOWERS", 1)
     run = await server.running()
     async with following(server, run.id):
-        await until(lambda: server.followers == 1)
+        await until(lambda: server.streams == 1)
         refused = await server.client.get(f"/runs/{run.id}/logs", params={"follow": "true"})
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "10"

@@ -41,7 +41,7 @@ async def test_open_mode_is_the_system(any_rig: Rig) -> None:
 
 
 async def test_a_key_says_whose_it_is_and_what_is_used() -> None:
-    quotas = OwnerQuotas(schedules=5, active=2, keys_on=True)
+    quotas = OwnerQuotas(schedules=5, active=2, auth_enabled=True)
     async with serving(limits=lambda: Limits(quotas=quotas), fixed_keys=["root"]) as rig:
         made = await rig.context.access.create(
             Actor(), name="x", role=Role.MEMBER, owner=ALICE, scopes=[Scope.WRITE]

@@ -21,7 +21,7 @@ def body(**target: Any) -> dict[str, Any]:
 
 
 async def offering(rig: Rig) -> None:
-    await rig.store.join(a_node(offers=OFFERS), LEASE)
+    await rig.store.join(a_node(capabilities=OFFERS), LEASE)
 
 
 async def test_a_task_and_a_flow_come_back_whole(any_rig: Rig) -> None:

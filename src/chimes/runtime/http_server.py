@@ -25,7 +25,7 @@ from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.softnix.routes import softnix_router
 from chimes.web.context import WebContext
 from chimes.web.dashboard.entry import dashboard_router
-from chimes.web.middleware import PunctualProtocol
+from chimes.web.middleware import HeaderTimeoutProtocol
 from chimes.web.server import build_app
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def server_of(
     web.state.telegram = telegram.bot if telegram is not None else None
     config = uvicorn.Config(
         web,
-        http=PunctualProtocol,
+        http=HeaderTimeoutProtocol,
         lifespan="off",
         log_config=None,
         access_log=False,

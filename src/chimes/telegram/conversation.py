@@ -35,7 +35,7 @@ from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import Schedule
 from chimes.services.audit import entry
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.notifications import MessageService
+from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService
 from chimes.services.prompts import prompt_draft, run_id_for, short_id_for
 from chimes.services.runs import RunService
@@ -297,7 +297,7 @@ class Conversation:
         self._schedules = services.schedules
         self._manual_runs = ManualRuns(services.store, services.schedules.rules)
         self._runs = services.runs
-        self._messages = MessageService(services.store)
+        self._messages = NotificationService(services.store)
         self.links = Links(services.store)
         self._door = ChatAccess(
             services.store,

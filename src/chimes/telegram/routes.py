@@ -22,7 +22,7 @@ from chimes.telegram.conversation import INTERFACE
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.context import WebContext
-from chimes.web.problems import native_answer
+from chimes.web.problems import native_response
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
@@ -32,7 +32,7 @@ _MOST_ROWS = 1000
 def telegram_router(
     context: WebContext, bot: Bot, polling: LongPolling, *, secret: str, webhook: bool
 ) -> CompatRouter:
-    router = CompatRouter(interface=INTERFACE, prefixes=["/telegram"], render=native_answer)
+    router = CompatRouter(interface=INTERFACE, prefixes=["/telegram"], render=native_response)
 
     async def take_update(request: Request) -> Response:
         """Public but for the secret that Telegram sends along; nothing is read before it fits."""

@@ -18,8 +18,8 @@ from chimes.services.changes import ChangeDetector
 from chimes.services.demo import DemoService
 from chimes.services.insights import InsightService
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import KnownSources, NodeService
-from chimes.services.notifications import MessageService
+from chimes.services.nodes import SourceRegistry, NodeService
+from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
@@ -43,7 +43,7 @@ class WebContext:
     #: Why this node should get no traffic now (draining, lease lost); empty: it is ready.
     not_ready: Callable[[], str]
     #: Sources from this node's configuration file.
-    sources: KnownSources = field(default_factory=KnownSources)
+    sources: SourceRegistry = field(default_factory=SourceRegistry)
     #: Where each setting came from: file, environment or default.
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -60,8 +60,8 @@ class WebContext:
         return PreferenceService(self.store)
 
     @property
-    def messages(self) -> MessageService:
-        return MessageService(self.store, self.schedules.rules.check_recipient)
+    def messages(self) -> NotificationService:
+        return NotificationService(self.store, self.schedules.rules.check_recipient)
 
     @property
     def insights(self) -> InsightService:

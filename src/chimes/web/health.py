@@ -1,4 +1,4 @@
-"""What machines ask about the server: health, readiness, metrics."""
+"""Health, readiness and metrics endpoints."""
 
 from __future__ import annotations
 
@@ -24,60 +24,60 @@ from chimes.web.context import WebContext
 from chimes.web.locale import language_of_headers
 
 STORE_SECONDS = 2.0
-#: Counting is work for the store; scrapers may come as often as they like.
+#: Counts are cached for this long: they cost the store more than a scrape should.
 COUNTS_SECONDS = 5.0
 
 
-def operations(context: WebContext) -> APIRouter:
+def health_router(context: WebContext) -> APIRouter:
     router = APIRouter(tags=["operations"])
-    counted = _Counted(context)
+    store_gauges = _StoreGauges(context)
 
     @router.get("/health")
     async def health(request: Request) -> JSONResponse:
-        """Whether the process is alive; 200 even when it is not in full order."""
-        # The body of a node in order is Ksana's, to the letter.
-        reason = _told(request, await _store_trouble(context))
+        """Liveness of the process; 200 even when it is degraded."""
+        # Ksana clients expect exactly this body from a healthy node.
+        reason = _translated(request, await _store_problem(context))
         state = {"status": "degraded", "reason": reason} if reason else {"status": "ok"}
         return JSONResponse(state)
 
-    @router.get("/ready", responses={503: {"description": "This node wants no traffic now"}})
+    @router.get("/ready", responses={503: {"description": "This node should get no traffic"}})
     async def ready(request: Request) -> JSONResponse:
-        """Whether this node wants traffic."""
-        reason = context.not_ready() or await _store_trouble(context, only_if_down=True)
+        """Readiness of this node for traffic."""
+        reason = context.not_ready() or await _store_problem(context, ignore_degraded=True)
         if reason:
-            content = {"status": "not ready", "reason": _told(request, reason)}
+            content = {"status": "not ready", "reason": _translated(request, reason)}
             return JSONResponse(content, status_code=503)
         return JSONResponse({"status": "ready"})
 
     @router.get("/metrics", responses={200: {"content": {"text/plain": {}}}})
     async def metrics(request: Request) -> Response:
-        """Prometheus text; no owners, no names."""
+        """Metrics in the Prometheus text format."""
         await authenticate(request, interface="metrics")
-        text = generate_latest(context.metrics) + generate_latest(await counted.registry())
+        text = generate_latest(context.metrics) + generate_latest(await store_gauges.registry())
         return Response(text, media_type=CONTENT_TYPE_LATEST)
 
     return router
 
 
-async def _store_trouble(context: WebContext, *, only_if_down: bool = False) -> str:
+async def _store_problem(context: WebContext, *, ignore_degraded: bool = False) -> str:
     try:
         async with asyncio.timeout(STORE_SECONDS):
             status = await context.store.status()
-            # A store on a server is asked; another one reads a clock.
+            # A query on a database server; a clock reading on other stores.
             await context.store.now()
     except StoreLost as error:
         return error.message
     except (StoreError, TimeoutError):
         return _("the store cannot be reached")
-    return "" if only_if_down else status.degraded
+    return "" if ignore_degraded else status.degraded
 
 
-def _told(request: Request, reason: str) -> str:
+def _translated(request: Request, reason: str) -> str:
     """Nobody is known here, so nobody's preference is."""
     return retold(reason, language_of_headers(request) or ENGLISH)
 
 
-class _Seen(NamedTuple):
+class _StoreCounts(NamedTuple):
     """What the store said when it was asked last."""
 
     counts: Counts
@@ -85,25 +85,25 @@ class _Seen(NamedTuple):
     nodes: int
 
 
-class _Counted:
-    """Gauges that the store computes."""
+class _StoreGauges:
+    """Gauges computed by the store, cached for COUNTS_SECONDS."""
 
     def __init__(self, context: WebContext) -> None:
         self._context = context
-        self._seen: _Seen | None = None
-        self._at = float("-inf")
+        self._counts: _StoreCounts | None = None
+        self._read_at = float("-inf")
 
     async def registry(self) -> CollectorRegistry:
         now = self._context.clock.monotonic()
-        if self._seen is None or now - self._at >= COUNTS_SECONDS:
-            self._seen = await self._look()
-            self._at = now
+        if self._counts is None or now - self._read_at >= COUNTS_SECONDS:
+            self._counts = await self._read()
+            self._read_at = now
         registry = CollectorRegistry()
-        registry.register(_Gauges(self._seen))
+        registry.register(_GaugeCollector(self._counts))
         return registry
 
-    async def _look(self) -> _Seen | None:
-        """None: the store does not answer, which is worth a number, too."""
+    async def _read(self) -> _StoreCounts | None:
+        """None if the store does not answer; `chimes_store_up` is then 0."""
         store = self._context.store
         try:
             async with asyncio.timeout(STORE_SECONDS):
@@ -111,21 +111,21 @@ class _Counted:
                 alive = sum(node.lease_until > now for node in await store.nodes())
         except (StoreError, TimeoutError):
             return None
-        return _Seen(counts, alive)
+        return _StoreCounts(counts, alive)
 
 
-class _Gauges(Collector):
-    def __init__(self, seen: _Seen | None) -> None:
-        self._seen = seen
+class _GaugeCollector(Collector):
+    def __init__(self, counts: _StoreCounts | None) -> None:
+        self._counts = counts
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        up = self._seen is not None
+        up = self._counts is not None
         yield GaugeMetricFamily("chimes_store_up", "1 if the store answers", value=float(up))
-        if self._seen is None:
+        if self._counts is None:
             return
-        counts = self._seen.counts
+        counts = self._counts.counts
         yield GaugeMetricFamily(
-            "chimes_nodes", "Nodes whose lease is alive", value=self._seen.nodes
+            "chimes_nodes", "Nodes whose lease is alive", value=self._counts.nodes
         )
         schedules = GaugeMetricFamily(
             "chimes_schedules", "Schedules that are not deleted", labels=["state"]

@@ -1,5 +1,5 @@
-"""The language of an answer: the one asked for by name, else that of `X-Language`, else what
-`Accept-Language` likes best, else the one that the caller has chosen (`PATCH /me`)."""
+"""Negotiates the language of a response: explicit parameter, then `X-Language`, then
+`Accept-Language`, then the preference of the caller (`PATCH /me`)."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 Answer = TypeVar("Answer", bound=Response)
-#: An error is not kept waiting for a store that is slow.
+#: Limit for reading the preference, so that a slow store does not delay an error response.
 _PREFERENCE_SECONDS = 1.0
 _HEADERS = ("X-Language", "Accept-Language")
 
 
-def in_language(answer: Answer, lang: str) -> Answer:
-    """The answer with the headers that say so."""
+def set_language(answer: Answer, lang: str) -> Answer:
+    """Sets Content-Language and Vary."""
     answer.headers["Content-Language"] = lang
     for name in _HEADERS:
         answer.headers.add_vary_header(name)
@@ -36,7 +36,7 @@ def in_language(answer: Answer, lang: str) -> Answer:
 
 
 def language_of_headers(request: Request) -> str | None:
-    """None: they name no language of ours."""
+    """The first supported language in the headers, or None."""
     for tag in request.headers.getlist("x-language"):
         if found := known(tag):
             return found
@@ -44,33 +44,33 @@ def language_of_headers(request: Request) -> str | None:
 
 
 async def preferred_language(
-    request: Request, asked: str | None = None, *, source: Literal["body", "query"] = "body"
+    request: Request, requested: str | None = None, *, source: Literal["body", "query"] = "body"
 ) -> str | None:
-    """None: the caller has no wish that we can meet. InvalidInput where a language is asked for by
-    name that there is not."""
-    found = named(asked, source) if asked else language_of_headers(request)
+    """The negotiated language, or None if neither request nor preferences name a supported one.
+    Raises InvalidInput for an unsupported explicit language."""
+    found = named(requested, source) if requested else language_of_headers(request)
     if found is None:
         context: WebContext = request.app.state.context
         actor: Actor = request.state.actor
         found = (await context.preferences.of(actor.owner)).language
     if found is not None:
-        # Should the request fail after all, it does so in this language.
+        # An error response to this request uses the same language.
         request.state.language = found
     return found
 
 
-async def spoken_language(
-    request: Request, asked: str | None = None, *, source: Literal["body", "query"] = "body"
+async def negotiated_language(
+    request: Request, requested: str | None = None, *, source: Literal["body", "query"] = "body"
 ) -> str:
-    return await preferred_language(request, asked, source=source) or DEFAULT
+    return await preferred_language(request, requested, source=source) or DEFAULT
 
 
-async def language_of_refusal(request: Request, *, ask_store: bool) -> str:
-    """For an answer that must be given, whatever has happened: a caller that is not known, or a
-    store that does not answer, leave what the headers say."""
+async def error_language(request: Request, *, use_preferences: bool) -> str:
+    """The language of an error response. Falls back to the headers if the caller is unknown or the
+    store does not answer."""
     state = request.scope.get("state", {})
     found: str | None = state.get("language") or language_of_headers(request)
-    if found is None and ask_store and "actor" in state:
+    if found is None and use_preferences and "actor" in state:
         try:
             async with asyncio.timeout(_PREFERENCE_SECONDS):
                 found = await preferred_language(request)
@@ -79,29 +79,26 @@ async def language_of_refusal(request: Request, *, ask_store: bool) -> str:
     return found or DEFAULT
 
 
-async def _negotiated(request: Request) -> str:
-    return await spoken_language(request)
+async def _language(request: Request) -> str:
+    return await negotiated_language(request)
 
 
-#: For a handler whose answer has words in it.
-Spoken = Annotated[str, Depends(_negotiated)]
+#: Dependency for handlers whose response contains text.
+NegotiatedLanguage = Annotated[str, Depends(_language)]
 
-
-# @@ Sentences that say when, read for a door.
 
 _GRAMMAR = "chimes.language.parser"
 
 
-async def parsed(text: str, *, now: datetime, timezone: str, lang: str | None) -> Parsed:
-    """As `chimes.language.parse`. The grammars of three languages are loaded with the first
-    sentence, because most nodes never read one; in a thread, because that takes longer than a
-    schedule may be late."""
+async def parse_sentence(text: str, *, now: datetime, timezone: str, lang: str | None) -> Parsed:
+    """`chimes.language.parse`. The grammars are loaded on first use, because most nodes never parse
+    a sentence, and in a thread, because loading would delay due schedules."""
     if _GRAMMAR not in sys.modules:
-        await asyncio.to_thread(_load)
+        await asyncio.to_thread(_load_grammar)
     from chimes.language import parse
 
     return parse(text, now=now, timezone=timezone, lang=lang)
 
 
-def _load() -> None:
+def _load_grammar() -> None:
     import chimes.language.parser  # noqa: F401

@@ -1,7 +1,4 @@
-"""What is checked before routing: Host, Origin, and the size and time of a request.
-
-A slow body ends here; slow headers end in `connections`, before there is a request.
-"""
+"""ASGI middleware: request limits, response headers, request log, and the header timeout."""
 
 from __future__ import annotations
 
@@ -22,20 +19,20 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from chimes.clock import Clock
 from chimes.errors import ChimesError, StoreError
 from chimes.model.ids import uuid7
-from chimes.web import requests as refusal
+from chimes.web import requests
 from chimes.web.context import WebContext
-from chimes.web.problems import answer_to
+from chimes.web.problems import error_response
 
 BODY_LIMIT = 256 * 1024
 HEADER_LIMIT = 8 * 1024
 BODY_SECONDS = 15.0
 _STORE_SECONDS = 2.0
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-_SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 class RequestLimits:
-    """ASGI middleware: refuses, or hands the request on with its whole body read."""
+    """Checks Host, Origin, size and duration of a request, and reads the whole body."""
 
     def __init__(self, app: ASGIApp, context: WebContext) -> None:
         self._app = app
@@ -52,24 +49,24 @@ class RequestLimits:
         try:
             headers = Headers(scope=scope)
             if sum(len(name) + len(value) for name, value in headers.raw) > HEADER_LIMIT:
-                raise refusal.long_headers(HEADER_LIMIT)
+                raise requests.headers_too_large(HEADER_LIMIT)
             host = self._host(headers)
             if self._allowed or await self._open_mode():
                 self._check_host(host, scope)
-            if scope["method"] not in _SAFE:
+            if scope["method"] not in _SAFE_METHODS:
                 self._check_origin(headers.getlist("origin"), host)
-            body = await _whole_body(headers, receive)
+            body = await _read_body(headers, receive)
         except ChimesError as error:
-            answer = await answer_to(Request(scope), error)
-            await answer(scope, receive, send)
+            sender = await error_response(Request(scope), error)
+            await sender(scope, receive, send)
             return
         await self._app(scope, _replay(body, receive), send)
 
     async def _open_mode(self) -> bool:
-        """With the store away, /health must still answer, so not knowing is no error here."""
+        """Assumes open mode if the store does not answer: /health must still work."""
         try:
             async with asyncio.timeout(_STORE_SECONDS):
-                return not await self._context.access.keys_on()
+                return not await self._context.access.auth_enabled()
         except (StoreError, TimeoutError):
             return True
 
@@ -77,27 +74,27 @@ class RequestLimits:
     def _host(headers: Headers) -> str:
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not hosts[0].strip():
-            raise refusal.no_host()
+            raise requests.missing_host()
         return hosts[0].strip().lower()
 
     def _check_host(self, host: str, scope: Scope) -> None:
         name, port = _split_port(host)
         server = scope.get("server")
-        ours = {self._context.port, server[1] if server else None}
-        if name in LOOPBACK_NAMES and port is not None and port in ours:
+        ports = {self._context.port, server[1] if server else None}
+        if name in LOOPBACK_NAMES and port is not None and port in ports:
             return
         if host in self._allowed or name in self._allowed:
             return
-        raise refusal.other_host(host)
+        raise requests.host_not_allowed(host)
 
     def _check_origin(self, origins: Iterable[str], host: str) -> None:
-        """A browser names the page that asks; other clients send no Origin."""
+        """Browsers send the origin of the page; other clients send no Origin."""
         for origin in origins:
             given = origin.strip().lower()
             if given in self._origins:
                 continue
             if _authority(given) != host:
-                raise refusal.foreign_origin()
+                raise requests.foreign_origin()
 
 
 def _authority(origin: str) -> str | None:
@@ -114,13 +111,13 @@ def _split_port(host: str) -> tuple[str, int | None]:
     return name, int(port) if port.isascii() and port.isdigit() and len(port) < 6 else None
 
 
-async def _whole_body(headers: Headers, receive: Receive) -> bytes:
-    """Counted while it arrives: Content-Length may be missing or wrong."""
+async def _read_body(headers: Headers, receive: Receive) -> bytes:
+    """Reads the body and counts it: Content-Length may be missing or wrong."""
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise refusal.encoded_body()
-    declared = _declared(headers)
+        raise requests.compressed_body()
+    declared = _content_length(headers)
     if declared is not None and declared > BODY_LIMIT:
-        raise refusal.too_large(BODY_LIMIT)
+        raise requests.body_too_large(BODY_LIMIT)
     parts: list[bytes] = []
     total = 0
     try:
@@ -131,43 +128,40 @@ async def _whole_body(headers: Headers, receive: Receive) -> bytes:
                 part: bytes = message.get("body", b"")
                 total += len(part)
                 if total > BODY_LIMIT:
-                    raise refusal.too_large(BODY_LIMIT)
+                    raise requests.body_too_large(BODY_LIMIT)
                 parts.append(part)
                 more = message["type"] == "http.request" and message.get("more_body", False)
     except TimeoutError:
-        raise refusal.too_slow() from None
+        raise requests.request_timeout() from None
     if declared is None and total:
-        raise refusal.no_length()
+        raise requests.missing_length()
     if declared is not None and declared != total:
-        raise refusal.wrong_length()
+        raise requests.wrong_length()
     return b"".join(parts)
 
 
-def _declared(headers: Headers) -> int | None:
+def _content_length(headers: Headers) -> int | None:
     lengths = set(headers.getlist("content-length"))
     if not lengths:
         return None
     length = lengths.pop()
     if lengths or not (length.isascii() and length.isdigit() and len(length) < 20):
-        raise refusal.wrong_length()
+        raise requests.wrong_length()
     return int(length)
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    told = False
+    sent = False
 
-    async def replayed() -> Message:
-        nonlocal told
-        if told:
+    async def receive_body() -> Message:
+        nonlocal sent
+        if sent:
             return await receive()
-        told = True
+        sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return replayed
+    return receive_body
 
-
-# @@ What every answer has, errors included: a date, a request id, security headers, a line in the
-# log.
 
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -187,8 +181,8 @@ _TRACE_PARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 _log = logging.getLogger("chimes.http")
 
 
-class Envelope:
-    """The outermost ASGI middleware."""
+class ResponseHeaders:
+    """The outermost middleware: date, request id, security headers, time limit and request log."""
 
     def __init__(self, app: ASGIApp, clock: Clock) -> None:
         self._app = app
@@ -204,30 +198,30 @@ class Envelope:
         method = scope["method"]
         if method == "HEAD":
             scope["method"] = "GET"
-            # For those whose answer would not end by itself.
+            # Streaming handlers must end the response of a HEAD request themselves.
             state["head"] = True
-        # Until the answer begins: a stream may then go on for as long as somebody listens.
+        # Applies until the response starts: a stream may then stay open.
         limit = asyncio.timeout(REQUEST_SECONDS)
-        answer = _Answer(scope, send, self._clock, limit, without_body=method == "HEAD")
+        sender = _ResponseSender(scope, send, self._clock, limit, without_body=method == "HEAD")
         try:
             async with limit:
-                await self._app(scope, receive, answer.send)
+                await self._app(scope, receive, sender.send)
         except Exception as error:
-            answer.limit = None
-            late = refusal.no_answer_in_time() if limit.expired() else error
-            await self._failed(late, scope, receive, answer)
+            sender.limit = None
+            late = requests.response_timeout() if limit.expired() else error
+            await self._send_error(late, scope, receive, sender)
         finally:
-            self._log(scope, method, answer.status, self._clock.monotonic() - began)
+            self._log(scope, method, sender.status, self._clock.monotonic() - began)
 
-    async def _failed(
-        self, error: Exception, scope: Scope, receive: Receive, answer: _Answer
+    async def _send_error(
+        self, error: Exception, scope: Scope, receive: Receive, sender: _ResponseSender
     ) -> None:
         request_id = scope["state"]["request_id"]
         _log.error("request failed", exc_info=error, extra={"request_id": request_id})
-        if answer.status:
+        if sender.status:
             raise error
-        told = await answer_to(Request(scope), error)
-        await told(scope, receive, answer.send)
+        response = await error_response(Request(scope), error)
+        await response(scope, receive, sender.send)
 
     def _request_id(self, headers: Headers) -> str:
         given = headers.get("x-request-id", "")
@@ -238,7 +232,7 @@ class Envelope:
         actor = state.get("actor")
         fields: dict[str, object] = {
             "method": method,
-            # Without the query: some doors take keys there.
+            # Without the query: some APIs accept keys there.
             "path": scope["path"][:500],
             "status": status,
             "duration_ms": round(seconds * 1000, 3),
@@ -251,7 +245,7 @@ class Envelope:
         _log.info("request", extra=fields)
 
 
-class _Answer:
+class _ResponseSender:
     def __init__(
         self,
         scope: Scope,
@@ -265,7 +259,7 @@ class _Answer:
         self._scope = scope
         self._send = send
         self._clock = clock
-        #: Given up as soon as the answer begins.
+        #: Lifted when the response starts.
         self.limit: asyncio.Timeout | None = limit
         self._without_body = without_body
 
@@ -288,48 +282,46 @@ class _Answer:
         await self._send(message)
 
 
-# @@ Connections that are opened and then say nothing, or say it too slowly.
-
 HEADER_SECONDS = 10.0
 
 
-class PunctualProtocol(H11Protocol):
-    """uvicorn waits for ever for the end of a request's headers; this one does not. Between two
-    requests uvicorn's own keep-alive limit holds, and a slow body ends in `RequestLimits`."""
+class HeaderTimeoutProtocol(H11Protocol):
+    """Closes connections whose request headers do not arrive in time; uvicorn waits for ever.
+    uvicorn's keep-alive limit applies between requests, `RequestLimits` to a slow body."""
 
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
-        self._expect_headers()
+        self._start_deadline()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         if self.conn.their_state is h11.IDLE:
-            self._expect_headers()
+            self._start_deadline()
         else:
-            self._stop_waiting()
+            self._cancel_deadline()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
-        # The beginning of the next request may have come while this one was answered.
+        # The start of the next request may have arrived during this response.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._expect_headers()
+            self._start_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._stop_waiting()
+        self._cancel_deadline()
         super().connection_lost(exc)
 
-    def _expect_headers(self) -> None:
+    def _start_deadline(self) -> None:
         if self._deadline is None:
-            self._deadline = self.loop.call_later(HEADER_SECONDS, self._give_up)
+            self._deadline = self.loop.call_later(HEADER_SECONDS, self._close)
 
-    def _stop_waiting(self) -> None:
+    def _cancel_deadline(self) -> None:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _give_up(self) -> None:
+    def _close(self) -> None:
         self._deadline = None
         if self.conn.their_state is h11.IDLE and self.conn.our_state is h11.IDLE:
             self.transport.close()

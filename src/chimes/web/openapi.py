@@ -1,4 +1,4 @@
-"""The OpenAPI document."""
+"""The OpenAPI document and the documentation page made from it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 
 from chimes.web.api.responses import PROBLEM_REF, ProblemOut
 
-ABOUT = (
-    "Durable schedules become runs, exactly one per due slot. Times are answered in UTC "
-    "(RFC 3339), durations as ISO 8601; errors are RFC 9457 problems."
+DESCRIPTION = (
+    "Durable schedules become runs, exactly one per due slot. Times are in UTC (RFC 3339), "
+    "durations in ISO 8601, errors are RFC 9457 problems."
 )
 _REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 _KEYS = {
@@ -32,14 +32,14 @@ _IDEMPOTENCY_KEY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "The same request twice is done once; the second gets the first answer.",
+    "description": "A repeated request with the same key gets the first response again.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 200},
 }
 _IF_MATCH = {
     "name": "If-Match",
     "in": "header",
     "required": False,
-    "description": "The ETag that the change is meant for; 412 when it is no longer the one.",
+    "description": "The ETag of the version to change; 412 if the resource has changed since.",
     "schema": {"type": "string"},
 }
 Document = dict[str, Any]
@@ -51,7 +51,7 @@ def operation_name(route: APIRoute) -> str:
 
 def describe_api(app: FastAPI) -> Document:
     document = get_openapi(
-        title=app.title, version=app.version, description=ABOUT, routes=app.routes
+        title=app.title, version=app.version, description=DESCRIPTION, routes=app.routes
     )
     schemas: Document = document.setdefault("components", {}).setdefault("schemas", {})
     _, problems = models_json_schema(
@@ -60,15 +60,15 @@ def describe_api(app: FastAPI) -> Document:
     schemas.update(problems["$defs"])
     document["components"]["securitySchemes"] = _KEYS
     document["security"] = [{"bearer": []}, {"key": []}, {}]
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            _complete(path, method, operation)
+    for path, health_router in document["paths"].items():
+        for method, operation in health_router.items():
+            _add_common_parts(path, method, operation)
     _drop_unused(document, schemas)
     return document
 
 
-def _complete(path: str, method: str, operation: Document) -> None:
-    """What holds for all routes and is not said by each."""
+def _add_common_parts(path: str, method: str, operation: Document) -> None:
+    """Adds parameters and responses that all routes share."""
     invalid = operation["responses"].get("422", {})
     if "HTTPValidationError" in json.dumps(invalid):
         invalid["content"] = {"application/problem+json": {"schema": PROBLEM_REF}}
@@ -81,26 +81,26 @@ def _complete(path: str, method: str, operation: Document) -> None:
 
 
 def _drop_unused(document: Document, schemas: Document) -> None:
-    """Models that only an inner type of a field mentions are nobody's business."""
-    wanted = _named_in(document["paths"])
+    """Removes schemas that no path refers to."""
+    wanted = _references(document["paths"])
     waiting = list(wanted)
     while waiting:
-        for name in _named_in(schemas[waiting.pop()]) - wanted:
+        for name in _references(schemas[waiting.pop()]) - wanted:
             wanted.add(name)
             waiting.append(name)
     for name in schemas.keys() - wanted:
         del schemas[name]
 
 
-def _named_in(part: Document | Sequence[object]) -> set[str]:
+def _references(part: Document | Sequence[object]) -> set[str]:
     return set(_REFERENCE.findall(json.dumps(part)))
 
 
-# @@ The documentation page: made on the server from the OpenAPI document, without any script.
+# The documentation page: HTML rendered on the server, without scripts.
 
-#: Stands in the samples for the address that the reader used.
+#: Placeholder in the samples for the address of the server.
 _ADDRESS = "http://127.0.0.1:7100"
-#: What may be pasted into a shell as it is.
+#: Host names that are safe in a shell command.
 _PLAIN_HOST = re.compile(r"[A-Za-z0-9.:\[\]-]{1,255}")
 STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
@@ -117,11 +117,11 @@ nav a { margin-inline-end: 1rem; }
 """
 
 
-def documentation(app: FastAPI) -> APIRouter:
+def docs_router(app: FastAPI) -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
-    # Made when first asked for, when all routes are there; in a thread, because it takes longer
-    # than a schedule may be late.
+    # Built on first use, when all routes are registered, and in a thread, because it would delay
+    # due schedules.
     @cache
     def document() -> Document:
         return describe_api(app)
@@ -136,10 +136,10 @@ def documentation(app: FastAPI) -> APIRouter:
 
     @router.get("/")
     async def start(request: Request) -> RedirectResponse:
-        """A browser goes to the dashboard, if there is one."""
+        """Redirects browsers to the dashboard if it is enabled, other clients to /docs."""
         page = "text/html" in request.headers.get("accept", "")
-        doors = [prefix for prefix, _ in app.state.renderers]
-        return RedirectResponse("/ui/" if page and "/ui" in doors else "/docs", status_code=307)
+        prefixes = [prefix for prefix, _ in app.state.renderers]
+        return RedirectResponse("/ui/" if page and "/ui" in prefixes else "/docs", status_code=307)
 
     @router.get("/docs")
     async def docs(request: Request) -> HTMLResponse:
@@ -167,8 +167,8 @@ def _page(document: Document) -> Iterator[str]:
     yield f"<h1>{escape(info['title'])} API <small>{escape(info['version'])}</small></h1>"
     yield f"<p>{escape(info['description'])}</p>"
     groups: dict[str, list[tuple[str, str, Document]]] = {}
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
+    for path, health_router in document["paths"].items():
+        for method, operation in health_router.items():
             tag = (operation.get("tags") or ["other"])[0]
             groups.setdefault(tag, []).append((method.upper(), path, operation))
     yield '<nav><a href="/openapi.json">openapi.json</a>'
@@ -228,7 +228,7 @@ def _schema(name: str, schema: Document) -> Iterator[str]:
 
 
 def _type(schema: Document) -> str:
-    """A schema in a few words, with links to the named ones."""
+    """A short HTML description of a schema, with links to named schemas."""
     if "$ref" in schema:
         name = escape(str(schema["$ref"]).rpartition("/")[2])
         return f'<a href="#schema-{name}">{name}</a>'

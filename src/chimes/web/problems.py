@@ -1,4 +1,4 @@
-"""From an error to an answer: the one table of statuses, and each door's own way of saying it."""
+"""Maps errors to HTTP problems (RFC 9457) and renders them in the format of each API."""
 
 from __future__ import annotations
 
@@ -16,30 +16,29 @@ from starlette.responses import JSONResponse, Response
 from chimes import errors
 from chimes.i18n import ENGLISH, _, in_language, translate
 from chimes.web.api.schemas import TARGET_KINDS
-from chimes.web.locale import in_language as spoken
-from chimes.web.locale import language_of_refusal
-from chimes.web.requests import Refusal, sentence
+from chimes.web.locale import error_language, set_language
+from chimes.web.requests import RequestRejected, validation_message
 
 CHALLENGE = 'Bearer realm="chimes", ApiKey realm="chimes"'
 _INDEX = re.compile(r"\[([0-9]+)\]")
-#: Most specific first; the third is the default code.
+#: Error class, status, default code, title; most specific class first.
 _TABLE: tuple[tuple[type[errors.ChimesError], int, str, str], ...] = (
     (errors.InvalidInput, 422, "invalid_input", _("The input is not valid")),
     (errors.NotFound, 404, "not_found", _("Not found")),
-    (errors.StaleVersion, 412, "stale_version", _("Changed by somebody else in the meantime")),
+    (errors.StaleVersion, 412, "stale_version", _("Changed by another request in the meantime")),
     (errors.AlreadyExists, 409, "already_exists", _("The id or name is taken")),
     (errors.QuotaExceeded, 409, "quota_exceeded", _("The quota is used up")),
     (errors.Conflict, 409, "conflict", _("Not possible in the present state")),
-    (errors.NotAllowed, 403, "not_allowed", _("This key may not do that")),
+    (errors.NotAllowed, 403, "not_allowed", _("This key does not have the right to do that")),
     (errors.NotAuthenticated, 401, "not_authenticated", _("A valid key is needed")),
     (errors.RateLimited, 429, "rate_limited", _("Too many requests")),
     (errors.StoreReadOnly, 503, "store_read_only", _("The store takes no changes at the moment")),
-    (errors.StoreLost, 503, "store_lost", _("The store no longer holds what it held")),
+    (errors.StoreLost, 503, "store_lost", _("The store has lost data")),
     (errors.StoreError, 503, "store_unavailable", _("The store cannot answer at the moment")),
 )
 
 
-#: As Python has them, for those that we answer with.
+#: The reason phrases of `http.HTTPStatus`, translatable.
 _PHRASES: Mapping[int, str] = {
     400: _("Bad Request"),
     401: _("Unauthorized"),
@@ -60,14 +59,14 @@ _PHRASES: Mapping[int, str] = {
 }
 
 
-def phrase(status: int) -> str:
-    """What HTTP calls it."""
+def reason_phrase(status: int) -> str:
+    """The reason phrase of a status."""
     return _PHRASES.get(status) or HTTPStatus(status).phrase
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FieldError:
-    """One thing that is wrong. `source` is body, query or header."""
+    """One invalid field. `source` is body, query or header."""
 
     name: str
     detail: str
@@ -93,20 +92,20 @@ class FieldError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """An error as every door can tell it."""
+    """An error, independent of the format of an API."""
 
     status: int
-    #: Stable word for the class of problem; `type` natively.
+    #: Stable code of the class of problem; `type` in the native API.
     kind: str
-    #: The most exact stable word there is.
+    #: The most specific stable code.
     code: str
     title: str
     detail: str
     errors: tuple[FieldError, ...] = ()
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: What this kind of problem tells besides; members of the answer.
+    #: Further members of the response.
     more: Mapping[str, object] = field(default_factory=dict)
-    #: Of everything that is said here.
+    #: The language of all texts here.
     language: str = ENGLISH
 
     def in_language(self, language: str) -> Problem:
@@ -119,30 +118,30 @@ class Problem:
             language=language,
         )
 
-    def said(self, text: str) -> str:
-        """Words of a door's own, in the language of the problem."""
+    def translate(self, text: str) -> str:
+        """Translates a text of an API into the language of the problem."""
         return in_language(text, self.language)
 
 
-#: How a door words a problem. What it gets is in the language of the caller already.
+#: Renders a problem in the format of an API. The problem is already translated.
 Renderer = Callable[[Request, Problem], Response]
 
 
 def problem_of(error: Exception) -> Problem:
-    """What is not on the table is a defect: its text stays in the log."""
-    if isinstance(error, Refusal):
+    """Maps an error to a problem. Other errors are defects: their text is only in the log."""
+    if isinstance(error, RequestRejected):
         return Problem(
             status=error.status,
             kind=error.code,
             code=error.code,
-            title=phrase(error.status),
+            title=reason_phrase(error.status),
             detail=error.message,
             headers=error.headers,
         )
     if isinstance(error, RequestValidationError):
         return _invalid(tuple(_from_pydantic(each) for each in error.errors()))
     if isinstance(error, HTTPException):
-        title = phrase(error.status_code)
+        title = reason_phrase(error.status_code)
         code = title.lower().replace(" ", "_")
         return Problem(
             status=error.status_code,
@@ -154,19 +153,19 @@ def problem_of(error: Exception) -> Problem:
         )
     for kind, status, code, title in _TABLE:
         if isinstance(error, kind):
-            return _known(error, status, code, title)
+            return _problem_of_known(error, status, code, title)
     return Problem(
         status=500,
         kind="internal_error",
         code="internal_error",
-        title=_("Something went wrong here"),
-        detail=_("The log has more under this request id"),
+        title=_("Internal error"),
+        detail=_("The server log has details under this request id"),
     )
 
 
-def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Problem:
+def _problem_of_known(error: errors.ChimesError, status: int, code: str, title: str) -> Problem:
     if isinstance(error, errors.NeedsClarification):
-        return _question(error)
+        return _clarification(error)
     if isinstance(error, errors.InvalidInput):
         source = str(error.details.get("source", "body"))
         return _invalid(
@@ -203,8 +202,8 @@ def _known(error: errors.ChimesError, status: int, code: str, title: str) -> Pro
     )
 
 
-def _question(error: errors.NeedsClarification) -> Problem:
-    """Words that leave open when: the answer asks back."""
+def _clarification(error: errors.NeedsClarification) -> Problem:
+    """The sentence is ambiguous: the problem has the missing parts and examples."""
     return Problem(
         status=422,
         kind="needs_clarification",
@@ -241,16 +240,16 @@ def _from_pydantic(found: Mapping[str, object]) -> FieldError:
     place = found.get("loc")
     source, *path = (str(part) for part in place) if isinstance(place, Sequence) else ("body",)
     if len(path) > 1 and path[0] == "target" and path[1] in TARGET_KINDS:
-        # Pydantic names the member of a union in the place; the body has no such level.
+        # Pydantic adds the member of a union to the location; the body has no such level.
         del path[1]
     context = found.get("ctx")
     given = context if isinstance(context, Mapping) else {}
     within = str(given.get("field") or "")
     code, hint = str(found.get("type", "invalid")), given.get("hint")
     if code == "missing" and not path:
-        detail: str = _("a JSON body is needed")
+        detail: str = _("a JSON body is required")
     else:
-        detail = sentence(code, given)
+        detail = validation_message(code, given)
     return FieldError(
         name=".".join([*path, within] if within else path),
         detail=detail,
@@ -265,7 +264,7 @@ def pointer(name: str) -> str:
     return "".join(f"/{part}" for part in _INDEX.sub(r".\1", name).split(".") if part)
 
 
-def native_answer(request: Request, problem: Problem) -> Response:
+def native_response(request: Request, problem: Problem) -> Response:
     """RFC 9457."""
     content: dict[str, object] = {
         "type": f"urn:chimes:problem:{problem.kind}",
@@ -291,22 +290,22 @@ def request_id(request: Request) -> str:
     return str(request.scope.get("state", {}).get("request_id", ""))
 
 
-async def answer_to(request: Request, error: Exception) -> Response:
-    """The error in the words of the door that the path belongs to, and in the caller's language."""
+async def error_response(request: Request, error: Exception) -> Response:
+    """Renders the error in the format of the API of the path and in the language of the caller."""
     problem = problem_of(error)
     if isinstance(error, errors.NeedsClarification):
-        # Asked back in the language of the words that were not understood.
+        # The language of the sentence, not of the caller.
         language = error.language
     else:
-        language = await language_of_refusal(request, ask_store=problem.status < 500)
-    answer = _rendered(request, problem.in_language(language))
-    return spoken(answer, language)
+        language = await error_language(request, use_preferences=problem.status < 500)
+    response = _render(request, problem.in_language(language))
+    return set_language(response, language)
 
 
-def _rendered(request: Request, problem: Problem) -> Response:
+def _render(request: Request, problem: Problem) -> Response:
     path = str(request.scope.get("path", ""))
     for prefix, render in request.app.state.renderers:
         if path == prefix or path.startswith(f"{prefix}/"):
-            answer: Response = render(request, problem)
-            return answer
-    return native_answer(request, problem)
+            response: Response = render(request, problem)
+            return response
+    return native_response(request, problem)

@@ -1,4 +1,4 @@
-"""Request bodies: JSON without the corners that parsers disagree on."""
+"""Reading of requests: strict JSON bodies, query checks, validation messages, rejections."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ from starlette.requests import Request
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import Message, _, counted
 
-# @@ What pydantic finds wrong, as sentences that can be said in every language.
-#
-# The English ones are pydantic's own, so that nothing changes for those who know them.
+# Translatable messages for pydantic errors. The English texts are those of pydantic.
 
-Given = Mapping[str, object]
+ErrorContext = Mapping[str, object]
 
 
-def refused(code: str, detail: str, **context: object) -> PydanticCustomError:
-    """An error of our own; pydantic knows its place. `field` and `hint` are told beside it."""
+def validation_error(code: str, detail: str, **context: object) -> PydanticCustomError:
+    """A validation error of our own; pydantic adds its location. `context` may have `field` and
+    `hint`."""
     return PydanticCustomError(code, "{detail}", {"detail": detail, **context})
 
 
-def sentence(kind: str, given: Given) -> str:
-    """For an error of this type and context."""
+def validation_message(kind: str, given: ErrorContext) -> str:
+    """The message of a pydantic error of this type and context."""
     if isinstance(detail := given.get("detail"), str):
         return detail
-    told = _SENTENCES.get(kind)
-    return _("The value is not valid") if told is None else told(given)
+    message = _MESSAGES.get(kind)
+    return _("The value is not valid") if message is None else message(given)
 
 
-def _choice(given: Given) -> Message:
+def _choice(given: ErrorContext) -> Message:
     """`'a', 'b' or 'c'`, as pydantic lists them."""
     expected = str(given["expected"])
     others, _unused, last = expected.rpartition(" or ")
     if not others:
         return _("Input should be {expected}", expected=expected)
-    shown = _("{others} or {last}", others=others, last=last)
-    return _("Input should be {expected}", expected=shown)
+    choices = _("{others} or {last}", others=others, last=last)
+    return _("Input should be {expected}", expected=choices)
 
 
-def _number(given: Given, name: str) -> int:
+def _number(given: ErrorContext, name: str) -> int:
     value = given[name]
     return value if isinstance(value, int) else 0
 
@@ -56,7 +55,7 @@ _COLLECTIONS: Mapping[object, Message] = {
 }
 
 
-def _too_short(given: Given) -> Message:
+def _too_short(given: ErrorContext) -> Message:
     kind = given["field_type"]
     return counted(
         "{kind} should have at least {count} item after validation, not {actual}",
@@ -67,7 +66,7 @@ def _too_short(given: Given) -> Message:
     )
 
 
-def _too_long(given: Given) -> Message:
+def _too_long(given: ErrorContext) -> Message:
     kind = given["field_type"]
     actual = given["actual_length"]
     return counted(
@@ -79,7 +78,7 @@ def _too_long(given: Given) -> Message:
     )
 
 
-def _short_string(given: Given) -> Message:
+def _short_string(given: ErrorContext) -> Message:
     return counted(
         "String should have at least {count} character",
         "String should have at least {count} characters",
@@ -87,7 +86,7 @@ def _short_string(given: Given) -> Message:
     )
 
 
-def _long_string(given: Given) -> Message:
+def _long_string(given: ErrorContext) -> Message:
     return counted(
         "String should have at most {count} character",
         "String should have at most {count} characters",
@@ -95,8 +94,8 @@ def _long_string(given: Given) -> Message:
     )
 
 
-#: By type of error: all that our bodies and queries can come to.
-_SENTENCES: Mapping[str, Callable[[Given], Message]] = {
+#: By error type: all that our bodies and queries can raise.
+_MESSAGES: Mapping[str, Callable[[ErrorContext], Message]] = {
     "missing": lambda _unused: _("Field required"),
     "extra_forbidden": lambda _unused: _("Extra inputs are not permitted"),
     "invalid_key": lambda _unused: _("Keys should be strings"),
@@ -166,11 +165,8 @@ _SENTENCES: Mapping[str, Callable[[Given], Message]] = {
 }
 
 
-# @@ Characters that no store could be asked for.
-
-
 def check_query(request: Request) -> None:
-    """No text here has a NUL, and PostgreSQL fails on one."""
+    """Refuses NUL in parameters: PostgreSQL fails on one."""
     for name, value in request.query_params.multi_items():
         if "\0" in value or "\0" in name:
             raise InvalidInput(
@@ -181,11 +177,8 @@ def check_query(request: Request) -> None:
             )
 
 
-# @@ Requests that are turned away for how they were sent, before anybody looks at what they ask.
-
-
-class Refusal(ChimesError):
-    """The request cannot be taken like this"""
+class RequestRejected(ChimesError):
+    """The request cannot be processed"""
 
     def __init__(
         self,
@@ -205,8 +198,8 @@ class Refusal(ChimesError):
 _CLOSE = {"Connection": "close"}
 
 
-def too_large(limit: int) -> Refusal:
-    return Refusal(
+def body_too_large(limit: int) -> RequestRejected:
+    return RequestRejected(
         413,
         "body_too_large",
         _("a request body has at most {limit} KiB", limit=limit // 1024),
@@ -214,8 +207,8 @@ def too_large(limit: int) -> Refusal:
     )
 
 
-def long_headers(limit: int) -> Refusal:
-    return Refusal(
+def headers_too_large(limit: int) -> RequestRejected:
+    return RequestRejected(
         431,
         "headers_too_large",
         _("the headers of a request have at most {limit} KiB", limit=limit // 1024),
@@ -223,53 +216,57 @@ def long_headers(limit: int) -> Refusal:
     )
 
 
-def encoded_body() -> Refusal:
-    return Refusal(415, "encoded_body", _("a request body cannot be compressed"), headers=_CLOSE)
+def compressed_body() -> RequestRejected:
+    return RequestRejected(
+        415, "encoded_body", _("a request body cannot be compressed"), headers=_CLOSE
+    )
 
 
-def not_json(content_type: str) -> Refusal:
+def not_json(content_type: str) -> RequestRejected:
     if content_type:
         detail = _("the body must be application/json, not {given!r}", given=content_type[:100])
     else:
-        detail = _("the body must be application/json, and a Content-Type that says so")
-    return Refusal(415, "not_json", detail, headers={"Accept": "application/json"})
+        detail = _("the body must be JSON with the Content-Type application/json")
+    return RequestRejected(415, "not_json", detail, headers={"Accept": "application/json"})
 
 
-def unparsable(reason: str) -> Refusal:
-    return Refusal(400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason))
+def invalid_json(reason: str) -> RequestRejected:
+    return RequestRejected(
+        400, "bad_json", _("the body is not valid JSON: {reason}", reason=reason)
+    )
 
 
-def wrong_length() -> Refusal:
-    return Refusal(400, "wrong_length", _("the body is not as long as Content-Length says"))
+def wrong_length() -> RequestRejected:
+    return RequestRejected(400, "wrong_length", _("the body is not as long as Content-Length says"))
 
 
-def no_length() -> Refusal:
-    return Refusal(400, "no_length", _("a request with a body needs a Content-Length"))
+def missing_length() -> RequestRejected:
+    return RequestRejected(400, "no_length", _("a request with a body needs a Content-Length"))
 
 
-def no_host() -> Refusal:
-    return Refusal(400, "no_host", _("the request has no Host header, or more than one"))
+def missing_host() -> RequestRejected:
+    return RequestRejected(400, "no_host", _("the request has no Host header, or more than one"))
 
 
-def other_host(host: str) -> Refusal:
-    return Refusal(
+def host_not_allowed(host: str) -> RequestRejected:
+    return RequestRejected(
         421,
         "host_not_allowed",
         _(
-            "{host!r} is not a name of this server; a further one goes into allowed_hosts",
+            "{host!r} is not a name of this server; add it to allowed_hosts if it should be",
             host=host[:100],
         ),
     )
 
 
-def foreign_origin() -> Refusal:
-    return Refusal(
+def foreign_origin() -> RequestRejected:
+    return RequestRejected(
         403, "foreign_origin", _("a page of another origin may not change anything here")
     )
 
 
-def too_slow() -> Refusal:
-    return Refusal(
+def request_timeout() -> RequestRejected:
+    return RequestRejected(
         408,
         "request_timeout",
         _("the request did not arrive in time"),
@@ -277,17 +274,17 @@ def too_slow() -> Refusal:
     )
 
 
-def no_answer_in_time() -> Refusal:
-    return Refusal(
+def response_timeout() -> RequestRejected:
+    return RequestRejected(
         503,
         "answer_timeout",
-        _("no answer within the time limit; whether something was done is not known"),
+        _("no response within the time limit; the request may or may not have taken effect"),
         headers={"Retry-After": "5"},
     )
 
 
-def under_way() -> Refusal:
-    return Refusal(
+def request_in_progress() -> RequestRejected:
+    return RequestRejected(
         409,
         "request_under_way",
         _("the first request with this Idempotency-Key has not been answered yet"),
@@ -295,14 +292,14 @@ def under_way() -> Refusal:
     )
 
 
-DEEPEST = 32
-MOST_KEYS = 1000
-LONGEST_STRING = 64 * 1024
-_LONGEST_NUMBER = 40
+MAX_DEPTH = 32
+MAX_KEYS = 1000
+MAX_STRING = 64 * 1024
+_MAX_DIGITS = 40
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"?', re.DOTALL)
 _BRACKET = re.compile(r"[\[\]{}]")
-#: What Python's parser has to say.
-_TROUBLES = {
+#: Messages of Python's JSON parser, translatable.
+_PARSER_MESSAGES = {
     str(each): each
     for each in (
         _("Expecting value"),
@@ -320,36 +317,36 @@ _TROUBLES = {
 
 
 def strict_json(data: bytes) -> object:
-    """The value of a JSON text. Refusal (400) for what is not JSON, InvalidInput (422) for JSON
-    that is too deep, too wide, or means different things to different readers."""
+    """Parses JSON. Raises RequestRejected (400) for invalid JSON and InvalidInput (422) for JSON
+    that is too deep, too large or ambiguous between parsers."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise unparsable(_("not UTF-8 at byte {start}", start=error.start)) from None
+        raise invalid_json(_("not UTF-8 at byte {start}", start=error.start)) from None
     _check_depth(text)
     try:
         value: object = json.loads(
             text,
-            object_pairs_hook=_Counter().object,
-            parse_constant=_no_constant,
-            parse_float=_float,
-            parse_int=_int,
+            object_pairs_hook=_ObjectBuilder().object,
+            parse_constant=_reject_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
     except json.JSONDecodeError as error:
-        raise unparsable(
+        raise invalid_json(
             _(
                 "{trouble} at line {line}",
-                trouble=_TROUBLES.get(error.msg, error.msg),
+                trouble=_PARSER_MESSAGES.get(error.msg, error.msg),
                 line=error.lineno,
             )
         ) from None
-    if "\\" in text or len(text) > LONGEST_STRING:
+    if "\\" in text or len(text) > MAX_STRING:
         _check_strings(value, "")
     return value
 
 
 async def read_json(request: Request) -> object | None:
-    """The body of a request, None if there is none."""
+    """The JSON body of a request; None if it is empty."""
     data = await request.body()
     if not data:
         return None
@@ -368,55 +365,55 @@ def is_json(content_type: str) -> bool:
 
 
 def _check_depth(text: str) -> None:
-    """Before parsing: the parser would recurse as deep as the sender likes."""
-    if text.count("[") + text.count("{") <= DEEPEST:
+    """Runs before parsing, because the parser recurses as deep as the input."""
+    if text.count("[") + text.count("{") <= MAX_DEPTH:
         return
     depth = 0
     for found in _BRACKET.finditer(_STRING.sub("", text)):
         depth += 1 if found[0] in "[{" else -1
-        if depth > DEEPEST:
+        if depth > MAX_DEPTH:
             raise InvalidInput(
-                _("the body is nested deeper than {deepest} levels", deepest=DEEPEST),
+                _("the body is nested deeper than {max_depth} levels", max_depth=MAX_DEPTH),
                 code="json_too_deep",
             )
 
 
-class _Counter:
+class _ObjectBuilder:
     def __init__(self) -> None:
         self._keys = 0
 
     def object(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
         self._keys += len(pairs)
-        if self._keys > MOST_KEYS:
+        if self._keys > MAX_KEYS:
             raise InvalidInput(
-                _("the body has more than {most_keys} keys", most_keys=MOST_KEYS),
+                _("the body has more than {max_keys} keys", max_keys=MAX_KEYS),
                 code="too_many_keys",
             )
         found = dict(pairs)
         if len(found) < len(pairs):
             keys = [key for key, _unused in pairs]
-            twice = _shown(next(key for key in found if keys.count(key) > 1))
+            repeated = _printable(next(key for key in found if keys.count(key) > 1))
             raise InvalidInput(
-                _("the key {twice} stands twice in an object", twice=twice),
-                field=twice,
+                _("the key {key} appears twice in an object", key=repeated),
+                field=repeated,
                 code="duplicate_key",
             )
         return found
 
 
-def _no_constant(name: str) -> object:
+def _reject_constant(name: str) -> object:
     raise InvalidInput(_("{name} is not a JSON number", name=name), code="bad_number")
 
 
-def _float(text: str) -> float:
+def _parse_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise InvalidInput(_("the number {text} is too large", text=text[:40]), code="bad_number")
     return value
 
 
-def _int(text: str) -> int:
-    if len(text) > _LONGEST_NUMBER:
+def _parse_int(text: str) -> int:
+    if len(text) > _MAX_DIGITS:
         raise InvalidInput(_("a number has too many digits"), code="bad_number")
     return int(text)
 
@@ -434,9 +431,9 @@ def _check_strings(value: object, field: str) -> None:
 
 
 def _check_string(text: str, field: str) -> None:
-    if len(text) > LONGEST_STRING:
+    if len(text) > MAX_STRING:
         raise InvalidInput(
-            _("a string has at most {longest_string} characters", longest_string=LONGEST_STRING),
+            _("a string has at most {max_string} characters", max_string=MAX_STRING),
             field=field,
             code="too_long",
         )
@@ -446,10 +443,10 @@ def _check_string(text: str, field: str) -> None:
         text.encode("utf-8")
     except UnicodeEncodeError:
         raise InvalidInput(
-            _("a string has half of a surrogate pair"), field=_shown(field), code="bad_character"
+            _("a string has an unpaired surrogate"), field=_printable(field), code="bad_character"
         ) from None
 
 
-def _shown(text: str) -> str:
-    """A name from the body as it can be put into an answer."""
+def _printable(text: str) -> str:
+    """Text of the request, shortened and encodable, for use in a response."""
     return text[:64].encode("utf-8", "replace").decode("utf-8")

@@ -1,4 +1,4 @@
-"""The HTTP server: all doors behind the same walls."""
+"""Builds the HTTP application: native API, compatibility APIs, dashboard and middleware."""
 
 from __future__ import annotations
 
@@ -23,37 +23,37 @@ from chimes.web.api import (
     system,
     time,
 )
-from chimes.web.api.streams import Followers
+from chimes.web.api.streams import StreamCounter
 from chimes.web.auth import Authenticator
 from chimes.web.compat.base import CompatRouter
 from chimes.web.context import WebContext
-from chimes.web.health import operations
-from chimes.web.middleware import Envelope, RequestLimits
-from chimes.web.openapi import documentation, operation_name
-from chimes.web.problems import answer_to, request_id
+from chimes.web.health import health_router
+from chimes.web.middleware import RequestLimits, ResponseHeaders
+from chimes.web.openapi import docs_router, operation_name
+from chimes.web.problems import error_response, request_id
 
 _log = logging.getLogger("chimes.http")
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 NATIVE_ROUTERS = (
     schedules.router,
-    schedules.router_actions,
+    schedules.action_router,
     runs.router,
     notifications.router,
-    notifications.router_inbox,
+    notifications.inbox_router,
     time.router,
     account.router,
-    account.router_filters,
-    system.router_sources,
+    account.filter_router,
+    system.source_router,
     system.router,
-    system.router_nodes,
-    system.router_users,
-    notifications.router_telegram,
+    system.node_router,
+    system.user_router,
+    notifications.telegram_link_router,
     agent_callbacks.router,
 )
 
 
 def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastAPI:
-    """`compat` routers are mounted at the root; a CompatRouter also words its own errors."""
+    """Mounts `compat` routers at the root; a CompatRouter also renders its own errors."""
     app = FastAPI(
         title="Chimes",
         version=context.version,
@@ -65,7 +65,7 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
     )
     app.state.context = context
     app.state.authenticator = Authenticator(context)
-    app.state.followers = Followers()
+    app.state.streams = StreamCounter()
     app.state.renderers = [
         (prefix, router.render)
         for router in compat
@@ -73,10 +73,10 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
         for prefix in router.prefixes
     ]
     for error in (ChimesError, RequestValidationError, HTTPException):
-        app.add_exception_handler(error, _answer)
-    for router in (operations(context), documentation(app), *NATIVE_ROUTERS, *compat):
+        app.add_exception_handler(error, _error_response)
+    for router in (health_router(context), docs_router(app), *NATIVE_ROUTERS, *compat):
         app.include_router(router)
-    # The last one added is the outermost.
+    # The middleware added last is the outermost.
     if context.settings.cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -86,25 +86,25 @@ def build_app(context: WebContext, *, compat: Sequence[APIRouter] = ()) -> FastA
             expose_headers=["ETag", "Link", "Location", "X-Request-Id", "Idempotency-Replayed"],
         )
     app.add_middleware(RequestLimits, context=context)
-    app.add_middleware(Envelope, clock=context.clock)
+    app.add_middleware(ResponseHeaders, clock=context.clock)
     return app
 
 
-async def _answer(request: Request, error: Exception) -> Response:
+async def _error_response(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException) and error.status_code == 405:
         allowed = {"Allow": ", ".join(_allowed_methods(request))}
         if request.method == "OPTIONS":
             return Response(status_code=204, headers=allowed)
         error = HTTPException(405, headers=allowed)
     if isinstance(error, NotAllowed | QuotaExceeded) and "actor" in request.scope["state"]:
-        await request.app.state.authenticator.refused(request, request.state.actor, error)
+        await request.app.state.authenticator.audit_refusal(request, request.state.actor, error)
     if isinstance(error, StoreError):
-        _log.warning("the store failed", exc_info=error, extra={"request_id": request_id(request)})
-    return await answer_to(request, error)
+        _log.warning("store error", exc_info=error, extra={"request_id": request_id(request)})
+    return await error_response(request, error)
 
 
 def _allowed_methods(request: Request) -> list[str]:
-    """Of all routes of this path; the framework names those of the first one only."""
+    """Methods of all routes of this path; Starlette reports those of the first route only."""
 
     def matches(method: str) -> bool:
         scope = {**request.scope, "method": method}

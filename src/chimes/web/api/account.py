@@ -1,4 +1,4 @@
-"""Who the caller is, what it likes, and how much of its quota is used."""
+"""The caller: identity, preferences, quotas and saved filters."""
 
 from __future__ import annotations
 
@@ -20,27 +20,35 @@ from chimes.services.preferences import (
 )
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.web.api.paging import Query
-from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Out, OwnerOut, gives
+from chimes.web.api.responses import (
+    BODY_ERRORS,
+    COMMON_ERRORS,
+    CONFLICT,
+    NOT_FOUND,
+    Out,
+    OwnerOut,
+    returns,
+)
 from chimes.web.api.route import Caller, Context, NativeRoute
-from chimes.web.api.schemas import Body, Word
+from chimes.web.api.schemas import Body, EnumField
 from chimes.web.api.translate import Json
 from chimes.web.context import WebContext
 
 router = APIRouter(
-    prefix="/api/v1/me", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE
+    prefix="/api/v1/me", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
 class MeIn(Body):
-    """What is left out stays; null forgets a choice."""
+    """Omitted fields stay as they are; null removes a preference."""
 
     timezone: str | None = Field(default=None, description="IANA name", examples=["Asia/Bangkok"])
     language: str | None = Field(default=None, description="en, th or zh", examples=["th"])
 
 
 class QuotaOut(Out):
-    quota: str = Field(description="schedules, or active_schedules")
-    namespace: str | None = Field(description="Only those of this one; null: of all.")
+    quota: str = Field(description="schedules or active_schedules")
+    namespace: str | None = Field(description="The namespace that is counted; null for all.")
     limit: int
     used: int
 
@@ -48,34 +56,34 @@ class QuotaOut(Out):
 class MeOut(Out):
     owner: OwnerOut
     role: Role
-    key_id: str | None = Field(description="Null where keys are off.")
-    scopes: list[Scope] = Field(description="Empty: all that the role may.")
-    timezone: str = Field(description="Of schedules that name none; the system's if none is set.")
-    language: str | None = Field(description="Null: as Accept-Language says.")
+    key_id: str | None = Field(description="Null if keys are not enabled.")
+    scopes: list[Scope] = Field(description="Empty for all rights of the role.")
+    timezone: str = Field(description="Default time zone of new schedules.")
+    language: str | None = Field(description="Null to use Accept-Language.")
     quotas: list[QuotaOut]
 
 
-@router.get("", responses=gives(MeOut))
+@router.get("", responses=returns(MeOut))
 async def get_me(context: Context, actor: Caller) -> Response:
-    """The caller: its owner, role, scopes and preferences."""
-    return await _answer(context, actor, await context.preferences.of(actor.owner))
+    """Get the owner, role, scopes, preferences and quotas of the caller."""
+    return await _me_response(context, actor, await context.preferences.of(actor.owner))
 
 
-@router.patch("", responses=gives(MeOut) | BODY)
+@router.patch("", responses=returns(MeOut) | BODY_ERRORS)
 async def change_me(body: MeIn, context: Context, actor: Caller) -> Response:
-    """Choose the zone and the language of the caller's owner."""
+    """Change the time zone and the language of the caller's owner."""
     chosen = {name: getattr(body, name) for name in body.model_fields_set}
-    return await _answer(context, actor, await context.preferences.change(actor, chosen))
+    return await _me_response(context, actor, await context.preferences.change(actor, chosen))
 
 
-async def _answer(context: WebContext, actor: Actor, liked: Preferences) -> Response:
-    shown: Json = {
+async def _me_response(context: WebContext, actor: Actor, preferences: Preferences) -> Response:
+    content: Json = {
         "owner": owner_to_plain(actor.owner),
         "role": actor.role.value,
         "key_id": actor.key_id,
         "scopes": [scope.value for scope in actor.scopes],
-        "timezone": liked.timezone or context.settings.default_timezone,
-        "language": liked.language,
+        "timezone": preferences.timezone or context.settings.default_timezone,
+        "language": preferences.language,
         "quotas": [
             {
                 "quota": "active_schedules" if each.quota.active else "schedules",
@@ -86,27 +94,25 @@ async def _answer(context: WebContext, actor: Actor, liked: Preferences) -> Resp
             for each in await context.schedules.list_quota_usage(actor.owner)
         ],
     }
-    return JSONResponse(shown)
+    return JSONResponse(content)
 
 
-# @@ Filters that the caller's owner has saved under a name.
-
-router_filters = APIRouter(
-    prefix="/api/v1/me/filters", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE
+filter_router = APIRouter(
+    prefix="/api/v1/me/filters", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 Name = Annotated[str, Field(max_length=LONGEST_NAME, examples=["What failed this week"])]
 
 
 class FilterIn(Body):
-    list: Annotated[ListName, Word]
+    list: Annotated[ListName, EnumField]
     name: Name
     filter: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["status:failed since:7d"])]
 
 
 class FilterPatch(Body):
-    list: Annotated[ListName, Word]
+    list: Annotated[ListName, EnumField]
     name: Name
-    to: Name = Field(description="What it is called from now on.")
+    to: Name = Field(description="The new name.")
 
 
 class FilterQuery(Query):
@@ -117,42 +123,42 @@ class FilterQuery(Query):
 class FilterOut(Out):
     list: ListName
     name: str
-    filter: str = Field(description="As it stands in the box of the dashboard, and in `q`.")
+    filter: str = Field(description="Filter text, as in the dashboard and in `q`.")
 
 
 class FilterPage(Out):
     items: list[FilterOut]
 
 
-@router_filters.get("", responses=gives(FilterPage))
+@filter_router.get("", responses=returns(FilterPage))
 async def list_filters(context: Context, actor: Caller) -> Response:
-    """All of them, by name."""
+    """List the saved filters of the caller, by name."""
     found = await SavedFilters(context.store).of(actor)
-    return JSONResponse({"items": [_out(each) for each in found]})
+    return JSONResponse({"items": [_filter_out(each) for each in found]})
 
 
-@router_filters.post("", responses=gives(FilterOut) | TAKEN | BODY)
+@filter_router.post("", responses=returns(FilterOut) | CONFLICT | BODY_ERRORS)
 async def save_filter(body: FilterIn, context: Context, actor: Caller) -> Response:
-    """Under a name that is taken it replaces what was there."""
+    """Save a filter. An existing filter of this name is replaced."""
     saved = await SavedFilters(context.store).save(actor, body.list, body.name, body.filter)
-    return JSONResponse(_out(saved))
+    return JSONResponse(_filter_out(saved))
 
 
-@router_filters.patch("", responses=gives(FilterOut) | MISSING | TAKEN | BODY)
+@filter_router.patch("", responses=returns(FilterOut) | NOT_FOUND | CONFLICT | BODY_ERRORS)
 async def rename_filter(body: FilterPatch, context: Context, actor: Caller) -> Response:
-    """Another name; 409 if that is taken."""
+    """Rename a filter; 409 if the new name exists."""
     renamed = await SavedFilters(context.store).rename(actor, body.list, body.name, body.to)
-    return JSONResponse(_out(renamed))
+    return JSONResponse(_filter_out(renamed))
 
 
-@router_filters.delete("", status_code=204, responses=MISSING)
+@filter_router.delete("", status_code=204, responses=NOT_FOUND)
 async def remove_filter(
     query: Annotated[FilterQuery, InQuery()], context: Context, actor: Caller
 ) -> Response:
-    """Its name is free again."""
+    """Delete a filter."""
     await SavedFilters(context.store).remove(actor, query.list, query.name)
     return Response(status_code=204)
 
 
-def _out(saved: SavedFilter) -> Json:
+def _filter_out(saved: SavedFilter) -> Json:
     return {"list": saved.list.value, "name": saved.name, "filter": saved.text}

@@ -1,5 +1,5 @@
-"""Where a run pipeline says by itself how a run has ended. Without a key: it shows the token that
-it was given with the run, and learns nothing from being refused."""
+"""Callback by which an agent pipeline reports the end of a run. It authenticates with the token of
+the run instead of a key."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from chimes.model.checkpoint import (
     pipeline_end,
 )
 from chimes.model.ids import RunId
-from chimes.web.api.responses import BODY, EVERYWHERE, MISSING
+from chimes.web.api.responses import BODY_ERRORS, COMMON_ERRORS, NOT_FOUND
 from chimes.web.api.route import Context
 from chimes.web.requests import read_json
 
-router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=EVERYWHERE)
+router = APIRouter(prefix=CALLBACK_PATH, tags=["agent"], responses=COMMON_ERRORS)
 
 
-#: As `GET /runs/{id}` of the pipeline would answer; what is not known here is passed over.
+#: As `GET /runs/{id}` of the pipeline responds; other members are ignored.
 PIPELINE_END = {
     "type": "object",
     "required": ["status"],
     "properties": {
         "status": {"type": "string", "examples": ["completed", "failed", "canceled"]},
-        "output": {"description": "Text, or JSON, which is kept as its text."},
+        "output": {"description": "Text, or JSON, which is stored as text."},
         "artifacts": {
             "type": "array",
             "items": {
@@ -50,7 +50,7 @@ PIPELINE_END = {
 @router.post(
     "/{run_id}",
     status_code=204,
-    responses=MISSING | BODY,
+    responses=NOT_FOUND | BODY_ERRORS,
     openapi_extra={
         "security": [],
         "requestBody": {
@@ -62,20 +62,19 @@ PIPELINE_END = {
 async def pipeline_ended(
     request: Request, run_id: str, context: Context, token: Annotated[str, Query()] = ""
 ) -> Response:
-    """Say how a run has ended over there. The first end that is told counts; a status that is not
-    one is passed over."""
+    """Report the end of a run in the pipeline. The first end counts; other statuses are ignored."""
     run = RunId(run_id)
     if "\0" in run_id:
         raise NotFound()
     kept = await context.store.read_state(agent_checkpoint_name(run))
     expected = decode_agent_checkpoint(kept.value if kept else None).token
-    # Compared in any case, so that no answer tells by its time whether there is such a run.
+    # Always compared, so that the response time does not reveal whether the run exists.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
     if not right or not expected:
-        raise NotFound(_("there is no such run to call back about"))
+        raise NotFound(_("no run with this id expects a callback"))
     found = await read_json(request)
     if not isinstance(found, dict) or not isinstance(found.get("status"), str):
-        raise InvalidInput(_("say its status"), field="status", code="missing")
+        raise InvalidInput(_("the status is missing"), field="status", code="missing")
     if (
         pipeline_end(found["status"])
         and await context.store.read_state(agent_callback_name(run)) is None

@@ -1,4 +1,4 @@
-"""Deliveries: what was told to whom, what waits, and the dead letters."""
+"""Routes of notifications: deliveries, inbox, and Telegram chats."""
 
 from __future__ import annotations
 
@@ -23,22 +23,31 @@ from chimes.redaction import HIDDEN, masked_url
 from chimes.retelling import retold
 from chimes.services.audit import entry
 from chimes.store.codec.schedule import owner_to_plain
-from chimes.web.api.idempotency import OneTimeAnswer
+from chimes.web.api.idempotency import OneTimeResponse
 from chimes.web.api.paging import (
     DEFAULT_LIMIT,
     Limit,
     Query,
     Word,
-    owner_asked_for,
+    cursor_scope,
+    decode_cursor,
+    owner_filter,
     page,
-    position_from,
-    question_of,
 )
-from chimes.web.api.responses import BODY, EVERYWHERE, MISSING, TAKEN, Moment, Out, OwnerOut, gives
-from chimes.web.api.route import Caller, NativeRoute, Context
-from chimes.web.api.schemas import LEFT_OUT, Body, MomentField, NothingIn, RecipientIn
+from chimes.web.api.responses import (
+    BODY_ERRORS,
+    COMMON_ERRORS,
+    CONFLICT,
+    NOT_FOUND,
+    Moment,
+    Out,
+    OwnerOut,
+    returns,
+)
+from chimes.web.api.route import Caller, Context, NativeRoute
+from chimes.web.api.schemas import OMITTED, Body, EmptyIn, MomentField, RecipientIn
 from chimes.web.api.translate import Json, moment_from, recipients_from, time_out
-from chimes.web.locale import Spoken, in_language
+from chimes.web.locale import NegotiatedLanguage, set_language
 
 if TYPE_CHECKING:
     from chimes.telegram.bot import Bot
@@ -49,7 +58,7 @@ router = APIRouter(
     prefix="/api/v1/deliveries",
     tags=["deliveries"],
     route_class=NativeRoute,
-    responses=EVERYWHERE,
+    responses=COMMON_ERRORS,
 )
 
 
@@ -59,42 +68,42 @@ class DeliveriesQuery(Query):
     run_id: Word | None = None
     schedule_id: Word | None = None
     state: list[DeliveryState] = Field(
-        default_factory=list, max_length=3, description="May be repeated."
+        default_factory=list, max_length=3, description="Repeatable."
     )
     channel: Channel | None = None
-    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
 
-    def to_query(self, question: str) -> DeliveryQuery:
+    def to_query(self, scope: str) -> DeliveryQuery:
         return DeliveryQuery(
-            owner=owner_asked_for(self.owner),
+            owner=owner_filter(self.owner),
             run_id=RunId(self.run_id) if self.run_id else None,
             schedule_id=ScheduleId(self.schedule_id) if self.schedule_id else None,
             states=tuple(dict.fromkeys(self.state)),
             channel=self.channel,
-            after=position_from(self.cursor, question, numbers=True),
+            after=decode_cursor(self.cursor, scope, numbers=True),
             limit=self.limit,
         )
 
 
 class DeliveryOut(Out):
     id: str
-    run_id: str | None = Field(description="Null for a digest and for a test.")
+    run_id: str | None = Field(description="Null for a digest or a test.")
     schedule_id: str | None
     schedule_name: str
     owner: OwnerOut
     channel: Channel
-    to: str = Field(description="Without secrets; empty for the inbox.")
-    occasion: NotifyOn = Field(description="Why it was written.")
+    to: str = Field(description="Address, without secrets; empty for the inbox.")
+    occasion: NotifyOn = Field(description="Event of the notification.")
     state: DeliveryState
     dead_letter: bool
     attempts: int
-    parts_sent: int = Field(description="Of a message in several parts.")
-    error: str = Field(description="Of the last attempt.")
-    code: str = Field(description="The kind of that error, as a stable word.")
+    parts_sent: int = Field(description="Parts sent, of a message in several parts.")
+    error: str = Field(description="Error of the last attempt.")
+    code: str = Field(description="Stable code of the error.")
     created_at: Moment
-    next_attempt_at: Moment | None = Field(description="Null once it has ended.")
+    next_attempt_at: Moment | None = Field(description="Null when the delivery has ended.")
     finished_at: Moment | None
-    receipt: str = Field(description="What the other side calls it.")
+    receipt: str = Field(description="Id of the message at the receiver.")
 
 
 class DeliveryPage(Out):
@@ -102,50 +111,56 @@ class DeliveryPage(Out):
     next_cursor: str | None
 
 
-@router.get("", responses=gives(DeliveryPage))
+@router.get("", responses=returns(DeliveryPage))
 async def list_deliveries(
     request: Request,
     query: Annotated[DeliveriesQuery, InQuery()],
     context: Context,
     actor: Caller,
-    lang: Spoken,
+    lang: NegotiatedLanguage,
 ) -> Response:
-    """A page of deliveries, newest first."""
-    found = await context.messages.deliveries(actor, query.to_query(question_of(request)))
+    """List deliveries, newest first."""
+    found = await context.messages.deliveries(actor, query.to_query(cursor_scope(request)))
     items = [delivery_out(each, lang) for each in found.items]
-    return in_language(page(request, items, found.next), lang)
+    return set_language(page(request, items, found.next), lang)
 
 
-@router.get("/{delivery_id}", responses=gives(DeliveryOut) | MISSING)
-async def get_delivery(delivery_id: str, context: Context, actor: Caller, lang: Spoken) -> Response:
-    """One delivery: how often it was tried, and what came of it."""
+@router.get("/{delivery_id}", responses=returns(DeliveryOut) | NOT_FOUND)
+async def get_delivery(
+    delivery_id: str, context: Context, actor: Caller, lang: NegotiatedLanguage
+) -> Response:
+    """Get a delivery with its state and number of attempts."""
     found = await context.messages.delivery(actor, DeliveryId(delivery_id))
-    return in_language(JSONResponse(delivery_out(found, lang)), lang)
+    return set_language(JSONResponse(delivery_out(found, lang)), lang)
 
 
-@router.post("/{delivery_id}/retry", responses=gives(DeliveryOut) | MISSING | TAKEN | BODY)
+@router.post(
+    "/{delivery_id}/retry", responses=returns(DeliveryOut) | NOT_FOUND | CONFLICT | BODY_ERRORS
+)
 async def retry_delivery(
     delivery_id: str,
     context: Context,
     actor: Caller,
-    lang: Spoken,
-    body: NothingIn | None = None,
+    lang: NegotiatedLanguage,
+    body: EmptyIn | None = None,
 ) -> Response:
-    """Try a dead letter again, or one that waits at once."""
-    again = await context.messages.retry(actor, DeliveryId(delivery_id))
-    return in_language(JSONResponse(delivery_out(again, lang)), lang)
+    """Retry a dead letter, or send a pending delivery at once."""
+    retried = await context.messages.retry(actor, DeliveryId(delivery_id))
+    return set_language(JSONResponse(delivery_out(retried, lang)), lang)
 
 
-@router.post("/test", responses=gives(DeliveryOut) | TAKEN | BODY)
-async def send_test(body: RecipientIn, context: Context, actor: Caller, lang: Spoken) -> Response:
-    """Send a message that is marked as a test, and wait a few seconds for what becomes of it."""
+@router.post("/test", responses=returns(DeliveryOut) | CONFLICT | BODY_ERRORS)
+async def send_test(
+    body: RecipientIn, context: Context, actor: Caller, lang: NegotiatedLanguage
+) -> Response:
+    """Send a test message and wait a few seconds for its result."""
     (recipient,) = recipients_from([body])
     outcome = await context.messages.send_test(actor, recipient)
-    return in_language(JSONResponse(delivery_out(outcome.delivery, lang)), lang)
+    return set_language(JSONResponse(delivery_out(outcome.delivery, lang)), lang)
 
 
 def delivery_out(delivery: Delivery, lang: str) -> Json:
-    waits = delivery.state is DeliveryState.PENDING
+    pending = delivery.state is DeliveryState.PENDING
     return {
         "id": delivery.id,
         "run_id": delivery.run_id,
@@ -154,7 +169,7 @@ def delivery_out(delivery: Delivery, lang: str) -> Json:
         "owner": owner_to_plain(delivery.owner),
         "channel": delivery.recipient.channel.value,
         "to": masked_url(delivery.recipient.to),
-        "occasion": delivery.occasion.value,
+        "occasion": delivery.notify_on.value,
         "state": delivery.state.value,
         "dead_letter": delivery.state is DeliveryState.DEAD,
         "attempts": delivery.attempts,
@@ -162,16 +177,14 @@ def delivery_out(delivery: Delivery, lang: str) -> Json:
         "error": retold(delivery.error, lang),
         "code": delivery.code,
         "created_at": time_out(delivery.created_at),
-        "next_attempt_at": time_out(delivery.available_at) if waits else None,
+        "next_attempt_at": time_out(delivery.available_at) if pending else None,
         "finished_at": time_out(delivery.finished_at),
         "receipt": delivery.receipt,
     }
 
 
-# @@ The inbox: what schedules delivered to their owner.
-
-router_inbox = APIRouter(
-    prefix="/api/v1/inbox", tags=["inbox"], route_class=NativeRoute, responses=EVERYWHERE
+inbox_router = APIRouter(
+    prefix="/api/v1/inbox", tags=["inbox"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
@@ -179,12 +192,12 @@ class InboxFilters(Query):
     schedule_id: Word | None = None
     run_id: Word | None = None
     starred: bool | None = None
-    archived: bool | None = Field(default=None, description="Left out: those that are not.")
-    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+    archived: bool | None = Field(default=None, description="Default: items that are not archived.")
+    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
 
     def to_query(self) -> InboxQuery:
         return InboxQuery(
-            owner=owner_asked_for(self.owner),
+            owner=owner_filter(self.owner),
             run_id=RunId(self.run_id) if self.run_id else None,
             schedule_id=ScheduleId(self.schedule_id) if self.schedule_id else None,
             starred=self.starred,
@@ -196,16 +209,16 @@ class InboxPageQuery(InboxFilters):
     limit: Limit = DEFAULT_LIMIT
     cursor: Annotated[str, Field(max_length=2000)] | None = None
     unread: bool | None = None
-    snoozed: bool = Field(default=False, description="Also those that are snoozed.")
+    snoozed: bool = Field(default=False, description="Include snoozed items.")
 
 
 class InboxItemIn(Body):
-    """What is left out stays."""
+    """Omitted fields stay as they are."""
 
-    read: bool = LEFT_OUT
-    starred: bool = LEFT_OUT
-    archived: bool = LEFT_OUT
-    snoozed_until: MomentField | None = Field(default=None, description="Null wakes it.")
+    read: bool = OMITTED
+    starred: bool = OMITTED
+    archived: bool = OMITTED
+    snoozed_until: MomentField | None = Field(default=None, description="Null ends the snooze.")
 
 
 class ArtifactOut(Out):
@@ -220,8 +233,10 @@ class InboxItemOut(Out):
     schedule_id: str | None
     schedule_name: str
     title: str
-    text: str = Field(description="Markdown, as data: whoever shows it makes it safe.")
-    status: str = Field(description="The run's; `digest`, `test`; empty for another notice.")
+    text: str = Field(description="Markdown; sanitise it before display.")
+    status: str = Field(
+        description="Status of the run, `digest` or `test`; empty for other messages."
+    )
     artifacts: list[ArtifactOut]
     created_at: Moment
     read: bool
@@ -235,50 +250,50 @@ class InboxItemOut(Out):
 class InboxPage(Out):
     items: list[InboxItemOut]
     next_cursor: str | None
-    unread: int = Field(description="On all pages.")
+    unread: int = Field(description="Number of unread items on all pages.")
 
 
 class MarkedOut(Out):
     marked: int
 
 
-@router_inbox.get("", responses=gives(InboxPage))
+@inbox_router.get("", responses=returns(InboxPage))
 async def list_inbox(
     request: Request, query: Annotated[InboxPageQuery, InQuery()], context: Context, actor: Caller
 ) -> Response:
-    """A page of messages, newest first."""
-    asked = replace(
+    """List inbox items, newest first."""
+    inbox_query = replace(
         query.to_query(),
         unread=query.unread,
         awake_at=None if query.snoozed else await context.store.now(),
-        after=position_from(query.cursor, question_of(request), numbers=True),
+        after=decode_cursor(query.cursor, cursor_scope(request), numbers=True),
         limit=query.limit,
     )
-    found, unread = await context.messages.inbox(actor, asked)
+    found, unread = await context.messages.inbox(actor, inbox_query)
     return page(request, [item_out(each) for each in found.items], found.next, unread=unread)
 
 
-@router_inbox.get("/{item_id}", responses=gives(InboxItemOut) | MISSING)
+@inbox_router.get("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND)
 async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
-    """One message."""
+    """Get an inbox item."""
     return JSONResponse(item_out(await context.messages.item(actor, InboxId(item_id))))
 
 
-@router_inbox.patch("/{item_id}", responses=gives(InboxItemOut) | MISSING | BODY)
+@inbox_router.patch("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND | BODY_ERRORS)
 async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: Caller) -> Response:
-    """Mark it as read, star it, put it away, or let it come back later."""
+    """Mark an item as read, star, archive or snooze it."""
     changed = await context.messages.change(actor, InboxId(item_id), change_from(body))
     return JSONResponse(item_out(changed))
 
 
-@router_inbox.post("/read-all", responses=gives(MarkedOut) | BODY)
+@inbox_router.post("/read-all", responses=returns(MarkedOut) | BODY_ERRORS)
 async def read_all(
     query: Annotated[InboxFilters, InQuery()],
     context: Context,
     actor: Caller,
-    body: NothingIn | None = None,
+    body: EmptyIn | None = None,
 ) -> Response:
-    """Mark every message that the question finds as read."""
+    """Mark all items that match the query as read."""
     return JSONResponse({"marked": await context.messages.read_all(actor, query.to_query())})
 
 
@@ -318,10 +333,8 @@ def item_out(item: InboxItem) -> Json:
     }
 
 
-# @@ Linking chats to an owner, and trying a chat out (R1.35, S57).
-
-router_telegram = APIRouter(
-    prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=EVERYWHERE
+telegram_link_router = APIRouter(
+    prefix="/api/v1/telegram", tags=["telegram"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
@@ -332,7 +345,7 @@ class ChatIn(Body):
 
 
 class LinkCodeOut(Out):
-    """Shown once."""
+    """A link code; returned once."""
 
     code: str
     command: str
@@ -364,24 +377,30 @@ class TestSentOut(Out):
     chat_id: str
 
 
-@router_telegram.post("/links", status_code=201, responses=gives(LinkCodeOut, 201) | MISSING)
+@telegram_link_router.post(
+    "/links", status_code=201, responses=returns(LinkCodeOut, 201) | NOT_FOUND
+)
 async def new_link(request: Request, context: Context, actor: Caller) -> Response:
-    """A code, good for one use within ten minutes: send `/link CODE` from the chat, then confirm
-    the chat here."""
+    """Create a link code, valid once within ten minutes: send `/link CODE` from the chat, then
+    confirm the chat."""
     bot = _bot(request)
-    _may_link(actor)
+    _check_may_link(actor)
     code = await bot.conversation.links.new_code(actor)
-    shown = {"command": f"/link {HIDDEN}", "expires_at": time_out(code.expires_at), "code": HIDDEN}
-    told = shown | {"command": f"/link {code.text}", "code": code.text}
+    stored_content = {
+        "command": f"/link {HIDDEN}",
+        "expires_at": time_out(code.expires_at),
+        "code": HIDDEN,
+    }
+    response_content = stored_content | {"command": f"/link {code.text}", "code": code.text}
     username = await bot.conversation.username()
     if username:
-        told["url"] = f"https://t.me/{username}?start={code.text}"
-    return OneTimeAnswer(told, kept=shown, status_code=201)
+        response_content["url"] = f"https://t.me/{username}?start={code.text}"
+    return OneTimeResponse(response_content, stored=stored_content, status_code=201)
 
 
-@router_telegram.get("/links", responses=gives(ChatsOut) | MISSING)
+@telegram_link_router.get("/links", responses=returns(ChatsOut) | NOT_FOUND)
 async def list_links(request: Request, context: Context, actor: Caller) -> Response:
-    """Chats that belong to the caller, and those that wait to be confirmed."""
+    """List the chats of the caller and those that wait for confirmation."""
     links = _bot(request).conversation.links
     waiting = await links.waiting(actor.owner)
     return JSONResponse(
@@ -395,22 +414,22 @@ async def list_links(request: Request, context: Context, actor: Caller) -> Respo
     )
 
 
-@router_telegram.post("/links/{chat_id}/confirm", responses=gives(ChatOut) | MISSING)
+@telegram_link_router.post("/links/{chat_id}/confirm", responses=returns(ChatOut) | NOT_FOUND)
 async def confirm_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
-    """From now on the chat acts for the caller's owner."""
+    """Confirm a chat: it acts for the owner of the caller from now on."""
     bot = _bot(request)
-    _may_link(actor)
+    _check_may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
     linked = _("This chat now belongs to {owner}.", owner=chat.owner)
     await bot.tell(chat, linked)
     return JSONResponse(_chat_out(chat))
 
 
-@router_telegram.delete("/links/{chat_id}", status_code=204, responses=MISSING)
+@telegram_link_router.delete("/links/{chat_id}", status_code=204, responses=NOT_FOUND)
 async def remove_link(chat_id: str, request: Request, context: Context, actor: Caller) -> Response:
-    """The chat is on its own again."""
+    """Unlink a chat from its owner."""
     links = _bot(request).conversation.links
-    _may_link(actor)
+    _check_may_link(actor)
     chat = await links.chat(chat_id)
     if not chat.owner or not actor.may_write(chat.acts_for):
         raise NotFound(_("chat {chat_id} not found", chat_id=chat_id))
@@ -418,22 +437,26 @@ async def remove_link(chat_id: str, request: Request, context: Context, actor: C
     return Response(status_code=204)
 
 
-@router_telegram.post("/test", responses=gives(TestSentOut) | MISSING | BODY)
-async def send_test_telegram(
+@telegram_link_router.post(
+    "/test", name="send_test", responses=returns(TestSentOut) | NOT_FOUND | BODY_ERRORS
+)
+async def send_telegram_test(
     body: ChatIn, request: Request, context: Context, actor: Caller
 ) -> Response:
-    """Send a test message to a chat of the caller; an admin to any."""
+    """Send a test message to a chat of the caller; an admin may test any chat."""
     bot = _bot(request)
     chat = await bot.conversation.links.chat(body.chat_id)
     if not actor.may_write(chat.acts_for):
         raise NotFound(_("chat {chat_id} not found", chat_id=body.chat_id))
-    note = entry(
+    audit_entry = entry(
         actor, "telegram_test", "chat", chat.id, at=await context.store.now(), owner=chat.acts_for
     )
-    await context.store.append_audit(note)
+    await context.store.append_audit(audit_entry)
     test = _("A test message from Chimes: this chat can be reached.")
     if not await bot.tell(chat, test):
-        raise Conflict(_("Telegram did not take the message; see the log"), code="not_sent")
+        raise Conflict(
+            _("Telegram did not accept the message; see the server log"), code="not_sent"
+        )
     return JSONResponse({"status": "sent", "chat_id": chat.id})
 
 
@@ -454,6 +477,6 @@ def _bot(request: Request) -> Bot:
     return bot
 
 
-def _may_link(actor: Actor) -> None:
+def _check_may_link(actor: Actor) -> None:
     if not actor.may_write(actor.owner):
         raise NotAllowed()

@@ -1,4 +1,4 @@
-"""Pages: opaque cursors that belong to one question, and the link to the next page."""
+"""Pagination with opaque cursors, and the query parameters of the lists."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from chimes.triggers.json_values import nearest
 from chimes.web.api.schemas import unknown_field
 
 DEFAULT_LIMIT = 50
-MOST = 200
-_LONGEST_CURSOR = 2000
-_LARGEST = 2**63 - 1
+MAX_LIMIT = 200
+_MAX_CURSOR_LENGTH = 2000
+_MAX_NUMBER = 2**63 - 1
 Item = TypeVar("Item")
 
 
-def question_of(request: Request) -> str:
-    """What a cursor belongs to: the path and everything asked, except where the page begins."""
-    asked = sorted(
+def cursor_scope(request: Request) -> str:
+    """The path and query parameters that a cursor is bound to."""
+    query = sorted(
         pair for pair in request.query_params.multi_items() if pair[0] not in ("cursor", "limit")
     )
-    return json.dumps([request.url.path, asked])
+    return json.dumps([request.url.path, query])
 
 
-def cursor_to(position: Position, question: str) -> str:
-    content = json.dumps([*position, _check(position, question)], separators=(",", ":"))
+def encode_cursor(position: Position, scope: str) -> str:
+    content = json.dumps([*position, _checksum(position, scope)], separators=(",", ":"))
     return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
 
 
-def position_from(cursor: str | None, question: str, *, numbers: bool) -> Position | None:
-    """`numbers`: whether the sort value is one (a moment), or text."""
+def decode_cursor(cursor: str | None, scope: str, *, numbers: bool) -> Position | None:
+    """`numbers`: the sort value is a number (a moment), not text."""
     if cursor is None:
         return None
-    if len(cursor) > _LONGEST_CURSOR:
+    if len(cursor) > _MAX_CURSOR_LENGTH:
         raise _bad_cursor()
     try:
         content = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
@@ -57,52 +57,50 @@ def position_from(cursor: str | None, question: str, *, numbers: bool) -> Positi
     except (binascii.Error, ValueError, TypeError, RecursionError):
         raise _bad_cursor() from None
     expected = int if numbers else str
-    right = value is None or (isinstance(value, expected) and not isinstance(value, bool))
-    if not right or not isinstance(row, str) or check != _check((value, row), question):
+    valid = value is None or (isinstance(value, expected) and not isinstance(value, bool))
+    if not valid or not isinstance(row, str) or check != _checksum((value, row), scope):
         raise _bad_cursor()
-    if isinstance(value, int) and not -_LARGEST <= value <= _LARGEST:
+    if isinstance(value, int) and not -_MAX_NUMBER <= value <= _MAX_NUMBER:
         raise _bad_cursor()
     return value, row
 
 
 def page(
-    request: Request, items: Sequence[object], following: Position | None, **more: object
+    request: Request, items: Sequence[object], next_position: Position | None, **more: object
 ) -> JSONResponse:
-    """`more`: what is said beside the items."""
-    cursor = None if following is None else cursor_to(following, question_of(request))
+    """A page response. `more`: further members beside the items."""
+    cursor = None if next_position is None else encode_cursor(next_position, cursor_scope(request))
     answer = JSONResponse({"items": list(items), "next_cursor": cursor} | more)
     if cursor is not None:
-        following_url = request.url.include_query_params(cursor=cursor)
-        link = f"{following_url.path}?{following_url.query}"
+        next_url = request.url.include_query_params(cursor=cursor)
+        link = f"{next_url.path}?{next_url.query}"
         answer.headers["Link"] = f'<{link}>; rel="next"'
     return answer
 
 
-def _check(position: Position, question: str) -> str:
-    """Tells slips and mix-ups; a forged cursor would only begin the page somewhere else."""
-    content = json.dumps([position, question])
+def _checksum(position: Position, scope: str) -> str:
+    """A checksum against mistakes; a forged cursor would only start the page elsewhere."""
+    content = json.dumps([position, scope])
     return hashlib.blake2b(content.encode(), digest_size=6).hexdigest()
 
 
 def _bad_cursor() -> InvalidInput:
     return InvalidInput(
-        _("this cursor does not belong to this list; start again without one"),
+        _("this cursor does not belong to this list; start again without a cursor"),
         field="cursor",
         code="bad_cursor",
         source="query",
     )
 
 
-# @@ Query parameters of the lists.
-
-Limit = Annotated[int, Field(ge=1, le=MOST)]
+Limit = Annotated[int, Field(ge=1, le=MAX_LIMIT)]
 Number = Annotated[int, Field(ge=0, le=2**53)]
 Word = Annotated[str, Field(max_length=200)]
 Sort = TypeVar("Sort", bound=StrEnum)
 
 
 class Query(BaseModel):
-    """A parameter with a typo would silently answer another question, so it is refused."""
+    """Refuses unknown parameters: a typo would silently be ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -126,18 +124,18 @@ class PageQuery(Query):
 class SchedulesQuery(PageQuery):
     enabled: bool | None = None
     name: Word | None = None
-    q: Word | None = Field(default=None, description="Part of the name, taken literally.")
-    label: Word | None = Field(default=None, description="A label's name, or name=value.")
+    q: Word | None = Field(default=None, description="Substring of the name.")
+    label: Word | None = Field(default=None, description="Label name, or name=value.")
     kind: Word | None = None
     namespace: Word | None = None
-    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
 
-    def to_query(self, question: str) -> ScheduleQuery:
+    def to_query(self, scope: str) -> ScheduleQuery:
         sort, descending = _order(self, ScheduleSort, ScheduleSort.CREATED_AT, descending=False)
         numbers = sort is not ScheduleSort.NAME
         label, equals, value = (self.label or "").partition("=")
         return ScheduleQuery(
-            owner=owner_asked_for(self.owner),
+            owner=owner_filter(self.owner),
             namespace=self.namespace,
             name=self.name,
             text=self.q,
@@ -147,25 +145,25 @@ class SchedulesQuery(PageQuery):
             label_value=value if equals else None,
             sort=sort,
             descending=descending,
-            after=position_from(self.cursor, question, numbers=numbers),
+            after=decode_cursor(self.cursor, scope, numbers=numbers),
             limit=self.limit,
         )
 
 
 class RunsQuery(PageQuery):
     status: list[Word] = Field(
-        default_factory=list, max_length=20, description="Repeated, or separated by commas."
+        default_factory=list, max_length=20, description="Repeatable, or comma-separated."
     )
     schedule_id: Word | None = None
     parent_id: Word | None = Field(
-        default=None, description="Only the children of this run: the steps of a flow."
+        default=None, description="Only children of this run, the steps of a flow."
     )
     namespace: Word | None = None
     origin: Origin | None = None
-    since: Word | None = Field(default=None, description="Planned at or after.")
-    until: Word | None = Field(default=None, description="Planned before.")
+    since: Word | None = Field(default=None, description="Planned at or after this time.")
+    until: Word | None = Field(default=None, description="Planned before this time.")
 
-    def to_query(self, question: str, schedule_id: ScheduleId | None = None) -> RunQuery:
+    def to_query(self, scope: str, schedule_id: ScheduleId | None = None) -> RunQuery:
         sort, descending = _order(self, RunSort, RunSort.CREATED_AT, descending=True)
         return RunQuery(
             namespace=self.namespace,
@@ -177,18 +175,18 @@ class RunsQuery(PageQuery):
             until=None if self.until is None else _moment(self.until, "until"),
             sort=sort,
             descending=descending,
-            after=position_from(self.cursor, question, numbers=True),
+            after=decode_cursor(self.cursor, scope, numbers=True),
             limit=self.limit,
         )
 
 
 class LogsQuery(Query):
-    after: Number = Field(default=0, description="Entries numbered above this one.")
+    after: Number = Field(default=0, description="Entries with a greater number.")
     limit: Annotated[int, Field(ge=1, le=1000)] = 200
     follow: bool = Field(
         default=False,
-        description="As Server-Sent Events until the run has ended, whatever the limit; "
-        "`Accept: text/event-stream` asks for the same, `Last-Event-ID` goes on where it was.",
+        description="Stream Server-Sent Events until the run has ended; `limit` does not apply. "
+        "`Accept: text/event-stream` does the same; `Last-Event-ID` resumes.",
     )
 
 
@@ -198,39 +196,39 @@ class UpcomingQuery(Query):
 
 
 class TemplatesQuery(Query):
-    timezone: Word | None = Field(default=None, description="Of the fires; IANA name.")
+    timezone: Word | None = Field(default=None, description="Time zone of the fires; IANA name.")
     lang: Word | None = Field(
-        default=None, description="en, th or zh; where it is left out, see Accept-Language."
+        default=None, description="en, th or zh; default: see Accept-Language."
     )
 
 
 class AuditsQuery(Query):
-    before: Number | None = Field(default=None, description="Entries numbered below this one.")
+    before: Number | None = Field(default=None, description="Entries with a smaller number.")
     limit: Limit = DEFAULT_LIMIT
     object_id: Word | None = None
     verb: Word | None = None
-    actor: Word | None = Field(default=None, description="key:ID, or type:id where keys are off.")
+    actor: Word | None = Field(default=None, description="key:ID, or type:id without keys.")
     interface: Word | None = None
-    owner: Word | None = Field(default=None, description="type:id, such as user:alice")
+    owner: Word | None = Field(default=None, description="type:id, for example user:alice")
 
 
 def _order(
-    asked: PageQuery, kind: type[Sort], usual: Sort, *, descending: bool
+    query: PageQuery, kind: type[Sort], default: Sort, *, descending: bool
 ) -> tuple[Sort, bool]:
-    if asked.sort is None:
-        return usual, descending if asked.order is None else asked.order == "desc"
-    name = asked.sort.removeprefix("-")
+    if query.sort is None:
+        return default, descending if query.order is None else query.order == "desc"
+    name = query.sort.removeprefix("-")
     if name not in kind.__members__.values():
         raise _unknown("sort", name, list(kind))
-    minus = asked.sort.startswith("-")
-    if minus and asked.order == "asc":
+    minus = query.sort.startswith("-")
+    if minus and query.order == "asc":
         raise InvalidInput(
-            _("order says asc and sort says descending"),
+            _("order is asc, but the - of sort means descending"),
             field="order",
             code="bad_order",
             source="query",
         )
-    return kind(name), minus or asked.order == "desc"
+    return kind(name), minus or query.order == "desc"
 
 
 def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
@@ -241,13 +239,13 @@ def _statuses(given: Iterable[str]) -> tuple[RunStatus, ...]:
     return tuple(dict.fromkeys(RunStatus(word) for word in words))
 
 
-def owner_asked_for(text: str | None) -> Owner | None:
+def owner_filter(text: str | None) -> Owner | None:
     if text is None:
         return None
     kind, colon, owner_id = text.partition(":")
     if not colon or kind not in OwnerType.__members__.values():
         raise InvalidInput(
-            _("an owner is written as type:id, such as user:alice"),
+            _("an owner is written as type:id, for example user:alice"),
             field="owner",
             code="bad_owner",
             source="query",
@@ -256,7 +254,7 @@ def owner_asked_for(text: str | None) -> Owner | None:
 
 
 def _moment(text: str, field: str) -> datetime:
-    # A plus sign that was not escaped arrives as a space.
+    # An unescaped plus sign arrives as a space.
     unescaped = text.replace(" ", "+") if "T" in text else text
     try:
         return parse_moment(unescaped, field=field)

@@ -1,4 +1,4 @@
-"""What the native API answers, for its documentation; the tests hold the answers against it."""
+"""Response models of the native API, for its documentation; tests check responses against them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,9 @@ from chimes.model.recipient import Channel, NotifyOn, Period
 from chimes.model.run import AttemptEnd, Origin, RunStatus
 from chimes.web.api.schemas import TRIGGER_SCHEMA
 
-# @@ What all answers of the native API have in common.
-
 
 class Out(BaseModel):
     model_config = ConfigDict(extra="forbid")
-
-
-# @@ Targets and recipients as the native API answers them, for its documentation.
 
 
 class HttpTargetOut(Out):
@@ -54,8 +49,8 @@ class SyncTargetOut(Out):
 class AgentTargetOut(Out):
     kind: Literal["agent"]
     prompt: str
-    pipeline: str = Field(description="`openai` or `runs`; empty: as configured.")
-    model: str = Field(description="Empty: as configured.")
+    pipeline: str = Field(description="`openai` or `runs`; empty for the configured one.")
+    model: str = Field(description="Empty for the configured one.")
     max_tokens: int | None
 
 
@@ -71,7 +66,7 @@ class ActionTargetOut(Out):
     branch: str
     identities: list[dict[str, object]]
     params: dict[str, object]
-    account: AccountOut = Field(description="On whose behalf the action is executed.")
+    account: AccountOut = Field(description="The account that the action is executed for.")
 
 
 class MessageTargetOut(Out):
@@ -110,7 +105,7 @@ class RecipientOut(Out):
     channel: Channel
     to: str
     on: list[NotifyOn]
-    language: str = Field(description="Empty: as the owner likes it.")
+    language: str = Field(description="Empty for the language of the owner.")
     signing_secrets: list[Literal["***"]]
     late_after: str
     quiet: QuietOut | None
@@ -120,8 +115,8 @@ class RecipientOut(Out):
 Moment = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Duration = Annotated[str, WithJsonSchema({"type": "string", "format": "duration"})]
 TriggerOut = Annotated[dict[str, object], WithJsonSchema(TRIGGER_SCHEMA)]
-#: What a route documents besides its own answer.
-Answers = dict[int | str, dict[str, Any]]
+#: Responses of a route in the documentation.
+Responses = dict[int | str, dict[str, Any]]
 
 
 class FieldProblem(Out):
@@ -153,9 +148,9 @@ class ProblemOut(Out):
     request_id: str
     errors: list[FieldProblem] = Field(default_factory=list)
     clarification: Clarification | None = Field(
-        default=None, description="Of words that do not say exactly when: what is asked."
+        default=None, description="For an ambiguous sentence: what is missing."
     )
-    quota: str | None = Field(default=None, description="Which quota is used up.")
+    quota: str | None = Field(default=None, description="The exceeded quota.")
     limit: int | None = None
 
 
@@ -194,9 +189,9 @@ class DependencyOut(Out):
 class DeclaredOut(Out):
     """The code that declares a schedule."""
 
-    at: str = Field(description="File and line, such as shop/tasks.py:12.")
+    at: str = Field(description="File and line, for example shop/tasks.py:12.")
     detached: bool = Field(
-        description="It was edited since: the code no longer overwrites it when it starts."
+        description="It was edited elsewhere, so that the code no longer overwrites it."
     )
 
 
@@ -218,7 +213,9 @@ class ScheduleOut(Out):
     delivery: list[RecipientOut]
     next_run_at: Moment | None
     next_slot: Moment | None
-    last_slot: Moment | None = Field(description="The newest slot that has had its turn.")
+    last_slot: Moment | None = Field(
+        description="The latest slot that was fired, skipped or missed."
+    )
     last_run_at: Moment | None
     last_enqueued_at: Moment | None
     last_status: RunStatus | None
@@ -297,7 +294,9 @@ class LogOut(Out):
 
 class LogPage(Out):
     items: list[LogOut]
-    next_after: int | None = Field(description="Hand it in as `after`; null: these were all.")
+    next_after: int | None = Field(
+        description="Value of `after` for the next page; null on the last page."
+    )
 
 
 class BackfillOut(Out):
@@ -320,16 +319,16 @@ class PreviewOut(Out):
 
 
 class TemplateOut(Out):
-    id: str = Field(description="Stable; the name and the description may be translated by it.")
+    id: str = Field(description="Stable id; name and description are translated.")
     name: str
     description: str
-    cron_spec: str | None = Field(description="Null: it is no cron expression.")
+    cron_spec: str | None = Field(description="Null if the trigger is not cron.")
     trigger: TriggerOut
     timezone: str
     words: str = Field(description="The trigger in words.")
-    example: str = Field(description="What a person would write to have the same (POST parse).")
-    target: dict[str, object] | None = Field(description="Null: a time only.")
-    delivery: list[dict[str, object]] = Field(description="Who should be told.")
+    example: str = Field(description="A sentence for `POST /api/v1/parse` with the same meaning.")
+    target: dict[str, object] | None = Field(description="Null for a template of a trigger only.")
+    delivery: list[dict[str, object]] = Field(description="Recipients.")
     next_fires: list[Moment]
 
 
@@ -367,16 +366,20 @@ class NodeOut(Out):
     lease_until: Moment
     alive: bool
     state: str = Field(description="alive, draining, drained, gone")
-    drain: bool = Field(description="Whether it was asked to take nothing new.")
-    running: int | None = Field(description="Runs in hand; null: it does not tell, nor the rest.")
-    sending: int | None = Field(description="Messages that it is sending.")
+    drain: bool = Field(description="Whether draining was requested.")
+    running: int | None = Field(
+        description="Runs in flight; null if the node does not report its load."
+    )
+    sending: int | None = Field(description="Notifications being sent.")
     claims_per_minute: float | None
     memory_bytes: int | None
-    queues: list[str] | None = Field(description="Where its tasks come from; empty: all queues.")
+    queues: list[str] | None = Field(description="Queues that it claims from; empty for all.")
     clock_offset_seconds: float = Field(
-        description="How far its clock was ahead of the store's at its last heartbeat."
+        description="Difference of its clock to that of the store at its last heartbeat."
     )
-    offers: list[str] = Field(description="http, agent, task:NAME, flow:NAME, sync:SOURCE")
+    offers: list[str] = Field(
+        description="Capabilities: http, agent, task:NAME, flow:NAME, sync:SOURCE."
+    )
 
 
 class NodePage(Out):
@@ -397,7 +400,7 @@ class AuditOut(Out):
     address: str
     allowed: bool
     previous_hash: str
-    prev_hash: str = Field(description="The same as `previous_hash`.")
+    prev_hash: str = Field(description="Same as `previous_hash`.")
     hash: str
 
 
@@ -406,11 +409,11 @@ class AuditPage(Out):
     next_before: int | None
 
 
-class AuditVerdict(Out):
+class AuditVerification(Out):
     ok: bool
     checked: int
     first_bad: int | None = Field(
-        description="Number of the oldest entry that does not fit its hash or the one before it."
+        description="Number of the oldest entry whose hash or link to the entry before is wrong."
     )
 
 
@@ -418,7 +421,7 @@ class KeyOut(Out):
     id: str
     name: str
     role: Role
-    scopes: list[Scope] = Field(description="Empty: all that the role may.")
+    scopes: list[Scope] = Field(description="Empty for all rights of the role.")
     owner: OwnerOut
     created_at: Moment
     created_by: str
@@ -462,25 +465,25 @@ def problem(description: str) -> dict[str, Any]:
 
 
 PROBLEM_REF = {"$ref": "#/components/schemas/ProblemOut"}
-#: On every route: whatever is sent may be refused for these.
-EVERYWHERE: Answers = {
-    401: problem("A valid key is needed"),
-    403: problem("This key may not do that"),
+#: Error responses of every route.
+COMMON_ERRORS: Responses = {
+    401: problem("A valid key is required"),
+    403: problem("The key does not have the right to do that"),
     422: problem("The input is not valid"),
     429: problem("Too many requests"),
     503: problem("The store cannot answer at the moment"),
 }
-MISSING: Answers = {404: problem("Not found, or not one that the caller may see")}
-TAKEN: Answers = {409: problem("Not possible in the present state")}
-STALE: Answers = {412: problem("Changed by somebody else in the meantime")}
-#: What a 200 means where a run is asked for.
-BUSY_PAIR = "Sync target: the run of this source and collection that is active already"
-BODY: Answers = {
+NOT_FOUND: Responses = {404: problem("Not found, or not visible to the caller")}
+CONFLICT: Responses = {409: problem("Not possible in the current state")}
+STALE_VERSION: Responses = {412: problem("Changed by another request in the meantime")}
+#: A run request that starts no new run is 200.
+ACTIVE_SYNC = "Sync target: the active run of this source and collection"
+BODY_ERRORS: Responses = {
     400: problem("The body is not JSON"),
     413: problem("The body is too large"),
     415: problem("The body is not application/json"),
 }
 
 
-def gives(model: type[Out], status: int = 200, **more: str) -> Answers:
+def returns(model: type[Out], status: int = 200, **more: str) -> Responses:
     return {status: {"model": model, "description": more.get("description", "Done")}}

@@ -1,6 +1,6 @@
-"""The way of every native request: who, what (strictly), whether it is a repeat, then the handler.
+"""Route class of the native API: authentication, strict body, idempotency, then the handler.
 
-In this order, so that a stranger learns nothing from how a body is judged.
+Authentication comes first, so that validation tells unauthenticated callers nothing.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from starlette.responses import Response
 
 from chimes.errors import NotFound
 from chimes.model.access import Actor
-from chimes.web.api.idempotency import answered_once, idempotency_key
+from chimes.web.api.idempotency import idempotency_key, respond_once
 from chimes.web.auth import authenticate
 from chimes.web.context import WebContext
 from chimes.web.requests import check_query, read_json
 
 
 class NativeRequest(Request):
-    """Its JSON is the strict reading of the body."""
+    """Parses the body with `strict_json`."""
 
     async def json(self) -> object:
         if not hasattr(self, "_strict"):
@@ -34,7 +34,7 @@ class NativeRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def on_the_way(plain: Request) -> Response:
+        async def checked(plain: Request) -> Response:
             request = NativeRequest(plain.scope, plain.receive)
             actor = await authenticate(request)
             _check_characters(request)
@@ -42,19 +42,19 @@ class NativeRoute(APIRoute):
             key = idempotency_key(request)
             if key is None:
                 return await handle(request)
-            return await answered_once(request, actor, key, body, handle)
+            return await respond_once(request, actor, key, body, handle)
 
-        return on_the_way
+        return checked
 
 
 def _check_characters(request: Request) -> None:
-    """No id has a NUL, and some stores would choke on one."""
+    """A NUL in the path is 404: no id has one, and some stores fail on it."""
     if "\0" in request.url.path or any("\0" in str(v) for v in request.path_params.values()):
         raise NotFound()
     check_query(request)
 
 
-# Coroutines, because a plain function would be called in a thread each time.
+# Coroutines, because FastAPI calls plain functions in a thread.
 async def _context(request: Request) -> WebContext:
     context: WebContext = request.app.state.context
     return context

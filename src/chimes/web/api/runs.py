@@ -13,7 +13,7 @@ from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.services.attention import LONGEST_NOTE, Known, KnownFailures, fingerprint
+from chimes.services.attention import LONGEST_NOTE, KnownFailure, KnownFailures, fingerprint
 from chimes.services.manual_runs import MAX_REPLY_CHARACTERS
 from chimes.web.api.idempotency import new_run_id
 from chimes.web.api.paging import LogsQuery, RunsQuery, cursor_scope, page
@@ -142,7 +142,7 @@ async def retry_run(
     return new_run_response(request, retried, created=created)
 
 
-# Known failures, and replies to an agent.
+# KnownFailure failures, and replies to an agent.
 
 
 class KnownIn(Body):
@@ -217,7 +217,7 @@ async def reply_to_run(
     return new_run_response(request, new, created=True)
 
 
-def _known_out(run: Run, known: Known) -> Json:
+def _known_out(run: Run, known: KnownFailure) -> Json:
     return {
         "run_id": known.run_id,
         "schedule_id": run.schedule_id,

@@ -1,4 +1,4 @@
-"""Schedules: make, read, change, remove, list."""
+"""Routes of schedules: create, read, change, delete, list, and actions such as pause and run."""
 
 from __future__ import annotations
 
@@ -19,77 +19,75 @@ from chimes.model.policy import Overlap
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import Pace
-from chimes.web.api.idempotency import made_id, new_run_id
-from chimes.web.api.paging import RunsQuery, SchedulesQuery, page, question_of
+from chimes.web.api.idempotency import idempotent_id, new_run_id
+from chimes.web.api.paging import RunsQuery, SchedulesQuery, cursor_scope, page
 from chimes.web.api.responses import (
-    BODY,
-    BUSY_PAIR,
-    EVERYWHERE,
-    MISSING,
-    STALE,
-    TAKEN,
+    ACTIVE_SYNC,
+    BODY_ERRORS,
+    COMMON_ERRORS,
+    CONFLICT,
+    NOT_FOUND,
+    STALE_VERSION,
     BackfillOut,
     RunOut,
     RunPage,
     ScheduleOut,
     SchedulePage,
-    gives,
+    returns,
 )
 from chimes.web.api.route import Caller, Context, NativeRoute
 from chimes.web.api.schemas import (
     BackfillIn,
-    NothingIn,
+    EmptyIn,
     PauseIn,
     ReasonIn,
     RunIn,
     ScheduleIn,
     SchedulePatch,
-    ToIn,
+    TimeIn,
 )
 from chimes.web.api.translate import (
     Json,
     changes_payload,
     draft_from,
+    explicit_fields,
     moment_from,
     patch_from,
     run_out,
-    said_in,
     schedule_out,
     time_out,
     with_parameters,
 )
-from chimes.web.locale import Spoken, in_language, language_of_headers
-
-# @@ Entity tags: the version of the definition, and a hash of what is shown.
+from chimes.web.locale import NegotiatedLanguage, language_of_headers, set_language
 
 _TAG = re.compile(r'(?:W/)?"([0-9]{1,18})(?:-[0-9a-f]+)?"|([0-9]{1,18})')
 
 
-def etag(schedule: Schedule, shown: Json) -> str:
-    """The hash changes with every fire, so that a cached answer is never out of date; only the
-    version counts for If-Match."""
-    content = json.dumps(shown, sort_keys=True, default=str).encode()
-    return f'"{schedule.version}-{hashlib.blake2b(content, digest_size=6).hexdigest()}"'
+def etag(schedule: Schedule, content: Json) -> str:
+    """Version and content hash. The hash changes with every fire, so that a cached response is
+    never stale; If-Match compares the version only."""
+    data = json.dumps(content, sort_keys=True, default=str).encode()
+    return f'"{schedule.version}-{hashlib.blake2b(data, digest_size=6).hexdigest()}"'
 
 
-def schedule_answer(schedule: Schedule, lang: str, *, status: int = 200) -> JSONResponse:
-    shown = schedule_out(schedule, lang)
-    answer = JSONResponse(shown, status_code=status, headers={"ETag": etag(schedule, shown)})
-    return in_language(answer, lang)
+def schedule_response(schedule: Schedule, lang: str, *, status: int = 200) -> JSONResponse:
+    content = schedule_out(schedule, lang)
+    response = JSONResponse(content, status_code=status, headers={"ETag": etag(schedule, content)})
+    return set_language(response, lang)
 
 
-def unless_known(request: Request, answer: Response) -> Response:
-    """304 where the caller has this very answer already."""
-    tag = answer.headers["ETag"]
+def not_modified_or(request: Request, response: Response) -> Response:
+    """304 if the ETag is in If-None-Match."""
+    tag = response.headers["ETag"]
     known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known or f"W/{tag}" in known:
-        kept = {name: answer.headers[name] for name in ("ETag", "Content-Language", "Vary")}
+        kept = {name: response.headers[name] for name in ("ETag", "Content-Language", "Vary")}
         return Response(status_code=304, headers=kept)
-    return answer
+    return response
 
 
 def expected_version(request: Request, current: int) -> int | None:
-    """The version that If-Match demands; None: any."""
+    """The version that If-Match requires; None for any. Raises StaleVersion."""
     given = request.headers.get("if-match")
     if given is None or given.strip() == "*":
         return None
@@ -101,67 +99,72 @@ def expected_version(request: Request, current: int) -> int | None:
 
 
 router = APIRouter(
-    prefix="/api/v1/schedules", tags=["schedules"], route_class=NativeRoute, responses=EVERYWHERE
+    prefix="/api/v1/schedules", tags=["schedules"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
-@router.post("", status_code=201, responses=gives(ScheduleOut, 201) | TAKEN | BODY)
+@router.post("", status_code=201, responses=returns(ScheduleOut, 201) | CONFLICT | BODY_ERRORS)
 async def create_schedule(
-    request: Request, body: ScheduleIn, context: Context, actor: Caller, lang: Spoken
+    request: Request, body: ScheduleIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
-    """Make a schedule."""
+    """Create a schedule."""
     draft = draft_from(body, actor, context.settings, await context.store.now())
-    made = made_id(request) if not draft.id else None
+    new_id = idempotent_id(request) if not draft.id else None
     try:
         schedule = await context.schedules.create(
-            actor, replace(draft, id=ScheduleId(made or draft.id)), explicit_fields=said_in(body)
+            actor,
+            replace(draft, id=ScheduleId(new_id or draft.id)),
+            explicit_fields=explicit_fields(body),
         )
     except AlreadyExists:
-        if made is None:
+        if new_id is None:
             raise
-        # The first request under this key made it and died before it could answer.
-        found = await context.store.get_schedule(ScheduleId(made))
+        # The first request with this key created it and failed before its response.
+        found = await context.store.get_schedule(ScheduleId(new_id))
         if found is None:
             raise
         schedule = await context.schedules.get(actor, found.id)
-    answer = schedule_answer(schedule, lang, status=201)
-    answer.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
-    return answer
+    response = schedule_response(schedule, lang, status=201)
+    response.headers["Location"] = f"/api/v1/schedules/{schedule.id}"
+    return response
 
 
-@router.get("", responses=gives(SchedulePage))
+@router.get("", responses=returns(SchedulePage))
 async def list_schedules(
     request: Request,
     query: Annotated[SchedulesQuery, Query()],
     context: Context,
     actor: Caller,
-    lang: Spoken,
+    lang: NegotiatedLanguage,
 ) -> Response:
-    """A page of schedules. `next_cursor` leads to the next one."""
-    found = await context.schedules.find(actor, query.to_query(question_of(request)))
+    """List schedules, a page at a time."""
+    found = await context.schedules.find(actor, query.to_query(cursor_scope(request)))
     items = [schedule_out(each, lang) for each in found.items]
-    return in_language(page(request, items, found.next), lang)
+    return set_language(page(request, items, found.next), lang)
 
 
-@router.get("/{schedule_id}", responses=gives(ScheduleOut) | MISSING)
+@router.get("/{schedule_id}", responses=returns(ScheduleOut) | NOT_FOUND)
 async def get_schedule(
-    request: Request, schedule_id: str, context: Context, actor: Caller, lang: Spoken
+    request: Request, schedule_id: str, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
-    """One schedule, with its ETag."""
+    """Get a schedule with its ETag."""
     schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
-    return unless_known(request, schedule_answer(schedule, lang))
+    return not_modified_or(request, schedule_response(schedule, lang))
 
 
-@router.patch("/{schedule_id}", responses=gives(ScheduleOut) | MISSING | STALE | TAKEN | BODY)
+@router.patch(
+    "/{schedule_id}",
+    responses=returns(ScheduleOut) | NOT_FOUND | STALE_VERSION | CONFLICT | BODY_ERRORS,
+)
 async def change_schedule(
     request: Request,
     schedule_id: str,
     body: SchedulePatch,
     context: Context,
     actor: Caller,
-    lang: Spoken,
+    lang: NegotiatedLanguage,
 ) -> Response:
-    """Change what is sent and nothing else. With If-Match: only if nobody was faster."""
+    """Change the fields in the body. With If-Match only if the version is the expected one."""
     current = await context.schedules.get(actor, ScheduleId(schedule_id))
     version = expected_version(request, current.version)
     changed = await context.schedules.change(
@@ -169,75 +172,83 @@ async def change_schedule(
         current.id,
         patch_from(body, context.settings),
         expected_version=version,
-        explicit_fields=said_in(body),
+        explicit_fields=explicit_fields(body),
     )
-    return schedule_answer(changed, lang)
+    return schedule_response(changed, lang)
 
 
-@router.delete("/{schedule_id}", status_code=204, responses=MISSING | STALE)
+@router.delete("/{schedule_id}", status_code=204, responses=NOT_FOUND | STALE_VERSION)
 async def delete_schedule(
     request: Request, schedule_id: str, context: Context, actor: Caller
 ) -> Response:
-    """Remove a schedule. Its history stays; a run that is under way ends by itself."""
+    """Delete a schedule. Its history stays; a running run is not canceled."""
     current = await context.schedules.get(actor, ScheduleId(schedule_id))
     version = expected_version(request, current.version)
     await context.schedules.delete(actor, current.id, expected_version=version)
     return Response(status_code=204)
 
 
-@router.get("/{schedule_id}/runs", responses=gives(RunPage) | MISSING)
+@router.get("/{schedule_id}/runs", responses=returns(RunPage) | NOT_FOUND)
 async def list_runs_of_schedule(
     request: Request,
     schedule_id: str,
     query: Annotated[RunsQuery, Query()],
     context: Context,
     actor: Caller,
-    lang: Spoken,
+    lang: NegotiatedLanguage,
 ) -> Response:
-    """The runs of one schedule, newest first."""
+    """List the runs of a schedule, newest first."""
     schedule = await context.schedules.get(actor, ScheduleId(schedule_id))
-    found = await context.runs.find(actor, query.to_query(question_of(request), schedule.id))
+    found = await context.runs.find(actor, query.to_query(cursor_scope(request), schedule.id))
     items = [run_out(each, lang) for each in found.items]
-    return in_language(page(request, items, found.next), lang)
+    return set_language(page(request, items, found.next), lang)
 
 
-# @@ What can be done with a schedule besides changing its definition.
-
-router_actions = APIRouter(
+action_router = APIRouter(
     prefix="/api/v1/schedules/{schedule_id}",
     tags=["schedules"],
     route_class=NativeRoute,
-    responses=EVERYWHERE | MISSING | TAKEN | BODY,
+    responses=COMMON_ERRORS | NOT_FOUND | CONFLICT | BODY_ERRORS,
 )
 
 
-@router_actions.post("/pause", responses=gives(ScheduleOut))
+@action_router.post("/pause", responses=returns(ScheduleOut))
 async def pause_schedule(
-    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: PauseIn | None = None
+    schedule_id: str,
+    context: Context,
+    actor: Caller,
+    lang: NegotiatedLanguage,
+    body: PauseIn | None = None,
 ) -> Response:
-    """No more runs until it is resumed, or until the given moment."""
+    """Pause a schedule until it is resumed or until the given time."""
     given = body or PauseIn()
     until = None if given.until is None else moment_from(given.until, given.timezone, "until")
     if given.note and given.reason and given.note != given.reason:
-        raise InvalidInput(_("note and reason are the same thing; send one"), field="reason")
+        raise InvalidInput(
+            _("note and reason have the same meaning; send one of them"), field="reason"
+        )
     schedule = await context.schedules.pause(
         actor, ScheduleId(schedule_id), note=given.note or given.reason, until=until
     )
-    return schedule_answer(schedule, lang)
+    return schedule_response(schedule, lang)
 
 
-@router_actions.post("/resume", responses=gives(ScheduleOut))
+@action_router.post("/resume", responses=returns(ScheduleOut))
 async def resume_schedule(
-    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: NothingIn | None = None
+    schedule_id: str,
+    context: Context,
+    actor: Caller,
+    lang: NegotiatedLanguage,
+    body: EmptyIn | None = None,
 ) -> Response:
-    """Go on with the first slot after now; what passed meanwhile is not made up for."""
-    return schedule_answer(await context.schedules.resume(actor, ScheduleId(schedule_id)), lang)
+    """Resume a schedule with the first slot after now; slots during the pause are not caught up."""
+    return schedule_response(await context.schedules.resume(actor, ScheduleId(schedule_id)), lang)
 
 
-@router_actions.post(
+@action_router.post(
     "/run",
     status_code=202,
-    responses=gives(RunOut, 202, description="Queued") | gives(RunOut, description=BUSY_PAIR),
+    responses=returns(RunOut, 202, description="Queued") | returns(RunOut, description=ACTIVE_SYNC),
 )
 async def run_schedule(
     request: Request,
@@ -246,8 +257,8 @@ async def run_schedule(
     actor: Caller,
     body: RunIn | None = None,
 ) -> Response:
-    """Run it once, now, perhaps with other parameters. Nothing about the schedule changes; allowed
-    while it is paused."""
+    """Run a schedule once, now, optionally with other parameters. The schedule does not change; it
+    may be paused."""
     given, wanted = body or RunIn(), ScheduleId(schedule_id)
     target = None
     if changes_payload(given):
@@ -259,46 +270,50 @@ async def run_schedule(
         run_id=new_run_id(request),
         target=target,
     )
-    return new_run_answer(request, run, created=created)
+    return new_run_response(request, run, created=created)
 
 
-@router_actions.post("/skip", responses=gives(ScheduleOut))
+@action_router.post("/skip", responses=returns(ScheduleOut))
 async def skip_next(
-    schedule_id: str, context: Context, actor: Caller, lang: Spoken, body: ReasonIn | None = None
+    schedule_id: str,
+    context: Context,
+    actor: Caller,
+    lang: NegotiatedLanguage,
+    body: ReasonIn | None = None,
 ) -> Response:
-    """Leave out the next slot; it is recorded as skipped."""
+    """Skip the next slot; it is recorded as skipped."""
     reason = body.reason if body else ""
     skipped = await context.schedules.skip(actor, ScheduleId(schedule_id), reason=reason)
-    return schedule_answer(skipped, lang)
+    return schedule_response(skipped, lang)
 
 
-@router_actions.post("/move", responses=gives(ScheduleOut))
+@action_router.post("/move", responses=returns(ScheduleOut))
 async def move_next(
-    schedule_id: str, body: ToIn, context: Context, actor: Caller, lang: Spoken
+    schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
-    """Carry out the next slot at another moment; the slots after it stay."""
+    """Execute the next slot at another time; later slots do not change."""
     to = moment_from(body.to, body.timezone, "to")
-    return schedule_answer(await context.schedules.move(actor, ScheduleId(schedule_id), to), lang)
+    return schedule_response(await context.schedules.move(actor, ScheduleId(schedule_id), to), lang)
 
 
-@router_actions.post("/reschedule", responses=gives(ScheduleOut))
+@action_router.post("/reschedule", responses=returns(ScheduleOut))
 async def reschedule(
-    schedule_id: str, body: ToIn, context: Context, actor: Caller, lang: Spoken
+    schedule_id: str, body: TimeIn, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
-    """Make this moment the next slot; the past means now."""
+    """Set the next slot; a time in the past means now."""
     to = moment_from(body.to, body.timezone, "to")
     moved = await context.schedules.reschedule(actor, ScheduleId(schedule_id), to)
-    return schedule_answer(moved, lang)
+    return schedule_response(moved, lang)
 
 
-@router_actions.post("/backfill", responses=gives(BackfillOut))
+@action_router.post("/backfill", responses=returns(BackfillOut))
 async def backfill(schedule_id: str, body: BackfillIn, context: Context, actor: Caller) -> Response:
-    """Run past slots that were not carried out. `dry_run` only lists them."""
+    """Run past slots that were not executed. `dry_run` only lists them."""
     start = moment_from(body.start, body.timezone, "from")
     end = moment_from(body.end, body.timezone, "to")
     if end < start:
         raise InvalidInput(_("`to` is earlier than `from`"), field="to", code="out_of_range")
-    made = await context.manual_runs.backfill(
+    result = await context.manual_runs.backfill(
         actor,
         ScheduleId(schedule_id),
         start,
@@ -308,18 +323,19 @@ async def backfill(schedule_id: str, body: BackfillIn, context: Context, actor: 
     )
     return JSONResponse(
         {
-            "slots": [time_out(slot) for slot in made.slots],
-            "runs": [run_out(run) for run in made.runs],
+            "slots": [time_out(slot) for slot in result.slots],
+            "runs": [run_out(run) for run in result.runs],
         }
     )
 
 
-def new_run_answer(request: Request, run: Run, *, created: bool) -> Response:
-    """Nobody's preference is asked for: a new run has no words in it yet."""
+def new_run_response(request: Request, run: Run, *, created: bool) -> Response:
+    """The response to a run request. Does not read the preferences of the caller: a new run has no
+    text to translate."""
     lang = language_of_headers(request) or ENGLISH
-    answer = JSONResponse(
+    response = JSONResponse(
         run_out(run, lang),
         status_code=202 if created else 200,
         headers={"Location": f"/api/v1/runs/{run.id}"},
     )
-    return in_language(answer, lang)
+    return set_language(response, lang)

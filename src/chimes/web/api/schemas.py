@@ -1,4 +1,4 @@
-"""What the native API takes."""
+"""Request models of the native API."""
 
 from __future__ import annotations
 
@@ -35,15 +35,13 @@ from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.services.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
 from chimes.triggers.json_values import nearest
-from chimes.web.requests import refused
-
-# @@ Kinds of fields in request bodies, and what all bodies have in common.
+from chimes.web.requests import validation_error
 
 T = TypeVar("T")
 TARGET_KINDS = ("http", "task", "flow", "sync", "agent", "action", "message")
 
-#: Other names of the fields of an action, by name.
-ACTION_NAMES = {
+#: Aliases of the fields of an action.
+ACTION_ALIASES = {
     "unique_identities": "identities",
     "_instance_identities": "identities",
     "dynamic_params": "params",
@@ -51,41 +49,43 @@ ACTION_NAMES = {
 
 
 class Body(BaseModel):
-    """Exact types ("5" is not 5, true is not 1) and no fields that nobody asked for."""
+    """Base of request bodies: exact types ("5" is not 5, true is not 1), no unknown fields."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
-    #: Fields of the answer that a caller may be tempted to send back.
+    #: Fields of the response that a request must not have.
     read_only: ClassVar[frozenset[str]] = frozenset()
 
     @model_validator(mode="before")
     @classmethod
-    def _only_known(cls, data: object) -> object:
+    def _reject_unknown(cls, data: object) -> object:
         if isinstance(data, dict):
             known = {field.alias or name for name, field in cls.model_fields.items()}
             for name in data:
                 if name in cls.read_only:
-                    raise refused("read_only", _("{field} cannot be set", field=name), field=name)
+                    raise validation_error(
+                        "read_only", _("{field} cannot be set", field=name), field=name
+                    )
                 if name not in known:
                     raise unknown_field(str(name)[:64], known)
         return data
 
 
-class ActionNames(Body):
-    """What seed 0 and its original call the fields of an action (C23)."""
+class ActionBody(Body):
+    """Accepts the KWeaver names of the fields of an action."""
 
     @model_validator(mode="before")
     @classmethod
-    def _by_our_names(cls, data: object) -> object:
+    def _resolve_aliases(cls, data: object) -> object:
         if not isinstance(data, dict):
             return data
         found: dict[object, object] = {}
         for name, value in data.items():
-            ours = ACTION_NAMES.get(name, name) if isinstance(name, str) else name
+            ours = ACTION_ALIASES.get(name, name) if isinstance(name, str) else name
             if ours in found and found[ours] != value:
-                raise refused(
+                raise validation_error(
                     "given_twice",
-                    _("{field} is given twice, and not alike", field=ours),
+                    _("{field} is given twice with different values", field=ours),
                     field=str(ours),
                 )
             found[ours] = value
@@ -93,7 +93,7 @@ class ActionNames(Body):
 
 
 def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
-    return refused(
+    return validation_error(
         "unknown_field",
         _("{field} is not a known field", field=name),
         field=name,
@@ -102,18 +102,18 @@ def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
 
 
 def without_defaults(schema: dict[str, Any]) -> None:
-    """For bodies in which a field that is left out does not have its default."""
+    """Removes defaults from the schema: omitted fields keep their value."""
     for field in schema["properties"].values():
         field.pop("default", None)
 
 
 def with_kind(value: object) -> object:
-    """A target that says nothing about its kind is an HTTP callback."""
+    """A target without `kind` is an HTTP callback."""
     if not isinstance(value, dict):
-        raise refused("wrong_type", _("expected an object"))
+        raise validation_error("wrong_type", _("expected an object"))
     kind = value.get("kind", "http")
     if kind not in TARGET_KINDS:
-        raise refused(
+        raise validation_error(
             "unknown_kind",
             _("a target is one of {kinds}", kinds=", ".join(TARGET_KINDS)),
             field="kind",
@@ -122,14 +122,16 @@ def with_kind(value: object) -> object:
     return {"kind": kind, **value}
 
 
-def told(check: Callable[[object], T]) -> Callable[[object], T]:
-    """A check whose InvalidInput becomes one of pydantic's errors, which know their place."""
+def as_pydantic_error(check: Callable[[object], T]) -> Callable[[object], T]:
+    """Turns InvalidInput of a check into a pydantic error with its location."""
 
     def checked(value: object) -> T:
         try:
             return check(value)
         except InvalidInput as error:
-            raise refused(error.code, error.message, field=error.field, hint=error.hint) from None
+            raise validation_error(
+                error.code, error.message, field=error.field, hint=error.hint
+            ) from None
 
     return checked
 
@@ -144,7 +146,7 @@ def _duration(value: object) -> timedelta:
     try:
         return parse_duration(_text(value), allow_zero=True)
     except InvalidInput as error:
-        # The name in the message would be that of the parser's parameter.
+        # The field would be a parameter name of the parser.
         error.field = None
         raise
 
@@ -158,13 +160,12 @@ def _text(value: object) -> str:
 
 
 def _labels(value: object) -> dict[str, str | None]:
-    """An object of texts, or a list of labels: `name`, or `name=value` as people write them
-    everywhere else."""
+    """An object of strings, or a list of `name` and `name=value`."""
     if isinstance(value, list):
         return _listed_labels([_text(each) for each in value])
     if isinstance(value, dict):
         return {name: each if each is None else _text(each) for name, each in value.items()}
-    raise InvalidInput(_("expected an object of texts, or a list of texts"), code="wrong_type")
+    raise InvalidInput(_("expected an object of strings or a list of strings"), code="wrong_type")
 
 
 def _listed_labels(words: Sequence[str]) -> dict[str, str | None]:
@@ -173,22 +174,20 @@ def _listed_labels(words: Sequence[str]) -> dict[str, str | None]:
         name, equals, value = word.partition("=")
         wanted = value if equals else None
         if found.setdefault(name, wanted) != wanted:
-            raise InvalidInput(
-                _("the label {name!r} is there with two values", name=name), code="duplicate"
-            )
+            raise InvalidInput(_("the label {name!r} has two values", name=name), code="duplicate")
     return found
 
 
 def _content(value: object) -> str:
-    """Text as it is; JSON is written down."""
+    """Text, or JSON as text."""
     if isinstance(value, (dict, list)):
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return "" if value is None else _text(value)
 
 
 _bound = {
-    "start_at": {"type": "string", "description": "First moment that counts, inclusive."},
-    "end_at": {"type": "string", "description": "Last moment that counts, inclusive."},
+    "start_at": {"type": "string", "description": "Earliest time of a slot, inclusive."},
+    "end_at": {"type": "string", "description": "Latest time of a slot, inclusive."},
     "max_runs": {"type": "integer", "minimum": 1},
     "exclude": {"type": "array", "items": {"type": "object"}, "maxItems": 16},
 }
@@ -217,7 +216,7 @@ TRIGGER_SCHEMA: dict[str, object] = {
             "properties": {
                 "kind": {"const": "every"},
                 "every": {"type": "string", "description": "PT1H30M or 1h30m"},
-                "anchor": {"type": "string", "description": "The first slot, if it is ahead"},
+                "anchor": {"type": "string", "description": "First slot, if it is in the future"},
                 "jitter": {"type": "string"},
                 **_bound,
             },
@@ -239,50 +238,50 @@ TRIGGER_SCHEMA: dict[str, object] = {
 }
 DURATION_SCHEMA: dict[str, object] = {
     "type": "string",
-    "description": "ISO 8601 (PT1H30M) or Go style (1h30m); answered as ISO 8601.",
+    "description": "ISO 8601 (PT1H30M) or Go style (1h30m); responses have ISO 8601.",
     "examples": ["PT10S", "1h30m"],
 }
 MOMENT_SCHEMA: dict[str, object] = {
     "type": "string",
-    "description": "RFC 3339, RFC 9557 (…[Asia/Bangkok]), or local time where a timezone is given.",
+    "description": "RFC 3339, RFC 9557 (…[Asia/Bangkok]), or local time together with a timezone.",
     "examples": ["2030-02-10T09:00:00Z"],
 }
 
 TriggerField = Annotated[
-    Trigger, PlainValidator(told(trigger_from_dict)), WithJsonSchema(TRIGGER_SCHEMA)
+    Trigger, PlainValidator(as_pydantic_error(trigger_from_dict)), WithJsonSchema(TRIGGER_SCHEMA)
 ]
 DurationField = Annotated[
-    timedelta, PlainValidator(told(_duration)), WithJsonSchema(DURATION_SCHEMA)
+    timedelta, PlainValidator(as_pydantic_error(_duration)), WithJsonSchema(DURATION_SCHEMA)
 ]
 LabelsField = Annotated[
     dict[str, str | None],
-    PlainValidator(told(_labels)),
+    PlainValidator(as_pydantic_error(_labels)),
     WithJsonSchema(
         {
             "oneOf": [
                 {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
                 {"type": "array", "items": {"type": "string"}},
             ],
-            "description": "Answered in the shape that was sent.",
+            "description": "Responses have the form that was sent.",
             "examples": [{"team": "billing"}, ["nightly"]],
         }
     ),
 ]
 ContentField = Annotated[
     str,
-    PlainValidator(told(_content)),
+    PlainValidator(as_pydantic_error(_content)),
     WithJsonSchema(
         {
             "type": ["string", "object", "array", "null"],
-            "description": "Text, or JSON, which is kept as its text.",
+            "description": "Text, or JSON, which is stored as text.",
         }
     ),
 ]
-#: Kept as text: the zone that places a local time may stand beside it.
+#: Parsed later: the zone of a local time may be in another field.
 MomentField = Annotated[str, WithJsonSchema(MOMENT_SCHEMA)]
 
 
-# @@ Actions and messages as bodies of requests have them; the other targets are in `inputs.py`.
+# Action and message targets
 
 
 class AccountIn(Body):
@@ -294,17 +293,16 @@ Identities = Annotated[
     list[dict[str, JsonValue]],
     Field(
         max_length=MAX_IDENTITIES,
-        description="The objects that the action is for; also as `unique_identities` or"
-        " `_instance_identities`.",
+        description="Objects of the action; aliases: `unique_identities`, `_instance_identities`.",
     ),
 ]
-ActionParams = Annotated[dict[str, JsonValue], Field(description="Also as `dynamic_params`.")]
+ActionParams = Annotated[dict[str, JsonValue], Field(description="Alias: `dynamic_params`.")]
 
 
-class ActionTargetIn(ActionNames):
-    """An action type of a knowledge network, executed by the action service that is configured
-    (`CHIMES_ACTION_URL`). Values of `params` whose names look like secrets are answered as `***`
-    and kept where `***` comes back."""
+class ActionTargetIn(ActionBody):
+    """An action type of a knowledge network, executed by the configured action service
+    (`CHIMES_ACTION_URL`). Secret values of `params` are returned as `***`; a sent `***` keeps the
+    stored value."""
 
     kind: Literal["action"]
     action_type_id: str
@@ -314,23 +312,23 @@ class ActionTargetIn(ActionNames):
     params: ActionParams = Field(default_factory=dict)
     account: AccountIn = Field(
         default_factory=AccountIn,
-        description="On whose behalf the action is executed: X-Account-Id, X-Account-Type.",
+        description="Account that the action is executed for: X-Account-Id, X-Account-Type.",
     )
 
 
 class MessageTargetIn(Body):
-    """A text (Markdown) for whom the schedule tells, such as a reminder; of a schedule that tells
-    nobody it is for the inbox of its owner."""
+    """A text (Markdown), such as a reminder, for the recipients of the schedule; without recipients
+    for the inbox of the owner."""
 
     kind: Literal["message"]
     text: str
 
 
-# @@ Recipients as the native API takes them.
+# Recipients
 
 Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 ZoneField = Annotated[
-    str, Field(max_length=64, description="Left out: that of the schedule, else the owner's.")
+    str, Field(max_length=64, description="Default: that of the schedule, else of the owner.")
 ]
 
 
@@ -342,14 +340,16 @@ def _clock(value: object) -> time:
                 return time(int(hour), int(minute))
             except ValueError:
                 pass
-    raise refused("bad_clock", _("a time of day such as 07:30"))
+    raise validation_error("bad_clock", _("expected a time of day such as 07:30"))
 
 
-def _occasion(value: object) -> NotifyOn:
+def _notify_on(value: object) -> NotifyOn:
     for each in SELECTABLE_EVENTS:
         if value == each.value:
             return each
-    raise refused("unknown_occasion", _("success, failure, recovery, late or always"))
+    raise validation_error(
+        "unknown_occasion", _("expected success, failure, recovery, late or always")
+    )
 
 
 ClockField = Annotated[
@@ -359,78 +359,86 @@ ClockField = Annotated[
 ]
 OccasionField = Annotated[
     NotifyOn,
-    PlainValidator(_occasion),
+    PlainValidator(_notify_on),
     WithJsonSchema({"type": "string", "enum": [each.value for each in SELECTABLE_EVENTS]}),
 ]
 Occasions = Annotated[list[OccasionField], Field(max_length=len(SELECTABLE_EVENTS))]
 
 
 class QuietIn(Body):
-    """Hours in which nothing is sent there: it waits for their end. Over midnight if need be."""
+    """Quiet hours: notifications wait for their end. They may span midnight."""
 
     start: ClockField = Field(alias="from")
     end: ClockField = Field(alias="to")
     zone: ZoneField = ""
     but: Occasions = Field(
-        default_factory=list, alias="except", description="Sent all the same, such as failure."
+        default_factory=list,
+        alias="except",
+        description="Events that are sent anyway, for example failure.",
     )
 
 
 class DigestIn(Body):
-    """One message for each period instead of one for each run. The word alone will do."""
+    """One message per period instead of one per run. The period alone is enough: `"day"`."""
 
     every: Annotated[Period, Field(strict=False)]
-    at: ClockField = Field(default=time(8), description="Of an hourly one only the minute counts.")
-    on: Weekday = Field(default="monday", description="Of a weekly one.")
+    at: ClockField = Field(
+        default=time(8),
+        description="Time of the digest; for an hourly digest only the minute counts.",
+    )
+    on: Weekday = Field(default="monday", description="Weekday of a weekly digest.")
     zone: ZoneField = ""
     but: Occasions = Field(
-        default_factory=list, alias="except", description="Told by themselves, at once."
+        default_factory=list,
+        alias="except",
+        description="Events that are sent at once, for example failure.",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _by_its_word(cls, data: Any) -> Any:
-        return {"every": data, "at": _usual_at(data)} if isinstance(data, str) else data
+    def _from_period(cls, data: Any) -> Any:
+        return {"every": data, "at": _default_at(data)} if isinstance(data, str) else data
 
     @property
     def weekday(self) -> int:
         return WEEKDAYS.index(self.on)
 
 
-def _usual_at(every: str) -> str:
+def _default_at(every: str) -> str:
     return "00:00" if every == Period.HOUR else "08:00"
 
 
 class RecipientIn(Body):
-    """Somebody who is told how a run ended. `signing_secrets`, of a webhook, are answered as `***`
-    and kept where `***` comes back."""
+    """A recipient of notifications. `signing_secrets` of a webhook are returned as `***`; a sent
+    `***` keeps the stored value."""
 
     channel: Annotated[Channel, Field(strict=False)]
     to: str | int = Field(
         default="",
-        description="A chat id or @name, a URL, an address; empty for the inbox of the owner.",
+        description="Chat id or @name, URL or address; empty for the inbox of the owner.",
     )
     on: Occasions = Field(default_factory=lambda: [NotifyOn.ALWAYS])
     language: Literal["", "en", "th", "zh"] = Field(
-        default="", description="Empty: as the owner likes it."
+        default="", description="Empty for the language of the owner."
     )
     signing_secrets: list[str] = Field(default_factory=list, max_length=10)
     late_after: DurationField = Field(
         default=DEFAULT_LATE_AFTER,
-        description="A run that begins later than that behind its time is `late`.",
+        description="A run that starts later than this after its planned time is `late`.",
     )
     quiet: QuietIn | None = None
     digest: DigestIn | None = None
 
 
-#: Enumerations come as their words; everything else is exact.
-Word = Field(strict=False)
+#: Enumerations are sent as strings; other types are exact.
+EnumField = Field(strict=False)
 Namespace = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,63}$")]
 Remark = Annotated[str, Field(max_length=1000)]
-#: Never read: what was not sent is not in `model_fields_set`. Unlike `| None`, null is refused.
-LEFT_OUT: Any = None
-_USUAL = Policy()
-PRIORITY_LEFT_OUT = "Left out: as the task or flow has it itself."
+#: Default that is never read: omitted fields are not in `model_fields_set`. Unlike `| None`, null
+#: is refused.
+OMITTED: Any = None
+_DEFAULTS = Policy()
+PRIORITY_DESCRIPTION = "Default: that of the task or flow."
 
 SCHEDULE_READ_ONLY = frozenset(
     {
@@ -474,13 +482,13 @@ EXAMPLE_SCHEDULE: dict[str, JsonValue] = {
 
 
 class OwnerIn(Body):
-    type: Annotated[OwnerType, Word] = OwnerType.USER
+    type: Annotated[OwnerType, EnumField] = OwnerType.USER
     id: Annotated[str, Field(min_length=1, max_length=ID_LIMIT)]
 
 
 class HttpTargetIn(Body):
     """An HTTP callback. `body` may be text or JSON; placeholders such as `{{run_id}}` are filled
-    at each attempt. `signing_secrets` are answered as `***` and kept where `***` comes back."""
+    per attempt. `signing_secrets` are returned as `***`; a sent `***` keeps the stored value."""
 
     kind: Literal["http"] = "http"
     url: str
@@ -495,8 +503,8 @@ class HttpTargetIn(Body):
 
 
 class TaskTargetIn(Body):
-    """A Python task, by the name under which an application offers it. Values of `args` whose
-    names look like secrets are answered as `***` and kept where `***` comes back."""
+    """A Python task of an application, by name. Secret values of `args` are returned as `***`; a
+    sent `***` keeps the stored value."""
 
     kind: Literal["task"]
     name: str
@@ -504,7 +512,7 @@ class TaskTargetIn(Body):
 
 
 class FlowTargetIn(Body):
-    """A flow, by the name under which an application offers it; its steps become child runs."""
+    """A flow of an application, by name; its steps are child runs."""
 
     kind: Literal["flow"]
     name: str
@@ -512,8 +520,8 @@ class FlowTargetIn(Body):
 
 
 class SyncTargetIn(Body):
-    """Synchronise one collection of a source of `chimes.yaml`. At most one run of each pair is
-    active, whoever asks for it."""
+    """Synchronises a collection of a source in `chimes.yaml`. At most one run of a source and
+    collection is active."""
 
     kind: Literal["sync"]
     source: str
@@ -521,15 +529,17 @@ class SyncTargetIn(Body):
 
 
 class AgentTargetIn(Body):
-    """A prompt for the run pipeline that is configured (`CHIMES_AGENT_PIPELINE`). The answer is
-    the result of the run; nothing in it is carried out."""
+    """A prompt for the configured agent pipeline (`CHIMES_AGENT_PIPELINE`). Its response is the
+    result of the run; nothing in it is executed."""
 
     kind: Literal["agent"]
     prompt: str
-    pipeline: Literal["", "openai", "runs"] = Field(default="", description="Empty: as configured.")
-    model: str = Field(default="", description="Empty: as configured.")
+    pipeline: Literal["", "openai", "runs"] = Field(
+        default="", description="Empty for the configured one."
+    )
+    model: str = Field(default="", description="Empty for the configured one.")
     max_tokens: int | None = Field(
-        default=None, description="Of the answer; left out: as configured."
+        default=None, description="Limit of the response; default: as configured."
     )
 
 
@@ -545,9 +555,9 @@ AnyTargetIn = (
 TargetField = Annotated[AnyTargetIn, Field(discriminator="kind"), BeforeValidator(with_kind)]
 
 
-class TargetPatch(ActionNames):
-    """Only what changes. Without `kind`, or with the one that it has, the target is changed field
-    by field; another kind replaces it. The fields must be those of the kind."""
+class TargetPatch(ActionBody):
+    """Changes of a target. Without `kind`, or with the same kind, only the sent fields change;
+    another kind replaces the target. Only fields of the kind are allowed."""
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
@@ -583,37 +593,37 @@ DeliveryField = Annotated[
     list[RecipientIn],
     Field(
         max_length=MAX_RECIPIENTS,
-        description="Who is told how a run ended; of a prompt the inbox of its owner, unless told.",
+        description="Recipients of notifications; default for an agent: the inbox of the owner.",
     ),
 ]
 
 
 class PolicyIn(Body):
-    """What is left out is as the task or flow has it itself, else the default of the server; in a
-    PATCH it stays as it is."""
+    """Omitted fields default to those of the task or flow, else to those of the server; in a PATCH
+    they stay as they are."""
 
     model_config = ConfigDict(json_schema_extra=without_defaults)
 
-    misfire: Annotated[Misfire, Word] = Misfire.ONE
-    misfire_grace: DurationField = _USUAL.misfire_grace
+    misfire: Annotated[Misfire, EnumField] = Misfire.ONE
+    misfire_grace: DurationField = _DEFAULTS.misfire_grace
     catch_up_limit: int = 1000
-    overlap: Annotated[Overlap, Word] = Overlap.SKIP
+    overlap: Annotated[Overlap, EnumField] = Overlap.SKIP
     max_concurrent_runs: int | None = None
     burst_allowed: bool = False
     concurrency_key: str | None = Field(
-        default=None, description="Runs of all schedules with this key share the limit."
+        default=None, description="Runs of all schedules with this key share one limit."
     )
     max_retries: int = 0
-    retry_backoff: DurationField = _USUAL.retry_backoff
-    backoff: Annotated[Backoff, Word] = Backoff.FIXED
-    backoff_cap: DurationField = _USUAL.backoff_cap
-    timeout: DurationField = _USUAL.timeout
-    on_lost: Annotated[OnLost, Word] = OnLost.RETRY
+    retry_backoff: DurationField = _DEFAULTS.retry_backoff
+    backoff: Annotated[Backoff, EnumField] = Backoff.FIXED
+    backoff_cap: DurationField = _DEFAULTS.backoff_cap
+    timeout: DurationField = _DEFAULTS.timeout
+    on_lost: Annotated[OnLost, EnumField] = OnLost.RETRY
     pause_on_gone: bool = True
 
 
 class DependencyIn(Body):
-    """Run only if the other schedule succeeded within this time."""
+    """Runs only if the other schedule succeeded within this time."""
 
     schedule_id: str
     within: DurationField = timedelta(hours=1)
@@ -622,14 +632,16 @@ class DependencyIn(Body):
 class ScheduleIn(Body):
     read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY
 
-    id: str | None = Field(default=None, description="Made by the server where none is sent.")
+    id: str | None = Field(default=None, description="Default: generated by the server.")
     namespace: Namespace = "native"
     name: str
-    owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
+    owner: OwnerIn | None = Field(
+        default=None, description="Default: the caller. Only an admin may set another owner."
+    )
     trigger: TriggerField
     target: TargetField
     policy: PolicyIn = Field(default_factory=PolicyIn)
-    priority: int = Field(default=0, description=PRIORITY_LEFT_OUT)
+    priority: int = Field(default=0, description=PRIORITY_DESCRIPTION)
     labels: LabelsField = Field(default_factory=dict)
     enabled: bool = True
     depends_on: DependencyIn | None = None
@@ -639,13 +651,13 @@ class ScheduleIn(Body):
 
 
 class SchedulePatch(Body):
-    """What is left out stays. `trigger`, `labels` and `delivery` are replaced as a whole, `target`
-    and `policy` field by field."""
+    """Omitted fields stay as they are. `trigger`, `labels` and `delivery` are replaced as a whole,
+    `target` and `policy` are merged."""
 
     read_only: ClassVar[frozenset[str]] = SCHEDULE_READ_ONLY | {"id", "namespace", "owner"}
 
     name: str = ""
-    trigger: TriggerField = LEFT_OUT
+    trigger: TriggerField = OMITTED
     target: TargetPatch = Field(default_factory=TargetPatch)
     policy: PolicyIn = Field(default_factory=PolicyIn)
     priority: int = 0
@@ -659,7 +671,7 @@ class SchedulePatch(Body):
 
 class PauseIn(Body):
     note: Remark = ""
-    reason: Remark = Field(default="", description="Another word for `note`.")
+    reason: Remark = Field(default="", description="Alias of `note`.")
     until: MomentField | None = None
     timezone: str | None = None
 
@@ -674,12 +686,14 @@ class StartIn(Body):
     read_only: ClassVar[frozenset[str]] = frozenset({"id", "status", "result", "attempt", "fence"})
 
     target: TargetField
-    name: str = Field(default="", description="For lists and messages.")
+    name: str = Field(default="", description="Name of the run in lists and notifications.")
     policy: PolicyIn = Field(default_factory=PolicyIn)
     namespace: Namespace = "native"
-    owner: OwnerIn | None = Field(default=None, description="Only an admin names another owner.")
-    priority: int = Field(default=0, description=PRIORITY_LEFT_OUT)
-    at: MomentField | None = Field(default=None, description="At once where it is left out.")
+    owner: OwnerIn | None = Field(
+        default=None, description="Default: the caller. Only an admin may set another owner."
+    )
+    priority: int = Field(default=0, description=PRIORITY_DESCRIPTION)
+    at: MomentField | None = Field(default=None, description="Default: now.")
     timezone: str | None = None
     delivery: DeliveryField = Field(default_factory=list)
 
@@ -693,46 +707,46 @@ class StartIn(Body):
 class RunIn(Body):
     beside_others: bool = Field(
         default=False,
-        description="At once, even while the schedule's limit is reached; never for a sync target.",
+        description="Start at once even if the limit of the schedule is reached; not for sync.",
     )
     params: dict[str, JsonValue] = Field(
         default_factory=dict,
-        description="For this run only, instead of those of the same names: arguments of a task,"
-        " input of a flow, parameters of an action, or members of the JSON body of a call.",
+        description="Values for this run only, merged by name into the arguments of a task, the"
+        " input of a flow, the parameters of an action or the JSON body of an HTTP call.",
     )
-    body: ContentField = Field(default="", description="For this run only: the body of the call.")
-    prompt: str = Field(default="", description="For this run only: the prompt of the agent.")
-    text: str = Field(default="", description="For this run only: the text of the message.")
+    body: ContentField = Field(default="", description="Body of the HTTP call, for this run only.")
+    prompt: str = Field(default="", description="Prompt of the agent, for this run only.")
+    text: str = Field(default="", description="Text of the message, for this run only.")
 
 
-class ToIn(Body):
+class TimeIn(Body):
     to: MomentField
     timezone: str | None = None
 
 
 class BackfillIn(Body):
-    """Both ends are included."""
+    """A range of past slots; both ends are included."""
 
     start: MomentField = Field(alias="from")
     end: MomentField = Field(alias="to")
     timezone: str | None = None
     dry_run: bool = False
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = Field(
-        default=None, description="At most so many of them at a time. Left out: as the schedule."
+        default=None, description="Maximum of concurrent runs; default: that of the schedule."
     )
     overlap: Literal["queue", "allow"] = Field(
         default="queue",
-        description="queue: they wait for other runs of the schedule; allow: beside those.",
+        description="queue: wait for other runs of the schedule; allow: run beside them.",
     )
 
 
-class NothingIn(Body):
-    """An empty object, or no body at all."""
+class EmptyIn(Body):
+    """An empty object or no body."""
 
 
 LanguageField = Annotated[
     str | None,
-    Field(description="en, th or zh: of the words; where it is left out, see Accept-Language."),
+    Field(description="Language of the text: en, th or zh; default: see Accept-Language."),
 ]
 
 
@@ -741,14 +755,14 @@ class PreviewIn(Body):
     lang: LanguageField = None
     count: Annotated[int, Field(ge=1, le=100)] = 5
     after: MomentField | None = Field(
-        default=None, alias="from", description="Fires after this moment; now where it is left out."
+        default=None, alias="from", description="Fires after this time; default: now."
     )
 
 
 class ExplainIn(Body):
-    """Either a trigger, or a cron expression by itself."""
+    """Either a trigger or a cron expression."""
 
-    trigger: TriggerField = LEFT_OUT
+    trigger: TriggerField = OMITTED
     expression: str | None = None
     timezone: str | None = None
     lang: LanguageField = None
@@ -756,12 +770,12 @@ class ExplainIn(Body):
 
 class KeyIn(Body):
     name: str
-    role: Annotated[Role, Word]
+    role: Annotated[Role, EnumField]
     owner: OwnerIn | None = None
-    scopes: list[Annotated[Scope, Word]] = Field(
+    scopes: list[Annotated[Scope, EnumField]] = Field(
         default_factory=list,
         max_length=len(Scope),
-        description="What it is for, within its role; none: all that the role may.",
+        description="Restricts the rights of the role; empty for all of them.",
     )
     expires_at: MomentField | None = None
-    expires_in: DurationField = LEFT_OUT
+    expires_in: DurationField = OMITTED

@@ -1,7 +1,7 @@
-"""The log of a run as it is written: Server-Sent Events, to be taken up again at any entry.
+"""Streams the log of a run as Server-Sent Events.
 
-`id:` is the number of an entry, which is what `after` takes. Stores tell nobody that a line has
-come, so each follower asks again, the less often the more of them there are.
+`id:` is the number of a log entry; a client resumes after it. Stores do not announce new lines, so
+each stream polls; the interval grows with the number of streams.
 """
 
 from __future__ import annotations
@@ -23,56 +23,56 @@ from chimes.model.ids import RunId
 from chimes.web.api.translate import Json, log_out
 from chimes.web.auth import authenticate
 from chimes.web.context import WebContext
-from chimes.web.locale import in_language
+from chimes.web.locale import set_language
 
 STREAM = "text/event-stream"
-#: Of one server.
-MOST_FOLLOWERS = 200
-#: Seconds between two questions of one follower, and how much longer for each further one.
-PAUSE, PAUSE_EACH = 0.25, 0.002
-#: After a store that could not answer.
-PAUSE_WITHOUT_STORE = 1.0
-#: Seconds between two signs of life: proxies close what is silent, and who has gone shows then.
-HEARTBEAT = 10.0
+#: Streams per server.
+MAX_STREAMS = 200
+#: Poll interval in seconds, and the addition for each open stream.
+POLL_SECONDS, POLL_SECONDS_PER_STREAM = 0.25, 0.002
+#: Poll interval after a store error.
+POLL_SECONDS_ON_ERROR = 1.0
+#: Keep-alive interval: proxies close idle connections, and writing detects closed ones.
+KEEP_ALIVE_SECONDS = 10.0
 _PAGE = 500
-_LARGEST = 2**53
+_MAX_NUMBER = 2**53
 _HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 
 
-class Followers:
-    """How many there are; one for the whole server."""
+class StreamCounter:
+    """Counts the open streams of the server."""
 
     def __init__(self) -> None:
         self.count = 0
 
-    def check_room(self) -> None:
-        if self.count >= MOST_FOLLOWERS:
+    def check_limit(self) -> None:
+        if self.count >= MAX_STREAMS:
             raise RateLimited(
                 _(
-                    "as many logs are followed as this server takes ({most_followers})",
-                    most_followers=MOST_FOLLOWERS,
+                    "this server already streams {max_streams} logs, its limit",
+                    max_streams=MAX_STREAMS,
                 ),
-                retry_after=timedelta(seconds=HEARTBEAT),
+                retry_after=timedelta(seconds=KEEP_ALIVE_SECONDS),
             )
 
     @property
     def pause(self) -> float:
-        return PAUSE + PAUSE_EACH * self.count
+        return POLL_SECONDS + POLL_SECONDS_PER_STREAM * self.count
 
 
-def wants_stream(request: Request) -> bool:
+def accepts_stream(request: Request) -> bool:
     accepted = request.headers.get("accept", "")
     return any(each.partition(";")[0].strip() == STREAM for each in accepted.split(","))
 
 
-def resumed_after(request: Request, after: int) -> int:
-    """What a browser sends when it comes back counts more than the address it has."""
+def last_event_id(request: Request, after: int) -> int:
+    """Last-Event-ID, which a reconnecting browser sends, wins over the query."""
     text = request.headers.get("last-event-id", "").strip()
     if not text:
         return after
-    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _LARGEST):
+    if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _MAX_NUMBER):
         raise InvalidInput(
-            _("the number of an entry, as it stood in `id:`"),
+            _("expected the number of a log entry, from `id:`"),
             field="Last-Event-ID",
             code="bad_number",
             source="header",
@@ -80,28 +80,28 @@ def resumed_after(request: Request, after: int) -> int:
     return int(text)
 
 
-async def followed(
+async def stream_log(
     request: Request, context: WebContext, actor: Actor, run_id: RunId, after: int, lang: str
 ) -> StreamingResponse:
-    """Everything above `after`, until the run has ended."""
-    followers: Followers = request.app.state.followers
-    followers.check_room()
+    """Streams the entries above `after` until the run has ended."""
+    streams: StreamCounter = request.app.state.streams
+    streams.check_limit()
     await context.runs.get(actor, run_id)
     allowed = partial(_still_allowed, request)
-    tail = LogTail(context, actor, run_id, followers, allowed=allowed, lang=lang)
-    events = _nothing() if request.scope["state"].get("head") else tail.events(after)
-    return in_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
+    tail = LogStream(context, actor, run_id, streams, allowed=allowed, lang=lang)
+    events = _empty() if request.scope["state"].get("head") else tail.events(after)
+    return set_language(StreamingResponse(events, media_type=STREAM, headers=_HEADERS), lang)
 
 
-class LogTail:
-    """One follower."""
+class LogStream:
+    """One stream: polls the log of a run."""
 
     def __init__(
         self,
         context: WebContext,
         actor: Actor,
         run_id: RunId,
-        followers: Followers,
+        streams: StreamCounter,
         *,
         allowed: Callable[[], Awaitable[bool]],
         lang: str,
@@ -111,23 +111,23 @@ class LogTail:
         self._not_ready = context.not_ready
         self._actor = actor
         self._run_id = run_id
-        self._followers = followers
+        self._streams = streams
         self._allowed = allowed
         self._lang = lang
 
     async def events(self, after: int) -> AsyncIterator[str]:
-        self._followers.count += 1
+        self._streams.count += 1
         try:
-            if self._followers.count > MOST_FOLLOWERS:
-                # They came at the same moment.
+            if self._streams.count > MAX_STREAMS:
+                # Several streams passed check_room at the same time.
                 yield "retry: 10000\n\n"
                 return
             yield "retry: 1000\n\n"
-            beaten = self._clock.monotonic()
+            last_keep_alive = self._clock.monotonic()
             while not self._draining:
-                pause = self._followers.pause
+                pause = self._streams.pause
                 try:
-                    # Asked before the log: what is written before its end is not missed.
+                    # Read before the log, so that the last lines are not missed.
                     run = await self._runs.get(self._actor, self._run_id)
                     async for number, text in self._lines(after):
                         after = number
@@ -138,15 +138,15 @@ class LogTail:
                 except NotFound:
                     return
                 except StoreError:
-                    pause = PAUSE_WITHOUT_STORE
-                if self._clock.monotonic() - beaten >= HEARTBEAT:
+                    pause = POLL_SECONDS_ON_ERROR
+                if self._clock.monotonic() - last_keep_alive >= KEEP_ALIVE_SECONDS:
                     if not await self._allowed():
                         return
                     yield ": still here\n\n"
-                    beaten = self._clock.monotonic()
+                    last_keep_alive = self._clock.monotonic()
                 await asyncio.sleep(pause)
         finally:
-            self._followers.count -= 1
+            self._streams.count -= 1
 
     async def _lines(self, after: int) -> AsyncIterator[tuple[int, str]]:
         while True:
@@ -159,12 +159,12 @@ class LogTail:
 
     @property
     def _draining(self) -> bool:
-        """Somebody else has to be asked from here on."""
+        """The client must reconnect to another node."""
         return self._not_ready() == "draining"
 
 
 async def _still_allowed(request: Request) -> bool:
-    """A key may be revoked while somebody follows."""
+    """A key may be revoked while its stream is open."""
     try:
         await authenticate(request)
     except NotAuthenticated:
@@ -174,7 +174,7 @@ async def _still_allowed(request: Request) -> bool:
     return True
 
 
-async def _nothing() -> AsyncIterator[str]:
+async def _empty() -> AsyncIterator[str]:
     return
     yield
 

@@ -1,4 +1,4 @@
-"""The system as its operators see it: audit, keys, state."""
+"""Routes for operators: system state, audit, keys, nodes, users and sync sources."""
 
 from __future__ import annotations
 
@@ -15,21 +15,20 @@ from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
 from chimes.model.node import Node
 from chimes.redaction import HIDDEN
-from chimes.services.audit import entry, verified_chain
+from chimes.services.audit import entry, verify_chain
 from chimes.services.nodes import NodeService
 from chimes.services.users import User, UserService
 from chimes.store.codec.schedule import owner_to_plain
 from chimes.triggers.duration import format_duration_go
-from chimes.web.api.idempotency import OneTimeAnswer
+from chimes.web.api.idempotency import OneTimeResponse
 from chimes.web.api.paging import AuditsQuery
 from chimes.web.api.responses import (
-    BODY,
-    EVERYWHERE,
-    MISSING,
-    TAKEN,
-    Answers,
+    BODY_ERRORS,
+    COMMON_ERRORS,
+    CONFLICT,
+    NOT_FOUND,
     AuditPage,
-    AuditVerdict,
+    AuditVerification,
     KeyPage,
     Moment,
     NewKeyOut,
@@ -37,12 +36,13 @@ from chimes.web.api.responses import (
     NodePage,
     Out,
     OwnerOut,
+    Responses,
     SystemOut,
-    gives,
     problem,
+    returns,
 )
 from chimes.web.api.route import Caller, Context, NativeRoute
-from chimes.web.api.schemas import Body, KeyIn, ReasonIn, Word
+from chimes.web.api.schemas import Body, EnumField, KeyIn, ReasonIn
 from chimes.web.api.translate import (
     Json,
     audit_out,
@@ -54,13 +54,15 @@ from chimes.web.api.translate import (
 )
 from chimes.web.context import WebContext
 
-router = APIRouter(prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE)
+router = APIRouter(
+    prefix="/api/v1", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
+)
 
 
-@router.get("/system", responses=gives(SystemOut))
+@router.get("/system", responses=returns(SystemOut))
 async def system(context: Context, actor: Caller) -> Response:
-    """Version, store, counts, and whether this node takes traffic."""
-    _operators_only(actor)
+    """Get version, store, counts and readiness of this node."""
+    _check_operator(actor)
     status, counts, now = (
         await context.store.status(),
         await context.store.counts(),
@@ -71,7 +73,7 @@ async def system(context: Context, actor: Caller) -> Response:
         {
             "version": context.version,
             "now": time_out(now),
-            "open_mode": not await context.access.keys_on(),
+            "open_mode": not await context.access.auth_enabled(),
             "default_timezone": context.settings.default_timezone,
             "ready": not not_ready,
             "not_ready": not_ready,
@@ -91,12 +93,12 @@ async def system(context: Context, actor: Caller) -> Response:
     )
 
 
-@router.get("/audit", responses=gives(AuditPage))
+@router.get("/audit", responses=returns(AuditPage))
 async def list_audit(
     query: Annotated[AuditsQuery, Query()], context: Context, actor: Caller
 ) -> Response:
-    """Who did what, newest first; each entry is chained to the one before it."""
-    _operators_only(actor)
+    """List the audit entries, newest first. Each has the hash of the entry before it."""
+    _check_operator(actor)
     found = await context.store.list_audit(
         AuditQuery(
             owner=query.owner,
@@ -108,34 +110,34 @@ async def list_audit(
             limit=query.limit + 1,
         )
     )
-    shown = found[: query.limit]
+    entries = found[: query.limit]
     more = len(found) > query.limit
     return JSONResponse(
         {
-            "items": [audit_out(entry) for entry in shown],
-            "next_before": shown[-1].number if more else None,
+            "items": [audit_out(entry) for entry in entries],
+            "next_before": entries[-1].number if more else None,
         }
     )
 
 
-@router.get("/audit/verify", responses=gives(AuditVerdict))
+@router.get("/audit/verify", responses=returns(AuditVerification))
 async def verify_audit(context: Context, actor: Caller) -> Response:
-    """Walk through the whole chain: whether anything in it was changed or taken out."""
-    _operators_only(actor)
-    found = await verified_chain(context.store)
+    """Verify the hash chain of the audit: detects changed and removed entries."""
+    _check_operator(actor)
+    found = await verify_chain(context.store)
     return JSONResponse({"ok": found.ok, "checked": found.checked, "first_bad": found.first_bad})
 
 
-@router.get("/keys", responses=gives(KeyPage))
+@router.get("/keys", responses=returns(KeyPage))
 async def list_keys(context: Context, actor: Caller) -> Response:
-    """Every key, without its secret."""
+    """List all keys, without their secrets."""
     return JSONResponse({"items": [key_out(key) for key in await context.access.keys(actor)]})
 
 
-@router.post("/keys", status_code=201, responses=gives(NewKeyOut, 201) | BODY)
+@router.post("/keys", status_code=201, responses=returns(NewKeyOut, 201) | BODY_ERRORS)
 async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
-    """Make a key. Its text is in this answer and nowhere else; from the first key on, every
-    call needs one."""
+    """Create a key. Its text is only in this response. Once a key exists, every request needs
+    one."""
     expires_at = (
         None if body.expires_at is None else moment_from(body.expires_at, None, "expires_at")
     )
@@ -143,7 +145,7 @@ async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
         if expires_at is not None:
             raise InvalidInput(_("send expires_at or expires_in"), field="expires_in", code="both")
         expires_at = await context.store.now() + body.expires_in
-    made = await context.access.create(
+    created = await context.access.create(
         actor,
         name=body.name,
         role=body.role,
@@ -151,99 +153,97 @@ async def create_key(body: KeyIn, context: Context, actor: Caller) -> Response:
         expires_at=expires_at,
         scopes=body.scopes,
     )
-    shown = key_out(made.key)
-    answer = OneTimeAnswer(
-        shown | {"key": made.text}, kept=shown | {"key": HIDDEN}, status_code=201
+    content = key_out(created.key)
+    response = OneTimeResponse(
+        content | {"key": created.text}, stored=content | {"key": HIDDEN}, status_code=201
     )
-    answer.headers["Location"] = f"/api/v1/keys/{made.key.id}"
-    return answer
+    response.headers["Location"] = f"/api/v1/keys/{created.key.id}"
+    return response
 
 
-@router.delete("/keys/{key_id}", status_code=204, responses=MISSING)
+@router.delete("/keys/{key_id}", status_code=204, responses=NOT_FOUND)
 async def revoke_key(key_id: str, context: Context, actor: Caller) -> Response:
-    """Make a key useless for good."""
+    """Revoke a key permanently."""
     await context.access.revoke(actor, KeyId(key_id))
     return Response(status_code=204)
 
 
-def _operators_only(actor: Actor) -> None:
+def _check_operator(actor: Actor) -> None:
     if not actor.sees_everything:
         raise NotAllowed()
 
 
-# @@ The processes that share the store: listing, draining, resuming, forgetting.
-
-router_nodes = APIRouter(
-    prefix="/api/v1/nodes", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE
+node_router = APIRouter(
+    prefix="/api/v1/nodes", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
-_GONE: Answers = {409: problem("Its lease is over")}
-_ALIVE: Answers = {409: problem("Its lease is alive")}
+_GONE: Responses = {409: problem("The lease of the node has expired")}
+_ALIVE: Responses = {409: problem("The lease of the node is valid")}
 
 
-@router_nodes.get("", responses=gives(NodePage))
+@node_router.get("", responses=returns(NodePage))
 async def list_nodes(context: Context, actor: Caller) -> Response:
-    """The processes that share this store."""
+    """List the nodes that share this store."""
     found = await NodeService(context.store).all(actor)
     now = await context.store.now()
     return JSONResponse({"items": [node_out(node, now) for node in found]})
 
 
-@router_nodes.get("/{node_id}", responses=gives(NodeOut) | MISSING)
+@node_router.get("/{node_id}", responses=returns(NodeOut) | NOT_FOUND)
 async def get_node(node_id: str, context: Context, actor: Caller) -> Response:
-    """One node: what it does, what it offers, and whether it drains."""
-    return await _shown(context, await NodeService(context.store).get(actor, NodeId(node_id)))
+    """Get one node: roles, capabilities, load and drain state."""
+    return await _node_response(
+        context, await NodeService(context.store).get(actor, NodeId(node_id))
+    )
 
 
-@router_nodes.post("/{node_id}/drain", responses=gives(NodeOut) | MISSING | BODY | _GONE)
+@node_router.post("/{node_id}/drain", responses=returns(NodeOut) | NOT_FOUND | BODY_ERRORS | _GONE)
 async def drain_node(
     node_id: str, context: Context, actor: Caller, body: ReasonIn | None = None
 ) -> Response:
-    """Let it take nothing new from its next heartbeat on; what it has goes on to its end. It stays
-    drained until it is resumed, or its process is started anew."""
+    """Drain a node: from its next heartbeat it claims nothing new and completes its runs. It stays
+    drained until it is resumed or restarted."""
     reason = body.reason if body else ""
     nodes = NodeService(context.store)
-    return await _shown(context, await nodes.drain(actor, NodeId(node_id), reason=reason))
+    return await _node_response(context, await nodes.drain(actor, NodeId(node_id), reason=reason))
 
 
-@router_nodes.post("/{node_id}/resume", responses=gives(NodeOut) | MISSING | BODY | _GONE)
+@node_router.post("/{node_id}/resume", responses=returns(NodeOut) | NOT_FOUND | BODY_ERRORS | _GONE)
 async def resume_node(
     node_id: str, context: Context, actor: Caller, body: ReasonIn | None = None
 ) -> Response:
-    """Let a drained node go on."""
+    """Resume a drained node."""
     reason = body.reason if body else ""
     nodes = NodeService(context.store)
-    return await _shown(context, await nodes.resume(actor, NodeId(node_id), reason=reason))
+    return await _node_response(context, await nodes.resume(actor, NodeId(node_id), reason=reason))
 
 
-@router_nodes.delete("/{node_id}", status_code=204, responses=MISSING | _ALIVE)
+@node_router.delete("/{node_id}", status_code=204, responses=NOT_FOUND | _ALIVE)
 async def forget_node(node_id: str, context: Context, actor: Caller) -> Response:
-    """Take a node off the list whose lease is over; its runs are taken over."""
+    """Remove a node whose lease has expired; its runs are rescued."""
     await NodeService(context.store).forget(actor, NodeId(node_id))
     return Response(status_code=204)
 
 
-async def _shown(context: WebContext, node: Node) -> Response:
+async def _node_response(context: WebContext, node: Node) -> Response:
     return JSONResponse(node_out(node, await context.store.now()))
 
 
-# @@ People who sign in at the dashboard with a password.
-
-router_users = APIRouter(
-    prefix="/api/v1/users", tags=["system"], route_class=NativeRoute, responses=EVERYWHERE
+user_router = APIRouter(
+    prefix="/api/v1/users", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
 class UserIn(Body):
     name: str = Field(examples=["anna"])
-    password: str = Field(description="10 to 200 characters; it is never shown.")
-    role: Annotated[Role, Word] = Role.MEMBER
+    password: str = Field(description="10 to 200 characters; never returned.")
+    role: Annotated[Role, EnumField] = Role.MEMBER
 
 
 class UserPatch(Body):
-    """What is left out stays."""
+    """Omitted fields stay as they are."""
 
     password: str | None = None
-    role: Annotated[Role, Word] | None = None
+    role: Annotated[Role, EnumField] | None = None
 
 
 class UserOut(Out):
@@ -258,28 +258,28 @@ class UserPage(Out):
     items: list[UserOut]
 
 
-@router_users.get("", responses=gives(UserPage))
+@user_router.get("", responses=returns(UserPage))
 async def list_users(context: Context, actor: Caller) -> Response:
-    """Everybody who has a password, by name."""
+    """List the dashboard users, by name."""
     found = await UserService(context.store).all(actor)
-    return JSONResponse({"items": [_out(user) for user in found]})
+    return JSONResponse({"items": [_user_out(user) for user in found]})
 
 
-@router_users.post("", status_code=201, responses=gives(UserOut, 201) | BODY)
+@user_router.post("", status_code=201, responses=returns(UserOut, 201) | BODY_ERRORS)
 async def create_user(body: UserIn, context: Context, actor: Caller) -> Response:
-    """Somebody who can sign in at the dashboard, and whose objects are `user:NAME`'s. From the
-    first one on, every call needs a key or a session."""
+    """Create a dashboard user. Objects of the user belong to `user:NAME`. Once a user exists, every
+    request needs a key or a session."""
     user = await UserService(context.store).create(
         actor, name=body.name, password=body.password, role=body.role
     )
-    answer = JSONResponse(_out(user), status_code=201)
-    answer.headers["Location"] = f"/api/v1/users/{user.name}"
-    return answer
+    response = JSONResponse(_user_out(user), status_code=201)
+    response.headers["Location"] = f"/api/v1/users/{user.name}"
+    return response
 
 
-@router_users.patch("/{name}", responses=gives(UserOut) | BODY | MISSING)
+@user_router.patch("/{name}", responses=returns(UserOut) | BODY_ERRORS | NOT_FOUND)
 async def change_user(name: str, body: UserPatch, context: Context, actor: Caller) -> Response:
-    """Another password, which signs this user out everywhere, or another role."""
+    """Change the password or the role of a user. A new password ends all sessions of the user."""
     users = UserService(context.store)
     user = None
     if body.role is not None:
@@ -287,18 +287,18 @@ async def change_user(name: str, body: UserPatch, context: Context, actor: Calle
     if body.password is not None:
         user = await users.set_password(actor, name, body.password)
     if user is None:
-        raise InvalidInput(_("say a password, a role, or both"), code="nothing_to_change")
-    return JSONResponse(_out(user))
+        raise InvalidInput(_("send a password, a role or both"), code="nothing_to_change")
+    return JSONResponse(_user_out(user))
 
 
-@router_users.delete("/{name}", status_code=204, responses=MISSING)
+@user_router.delete("/{name}", status_code=204, responses=NOT_FOUND)
 async def remove_user(name: str, context: Context, actor: Caller) -> Response:
-    """Whoever is signed in as this user is out; what belongs to it stays."""
+    """Delete a user and end its sessions; its objects stay."""
     await UserService(context.store).remove(actor, name)
     return Response(status_code=204)
 
 
-def _out(user: User) -> Json:
+def _user_out(user: User) -> Json:
     return {
         "name": user.name,
         "role": user.role.value,
@@ -308,16 +308,14 @@ def _out(user: User) -> Json:
     }
 
 
-# @@ The sources of this node's file, and reading it again.
-
-router_sources = APIRouter(
-    prefix="/api/v1", tags=["sources"], route_class=NativeRoute, responses=EVERYWHERE
+source_router = APIRouter(
+    prefix="/api/v1", tags=["sources"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
 
 
 class CollectionOut(Out):
     name: str
-    #: None: synchronised only when somebody asks for it.
+    #: None: synchronised on request only.
     trigger: dict[str, object] | None
     priority: int
     timeout: str
@@ -330,7 +328,7 @@ class SourceOut(Out):
 
 
 class SourcesOut(Out):
-    #: Empty: this node has no file.
+    #: Empty if this node has no configuration file.
     file: str
     items: list[SourceOut]
 
@@ -347,9 +345,9 @@ class ReloadedOut(Out):
     changes: list[SourceChangeOut]
 
 
-@router_sources.get("/sources", responses=gives(SourcesOut))
+@source_router.get("/sources", responses=returns(SourcesOut))
 async def list_sources(context: Context, actor: Caller) -> Response:
-    """The sources that this node carries out, without what their drivers are told."""
+    """List the sync sources of this node, without the configuration of their drivers."""
     if not actor.sees_everything:
         raise NotAllowed()
     items = [
@@ -371,31 +369,31 @@ async def list_sources(context: Context, actor: Caller) -> Response:
     return JSONResponse({"file": context.sources.file, "items": items})
 
 
-@router_sources.post("/sources/reload", responses=gives(ReloadedOut) | TAKEN)
+@source_router.post("/sources/reload", responses=returns(ReloadedOut) | CONFLICT)
 async def reload_sources(
     context: Context, actor: Caller, dry_run: Annotated[bool, Query()] = False
 ) -> Response:
-    """Read the file again, as SIGHUP does; a file that is not valid changes nothing."""
+    """Reload the configuration file, as SIGHUP does. An invalid file changes nothing."""
     try:
-        done = await context.sources.reload(actor, dry_run=dry_run)
+        reloaded = await context.sources.reload(actor, dry_run=dry_run)
     except ConfigError as error:
         raise InvalidInput(error.message, code="bad_config") from None
     if not dry_run:
-        changed = {each.name: each.what for each in done.changes if each.what != "unchanged"}
-        note = entry(
+        changed = {each.name: each.what for each in reloaded.changes if each.what != "unchanged"}
+        audit_entry = entry(
             actor,
             "reload_sources",
             "file",
-            done.file,
+            reloaded.file,
             at=await context.store.now(),
             owner=actor.owner,
             changes=changed,
         )
-        await context.store.append_audit(note)
+        await context.store.append_audit(audit_entry)
     return JSONResponse(
         {
-            "file": done.file,
+            "file": reloaded.file,
             "dry_run": dry_run,
-            "changes": [{"name": each.name, "what": each.what} for each in done.changes],
+            "changes": [{"name": each.name, "what": each.what} for each in reloaded.changes],
         }
     )

@@ -1,4 +1,4 @@
-"""What a compat door hands to the server: its routes, and its own words for errors."""
+"""Router of a compatibility API: routes at the server root and its own error format."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from chimes.web.requests import check_query
 
 
 class CompatRoute(APIRoute):
-    """Odd queries are refused before a door reads them, so that none has to think of it."""
+    """Checks the query parameters before the handler."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
-        async def on_the_way(request: Request) -> Response:
+        async def checked(request: Request) -> Response:
             check_query(request)
             return await handle(request)
 
-        return on_the_way
+        return checked
 
 
 class CompatRouter(APIRouter):
-    """Routes at the root of the server. A problem under one of `prefixes` is told by `render`,
-    also when it arises before any route is reached (an oversized body, say)."""
+    """Routes at the root of the server. `render` renders problems under one of `prefixes`, also
+    those that arise before routing, such as an oversized body."""
 
     def __init__(
         self,

@@ -139,7 +139,7 @@ class TestCreating:
             ({"source": "shop"}, "'collection' is required query parameter", ""),
             (
                 {"source": "shpo", "collection": "orders"},
-                "no node that is alive has the source 'shpo'",
+                "no running node has the source 'shpo'",
                 "did you mean shop?",
             ),
             (
@@ -363,7 +363,7 @@ class TestListing:
                 "Unknown status: DONE. Supported: [SCHEDULED, RUNNING, FAILED, SUCCESS, CANCELED]",
             ),
             ({"limit": "-1"}, "'limit' is a number from 0 to 1000000000"),
-            ({"source": "nope"}, "no node that is alive has the source 'nope'"),
+            ({"source": "nope"}, "no running node has the source 'nope'"),
             ({"collection": "nope"}, "the source 'shop' has no collection 'nope'"),
         ],
     )

@@ -515,7 +515,7 @@ class TestKeys:
 
 # --- tasks and flows of other doors -----------------------------------------------------------
 async def a_task(api: Api) -> dict[str, Any]:
-    await api.context.store.join(a_node("node-1", offers=("task:greet",)), LEASE)
+    await api.context.store.join(a_node("node-1", capabilities=("task:greet",)), LEASE)
     answer = await api.client.post(
         "/api/v1/schedules",
         json={

@@ -334,7 +334,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     rig.clock.advance(61)
     await rig.store.join(a_node("node-7"), LEASE)
     fired = await rig.store.fire_due(
-        plan, limit=10, places=replace(places("node-7"), offers=frozenset({"action"}))
+        plan, limit=10, places=replace(places("node-7"), capabilities=frozenset({"action"}))
     )
     (run,) = fired.claimed
     rig.clock.advance(2)

@@ -43,7 +43,7 @@ async def twenty_five(rig: Rig) -> None:
     await made(rig, f"{KN1}?branch=dev", name="job 98")
     rig.clock.advance(60)
     await joined(rig.store)
-    offer = places(free=4, offers=frozenset({"action"}))
+    offer = places(free=4, capabilities=frozenset({"action"}))
     for run in (await rig.store.fire_due(plan, limit=50, places=offer)).claimed:
         rig.clock.advance(1)
         await rig.store.finish([a_verdict(run, rig.clock.now())])

@@ -15,7 +15,7 @@ from chimes.web.compat.softnix.routes import softnix_router
 from tests.store_contract.stores import KINDS, Home, StoreKind
 from tests.web.rig import Rig, serving
 
-QUOTAS = OwnerQuotas(schedules=1000, active=None, keys_on=True)
+QUOTAS = OwnerQuotas(schedules=1000, active=None, auth_enabled=True)
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def without_keys() -> Callable[[int | None], Any]:
     """A server in open mode, with the number of active schedules that was configured."""
 
     def started(active: int | None) -> Any:
-        quotas = replace(QUOTAS, active=active, keys_on=False)
+        quotas = replace(QUOTAS, active=active, auth_enabled=False)
         return serving(routers=[softnix_router], limits=lambda: Limits(quotas=quotas))
 
     return started

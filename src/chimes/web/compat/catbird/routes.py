@@ -12,14 +12,14 @@ from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.catbird.translate import PAGE, Row, row_from_schedule
 from chimes.web.context import WebContext
-from chimes.web.problems import native_answer
+from chimes.web.problems import native_response
 
 INTERFACE = "catbird"
 
 
 def catbird_router(context: WebContext) -> CompatRouter:
     """Errors are told as the native API tells them: the seed has no words for them."""
-    router = CompatRouter(interface=INTERFACE, prefixes=["/api/schedules"], render=native_answer)
+    router = CompatRouter(interface=INTERFACE, prefixes=["/api/schedules"], render=native_response)
 
     async def schedules(request: Request) -> Response:
         """Every schedule, soonest first; those without a next run come last."""

@@ -46,9 +46,9 @@ from chimes.web.compat.eventnative.translate import (
     within,
 )
 from chimes.web.context import WebContext
-from chimes.web.locale import in_language, spoken_language
+from chimes.web.locale import negotiated_language, set_language
 from chimes.web.problems import Problem
-from chimes.web.requests import Refusal
+from chimes.web.requests import RequestRejected
 
 INTERFACE = "eventnative"
 NO_MATCH = _("Admin token does not match")
@@ -143,9 +143,9 @@ class _Tasks:
             found.extend(entry for entry in page if within(entry, start, end))
             if len(page) < _LOG_PAGE:
                 break
-        lang = await spoken_language(request)
+        lang = await negotiated_language(request)
         logs = [log_out(task_id, entry, lang) for entry in found]
-        return in_language(JSONResponse({"logs": logs}), lang)
+        return set_language(JSONResponse({"logs": logs}), lang)
 
     async def cancel(self, request: Request, task_id: str) -> Response:
         """A waiting task ends at once, a running one is asked to stop. One that has ended keeps
@@ -228,7 +228,7 @@ async def _listed(
 def render(request: Request, problem: Problem) -> Response:
     """`{message, error}`. Input that is not valid is 400 here."""
     if problem.status == 401:
-        content = {"message": problem.said(NO_MATCH)}
+        content = {"message": problem.translate(NO_MATCH)}
         return JSONResponse(content, 401, headers=dict(problem.headers))
     status = 400 if problem.status == 422 else problem.status
     message, error = problem.detail, problem.title
@@ -253,8 +253,8 @@ def _unknown(task: str) -> NotFound:
     return NotFound(_("Task with id [{task}] does not exist", task=task[:300]))
 
 
-def _starting(target: SyncTarget) -> Refusal:
-    return Refusal(
+def _starting(target: SyncTarget) -> RequestRejected:
+    return RequestRejected(
         409,
         "starting",
         _(

@@ -59,7 +59,7 @@ class Listing:
     @property
     def query(self) -> RunQuery:
         return RunQuery(
-            needs=SyncTarget(source=self.source, collection="").needs,
+            requirement=SyncTarget(source=self.source, collection="").requirement,
             concurrency_key=None
             if self.collection is None
             else SyncTarget(source=self.source, collection=self.collection).key,

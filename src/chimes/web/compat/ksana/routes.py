@@ -22,10 +22,9 @@ from chimes.web.compat.ksana.translate import (
     schedule_from_job,
 )
 from chimes.web.context import WebContext
-from chimes.web.locale import in_language as spoken
-from chimes.web.locale import language_of_headers, spoken_language
+from chimes.web.locale import language_of_headers, negotiated_language, set_language
 from chimes.web.problems import Problem
-from chimes.web.requests import read_json, unparsable
+from chimes.web.requests import invalid_json, read_json
 
 INTERFACE = "ksana"
 _ACCEPTS = ("ApiKey", "X-API-Key", "Bearer")
@@ -87,7 +86,7 @@ class _Jobs:
         now = await self._store.now()
         lang = await _language(request, page.items)
         jobs = [job_from_schedule(schedule, actor, now, lang) for schedule in page.items]
-        return spoken(JSONResponse(jobs), lang)
+        return set_language(JSONResponse(jobs), lang)
 
     async def one(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
@@ -108,7 +107,9 @@ class _Jobs:
 
     async def run_now(self, request: Request, job_id: str) -> Response:
         """At once, beside a run that may be under way."""
-        run = await self._manual_runs.run_now(await _actor(request), _id(job_id), beside_others=True)
+        run = await self._manual_runs.run_now(
+            await _actor(request), _id(job_id), beside_others=True
+        )
         headers: dict[str, str] = {"X-Ksana-Run-Id": run.id}
         return await _message(request, _("Job triggered successfully"), headers)
 
@@ -125,7 +126,7 @@ class _Jobs:
     ) -> Response:
         lang = await _language(request, [schedule])
         job: Job = job_from_schedule(schedule, actor, await self._store.now(), lang)
-        return spoken(JSONResponse(job, status_code=status), lang)
+        return set_language(JSONResponse(job, status_code=status), lang)
 
 
 def render(request: Request, problem: Problem) -> Response:
@@ -144,8 +145,8 @@ def render(request: Request, problem: Problem) -> Response:
     if problem.errors:
         first = problem.errors[0]
         bad_url = first.name == "target.url" and first.code != "egress_denied"
-        message = problem.said(_("invalid HTTP URL")) if bad_url else first.detail
-    content = {"error": problem.said(title), "message": message}
+        message = problem.translate(_("invalid HTTP URL")) if bad_url else first.detail
+    content = {"error": problem.translate(title), "message": message}
     return JSONResponse(content, status_code=status, headers=headers)
 
 
@@ -160,14 +161,14 @@ async def _actor(request: Request) -> Actor:
 async def _body(request: Request) -> object:
     data = await read_json(request)
     if not isinstance(data, dict):
-        raise unparsable(_("a job is an object"))
+        raise invalid_json(_("a job is an object"))
     return data
 
 
 async def _language(request: Request, schedules: Sequence[Schedule]) -> str:
     """Nobody's preference is asked for where there is nothing to tell."""
     if any(schedule.last_error for schedule in schedules):
-        return await spoken_language(request)
+        return await negotiated_language(request)
     return language_of_headers(request) or ENGLISH
 
 
@@ -176,6 +177,6 @@ def _id(job_id: str) -> ScheduleId:
 
 
 async def _message(request: Request, text: str, headers: dict[str, str] | None = None) -> Response:
-    lang = await spoken_language(request)
+    lang = await negotiated_language(request)
     answer = JSONResponse({"message": in_language(text, lang)}, headers=headers)
-    return spoken(answer, lang)
+    return set_language(answer, lang)

@@ -99,8 +99,8 @@ def render(request: Request, problem: Problem) -> Response:
     details = problem.errors[0].detail if problem.errors else problem.detail
     content = {
         "error_code": code,
-        "description": problem.said(words.description) if words else problem.title,
-        "solution": problem.said(words.solution if words else _solution(status)),
+        "description": problem.translate(words.description) if words else problem.title,
+        "solution": problem.translate(words.solution if words else _solution(status)),
         "error_link": NO_LINK,
         "error_details": details,
         **problem.more,

@@ -358,7 +358,7 @@ class _Schedules:
         if len(schedules) == 1:
             query = replace(query, schedule_id=schedules[0].id)
         else:
-            query = replace(query, needs=ACTION)
+            query = replace(query, requirement=ACTION)
         running: defaultdict[ScheduleId | None, list[Run]] = defaultdict(list)
         for run in (await self._runs.find(actor, query)).items:
             running[run.schedule_id].append(run)

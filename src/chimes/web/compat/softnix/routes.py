@@ -39,8 +39,7 @@ from chimes.web.compat.softnix.translate import (
     zone_from,
 )
 from chimes.web.context import WebContext
-from chimes.web.locale import in_language, preferred_language, spoken_language
-from chimes.web.locale import parsed as parsed_text
+from chimes.web.locale import negotiated_language, parse_sentence, preferred_language, set_language
 from chimes.web.problems import Problem
 from chimes.web.requests import read_json
 
@@ -169,9 +168,9 @@ class _Schedules:
         limit = limit_from(request.query_params)
         schedule = await self._found(actor, schedule_id)
         page = await self._runs.find(actor, RunQuery(schedule_id=schedule.id, limit=limit))
-        lang = await spoken_language(request)
+        lang = await negotiated_language(request)
         items = [run_out(run, lang) for run in page.items]
-        return in_language(JSONResponse({"items": items}), lang)
+        return set_language(JSONResponse({"items": items}), lang)
 
     async def parse(self, request: Request) -> Response:
         """What a sentence means; nothing is saved."""
@@ -205,7 +204,7 @@ class _Schedules:
     async def _parsed(self, request: Request, given: Given, owner: Owner, now: datetime) -> Parsed:
         zone = await self._zone(given, owner)
         lang = await preferred_language(request)
-        return await parsed_text(text_from(given), now=now, timezone=zone, lang=lang)
+        return await parse_sentence(text_from(given), now=now, timezone=zone, lang=lang)
 
     async def _zone(self, given: Mapping[str, object], owner: Owner) -> str:
         """That of the request, of the owner, of the door."""
@@ -231,11 +230,13 @@ def render(request: Request, problem: Problem) -> Response:
         first = problem.errors[0]
         detail = first.detail
         if first.name.startswith("trigger"):
-            detail = problem.said(_("invalid schedule expression: {detail}", detail=first.detail))
+            detail = problem.translate(
+                _("invalid schedule expression: {detail}", detail=first.detail)
+            )
     if status == 401:
-        detail = problem.said(_("unauthorized"))
+        detail = problem.translate(_("unauthorized"))
     if status == 404 and problem.detail != problem.title:
-        detail = problem.said(_("schedule not found"))
+        detail = problem.translate(_("schedule not found"))
     content: Item = {"detail": detail, **problem.more}
     return JSONResponse(content, status_code=status, headers=dict(problem.headers))
 

@@ -20,7 +20,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.retelling import retold
 from chimes.services.prompts import NAMESPACE, name_of, prompt_draft
-from chimes.services.validation import ID_LIMIT, agent_policy, checked_text
+from chimes.services.validation import ID_LIMIT, agent_policy, check_text
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.zones import parse_zone
 
@@ -365,7 +365,7 @@ def _named(given: Given, name: str) -> str:
     value = given.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
-    text = checked_text(_text(given, name).strip(), name)
+    text = check_text(_text(given, name).strip(), name)
     if len(text) > ID_LIMIT:
         raise InvalidInput(
             _("{name} has at most {id_limit} characters", name=name, id_limit=ID_LIMIT),
