@@ -11,6 +11,7 @@ from tests.store_contract.machine import machine_for
 from tests.store_contract.mutants import MUTANTS
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_the_machine_finds(mutant: type[MemoryStore]) -> None:
     machine = machine_for(lambda directory, clock: mutant(clock=clock))

@@ -219,6 +219,7 @@ def first_name(node: Node) -> str:
     return name
 
 
+@pytest.mark.long
 def test_a_slow_store_is_slow_and_nothing_else(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
@@ -234,6 +235,7 @@ def test_a_slow_store_is_slow_and_nothing_else(
     assert "lease lost" not in node.output
 
 
+@pytest.mark.long
 def test_a_store_slower_than_the_margin_lets_nothing_begin(
     server_url: str, start: Start, receiver: Receiver, link: Connect
 ) -> None:
@@ -253,6 +255,7 @@ def test_a_store_slower_than_the_margin_lets_nothing_begin(
     every_slot_once(node, ticks)
 
 
+@pytest.mark.long
 def test_locks_of_a_node_that_stands_still_are_freed(
     server_url: str, start: Start, receiver: Receiver
 ) -> None:
@@ -325,6 +328,7 @@ def writing_refused(node: Node) -> Answer | None:
 LIMITED = {"postgres": "18", "mariadb": "15"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["postgres", "mariadb"])
 def test_heartbeats_do_not_starve_when_connections_run_out(
     kind: str, start: Start, receiver: Receiver

@@ -25,7 +25,7 @@ from tests.system.test_faults_ownership import TIMES
 from tests.system.test_faults_server import DRAFT, every_slot_once, goes_on, retry_after, ticking
 
 # Far longer than it takes: real processes share two cores with other tests.
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 
 Connect = Callable[[str], Link]
 

@@ -56,7 +56,10 @@ def given(out: Path, plan: Sequence[Fault], *arguments: str) -> list[str]:
 
 # I1–I7, I9, I11, I12, I15
 @pytest.mark.timeout(5 * DEADLINE)
-@pytest.mark.parametrize("store", ["pg", "mariadb", "sqlite"])
+@pytest.mark.parametrize(
+    "store",
+    ["pg", *(pytest.param(each, marks=pytest.mark.long) for each in ("mariadb", "sqlite"))],
+)
 def test_a_round_on_each_store(store: str, tmp_path: Path) -> None:
     plan = ANYWHERE if store == "sqlite" else (*ANYWHERE, *ON_A_SERVER)
     for seed in (7, 8, 9, 10, 11):
@@ -71,6 +74,7 @@ def test_a_round_on_each_store(store: str, tmp_path: Path) -> None:
     assert found["targets"]["must"] >= 150
 
 
+@pytest.mark.long
 @pytest.mark.timeout(3 * DEADLINE)
 @pytest.mark.parametrize(
     ("mutant", "plan", "seen"),
