@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 from chimes.language import LANGUAGES
 from chimes.language.parser import parse
-from chimes.services.templates import PRESETS, TEMPLATES, TEXTS, Offer, offers
+from chimes.services.templates import PRESETS, TEMPLATES, TEXTS, LocalizedTemplate, list_templates
 from chimes.triggers import trigger_from_dict
 from tests.tables import each_row
 
 NOW = datetime(2030, 1, 15, 9, tzinfo=UTC)
 ZONE = "Asia/Bangkok"
-SHOWN = [(lang, each) for lang in LANGUAGES for each in offers(lang)]
+SHOWN = [(lang, each) for lang in LANGUAGES for each in list_templates(lang)]
 
 
 def test_the_presets_that_were_asked_for() -> None:
@@ -46,7 +46,7 @@ def test_every_language_has_every_text() -> None:
     assert set(TEXTS) == {each.id for each in (*TEMPLATES, *PRESETS)}
     agents = {each.id for each in PRESETS if each.target["kind"] == "agent"}
     for lang in LANGUAGES:
-        texts = {each.id: each.text for each in offers(lang)}
+        texts = {each.id: each.text for each in list_templates(lang)}
         assert len({text.name for text in texts.values()}) == len(texts)
         assert {id for id, text in texts.items() if text.prompt} == agents
         if lang != "en":
@@ -55,11 +55,11 @@ def test_every_language_has_every_text() -> None:
 
 
 def test_a_language_that_there_is_not_is_english() -> None:
-    assert offers("tlh") == offers("en")
+    assert list_templates("tlh") == list_templates("en")
 
 
 @each_row(("lang", "offer"), SHOWN, ids=[f"{lang} {each.id}" for lang, each in SHOWN])
-def test_the_example_says_the_same_as_the_trigger(lang: str, offer: Offer) -> None:
+def test_the_example_says_the_same_as_the_trigger(lang: str, offer: LocalizedTemplate) -> None:
     read = parse(offer.example, now=NOW, timezone=ZONE)
     meant = trigger_from_dict(dict(offer.trigger)).with_default_zone(ZONE)
     assert read.language == lang

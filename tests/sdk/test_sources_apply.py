@@ -31,7 +31,7 @@ from chimes.runtime.apply_config import (
     told_to_read_again,
 )
 from chimes.runtime.composition import JoinedOffers, Services, build_services, build_store
-from chimes.services.nodes import KnownSources
+from chimes.services.nodes import SourceRegistry
 from chimes.targets.sync.config import read_sources
 from tests.builders import NOW, a_node
 from tests.forking import ran
@@ -58,7 +58,7 @@ def raw(**collections: Any) -> dict[str, Any]:
 class Rig:
     """The schedules of sources on a store."""
 
-    def __init__(self, services: Services, known: KnownSources) -> None:
+    def __init__(self, services: Services, known: SourceRegistry) -> None:
         self.services = services
         self.known = known
         self.schedules = SourceSchedules(services, Settings())
@@ -84,7 +84,7 @@ async def rig() -> AsyncIterator[Rig]:
     clock = SystemClock()
     store = build_store(store_location(settings), clock)
     await store.open()
-    known = KnownSources()
+    known = SourceRegistry()
     services = await build_services(
         settings, store, clock, offers=lambda: PairDefaults(known), sources=known
     )
@@ -295,7 +295,7 @@ async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
         await file.known.reload(Actor(role=Role.OPERATOR))
     assert (await file.known.reload(ADMIN)).file == str(tmp_path / "chimes.yaml")
     with pytest.raises(Conflict, match="no configuration file"):
-        await KnownSources().reload(ADMIN)
+        await SourceRegistry().reload(ADMIN)
 
 
 def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:

@@ -327,7 +327,7 @@ async def test_an_application_has_to_be_open() -> None:
 
 async def test_a_task_that_nobody_has() -> None:
     async with an_app() as app:
-        with pytest.raises(InvalidInput, match="no node that is alive offers"):
+        with pytest.raises(InvalidInput, match="no running node offers"):
             await app.enqueue("nothing")
         with pytest.raises(NotFound):
             await app.run_handle("00000000-0000-7000-8000-000000000000").status()

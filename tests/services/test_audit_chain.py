@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from chimes.services import audit
-from chimes.services.audit import verified_chain
+from chimes.services.audit import verify_chain
 from chimes.store.memory import MemoryStore
 from tests.builders import an_entry
 
@@ -23,12 +23,12 @@ async def trail(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemorySt
 
 
 async def test_an_empty_trail_is_whole(store: MemoryStore) -> None:
-    found = await verified_chain(store)
+    found = await verify_chain(store)
     assert (found.ok, found.checked, found.first_bad) == (True, 0, None)
 
 
 async def test_a_whole_trail(trail: MemoryStore) -> None:
-    found = await verified_chain(trail)
+    found = await verify_chain(trail)
     assert (found.ok, found.checked, found.first_bad) == (True, LENGTH, None)
 
 
@@ -37,14 +37,14 @@ async def test_an_entry_that_was_changed(trail: MemoryStore, number: int) -> Non
     """Also at the border of two batches."""
     entries = trail._state.audit
     entries[number - 1] = replace(entries[number - 1], actor="somebody else")
-    found = await verified_chain(trail)
+    found = await verify_chain(trail)
     assert (found.ok, found.first_bad) == (False, number)
 
 
 @pytest.mark.parametrize("number", [1, 5, 15, 16])
 async def test_an_entry_that_was_taken_out(trail: MemoryStore, number: int) -> None:
     del trail._state.audit[number - 1]
-    found = await verified_chain(trail)
+    found = await verify_chain(trail)
     assert (found.ok, found.first_bad) == (False, number + 1)
 
 
@@ -52,4 +52,4 @@ async def test_of_several_the_oldest_is_named(trail: MemoryStore) -> None:
     entries = trail._state.audit
     for number in (3, 20):
         entries[number - 1] = replace(entries[number - 1], verb="x")
-    assert (await verified_chain(trail)).first_bad == 3
+    assert (await verify_chain(trail)).first_bad == 3

@@ -13,7 +13,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.insights import IssueCause
 from chimes.model.schedule import Schedule, delete_schedule, pause_schedule, plan_after
 from chimes.services import insights as clock_watch
-from chimes.services.insights import KEPT_FOR, ClockWatch, Coming
+from chimes.services.insights import KEPT_FOR, ClockWatch, UpcomingClockChanges
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -38,12 +38,12 @@ class Scene:
         schedule = plan_after(a_schedule(trigger=trigger, **given), self.clock.now())
         return await self.store.add_schedule(schedule)
 
-    async def coming(self, actor: Actor = OPERATOR) -> Coming:
+    async def coming(self, actor: Actor = OPERATOR) -> UpcomingClockChanges:
         return await self.watch.coming(actor, self.clock.now())
 
 
-def told(found: Coming) -> list[tuple[ScheduleId, Effect]]:
-    return [(each.found.schedule.id, each.touched.effect) for each in found.noticing]
+def told(found: UpcomingClockChanges) -> list[tuple[ScheduleId, Effect]]:
+    return [(each.found.schedule.id, each.touched.effect) for each in found.affected_schedules]
 
 
 async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_counted() -> None:
@@ -60,7 +60,7 @@ async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_cou
         datetime(2027, 3, 14, 7, tzinfo=UTC),
         4,
     )
-    sign = found.noticing[0].found.sign
+    sign = found.affected_schedules[0].found.sign
     assert (sign.cause, sign.at) == (IssueCause.CLOCK_CHANGE, zone.change.at)
 
 
@@ -76,23 +76,23 @@ async def test_each_goes_by_its_own_clock() -> None:
 async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
     scene = Scene()
     await scene.add("30 2 * * *")
-    assert (await scene.watch.coming(OPERATOR, NOW - timedelta(days=6))) == Coming()
+    assert (await scene.watch.coming(OPERATOR, NOW - timedelta(days=6))) == UpcomingClockChanges()
     scene = Scene()
     await scene.add("30 2 * * *")
     assert (await scene.coming()).zones
     scene.clock.advance(timedelta(days=2))
-    assert await scene.coming() == Coming()
+    assert await scene.coming() == UpcomingClockChanges()
 
 
 async def test_everybody_is_told_of_its_own() -> None:  # S04
     scene = Scene()
     await scene.add("30 2 * * *", owner=BOB)
-    assert await scene.coming(ANNA) == Coming()
+    assert await scene.coming(ANNA) == UpcomingClockChanges()
     mine = await scene.add("30 2 * * *", owner=ALICE)
     scene.clock.advance(timedelta(seconds=KEPT_FOR + 1))
     assert told(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
     assert (await scene.coming(ANNA)).zones[0].schedules == 1
-    assert len((await scene.coming()).noticing) == 2
+    assert len((await scene.coming()).affected_schedules) == 2
 
 
 async def test_zones_are_looked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:

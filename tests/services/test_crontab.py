@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.services.crontab import MOST_LINES, call_in, crontab_lines, is_crontab
+from chimes.services.crontab import MOST_LINES, parse_http_command, crontab_lines, is_crontab
 
 CRONTAB = r"""
 SHELL=/bin/sh
@@ -135,7 +135,7 @@ def test_a_crontab_is_told_from_yaml(text: str, expected: bool) -> None:
 def test_calls_are_what_they_say(
     command: str, target: dict[str, object], policy: dict[str, object]
 ) -> None:
-    found = call_in(command)
+    found = parse_http_command(command)
     assert found is not None
     assert (found.target, found.policy) == (target, policy)
 
@@ -159,9 +159,9 @@ def test_calls_are_what_they_say(
 )
 def test_what_a_call_has_no_place_for_is_refused(command: str) -> None:
     with pytest.raises(InvalidInput):
-        call_in(command)
+        parse_http_command(command)
 
 
 def test_other_programs_are_no_calls() -> None:
-    assert call_in("/usr/local/bin/backup.sh") is None
-    assert call_in("") is None
+    assert parse_http_command("/usr/local/bin/backup.sh") is None
+    assert parse_http_command("") is None

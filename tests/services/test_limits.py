@@ -141,15 +141,15 @@ async def test_callers_that_were_quiet_longest_are_forgotten(
     [
         ({}, ANNA, ()),
         ({}, CHAT, (20,)),
-        ({"keys_on": True}, ANNA, (9, 20)),
-        ({"keys_on": True, "active": 3}, CHAT, (9, 3)),
+        ({"auth_enabled": True}, ANNA, (9, 20)),
+        ({"auth_enabled": True, "active": 3}, CHAT, (9, 3)),
         ({"active": 3}, ANNA, (3,)),
         ({"active": 0}, CHAT, ()),
-        ({"active": 0, "keys_on": True}, ANNA, (9,)),
+        ({"active": 0, "auth_enabled": True}, ANNA, (9,)),
     ],
 )
 def test_which_quotas_hold(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
-    given = {"active": None, "keys_on": False} | rule
+    given = {"active": None, "auth_enabled": False} | rule
     found = OwnerQuotas(schedules=9, **given)(owner)  # type: ignore[arg-type]
     assert tuple(each.limit for each in found) == quotas
     for each in found:

@@ -19,7 +19,7 @@ from chimes.model.notification import (
     DeliveryState,
 )
 from chimes.services import notifications as messages
-from chimes.services.notifications import MessageService
+from chimes.services.notifications import NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, a_delivery, an_item
@@ -39,14 +39,14 @@ async def test_a_delivery_that_is_forgotten_meanwhile_is_not_found() -> None:
     delivery = a_delivery()
     await store.load([delivery])
     with pytest.raises(NotFound, match=delivery.id):
-        await MessageService(store).retry(Actor(), delivery.id)
+        await NotificationService(store).retry(Actor(), delivery.id)
 
 
 # Tried again while somebody sends it, it would arrive twice
 async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
     clock = SettableClock()
     store = MemoryStore(clock)
-    service = MessageService(store)
+    service = NotificationService(store)
     now = clock.now()
     delivery = a_delivery(created_at=now, available_at=now)
     await store.load([delivery])
@@ -74,7 +74,7 @@ async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.Mo
     store = MemoryStore(SettableClock())
     for _ in range(5):
         await store.add_inbox(an_item())
-    service = MessageService(store)
+    service = NotificationService(store)
     assert await service.read_all(Actor(), InboxQuery()) == 2
     assert await store.count_unread(InboxQuery()) == 3
 
@@ -83,7 +83,7 @@ async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.Mo
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
 async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
     store = MemoryStore(SettableClock())
-    service = MessageService(store)
+    service = NotificationService(store)
     theirs = await store.add_inbox(an_item(owner=ALICE))
     own = await store.add_inbox(an_item(owner=BOB))
     caller = Actor(owner=BOB, role=role, key_id=KeyId("k"))
@@ -97,7 +97,7 @@ async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
 
 async def test_a_message_is_changed_by_its_owner_or_an_admin() -> None:
     store = MemoryStore(SettableClock())
-    service = MessageService(store)
+    service = NotificationService(store)
     theirs = await store.add_inbox(an_item(owner=ALICE))
     operator = Actor(owner=BOB, role=Role.OPERATOR, key_id=KeyId("k"))
     with pytest.raises(NotAllowed):

@@ -52,7 +52,7 @@ NOTHING: frozenset[str] = frozenset()
 
 @pytest.fixture
 async def schedules(store: MemoryStore) -> ScheduleService:
-    await store.join(a_node(offers=("flow:f", "task:mute", *OWN), defaults=OWN), LEASE)
+    await store.join(a_node(capabilities=("flow:f", "task:mute", *OWN), defaults=OWN), LEASE)
     return ScheduleService(store, ScheduleRules(store, check_target=check_target))
 
 
@@ -104,7 +104,7 @@ async def test_a_task_that_says_nothing_is_as_usual(
 
 
 async def test_the_application_here_knows_best(store: MemoryStore) -> None:
-    await store.join(a_node(offers=tuple(OWN), defaults=OWN), LEASE)
+    await store.join(a_node(capabilities=tuple(OWN), defaults=OWN), LEASE)
     here = {"task:pay": RunDefaults(policy=SHIPPING)}
     rules = ScheduleRules(store, check_target=check_target, capabilities=lambda: here)
     manual_runs = ManualRuns(store, rules)
@@ -117,10 +117,10 @@ async def test_of_two_releases_the_newer_one_counts(
 ) -> None:
     clock.advance(1)
     newer = {"task:pay": RunDefaults(policy=replace(PAYING, max_retries=9))}
-    await store.join(a_node("node-2", offers=tuple(OWN), defaults=newer), LEASE)
+    await store.join(a_node("node-2", capabilities=tuple(OWN), defaults=newer), LEASE)
     clock.advance(1)
     # One from before there was anything to be told.
-    await store.join(a_node("node-3", offers=tuple(OWN)), LEASE)
+    await store.join(a_node("node-3", capabilities=tuple(OWN)), LEASE)
     assert (await manual_runs.start(ADMIN, order(NOTHING))).policy.max_retries == 9
 
 
@@ -157,7 +157,7 @@ async def test_the_limit_of_a_task_that_nobody_offers_any_more_goes_with_it(
         ADMIN, a_schedule(target=PAY, policy=USUAL), explicit_fields=NOTHING
     )
     clock.advance(LEASE)
-    await store.join(a_node("later", offers=("task:ship",), defaults=OWN), LEASE)
+    await store.join(a_node("later", capabilities=("task:ship",), defaults=OWN), LEASE)
     turned = await schedules.change(ADMIN, made.id, to(SHIP), explicit_fields=NOTHING)
     assert turned.policy.concurrency_key is None
     assert (turned.policy.max_concurrent_runs, turned.policy.overlap) == (None, Overlap.SKIP)

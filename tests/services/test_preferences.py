@@ -9,7 +9,7 @@ import pytest
 from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Actor, Role, Scope
 from chimes.model.listing import AuditQuery
-from chimes.services.preferences import NOTHING_CHOSEN, Preferences, PreferenceService
+from chimes.services.preferences import NO_PREFERENCES, Preferences, PreferenceService
 from chimes.services.schedules import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.triggers import Cron, Every, Once
@@ -27,12 +27,12 @@ def preferences(store: MemoryStore) -> PreferenceService:
 async def test_what_is_chosen_is_kept_and_written_down(
     preferences: PreferenceService, store: MemoryStore
 ) -> None:
-    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+    assert await preferences.of(ALICE) == NO_PREFERENCES
     await preferences.change(MEMBER, BANGKOK)
     after = await preferences.change(MEMBER, {"language": "th-TH"})
     assert after == Preferences(timezone="Asia/Bangkok", language="th")
     assert await preferences.of(ALICE) == after
-    assert await preferences.of(BOB) == NOTHING_CHOSEN
+    assert await preferences.of(BOB) == NO_PREFERENCES
     assert await preferences.change(MEMBER, BANGKOK) == after
     notes = await store.list_audit(AuditQuery(verb="update_preferences"))
     assert [note.changes for note in notes] == [
@@ -41,7 +41,7 @@ async def test_what_is_chosen_is_kept_and_written_down(
     ]
     assert {note.owner for note in notes} == {"user:alice"}
     gone = await preferences.change(MEMBER, {"timezone": None, "language": None})
-    assert gone == NOTHING_CHOSEN
+    assert gone == NO_PREFERENCES
     assert await store.read_state("me:user:alice") is None
 
 
@@ -54,7 +54,7 @@ async def test_bad_choices_change_nothing(
     with pytest.raises(InvalidInput) as refused:
         await preferences.change(MEMBER, BANGKOK | chosen)
     assert refused.value.field in chosen
-    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+    assert await preferences.of(ALICE) == NO_PREFERENCES
 
 
 async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
@@ -81,7 +81,7 @@ async def test_what_is_damaged_counts_as_not_chosen(
     preferences: PreferenceService, store: MemoryStore, value: str
 ) -> None:
     await store.set_state("me:user:alice", value)
-    assert await preferences.of(ALICE) == NOTHING_CHOSEN
+    assert await preferences.of(ALICE) == NO_PREFERENCES
 
 
 # T11

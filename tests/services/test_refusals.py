@@ -20,7 +20,7 @@ from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.attention import CODES, credential_refusals, says_refused
+from chimes.services.attention import CODES, credential_refusals, is_authentication_error
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, HOUR, MINUTE, NOW, a_run, a_schedule
@@ -42,7 +42,7 @@ REFUSED = "HTTP 401 Unauthorized"
     ],
 )
 def test_only_what_our_targets_say_counts(error: str, refused: bool) -> None:
-    assert says_refused(error) is refused
+    assert is_authentication_error(error) is refused
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given
         "schedule_id": schedule.id,
         "owner": schedule.owner,
         "recipient": Recipient(channel=Channel.TELEGRAM, to="42"),
-        "occasion": NotifyOn.FAILURE,
+        "notify_on": NotifyOn.FAILURE,
         "state": DeliveryState.DEAD,
         "created_at": at,
         "available_at": at,

@@ -66,7 +66,7 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
 
 
 async def test_a_day_has_so_many_runs(store: MemoryStore, clock: SettableClock) -> None:
-    schedules = limited(store, RunLimits(in_a_day=24))
+    schedules = limited(store, RunLimits(per_day=24))
     manual_runs = ManualRuns(store, schedules.rules)
     mine = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=Cron("0 * * * *")))
     now = await store.now()

@@ -84,9 +84,9 @@ class TestKeys:
     async def test_a_key_opens_until_it_is_revoked(
         self, access: AccessService, clock: SettableClock
     ) -> None:
-        assert not await access.keys_on()
+        assert not await access.auth_enabled()
         made = await access.create(ADMIN, name="ci", role=Role.MEMBER, owner=ALICE)
-        assert await access.keys_on()
+        assert await access.auth_enabled()
         assert made.text.startswith(f"chm_{made.key.id}_")
         assert made.text.split("_", 2)[2] not in repr(made.key)
         actor = await access.authenticate(made.text, interface="native", address="127.0.0.1")
@@ -152,7 +152,7 @@ class TestKeys:
         self, store: MemoryStore, clock: SettableClock
     ) -> None:
         access = AccessService(store, clock, fixed=["s3cret"])
-        assert await access.keys_on()
+        assert await access.auth_enabled()
         assert (await access.authenticate("s3cret", interface="ksana")).role is Role.ADMIN
         with pytest.raises(NotAuthenticated):
             await access.authenticate("s3cre", interface="ksana")
@@ -160,11 +160,11 @@ class TestKeys:
     async def test_a_key_made_elsewhere_switches_keys_on_within_seconds(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
     ) -> None:
-        assert not await access.keys_on()
+        assert not await access.auth_enabled()
         await AccessService(store, clock).create(ADMIN, name="ci", role=Role.ADMIN)
-        assert not await access.keys_on()
+        assert not await access.auth_enabled()
         clock.advance(6)
-        assert await access.keys_on()
+        assert await access.auth_enabled()
 
     async def test_an_expired_key_does_not_reenable_open_mode(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
@@ -172,9 +172,9 @@ class TestKeys:
         hour = timedelta(hours=1)
         made = await access.create(ADMIN, name="x", role=Role.ADMIN, expires_at=NOW + hour)
         clock.advance(hour)
-        assert await AccessService(store, clock).keys_on()
+        assert await AccessService(store, clock).auth_enabled()
         await access.revoke(ADMIN, made.key.id)
-        assert not await AccessService(store, clock).keys_on()
+        assert not await AccessService(store, clock).auth_enabled()
 
 
 class TestRateLimit:

@@ -133,7 +133,7 @@ async def test_a_node_that_has_gone_has_no_sources(
     await schedules.rules.check_source("shop")
     clock.advance(LEASE)
     await schedules.rules.check_source("shop")
-    with pytest.raises(InvalidInput, match="no node that is alive has the source 'crm'"):
+    with pytest.raises(InvalidInput, match="no running node has the source 'crm'"):
         await schedules.rules.check_source("crm")
 
 

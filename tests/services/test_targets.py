@@ -19,7 +19,7 @@ from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
-from chimes.services.validation import longest_timeout, usual_timeout
+from chimes.services.validation import longest_timeout, default_timeout
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule
@@ -36,13 +36,13 @@ def schedules(store: MemoryStore) -> ScheduleService:
     )
 
 
-async def offered(store: MemoryStore, *offers: str, node: str = "node-1") -> None:
-    await store.join(a_node(node, offers=offers), LEASE)
+async def offered(store: MemoryStore, *capabilities: str, node: str = "node-1") -> None:
+    await store.join(a_node(node, capabilities=capabilities), LEASE)
 
 
 def test_every_kind_has_its_times() -> None:
     targets = (HttpTarget(url="http://h/"), GREET, FlowTarget(name="f"))
-    assert [usual_timeout(each) for each in targets] == [
+    assert [default_timeout(each) for each in targets] == [
         timedelta(seconds=10),
         timedelta(minutes=5),
         timedelta(days=1),

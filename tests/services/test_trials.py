@@ -16,7 +16,7 @@ from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryCompletion, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, MessageService
+from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, a_schedule
@@ -63,10 +63,10 @@ async def settled(store: MemoryStore, **given: Any) -> None:
 async def test_what_became_of_it_is_said(
     store: MemoryStore, given: dict[str, object], kind: str, words: str
 ) -> None:
-    sending = MessageService(store).send_test(member(), HOOK)
+    sending = NotificationService(store).send_test(member(), HOOK)
     outcome, _ = await asyncio.gather(sending, settled(store, **given))
     assert (outcome.kind, str(outcome.words)) == (kind, words)
-    assert (outcome.delivery.occasion, outcome.delivery.owner) == (NotifyOn.TEST, ALICE)
+    assert (outcome.delivery.notify_on, outcome.delivery.owner) == (NotifyOn.TEST, ALICE)
     (note,) = await store.list_audit(AuditQuery())
     assert (note.verb, note.object_kind, note.object_id) == (
         "test",
@@ -77,13 +77,13 @@ async def test_what_became_of_it_is_said(
 
 
 async def test_nobody_waits_for_ever(store: MemoryStore) -> None:
-    outcome = await MessageService(store).send_test(member(), HOOK, patience=NO_PATIENCE)
+    outcome = await NotificationService(store).send_test(member(), HOOK, patience=NO_PATIENCE)
     assert (outcome.state, outcome.kind) == (DeliveryState.PENDING, "warning")
     assert str(outcome.words) == "The test by webhook is on its way."
 
 
 async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> None:
-    service = MessageService(store)
+    service = NotificationService(store)
     for _ in range(MOST_AT_ONCE):
         await service.send_test(member(), HOOK, patience=NO_PATIENCE)
     with pytest.raises(RateLimited) as refused:
@@ -96,7 +96,7 @@ async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> 
 
 # S05: what could not be saved is not sent to either
 async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
-    service = MessageService(store)
+    service = NotificationService(store)
     with pytest.raises(InvalidInput):
         await service.send_test(member(), replace(HOOK, to="ftp://x"), patience=NO_PATIENCE)
     with pytest.raises(NotAllowed):
@@ -105,7 +105,7 @@ async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
 
 
 async def test_a_recipient_of_a_schedule_is_told_in_its_owners_name(store: MemoryStore) -> None:
-    service = MessageService(store)
+    service = NotificationService(store)
     theirs = a_schedule(owner=BOB, policy=Policy(delivery=(HOOK,)), name="Nightly")
     admin = member(Role.ADMIN)
     outcome = await service.send_test(admin, HOOK, schedule=theirs, patience=NO_PATIENCE)

@@ -36,7 +36,7 @@ from chimes.sdk.declare import (
     new_schedule,
 )
 from chimes.sdk.reconcile import ScheduleReconciler
-from chimes.services.nodes import KnownSources, Reloaded, SourceChange, Word
+from chimes.services.nodes import SourceRegistry, ReloadResult, SourceChange, Word
 from chimes.targets.sync.config import read_sources, secrets_of
 from chimes.targets.sync.function_check import check_callables
 
@@ -51,7 +51,7 @@ _PAGE = 500
 class PairDefaults(Mapping[str, RunDefaults]):
     """How the tasks of each pair are carried out, by `SyncTarget.key`."""
 
-    def __init__(self, known: KnownSources) -> None:
+    def __init__(self, known: SourceRegistry) -> None:
         self._known = known
 
     def __getitem__(self, key: str) -> RunDefaults:
@@ -202,7 +202,7 @@ class SourceSchedules:
 def _has(node: Node, target: SyncTarget, *, alone: bool) -> bool:
     """Whether it has the pair in its file. `alone`: nobody here knows the source, so that whoever
     offers it decides about all of it."""
-    return target.key in node.defaults or (alone and target.needs in node.offers)
+    return target.key in node.defaults or (alone and target.requirement in node.capabilities)
 
 
 # @@ The sources of a node's file: read at the start, and again when somebody asks for it.
@@ -232,7 +232,7 @@ class SourceFile:
         self._loaded = loaded
         self._clock = clock
         file = "" if loaded.file is None else str(loaded.file.resolve())
-        self.known = KnownSources(sources_in(loaded.sources, loaded.file, clock), file=file)
+        self.known = SourceRegistry(sources_in(loaded.sources, loaded.file, clock), file=file)
         self.known.reloaded_by(self._reloaded)
         #: A file that says nothing about sources takes none away.
         self._ours = loaded.sources is not None
@@ -306,9 +306,9 @@ class SourceFile:
                 await self._announce()
             return changes
 
-    async def _reloaded(self, dry_run: bool) -> Reloaded:
+    async def _reloaded(self, dry_run: bool) -> ReloadResult:
         changes = await self.reload(dry_run=dry_run)
-        return Reloaded(file=self.known.file, changes=tuple(changes))
+        return ReloadResult(file=self.known.file, changes=tuple(changes))
 
     async def reload_and_tell(self) -> None:
         """SIGHUP: nobody waits for an answer, so the log has it (F73)."""

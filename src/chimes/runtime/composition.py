@@ -22,12 +22,12 @@ from chimes.model.validation import check_recipients, check_target
 from chimes.sdk.handles import RunWaiters
 from chimes.services.access import AccessService, OwnerQuotas, RunLimits
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import KnownSources
+from chimes.services.nodes import SourceRegistry
 from chimes.services.prompts import plan_without_prompts
 from chimes.services.runs import RunService
 from chimes.services.schedule_rules import Limits, ScheduleRules
 from chimes.services.schedules import ScheduleService
-from chimes.services.validation import action_offers, agent_offers
+from chimes.services.validation import action_capabilities, agent_capabilities
 from chimes.store.port import Store
 
 # @@ What two parts of a process offer, as one.
@@ -40,8 +40,8 @@ class JoinedOffers(Mapping[str, RunDefaults]):
         self._first = first
         self._second = second
 
-    def __getitem__(self, needs: str) -> RunDefaults:
-        return self._first[needs] if needs in self._first else self._second[needs]
+    def __getitem__(self, requirement: str) -> RunDefaults:
+        return self._first[requirement] if requirement in self._first else self._second[requirement]
 
     def __iter__(self) -> Iterator[str]:
         yield from self._first
@@ -55,7 +55,7 @@ LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 #: RELIABILITY 8, where keys are on.
 SHORTEST_FOR_MEMBERS = timedelta(seconds=10)
 SHORTEST_FOR_ADMINS = timedelta(seconds=1)
-RUN_LIMITS = RunLimits(running=50, in_a_day=10_000)
+RUN_LIMITS = RunLimits(running=50, per_day=10_000)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -65,7 +65,7 @@ class Services:
     runs: RunService
     access: AccessService
     egress: Egress
-    sources: KnownSources = field(default_factory=KnownSources)
+    sources: SourceRegistry = field(default_factory=SourceRegistry)
 
     @property
     def manual_runs(self) -> ManualRuns:
@@ -114,12 +114,12 @@ async def build_services(
     clock: Clock,
     *,
     offers: Callable[[], Mapping[str, RunDefaults]] = dict,
-    sources: KnownSources | None = None,
+    sources: SourceRegistry | None = None,
 ) -> Services:
     """The services over an opened store. `offers`: what an application of this process can carry
     out (`target.needs`) and how, so that it may schedule it before a node of it has joined."""
     access = AccessService(store, clock, fixed=configured_keys(settings))
-    await access.keys_on()
+    await access.auth_enabled()
     with_keys = EgressRules(
         open_mode=False,
         allow_private=settings.allow_private_targets,
@@ -136,11 +136,11 @@ async def build_services(
     quotas = OwnerQuotas(
         schedules=settings.max_schedules_per_owner,
         active=settings.max_active_per_owner,
-        keys_on=True,
+        auth_enabled=True,
     )
     # Without keys whoever is on this machine is an admin; the members there are come from chats.
     while_open = Limits(
-        quotas=replace(quotas, keys_on=False), shortest_interval_member=SHORTEST_FOR_MEMBERS
+        quotas=replace(quotas, auth_enabled=False), shortest_interval_member=SHORTEST_FOR_MEMBERS
     )
     limits = Limits(
         quotas=quotas,
@@ -152,7 +152,7 @@ async def build_services(
     def current() -> Limits:
         return while_open if access.open_mode else limits
 
-    by_settings = agent_offers(settings) | action_offers(settings)
+    by_settings = agent_capabilities(settings) | action_capabilities(settings)
     return Services(
         store=store,
         schedules=ScheduleService(
@@ -163,7 +163,7 @@ async def build_services(
                 check_recipients=partial(check_recipients, egress=egress),
                 default_timezone=settings.default_timezone,
                 limits=current,
-                refresh_limits=access.keys_on,
+                refresh_limits=access.auth_enabled,
                 capabilities=lambda: JoinedOffers(offers(), by_settings),
             ),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
@@ -172,7 +172,7 @@ async def build_services(
         runs=RunService(store, limits=lambda: current().runs),
         access=access,
         egress=egress,
-        sources=sources or KnownSources(),
+        sources=sources or SourceRegistry(),
     )
 
 

@@ -25,7 +25,7 @@ async def watch_keys(services: Services) -> None:
     are no longer allowed to call what they call (RELIABILITY 9)."""
     while True:
         try:
-            if await services.access.keys_on():
+            if await services.access.auth_enabled():
                 await warn_of_refused(services)
                 return
         except StoreError:
@@ -60,13 +60,13 @@ def _refused(services: Services, schedule: Schedule) -> bool:
     return False
 
 
-class Troubles:
+class FailingDuties:
     """A listener of the engine: which duties cannot do their work at the moment."""
 
     def __init__(self) -> None:
         self._failing: dict[str, str] = {}
 
-    hears = (DutyFailed, DutyRecovered)
+    event_types = (DutyFailed, DutyRecovered)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, DutyFailed):

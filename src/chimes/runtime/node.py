@@ -28,11 +28,11 @@ from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import Fallback, LocalSchedule, MemoryScheduler
 from chimes.sdk.reconcile import Declarations
 from chimes.services.validation import (
-    action_offers,
-    actions_are_offered,
-    agent_offers,
-    pair_is_offered,
-    pipeline_is_offered,
+    action_capabilities,
+    are_actions_available,
+    agent_capabilities,
+    is_pair_available,
+    is_agent_available,
 )
 from chimes.targets.base import Call, TargetRunner
 from chimes.targets.flow import FlowRunner
@@ -99,7 +99,7 @@ class Node:
             clock=runtime.clock,
             version=__version__,
             listeners=listening,
-            defaults=JoinedOffers(offers, agent_offers(settings) | action_offers(settings)),
+            defaults=JoinedOffers(offers, agent_capabilities(settings) | action_capabilities(settings)),
             senders=senders_of(settings, runtime.services.egress),
             queues=queues or (),
         )
@@ -121,8 +121,8 @@ class Node:
         """What of the application is offered here, for people."""
         if self._app is None:
             return ""
-        offers = frozenset().union(*(each.offers for each in self.runners.values()))
-        ours = (each for each in offers if not each.startswith("sync:"))
+        capabilities = frozenset().union(*(each.capabilities for each in self.runners.values()))
+        ours = (each for each in capabilities if not each.startswith("sync:"))
         names = sorted(each for each in ours if "/" not in each and ":" in each)
         shown = [each.removeprefix("task:") for each in names]
         if not shown:
@@ -136,7 +136,7 @@ class Node:
     def prompts(self) -> str:
         """Where prompts go, for people; empty: nowhere."""
         settings = self._runtime.settings
-        if not agent_offers(settings):
+        if not agent_capabilities(settings):
             return ""
         where = settings.agent_url.rpartition("@")[2] or settings.agent_url
         return _("{pipeline} at {url}", pipeline=settings.agent_pipeline, url=where)
@@ -145,7 +145,7 @@ class Node:
     def actions(self) -> str:
         """Where actions are executed, for people; empty: nowhere."""
         settings = self._runtime.settings
-        return settings.action_url if action_offers(settings) else ""
+        return settings.action_url if action_capabilities(settings) else ""
 
     async def start(self) -> None:
         """What is declared is written before the first slot can come."""
@@ -168,7 +168,7 @@ class Node:
         if forgetter is not None:
             await forgetter.stop()
             with contextlib.suppress(StoreError):
-                await self._forgetting.forget()
+                await self._forgetting.clean()
 
     async def _declared(self) -> Sequence[LocalSchedule]:
         assert self._app is not None
@@ -263,10 +263,10 @@ def _http_callback(runtime: Runtime, workers: int) -> TargetRunner:
 
 def _agent_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
-    if not agent_offers(settings):
+    if not agent_capabilities(settings):
         from chimes.targets.base import NO_PIPELINE, NotConfigured
 
-        elsewhere = _told(lambda: pipeline_is_offered(runtime.services.store))
+        elsewhere = _told(lambda: is_agent_available(runtime.services.store))
         return NotConfigured("agent", "no_pipeline", NO_PIPELINE, elsewhere)
     from chimes.targets.agent import AgentConfig, AgentPrompt
     from chimes.targets.agent.service import checked_config
@@ -286,10 +286,10 @@ def _agent_runner(runtime: Runtime) -> TargetRunner:
 
 def _action_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
-    if not action_offers(settings):
+    if not action_capabilities(settings):
         from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured
 
-        elsewhere = _told(lambda: actions_are_offered(runtime.services.store))
+        elsewhere = _told(lambda: are_actions_available(runtime.services.store))
         return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
     from chimes.targets.action import ActionConfig, ActionRunner
     from chimes.targets.action.service import checked_config
@@ -325,7 +325,7 @@ def _sync_runner(runtime: Runtime) -> TargetRunner:
     services, settings = runtime.services, runtime.settings
 
     async def elsewhere(target: SyncTarget) -> bool:
-        return await _told(lambda: pair_is_offered(services.store, target))()
+        return await _told(lambda: is_pair_available(services.store, target))()
 
     return SyncRunner(
         lambda: services.sources.now,

@@ -360,7 +360,9 @@ class Declarations:
         resolved = await self._resolve(runtime, name, id_of)
         schedule_id = await id_of(name)
         now = await runtime.services.store.now()
-        return plan_after(validate_schedule(new_schedule(resolved, schedule_id, self._namespace, now)), now)
+        return plan_after(
+            validate_schedule(new_schedule(resolved, schedule_id, self._namespace, now)), now
+        )
 
     # --- resolution ---------------------------------------------------------------------------
     def _reconciler(self, runtime: Runtime) -> ScheduleReconciler:
@@ -377,7 +379,9 @@ class Declarations:
         return ResolvedDeclaration(
             declared=declared,
             # Completed as on saving, so that the comparison with the stored policy is exact.
-            policy=validate_policy(with_default_zones(policy, zone, declared.trigger), declared.target),
+            policy=validate_policy(
+                with_default_zones(policy, zone, declared.trigger), declared.target
+            ),
             priority=priority,
             default_timezone=zone,
             depends_on=depends_on,

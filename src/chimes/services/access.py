@@ -72,22 +72,22 @@ class AccessService:
         self._clock = clock
         self._fixed = tuple(_digest(key) for key in fixed)
         self._known: dict[KeyId, tuple[ApiKey | None, float]] = {}
-        self._keys_on = bool(fixed)
+        self._auth_enabled = bool(fixed)
         self._looked_at = float("-inf")
 
-    async def keys_on(self) -> bool:
+    async def auth_enabled(self) -> bool:
         """Whether a key is needed. Without any, calls are open (and the bind is loopback only)."""
-        if not self._keys_on and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
+        if not self._auth_enabled and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
             # One that has expired was made to keep others out, and still does.
             keys = any(key.revoked_at is None for key in await self._store.list_keys())
-            self._keys_on = keys or await self._store.read_state(USERS) is not None
+            self._auth_enabled = keys or await self._store.read_state(USERS) is not None
             self._looked_at = self._clock.monotonic()
-        return self._keys_on
+        return self._auth_enabled
 
     @property
     def open_mode(self) -> bool:
         """As last seen by `keys_on`; for rules that cannot wait for the store."""
-        return not self._keys_on
+        return not self._auth_enabled
 
     async def authenticate(self, presented: str, *, interface: str, address: str = "") -> Actor:
         """The actor behind a key. Every refusal is the same and costs the same (S01)."""
@@ -125,7 +125,7 @@ class AccessService:
             scopes=key.scopes,
         )
 
-    def configured_mark(self, presented: str) -> str:
+    def configured_key_mark(self, presented: str) -> str:
         """Which key of the configuration this is, without giving it away; empty: none."""
         digest = _digest(presented)
         return _digest(digest) if digest in self._fixed else ""
@@ -201,7 +201,7 @@ class AccessService:
             | ({"scopes": list(narrowed)} if narrowed else {}),
         )
         await self._store.add_key(key, note)
-        self._keys_on = True
+        self._auth_enabled = True
         return NewKey(key=key, text=f"{KEY_PREFIX}_{key_id}_{secret}")
 
     async def keys(self, actor: Actor) -> tuple[ApiKey, ...]:
@@ -243,7 +243,7 @@ def _secret_part(presented: str) -> str:
     return presented.split("_", 2)[2] if presented.count("_") >= 2 else presented
 
 
-def same_secret(presented: str, known: str) -> bool:
+def secrets_equal(presented: str, known: str) -> bool:
     """Compared in a time that tells nothing about either."""
     return hmac.compare_digest(_digest(presented), _digest(known))
 
@@ -256,13 +256,13 @@ def _digest(text: str) -> str:
 # @@ How many schedules an owner may have.
 
 #: R1.38, where nobody said otherwise.
-USUAL_ACTIVE = 20
+DEFAULT_ACTIVE = 20
 #: The quotas that hold for an owner.
 QuotaRule = Callable[[Owner], tuple[Quota, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class QuotaUse:
+class QuotaUsage:
     quota: Quota
     used: int
 
@@ -279,14 +279,14 @@ class OwnerQuotas:
 
     schedules: int
     active: int | None
-    keys_on: bool
+    auth_enabled: bool
 
     def __call__(self, owner: Owner) -> tuple[Quota, ...]:
         found: list[Quota] = []
-        if self.keys_on:
+        if self.auth_enabled:
             found.append(Quota(limit=self.schedules))
-        asked = self.active is not None or self.keys_on or owner.type is OwnerType.CHAT
-        limit = USUAL_ACTIVE if self.active is None else self.active
+        asked = self.active is not None or self.auth_enabled or owner.type is OwnerType.CHAT
+        limit = DEFAULT_ACTIVE if self.active is None else self.active
         if asked and limit:
             found.append(Quota(limit=limit, active=True, namespace=NAMESPACE))
         return tuple(found)
@@ -303,7 +303,7 @@ class RunLimits:
 
     running: int = 0
     #: Those asked for by hand; slots of schedules have the shortest interval.
-    in_a_day: int = 0
+    per_day: int = 0
 
 
 NO_RUN_LIMITS = RunLimits()
@@ -332,19 +332,19 @@ class RunQuotas:
                 quota="running",
                 limit=limits.running,
             )
-        if limits.in_a_day:
+        if limits.per_day:
             taken = await self._store.take_tokens(
-                f"runs:{owner}", rate=limits.in_a_day / _DAY, burst=limits.in_a_day, count=count
+                f"runs:{owner}", rate=limits.per_day / _DAY, burst=limits.per_day, count=count
             )
             if not taken.granted:
                 raise QuotaExceeded(
                     _(
                         "{owner} may ask for {limit} runs a day",
                         owner=owner,
-                        limit=limits.in_a_day,
+                        limit=limits.per_day,
                     ),
                     quota="runs_per_day",
-                    limit=limits.in_a_day,
+                    limit=limits.per_day,
                 )
 
     async def _running(self, owner: Owner, most: int) -> int:
@@ -363,7 +363,7 @@ _log = logging.getLogger("chimes.access")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Allowance:
+class RateLimitStatus:
     """What is left after a call, for the rate-limit headers."""
 
     limit: int
@@ -380,7 +380,7 @@ class RateLimiter:
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, caller: str) -> Allowance:
+    def take(self, caller: str) -> RateLimitStatus:
         now = self._clock.monotonic()
         tokens, at = self._buckets.pop(caller, (float(self._burst), now))
         tokens = min(float(self._burst), tokens + (now - at) * self._rate)
@@ -391,7 +391,7 @@ class RateLimiter:
         if not allowed:
             raise RateLimited(retry_after=timedelta(seconds=(1 - tokens) / self._rate))
         left = tokens - 1
-        return Allowance(
+        return RateLimitStatus(
             limit=self._burst, remaining=int(left), reset=(self._burst - left) / self._rate
         )
 
@@ -434,7 +434,7 @@ class SharedLimiter:
         self._alone = RateLimiter(clock, rate=rate, burst=burst)
         self._purses: OrderedDict[str, _Purse] = OrderedDict()
 
-    async def take(self, caller: str) -> Allowance:
+    async def take(self, caller: str) -> RateLimitStatus:
         purse = self._purses.setdefault(caller, _Purse())
         self._purses.move_to_end(caller)
         while len(self._purses) > _MOST_CALLERS:
@@ -452,7 +452,9 @@ class SharedLimiter:
         else:
             purse.tokens -= 1
         left = purse.tokens + purse.remaining
-        return Allowance(limit=self._burst, remaining=left, reset=(self._burst - left) / self._rate)
+        return RateLimitStatus(
+            limit=self._burst, remaining=left, reset=(self._burst - left) / self._rate
+        )
 
     def _has_some(self, purse: _Purse) -> bool:
         fresh = self._clock.monotonic() - purse.fetched_at < _SPEND_WITHIN

@@ -284,7 +284,9 @@ class SnoozeService:
         await self._store.set_state(_name(actor), _written_snoozing(snoozes), note)
 
 
-def without_suppressed(found: AttentionList, put_off: Mapping[ScheduleId, Suppression], limit: int) -> AttentionList:
+def without_suppressed(
+    found: AttentionList, put_off: Mapping[ScheduleId, Suppression], limit: int
+) -> AttentionList:
     """Without what is snoozed or known; `found` was asked for that many more."""
     kept = tuple(each for each in found.items if not _hidden(each, put_off))
     return AttentionList(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])

@@ -57,7 +57,7 @@ def entry(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ChainVerdict:
+class ChainVerification:
     checked: int
     #: Number of the oldest entry that does not fit; None: all do.
     first_bad: int | None
@@ -67,7 +67,7 @@ class ChainVerdict:
         return self.first_bad is None
 
 
-async def verified_chain(store: Store) -> ChainVerdict:
+async def verify_chain(store: Store) -> ChainVerification:
     """Every entry held against its own hash and against the entry before it, from the newest to
     the oldest, in batches. What is appended meanwhile is not looked at."""
     newer: AuditEntry | None = None
@@ -86,7 +86,7 @@ async def verified_chain(store: Store) -> ChainVerdict:
             break
     if newer is not None and newer.previous_hash:
         bad = newer.number
-    return ChainVerdict(checked=checked, first_bad=bad)
+    return ChainVerification(checked=checked, first_bad=bad)
 
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
@@ -185,11 +185,11 @@ class AuditService:
             )
         )
 
-    async def verify(self, actor: Actor) -> ChainVerdict:
+    async def verify(self, actor: Actor) -> ChainVerification:
         """Verifies the hash chain and stores the result."""
         if not actor.sees_everything:
             raise NotAllowed()
-        result = await verified_chain(self._store)
+        result = await verify_chain(self._store)
         stored = {"ok": result.ok, "checked": result.checked, "first_bad": result.first_bad}
         await self._store.set_state(_VERIFICATION, json.dumps(stored))
         return result

@@ -45,7 +45,7 @@ class _Found:
 Take = Callable[[_Found, str], None]
 
 
-def call_in(command: str) -> Call | None:
+def parse_http_command(command: str) -> Call | None:
     """None: it is another command. InvalidInput: it is one of these, with something in it that a
     call has no place for."""
     try:
@@ -362,7 +362,7 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
     if not rest:
         raise InvalidInput(_("there is no command after the time"))
     command = _without_percent(rest)
-    called = call_in(command)
+    called = parse_http_command(command)
     if called is not None:
         target, policy = called.target, called.policy
     elif task:

@@ -139,7 +139,7 @@ def _quiet(data: object) -> QuietHours | None:
         start=reader.read("from", _time_of_day),
         end=reader.read("to", _time_of_day),
         zone=reader.text("zone", ""),
-        but=reader.read("except", _events),
+        except_for=reader.read("except", _events),
     )
     reader.done()
     return quiet
@@ -156,7 +156,7 @@ def _digest(data: object) -> Digest | None:
         at=_time_of_day(reader.text("at", "08:00")),
         weekday=WEEKDAYS.index(reader.text("on", "monday")),
         zone=reader.text("zone", ""),
-        but=reader.read("except", _events),
+        except_for=reader.read("except", _events),
     )
     reader.done()
     return digest

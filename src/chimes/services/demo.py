@@ -452,7 +452,7 @@ def _told_of(message: _Message, runs: Sequence[Run]) -> Run | None:
 
 
 _STATE = "demo"
-_NEEDS = TaskTarget(name=TASK).needs
+_NEEDS = TaskTarget(name=TASK).requirement
 _BATCH = 500
 
 
@@ -494,7 +494,7 @@ class DemoService:
         now = await self._store.now()
         if live is None:
             live = any(
-                node.lease_until > now and _NEEDS in node.offers
+                node.lease_until > now and _NEEDS in node.capabilities
                 for node in await self._store.nodes()
             )
         await self._keep(_Kept(generation=generation, state="loading"), None)

@@ -201,16 +201,16 @@ class AffectedSchedule:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Coming:
+class UpcomingClockChanges:
     zones: tuple[ZoneChange, ...] = ()
-    noticing: tuple[AffectedSchedule, ...] = ()
+    affected_schedules: tuple[AffectedSchedule, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Kept:
     since: float
     zones: tuple[ZoneChange, ...]
-    noticing: tuple[ScheduleId, ...]
+    affected_schedules: tuple[ScheduleId, ...]
 
 
 class ClockWatch:
@@ -221,7 +221,7 @@ class ClockWatch:
         self._clock = clock
         self._kept: dict[Owner | None, _Kept] = {}
 
-    async def coming(self, actor: Actor, now: datetime) -> Coming:
+    async def coming(self, actor: Actor, now: datetime) -> UpcomingClockChanges:
         """Within a week. A schedule that was added or changed is noticed within ten minutes; one
         that was paused or deleted is not told of any more."""
         owner = None if actor.sees_everything else actor.owner
@@ -233,10 +233,12 @@ class ClockWatch:
             for oldest in list(self._kept)[:-MOST_KEPT]:
                 del self._kept[oldest]
         zones = tuple(each for each in kept.zones if each.change.at > now)
-        if not zones or not kept.noticing:
-            return Coming(zones=zones)
-        schedules = await self._schedules(owner, kept.noticing)
-        return Coming(zones=zones, noticing=noticing(schedules, zones)[:MOST_TOLD])
+        if not zones or not kept.affected_schedules:
+            return UpcomingClockChanges(zones=zones)
+        schedules = await self._schedules(owner, kept.affected_schedules)
+        return UpcomingClockChanges(
+            zones=zones, affected_schedules=affected_schedules(schedules, zones)[:MOST_TOLD]
+        )
 
     async def _found(self, owner: Owner | None, now: datetime) -> _Kept:
         since = self._clock.monotonic()
@@ -251,9 +253,9 @@ class ClockWatch:
         zones = tuple(sorted(zones, key=lambda each: (each.change.at, each.change.zone)))
         changing = dict.fromkeys(each.change.zone for each in zones)
         ids = [schedule_id for zone in changing for schedule_id in in_use[zone]][:MOST_COMPUTED]
-        found = noticing(await self._schedules(owner, ids), zones) if ids else ()
+        found = affected_schedules(await self._schedules(owner, ids), zones) if ids else ()
         names = tuple(each.found.schedule.id for each in found)
-        return _Kept(since=since, zones=zones, noticing=names[: 2 * MOST_TOLD])
+        return _Kept(since=since, zones=zones, affected_schedules=names[: 2 * MOST_TOLD])
 
     async def _schedules(
         self, owner: Owner | None, ids: Iterable[ScheduleId]
@@ -262,7 +264,9 @@ class ClockWatch:
         return (await self._store.list_schedules(query)).items
 
 
-def noticing(schedules: Iterable[Schedule], zones: Iterable[ZoneChange]) -> tuple[AffectedSchedule, ...]:
+def affected_schedules(
+    schedules: Iterable[Schedule], zones: Iterable[ZoneChange]
+) -> tuple[AffectedSchedule, ...]:
     """The soonest change first; a schedule is told of its first only."""
     changes = tuple(zones)
     found: list[AffectedSchedule] = []

@@ -23,7 +23,7 @@ from chimes.services.audit import entry, masked
 from chimes.services.prompts import run_id_for
 from chimes.services.run_requests import RunRequest, audit_details, build_run, with_defaults
 from chimes.services.schedule_rules import ScheduleRules, refuse_agents
-from chimes.services.validation import check_chats, zoned
+from chimes.services.validation import check_chats, with_default_zones
 from chimes.store.codec.schedule import target_to_plain
 from chimes.store.port import Store
 
@@ -84,7 +84,9 @@ class ManualRuns:
         rules.check_target_allowed(actor, request.target, None)
         rules.check_recipients(request.policy.delivery)
         await check_chats(self._store, actor, request.policy.delivery)
-        request = replace(request, policy=zoned(request.policy, rules.default_timezone))
+        request = replace(
+            request, policy=with_default_zones(request.policy, rules.default_timezone)
+        )
         request = with_defaults(request, await rules.get_run_defaults(request.target))
         await rules.refresh_limits()
         await rules.run_quotas.check(actor, owner)

@@ -110,16 +110,16 @@ class SourceChange:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Reloaded:
+class ReloadResult:
     file: str
     changes: tuple[SourceChange, ...]
 
 
 #: Reads the file again; True: only says what would change.
-Reload = Callable[[bool], Awaitable[Reloaded]]
+Reload = Callable[[bool], Awaitable[ReloadResult]]
 
 
-class KnownSources:
+class SourceRegistry:
     """Those of this node's file as it was last read: a reload puts others in their place."""
 
     def __init__(self, sources: Sources | None = None, *, file: str = "") -> None:
@@ -139,7 +139,7 @@ class KnownSources:
     def reloaded_by(self, reload: Reload) -> None:
         self._reload = reload
 
-    async def reload(self, actor: Actor, *, dry_run: bool = False) -> Reloaded:
+    async def reload(self, actor: Actor, *, dry_run: bool = False) -> ReloadResult:
         """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
         if not actor.administers:
             raise NotAllowed()

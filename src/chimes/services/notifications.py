@@ -153,7 +153,7 @@ async def check_recipient(actor: Actor, recipient: Recipient) -> None:
     check_recipients([recipient])
 
 
-class MessageService:
+class NotificationService:
     """Other owners' messages do not exist, except for those who see everything."""
 
     def __init__(self, store: Store, check: CheckRecipient = check_recipient) -> None:

@@ -31,7 +31,7 @@ class Preferences:
 
     timezone: str | None = None
     language: str | None = None
-    #: Of the dashboard: one of `LOOKS` each.
+    #: Of the dashboard: one of `DISPLAY_CHOICES` each.
     theme: str | None = None
     clock: str | None = None
     era: str | None = None
@@ -40,13 +40,13 @@ class Preferences:
 
 #: How pages can look: the theme, whose clock times are shown by, which years, and whether letters
 #: are shortcuts.
-LOOKS: Mapping[str, tuple[str, ...]] = {
+DISPLAY_CHOICES: Mapping[str, tuple[str, ...]] = {
     "theme": ("auto", "light", "dark"),
     "clock": ("schedule", "mine", "utc"),
     "era": ("ce", "be"),
     "shortcuts": ("on", "off"),
 }
-NOTHING_CHOSEN = Preferences()
+NO_PREFERENCES = Preferences()
 
 
 class PreferenceService:
@@ -58,12 +58,12 @@ class PreferenceService:
 
     async def of(self, owner: Owner) -> Preferences:
         state = await self._store.read_state(f"{_STATE}{owner}")
-        return NOTHING_CHOSEN if state is None else _read(state.value)
+        return NO_PREFERENCES if state is None else _read(state.value)
 
     async def change(
         self, actor: Actor, chosen: Mapping[str, str | None], *, owner: Owner | None = None
     ) -> Preferences:
-        """Set the named ones (`timezone`, `language`, and those of `LOOKS`); None forgets one.
+        """Set the named ones (`timezone`, `language`, and those of `DISPLAY_CHOICES`); None forgets one.
         `owner`: None is the actor's own; somebody else's are for an admin."""
         owner = owner or actor.owner
         if not _may_choose(actor, owner):
@@ -87,7 +87,7 @@ class PreferenceService:
             changes=_changes(before, after),
         )
         value = None
-        if after != NOTHING_CHOSEN:
+        if after != NO_PREFERENCES:
             value = json.dumps({name: each for name, each in asdict(after).items() if each})
         await self._store.set_state(f"{_STATE}{owner}", value, note)
         return after
@@ -113,9 +113,11 @@ def _checked(name: str, value: str | None) -> str | None:
             return _zone(value)
         case "language":
             return _language(value)
-    if value not in LOOKS[name]:
+    if value not in DISPLAY_CHOICES[name]:
         raise InvalidInput(
-            _("one of {known}", known=", ".join(LOOKS[name])), field=name, code="unknown_choice"
+            _("one of {known}", known=", ".join(DISPLAY_CHOICES[name])),
+            field=name,
+            code="unknown_choice",
         )
     return value
 
@@ -140,10 +142,10 @@ def _read(text: str) -> Preferences:
     try:
         found = json.loads(text)
     except ValueError:
-        return NOTHING_CHOSEN
+        return NO_PREFERENCES
     if not isinstance(found, dict):
-        return NOTHING_CHOSEN
-    return Preferences(**{name: _kept(name, found.get(name)) for name in asdict(NOTHING_CHOSEN)})
+        return NO_PREFERENCES
+    return Preferences(**{name: _kept(name, found.get(name)) for name in asdict(NO_PREFERENCES)})
 
 
 def _kept(name: str, value: object) -> str | None:

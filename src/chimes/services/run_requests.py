@@ -17,7 +17,7 @@ from chimes.model.run import Origin, Run
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.services.audit import masked
-from chimes.services.validation import LONGEST_WAIT, check_priority, checked_policy, clean_name
+from chimes.services.validation import LONGEST_WAIT, check_priority, clean_name, validate_policy
 from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
 
@@ -59,7 +59,7 @@ def with_defaults(request: RunRequest, defaults: RunDefaults | None) -> RunReque
 
 def build_run(request: RunRequest, owner: Owner, run_id: RunId, now: datetime) -> Run:
     """The run of a request. Raises InvalidInput with the field that is wrong."""
-    policy = checked_policy(request.policy, request.target)
+    policy = validate_policy(request.policy, request.target)
     check_priority(request.priority, request.target)
     due = max(request.at or now, now)
     if due - now > LONGEST_WAIT:

@@ -24,7 +24,7 @@ from chimes.model.target import SyncTarget
 from chimes.services.audit import changes_between, entry
 from chimes.services.prompts import NAMESPACE
 from chimes.services.schedule_rules import ScheduleRules, refuse_agents
-from chimes.services.validation import checked_text
+from chimes.services.validation import check_text
 from chimes.store.port import Planner, ScheduleEdit, Store
 
 Result = TypeVar("Result")
@@ -211,7 +211,7 @@ def pause_change(
     also: Callable[[Schedule], Schedule] = unchanged,
 ) -> ScheduleChange:
     """`also`: a further change in the same transaction, for data of a compatibility API."""
-    checked_text(note, "note")
+    check_text(note, "note")
 
     def apply(before: Schedule, now: datetime) -> Schedule:
         if until is not None and until <= now:

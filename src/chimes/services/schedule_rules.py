@@ -24,8 +24,8 @@ from chimes.services.validation import (
     check_fires,
     check_interval,
     check_source,
-    offered,
-    usual_defaults,
+    fallback_run_defaults,
+    find_run_defaults,
 )
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
@@ -159,14 +159,14 @@ class ScheduleRules:
             return None
         # Checked first, so that an error message repeats only well-formed names.
         self.check_target(target)
-        return await offered(self._store, target, self._capabilities())
+        return await find_run_defaults(self._store, target, self._capabilities())
 
     async def get_saved_run_defaults(self, target: Target) -> RunDefaults:
         """The run defaults of a saved target, also while no live node can execute it."""
         try:
-            return await self.get_run_defaults(target) or usual_defaults(target)
+            return await self.get_run_defaults(target) or fallback_run_defaults(target)
         except InvalidInput:
-            return usual_defaults(target)
+            return fallback_run_defaults(target)
 
     async def check_source(self, source: str) -> None:
         """Raises InvalidInput if no live node has the source."""

@@ -31,7 +31,7 @@ from chimes.model.schedule import (
     skip_next_slot,
 )
 from chimes.model.target import SyncTarget
-from chimes.services.access import QuotaUse
+from chimes.services.access import QuotaUsage
 from chimes.services.audit import changes_between, entry
 from chimes.services.schedule_editor import (
     ScheduleChange,
@@ -44,17 +44,17 @@ from chimes.services.schedule_editor import (
 )
 from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.validation import (
+    apply_run_defaults,
+    capability_of,
     check_chats,
-    checked,
-    checked_id,
-    checked_text,
+    check_id,
+    check_text,
     clean_name,
-    offered_as,
-    started_as,
-    turned_to,
-    usual_defaults,
-    without_key_of,
-    zoned,
+    drop_pair_key,
+    fallback_run_defaults,
+    switch_run_defaults,
+    validate_schedule,
+    with_default_zones,
 )
 from chimes.store.port import Planner, Store
 
@@ -103,7 +103,7 @@ class ScheduleService:
         query = ScheduleQuery(enabled=True, sort=ScheduleSort.NEXT_RUN_AT, limit=UPCOMING_LIMIT)
         return upcoming_fires((await self.find(actor, query)).items, until)
 
-    async def list_quota_usage(self, owner: Owner) -> list[QuotaUse]:
+    async def list_quota_usage(self, owner: Owner) -> list[QuotaUsage]:
         """How much of each of its quotas an owner has used."""
         usage = []
         for quota in self.rules.quotas(owner):
@@ -113,7 +113,7 @@ class ScheduleService:
                 used = sum(counts_against(each, quota) for each in page.items)
             else:
                 used = await self._store.count_schedules(query)
-            usage.append(QuotaUse(quota=quota, used=used))
+            usage.append(QuotaUsage(quota=quota, used=used))
         return usage
 
     async def list_changed(
@@ -167,12 +167,12 @@ class ScheduleService:
             raise NotAllowed()
         rules = self.rules
         zone = zone or rules.default_timezone
-        schedule = checked(
+        schedule = validate_schedule(
             replace(
                 draft,
-                id=ScheduleId(checked_id(draft.id)) if draft.id else new_schedule_id(now),
+                id=ScheduleId(check_id(draft.id)) if draft.id else new_schedule_id(now),
                 trigger=rules.complete_trigger(draft.trigger, None, now, zone),
-                policy=zoned(draft.policy, zone, draft.trigger),
+                policy=with_default_zones(draft.policy, zone, draft.trigger),
                 created_at=now,
                 updated_at=now,
                 created_by=actor.name,
@@ -208,7 +208,7 @@ class ScheduleService:
         await rules.refresh_limits()
         defaults = await rules.get_run_defaults(draft.target)
         if explicit_fields is not None and defaults is not None:
-            draft = started_as(draft, defaults, explicit_fields)
+            draft = apply_run_defaults(draft, defaults, explicit_fields)
         zone = await rules.zone_for(draft.owner, draft.trigger)
         now = await self._store.now()
         schedule = self.prepare(actor, draft, now, zone=zone, allow_overdue=allow_overdue)
@@ -265,15 +265,15 @@ class ScheduleService:
         zone = await rules.zone_for(schedule.owner, wanted.trigger)
 
         def apply(before: Schedule, now: datetime) -> Schedule:
-            after = without_key_of(before, apply_defaults(edit(before)))
+            after = drop_pair_key(before, apply_defaults(edit(before)))
             if after == before:
                 return before
-            after = checked(after)
+            after = validate_schedule(after)
             if after.target != before.target:
                 rules.check_target_allowed(actor, after.target, before.target)
             if after.policy.delivery != before.policy.delivery:
                 rules.check_recipients(after.policy.delivery)
-                after = replace(after, policy=zoned(after.policy, zone, after.trigger))
+                after = replace(after, policy=with_default_zones(after.policy, zone, after.trigger))
             if after.trigger != before.trigger:
                 trigger = rules.complete_trigger(after.trigger, before.trigger, now, zone)
                 after = replace(after, trigger=trigger)
@@ -300,16 +300,16 @@ class ScheduleService:
     ) -> Callable[[Schedule], Schedule]:
         """A function that applies the run defaults of another target than the current one."""
         target = schedule.target
-        if offered_as(wanted.target) == offered_as(target):
+        if capability_of(wanted.target) == capability_of(target):
             return unchanged
         defaults = await self.rules.get_run_defaults(wanted.target)
         if explicit_fields is None or (defaults is None and wanted.target.kind != target.kind):
             return unchanged
         old_defaults = await self.rules.get_saved_run_defaults(target)
-        new_defaults = defaults or usual_defaults(wanted.target)
+        new_defaults = defaults or fallback_run_defaults(wanted.target)
         return lambda after: (
-            turned_to(after, target, old_defaults, new_defaults, explicit_fields)
-            if offered_as(after.target) == offered_as(wanted.target)
+            switch_run_defaults(after, target, old_defaults, new_defaults, explicit_fields)
+            if capability_of(after.target) == capability_of(wanted.target)
             else after
         )
 
@@ -446,7 +446,7 @@ class ScheduleService:
     # --- the next slot ------------------------------------------------------------------------
     async def skip(self, actor: Actor, schedule_id: ScheduleId, *, reason: str = "") -> Schedule:
         """Skips the next slot; it gets a skipped run at once."""
-        checked_text(reason, "reason")
+        check_text(reason, "reason")
 
         def runs(before: Schedule, now: datetime) -> Sequence[Run]:
             run = slot_run(before, require_next_slot(before), now)

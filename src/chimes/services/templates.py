@@ -81,7 +81,7 @@ class Text(NamedTuple):
     example: str
     prompt: str = ""
 
-    def said_in(self, language: str) -> Text:
+    def translated(self, language: str) -> Text:
         return Text(*(in_language(each, language) for each in self))
 
 
@@ -195,7 +195,7 @@ TEMPLATES = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class LocalizedTemplate:
     """A template as it is shown in one language."""
 
     id: str
@@ -212,12 +212,12 @@ class Offer:
         return f"{self.text.example} {self.text.prompt}".rstrip()
 
 
-def offers(lang: str) -> list[Offer]:
+def list_templates(lang: str) -> list[LocalizedTemplate]:
     """All templates in a language; in English where there is none."""
     language = lang if lang in LANGUAGES else ENGLISH
-    texts = {id: text.said_in(language) for id, text in TEXTS.items()}
+    texts = {id: text.translated(language) for id, text in TEXTS.items()}
     times = [
-        Offer(
+        LocalizedTemplate(
             id=each.id,
             text=texts[each.id],
             trigger={"kind": "cron", "expression": each.cron_spec},
@@ -225,7 +225,7 @@ def offers(lang: str) -> list[Offer]:
         for each in TEMPLATES
     ]
     return times + [
-        Offer(
+        LocalizedTemplate(
             id=each.id,
             text=texts[each.id],
             trigger=each.trigger,
@@ -243,12 +243,12 @@ def _with_prompt(target: Plain, prompt: str) -> Mapping[str, object]:
 _FIRES = 3
 
 
-def templates_shown(zone: str, lang: str, now: datetime) -> list[dict[str, object]]:
+def render_templates(zone: str, lang: str, now: datetime) -> list[dict[str, object]]:
     """What the API answers and the command line prints; ready to be sent as a schedule."""
-    return [_shown(each, zone, lang, now) for each in offers(lang)]
+    return [_shown(each, zone, lang, now) for each in list_templates(lang)]
 
 
-def _shown(offer: Offer, zone: str, lang: str, now: datetime) -> dict[str, object]:
+def _shown(offer: LocalizedTemplate, zone: str, lang: str, now: datetime) -> dict[str, object]:
     trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone(zone)
     fires = trigger.anchored(now).fires(now, _FIRES)
     return {

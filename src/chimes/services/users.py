@@ -294,7 +294,7 @@ _SEEN_STEP = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SignIn:
+class SessionRecord:
     """One session. `id` names it to people; the secret is in the cookie only."""
 
     id: str
@@ -317,13 +317,13 @@ class SignIn:
 class Session:
     """Somebody who has signed in."""
 
-    session: SignIn
+    session: SessionRecord
     actor: Actor
     #: Set for one with a password.
     user: User | None = None
 
 
-class SignInService:
+class SessionService:
     def __init__(
         self, store: Store, access: AccessService, users: UserService, clock: Clock
     ) -> None:
@@ -333,7 +333,7 @@ class SignInService:
         self._clock = clock
         self._document = DocumentStore(store, STATE)
         self._limit = LoginLimit(store, clock)
-        self._known: dict[str, SignIn] = {}
+        self._known: dict[str, SessionRecord] = {}
         self._read_at = float("-inf")
 
     async def with_key(self, presented: str, *, address: str, agent: str) -> tuple[str, Session]:
@@ -345,7 +345,7 @@ class SignInService:
         except NotAuthenticated:
             await self._failed("", address)
             raise
-        mark = self._access.configured_mark(presented)
+        mark = self._access.configured_key_mark(presented)
         kind, ref = ("configured", mark) if mark else ("key", str(actor.key_id))
         return await self._begin(actor, kind, ref, agent=agent)
 
@@ -364,7 +364,7 @@ class SignInService:
     ) -> tuple[str, Session]:
         secret = secrets.token_urlsafe(16)
         now = await self._store.now()
-        session = SignIn(
+        session = SessionRecord(
             id=_digest(secret),
             kind=kind,
             ref=ref,
@@ -414,7 +414,7 @@ class SignInService:
             await self._seen(session.id, now)
         return guest
 
-    async def _standing(self, session: SignIn, address: str) -> Session | None:
+    async def _standing(self, session: SessionRecord, address: str) -> Session | None:
         if session.kind == "user":
             user = await self._users.get(session.ref)
             if user is None or user.stamp != session.stamp:
@@ -438,7 +438,7 @@ class SignInService:
             raise NotAllowed()
         await self._drop(actor, session_id, "end_session")
 
-    async def all(self, actor: Actor) -> tuple[SignIn, ...]:
+    async def all(self, actor: Actor) -> tuple[SessionRecord, ...]:
         """Those alive, the one seen last first; for admins."""
         if not actor.administers:
             raise NotAllowed()
@@ -464,12 +464,12 @@ class SignInService:
                 await self._document.write(_plain_signins(sessions))
         self._remember(sessions)
 
-    async def _sessions(self) -> Mapping[str, SignIn]:
+    async def _sessions(self) -> Mapping[str, SessionRecord]:
         if self._clock.monotonic() - self._read_at >= _TRUST:
             self._remember(_sessions(await self._document.read()))
         return self._known
 
-    def _remember(self, sessions: dict[str, SignIn]) -> None:
+    def _remember(self, sessions: dict[str, SessionRecord]) -> None:
         self._known, self._read_at = sessions, self._clock.monotonic()
 
 
@@ -481,17 +481,17 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _alive(document: Mapping[str, object], now: datetime) -> dict[str, SignIn]:
+def _alive(document: Mapping[str, object], now: datetime) -> dict[str, SessionRecord]:
     return {each.id: each for each in _sessions(document).values() if each.alive(now)}
 
 
-def _sessions(document: Mapping[str, object]) -> dict[str, SignIn]:
+def _sessions(document: Mapping[str, object]) -> dict[str, SessionRecord]:
     found = {}
     for name, value in document.items():
         if not isinstance(value, dict):
             continue
         try:
-            found[name] = SignIn(
+            found[name] = SessionRecord(
                 id=name,
                 kind=str(value["kind"]),
                 ref=str(value["ref"]),
@@ -506,7 +506,7 @@ def _sessions(document: Mapping[str, object]) -> dict[str, SignIn]:
     return found
 
 
-def _plain_signins(sessions: Mapping[str, SignIn]) -> dict[str, object]:
+def _plain_signins(sessions: Mapping[str, SessionRecord]) -> dict[str, object]:
     return {
         each.id: {
             "kind": each.kind,

@@ -1,4 +1,4 @@
-"""What a schedule must be like to be saved, whatever door it comes through."""
+"""Validation of schedules, policies and recipients, and the run defaults of targets."""
 
 from __future__ import annotations
 
@@ -49,17 +49,15 @@ from chimes.store.port import Store
 from chimes.triggers import Cron, Every, Trigger, never_fires
 from chimes.triggers.json_values import nearest
 
-# @@ What holds for a target by its kind, and whether anybody is there to carry it out.
-
-#: `needs` of a prompt.
+#: Capability of nodes that execute prompts.
 AGENT = "agent"
-#: `needs` of an action.
+#: Capability of nodes that execute actions.
 ACTION = "action"
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
-#: By the kind of a target: where nobody said how long a run may take (of HTTP targets the settings
-#: do), and the longest that may be asked for; of a flow all of its steps together.
-USUAL_TIMEOUTS: Mapping[str, timedelta] = {
+#: Default and longest timeouts by kind of target. A flow's timeout covers all its steps; the default
+#: of HTTP targets is a setting.
+DEFAULT_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(seconds=10),
     "task": TASK_TIMEOUT,
     "flow": FLOW_TIMEOUT,
@@ -79,16 +77,16 @@ LONGEST_TIMEOUTS: Mapping[str, timedelta] = {
 }
 
 
-def usual_timeout(target: Target) -> timedelta:
-    return USUAL_TIMEOUTS[target.kind]
+def default_timeout(target: Target) -> timedelta:
+    return DEFAULT_TIMEOUTS[target.kind]
 
 
 def longest_timeout(target: Target) -> timedelta:
     return LONGEST_TIMEOUTS[target.kind]
 
 
-def usual_defaults(target: Target) -> RunDefaults:
-    """Of a task or flow that says nothing about itself."""
+def fallback_run_defaults(target: Target) -> RunDefaults:
+    """Run defaults of a target that declares none."""
     if isinstance(target, SyncTarget):
         return RunDefaults(policy=task_policy(target), priority=HIGH)
     if isinstance(target, AgentTarget):
@@ -96,25 +94,25 @@ def usual_defaults(target: Target) -> RunDefaults:
     if isinstance(target, ActionTarget):
         return RunDefaults(policy=action_policy(Settings()))
     if isinstance(target, MessageTarget):
-        # Of a message that nobody is told, nobody would know.
+        # Without a recipient a message would have no effect.
         inbox = (Recipient(channel=Channel.INBOX),)
-        return RunDefaults(policy=Policy(timeout=usual_timeout(target), delivery=inbox))
-    return RunDefaults(policy=Policy(timeout=usual_timeout(target)))
+        return RunDefaults(policy=Policy(timeout=default_timeout(target), delivery=inbox))
+    return RunDefaults(policy=Policy(timeout=default_timeout(target)))
 
 
 def default_policy(settings: Settings, target: Target) -> Policy:
     """The policy of a target whose schedule sets no option itself."""
     if isinstance(target, SyncTarget | MessageTarget):
-        return replace(usual_defaults(target).policy, misfire_grace=settings.misfire_grace)
+        return replace(fallback_run_defaults(target).policy, misfire_grace=settings.misfire_grace)
     if isinstance(target, AgentTarget):
         return replace(agent_policy(settings), misfire_grace=settings.misfire_grace)
     if isinstance(target, ActionTarget):
         return replace(action_policy(settings), misfire_grace=settings.misfire_grace)
-    usual = Policy(misfire_grace=settings.misfire_grace, timeout=usual_timeout(target))
+    policy = Policy(misfire_grace=settings.misfire_grace, timeout=default_timeout(target))
     if not isinstance(target, HttpTarget):
-        return usual
+        return policy
     return replace(
-        usual,
+        policy,
         max_retries=settings.max_retries,
         retry_backoff=settings.retry_backoff,
         timeout=settings.default_timeout,
@@ -122,8 +120,8 @@ def default_policy(settings: Settings, target: Target) -> Policy:
 
 
 def agent_policy(settings: Settings) -> Policy:
-    """Of a prompt whose schedule says nothing: attempts are counted in total (R1.32, C14), and its
-    owner finds the answer in the inbox (R1.1)."""
+    """Default policy of a prompt. `dispatch_attempts` counts all attempts, not only retries; the
+    answer goes to the owner's inbox."""
     return Policy(
         timeout=settings.agent_timeout,
         max_retries=settings.dispatch_attempts - 1,
@@ -133,17 +131,16 @@ def agent_policy(settings: Settings) -> Policy:
     )
 
 
-def agent_offers(settings: Settings) -> dict[str, RunDefaults]:
-    """What a node with these settings offers of prompts: empty where it has no pipeline."""
+def agent_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """The agent capability of a node with these settings; empty without a pipeline."""
     if not settings.agent_pipeline or "worker" not in settings.roles:
         return {}
     return {AGENT: RunDefaults(policy=agent_policy(settings))}
 
 
 def action_policy(settings: Settings) -> Policy:
-    """Of an action whose schedule says nothing (R0.34). A dispatch that failed is tried again
-    (C14), the oldest of the slots that were missed is made up for (C1), and one that comes while
-    the last is at work is skipped."""
+    """Default policy of an action: failed dispatches are retried, one missed slot is caught up, and
+    a slot is skipped while the previous run is active."""
     return Policy(
         timeout=settings.schedule_execution_timeout,
         max_retries=settings.max_retries,
@@ -154,60 +151,63 @@ def action_policy(settings: Settings) -> Policy:
     )
 
 
-def action_offers(settings: Settings) -> dict[str, RunDefaults]:
-    """What a node with these settings offers of actions: empty where it knows no service."""
+def action_capabilities(settings: Settings) -> dict[str, RunDefaults]:
+    """The action capability of a node with these settings; empty without an action service."""
     if not settings.action_url or "worker" not in settings.roles:
         return {}
     return {ACTION: RunDefaults(policy=action_policy(settings))}
 
 
-def offered_as(target: Target) -> str:
-    """Under which name somebody says how its runs are carried out."""
-    return target.key if isinstance(target, SyncTarget) else target.needs
+def capability_of(target: Target) -> str:
+    """The name under which nodes declare the run defaults of the target."""
+    return target.key if isinstance(target, SyncTarget) else target.requirement
 
 
-async def offered(
+async def find_run_defaults(
     store: Store, target: Target, here: Mapping[str, RunDefaults]
 ) -> RunDefaults | None:
-    """What a task or a flow says about its runs: to the application `here`, else to the live node
-    that joined last. One that nobody offers would wait for ever: InvalidInput. Only names are
-    compared; nothing is looked up or imported because of one (S66)."""
+    """The run defaults that a task or flow declares: in the application `here`, else on the live
+    node that started last.
+
+    Raises InvalidInput if no live node has the capability, because its runs would wait for ever.
+    Only names are compared; nothing is imported.
+    """
     if isinstance(target, HttpTarget | MessageTarget):
         return None
     if isinstance(target, SyncTarget):
-        return await _offered_pair(store, target, here)
-    if target.needs in here:
-        return here[target.needs]
+        return await _find_pair_defaults(store, target, here)
+    if target.requirement in here:
+        return here[target.requirement]
     alive = await _alive(store)
-    having = [node for node in alive if target.needs in node.offers]
-    if having:
-        telling = [node for node in having if target.needs in node.defaults]
-        latest = max(telling, key=lambda node: node.started_at, default=None)
-        return None if latest is None else latest.defaults[target.needs]
+    capable = [node for node in alive if target.requirement in node.capabilities]
+    if capable:
+        declaring = [node for node in capable if target.requirement in node.defaults]
+        latest = max(declaring, key=lambda node: node.started_at, default=None)
+        return None if latest is None else latest.defaults[target.requirement]
     if isinstance(target, AgentTarget | ActionTarget):
-        # Its runs say what is missing, should it still be missing then.
+        # Accepted: if the service is still missing at run time, the run fails with that reason.
         return None
-    known = _names(target.kind, {*here, *(each for node in alive for each in node.offers)})
+    known = _names(target.kind, {*here, *(each for node in alive for each in node.capabilities)})
     raise InvalidInput(
-        _("no node that is alive offers the flow {name!r}", name=target.name)
+        _("no running node offers the flow {name!r}", name=target.name)
         if isinstance(target, FlowTarget)
-        else _("no node that is alive offers the task {name!r}", name=target.name),
+        else _("no running node offers the task {name!r}", name=target.name),
         field="target.name",
         code=f"unknown_{target.kind}",
         hint=nearest(target.name, known),
     )
 
 
-async def _offered_pair(
+async def _find_pair_defaults(
     store: Store, target: SyncTarget, here: Mapping[str, RunDefaults]
 ) -> RunDefaults:
-    """A source is offered as such; its collections are known by what is said about their runs."""
+    """Collections of a source are known by the run defaults that nodes declare for them."""
     if target.key in here:
         return here[target.key]
     alive = await _alive(store)
-    telling = [node for node in alive if target.key in node.defaults]
-    if telling:
-        return max(telling, key=lambda node: node.started_at).defaults[target.key]
+    declaring = [node for node in alive if target.key in node.defaults]
+    if declaring:
+        return max(declaring, key=lambda node: node.started_at).defaults[target.key]
     known = _collections(target.source, here, alive)
     raise InvalidInput(
         _(
@@ -221,23 +221,23 @@ async def _offered_pair(
     )
 
 
-async def pair_is_offered(store: Store, target: SyncTarget) -> bool:
-    """By any node that is alive."""
+async def is_pair_available(store: Store, target: SyncTarget) -> bool:
+    """Whether any live node has the pair of source and collection."""
     return any(target.key in node.defaults for node in await _alive(store))
 
 
-async def pipeline_is_offered(store: Store) -> bool:
-    """By any node that is alive; those without one do not say how its runs are carried out."""
+async def is_agent_available(store: Store) -> bool:
+    """Whether any live node has an agent pipeline; only those declare run defaults for it."""
     return any(AGENT in node.defaults for node in await _alive(store))
 
 
-async def actions_are_offered(store: Store) -> bool:
-    """By any node that is alive and knows an action service."""
+async def are_actions_available(store: Store) -> bool:
+    """Whether any live node has an action service."""
     return any(ACTION in node.defaults for node in await _alive(store))
 
 
 async def check_source(store: Store, source: str, here: Mapping[str, RunDefaults]) -> None:
-    """InvalidInput if nobody has it."""
+    """Raises InvalidInput if no live node has the source."""
     _collections(source, here, await _alive(store))
 
 
@@ -246,13 +246,13 @@ def _collections(
 ) -> list[str]:
     known = {*here, *(key for node in alive for key in node.defaults)}
     pairs = sorted(parse_pair_key(key) for key in known if is_pair_key(key))
-    found = [collection for theirs, collection in pairs if theirs == source]
+    found = [collection for name, collection in pairs if name == source]
     if not found:
         raise InvalidInput(
-            _("no node that is alive has the source {source!r}", source=source),
+            _("no running node has the source {source!r}", source=source),
             field="target.source",
             code="unknown_source",
-            hint=nearest(source, sorted({theirs for theirs, _unused in pairs})),
+            hint=nearest(source, sorted({name for name, _collection in pairs})),
         )
     return found
 
@@ -262,44 +262,48 @@ async def _alive(store: Store) -> list[Node]:
     return [node for node in await store.nodes() if node.lease_until > now]
 
 
-def started_as(schedule: Schedule, defaults: RunDefaults, said: Collection[str]) -> Schedule:
-    """A new schedule, with what nobody `said` as its target has it."""
+def apply_run_defaults(
+    schedule: Schedule, defaults: RunDefaults, explicit: Collection[str]
+) -> Schedule:
+    """A new schedule with the run defaults for all but the `explicit` fields."""
     return replace(
         schedule,
-        policy=apply_task_defaults(schedule.policy, defaults.policy, said),
-        priority=schedule.priority if PRIORITY in said else defaults.priority,
+        policy=apply_task_defaults(schedule.policy, defaults.policy, explicit),
+        priority=schedule.priority if PRIORITY in explicit else defaults.priority,
     )
 
 
-def turned_to(
+def switch_run_defaults(
     after: Schedule,
     target: Target,
     before: RunDefaults,
     defaults: RunDefaults,
-    said: Collection[str],
+    explicit: Collection[str],
 ) -> Schedule:
-    """A schedule that had another `target`: what it had from that it now has from this one, what
-    was set for itself stays. What was set for a target of another kind does not: its calls are
-    not comparable."""
+    """Replaces the run defaults of the old `target` by those of the new one.
+
+    Values that were set on the schedule stay, unless the kind of target changes: they would not be
+    comparable.
+    """
     own = unchanged_fields(after.policy, before.policy)
     if after.target.kind != target.kind:
         own = TASK_POLICY_FIELDS
-    elif after.policy.concurrency_key == target.needs:
-        # The limit of the other task, also where nobody is there who could say so.
+    elif after.policy.concurrency_key == target.requirement:
+        # The concurrency limit of the old task, even if no live node declares it any more.
         own |= {"concurrency_key", "max_concurrent_runs", "overlap"}
     return replace(
         after,
         policy=apply_task_defaults(
-            after.policy, defaults.policy, {*said, *(TASK_POLICY_FIELDS - own)}
+            after.policy, defaults.policy, {*explicit, *(TASK_POLICY_FIELDS - own)}
         ),
         priority=defaults.priority
-        if PRIORITY not in said and after.priority == before.priority
+        if PRIORITY not in explicit and after.priority == before.priority
         else after.priority,
     )
 
 
-def without_key_of(before: Schedule, after: Schedule) -> Schedule:
-    """A schedule that was turned to another pair does not keep the key of the first."""
+def drop_pair_key(before: Schedule, after: Schedule) -> Schedule:
+    """Removes the concurrency key of the old pair from a schedule with another target."""
     was = before.target
     if (
         isinstance(was, SyncTarget)
@@ -310,10 +314,10 @@ def without_key_of(before: Schedule, after: Schedule) -> Schedule:
     return after
 
 
-def _names(kind: str, offers: Collection[str]) -> list[str]:
-    """Steps (`flow/step`) are offered as tasks, but only their flow may ask for them."""
+def _names(kind: str, capabilities: Collection[str]) -> list[str]:
+    """Names of tasks or flows, without steps (`flow/step`), which only their flow may run."""
     prefix = f"{kind}:"
-    names = (each.removeprefix(prefix) for each in offers if each.startswith(prefix))
+    names = (each.removeprefix(prefix) for each in capabilities if each.startswith(prefix))
     return [name for name in names if "/" not in name]
 
 
@@ -323,20 +327,20 @@ LABEL_LIMIT = 50
 PRIORITY_LIMIT = 1000
 SHORTEST_INTERVAL = timedelta(milliseconds=100)
 LONGEST_WAIT = timedelta(days=365)
-MOST_RETRIES = 100
-MOST_AT_ONCE = 1_000_000
+MAX_RETRIES = 100
+MAX_CONCURRENT_RUNS = 1_000_000
 _FORBIDDEN_CATEGORIES = frozenset({"Cc", "Cs", "Zl", "Zp"})
 _BIDI_CONTROLS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-_MOST_MARKS_IN_A_ROW = 8
-_FIRES_LOOKED_AT = 60
+_MAX_CONSECUTIVE_MARKS = 8
+_FIRES_CHECKED = 60
 _SECOND = timedelta(seconds=1)
 
 
 def clean_name(name: str, field: str = "name") -> str:
-    """NFC and trimmed (S18); without characters that no store or screen takes safely (S15)."""
-    cleaned = unicodedata.normalize("NFC", checked_text(name, field)).strip()
+    """NFC and trimmed; rejects characters that are unsafe to store or display."""
+    cleaned = unicodedata.normalize("NFC", check_text(name, field)).strip()
     if not cleaned:
-        raise InvalidInput(_("a name is needed"), field=field, code="missing")
+        raise InvalidInput(_("a name is required"), field=field, code="missing")
     if len(cleaned) > NAME_LIMIT:
         raise InvalidInput(
             _(
@@ -350,7 +354,7 @@ def clean_name(name: str, field: str = "name") -> str:
     return cleaned
 
 
-def checked_text(text: str, field: str) -> str:
+def check_text(text: str, field: str) -> str:
     marks = 0
     for character in text:
         category = unicodedata.category(character)
@@ -358,7 +362,7 @@ def checked_text(text: str, field: str) -> str:
         if (
             category in _FORBIDDEN_CATEGORIES
             or character in _BIDI_CONTROLS
-            or marks > _MOST_MARKS_IN_A_ROW
+            or marks > _MAX_CONSECUTIVE_MARKS
         ):
             raise InvalidInput(
                 _("the character U+{code:04X} is not allowed here", code=ord(character)),
@@ -368,7 +372,7 @@ def checked_text(text: str, field: str) -> str:
     return text
 
 
-def checked_id(schedule_id: str) -> str:
+def check_id(schedule_id: str) -> str:
     if not 0 < len(schedule_id) <= ID_LIMIT:
         raise InvalidInput(
             _("an id has 1 to {most} characters", most=ID_LIMIT),
@@ -379,12 +383,12 @@ def checked_id(schedule_id: str) -> str:
         raise InvalidInput(
             _("an id has no spaces and none of / ? # % \\"), field="id", code="bad_character"
         )
-    return checked_text(schedule_id, "id")
+    return check_text(schedule_id, "id")
 
 
-def checked(schedule: Schedule) -> Schedule:
-    """The schedule, tidied up; InvalidInput names the field that is wrong."""
-    policy = checked_policy(schedule.policy, schedule.target)
+def validate_schedule(schedule: Schedule) -> Schedule:
+    """The schedule with normalised name and policy. Raises InvalidInput with the invalid field."""
+    policy = validate_policy(schedule.policy, schedule.target)
     check_priority(schedule.priority, schedule.target)
     if len(schedule.labels) > LABEL_LIMIT:
         raise InvalidInput(
@@ -394,22 +398,22 @@ def checked(schedule: Schedule) -> Schedule:
         )
     for name, value in schedule.labels.items():
         clean_name(name, "labels")
-        checked_text(value or "", f"labels.{name}")
+        check_text(value or "", f"labels.{name}")
     if schedule.depends_on is not None and schedule.depends_on.schedule_id == schedule.id:
         raise InvalidInput(
             _("a schedule cannot depend on itself"), field="depends_on", code="cycle"
         )
-    checked_text(schedule.pause_note, "note")
+    check_text(schedule.pause_note, "note")
     return replace(schedule, name=clean_name(schedule.name), policy=policy)
 
 
 def check_priority(priority: int, target: Target | None = None) -> None:
-    """The class of a task is positive (R4.6, R4.8)."""
+    """The priority class of a sync task is positive."""
     least = 1 if isinstance(target, SyncTarget) else -PRIORITY_LIMIT
     if not least <= priority <= PRIORITY_LIMIT:
         raise InvalidInput(
             _(
-                "priority lies between {least} and {most}",
+                "priority must be between {least} and {most}",
                 least=least,
                 most=PRIORITY_LIMIT,
             ),
@@ -418,13 +422,13 @@ def check_priority(priority: int, target: Target | None = None) -> None:
         )
 
 
-def checked_policy(policy: Policy, target: Target) -> Policy:
-    """As runs of this target are carried out."""
+def validate_policy(policy: Policy, target: Target) -> Policy:
+    """The policy as runs of this target use it. Raises InvalidInput."""
     if isinstance(target, SyncTarget):
         policy = require_exclusive(policy, target)
     elif policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         raise InvalidInput(
-            _("a key of this form belongs to a pair of source and collection"),
+            _("keys of this form are reserved for sync tasks"),
             field="policy.concurrency_key",
             code="reserved",
         )
@@ -442,19 +446,19 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
     ):
         if not low <= value <= high:
             raise InvalidInput(
-                _("{field} must lie between {least} and {most}", field=field, least=low, most=high),
+                _("{field} must be between {least} and {most}", field=field, least=low, most=high),
                 field=f"policy.{field}",
                 code="out_of_range",
             )
     for field, number, least, most in (
         ("catch_up_limit", policy.catch_up_limit, 1, 100_000),
-        ("max_retries", policy.max_retries, 0, MOST_RETRIES),
-        ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MOST_AT_ONCE),
+        ("max_retries", policy.max_retries, 0, MAX_RETRIES),
+        ("max_concurrent_runs", policy.max_concurrent_runs or 1, 1, MAX_CONCURRENT_RUNS),
     ):
         if not least <= number <= most:
             raise InvalidInput(
                 _(
-                    "{field} must lie between {least} and {most}",
+                    "{field} must be between {least} and {most}",
                     field=field,
                     least=least,
                     most=most,
@@ -466,54 +470,52 @@ def check_policy(policy: Policy, *, longest_timeout: timedelta) -> None:
         clean_name(policy.concurrency_key, "policy.concurrency_key")
     if policy.max_concurrent_runs == 0:
         raise InvalidInput(
-            _("max_concurrent_runs is at least 1"),
+            _("max_concurrent_runs must be at least 1"),
             field="policy.max_concurrent_runs",
             code="out_of_range",
         )
 
 
 def check_interval(trigger: Trigger, shortest: timedelta, now: datetime) -> None:
-    """An interval by itself; a cron expression by its next fires, because only one with a seconds
-    field can be this fast, and it shows soon (S24). `@every` is an interval, too."""
+    """Checks an interval itself, and a cron expression by its next fires, because only one with a
+    seconds field can be this fast. `@every` counts as an interval."""
     interval = isinstance(trigger, Cron) and "@every" in trigger.expression
     if isinstance(trigger, Every):
         closest = trigger.every
     elif shortest <= _SECOND and not interval:
         return
     else:
-        fires = [fire.at for fire in trigger.fires(now, _FIRES_LOOKED_AT)]
+        fires = [fire.at for fire in trigger.fires(now, _FIRES_CHECKED)]
         closest = min((b - a for a, b in pairwise(fires)), default=shortest)
     if closest < shortest:
         raise InvalidTrigger(
-            _("the shortest interval here is {shortest:g} s", shortest=shortest.total_seconds()),
+            _("the shortest allowed interval is {shortest:g} s", shortest=shortest.total_seconds()),
             field="trigger.every" if isinstance(trigger, Every) else "trigger.expression",
             code="interval_too_short",
         )
 
 
 def check_fires(trigger: Trigger, after: datetime) -> None:
-    """T14: what would never fire is not saved."""
+    """Raises InvalidTrigger for a trigger that would never fire."""
     if never_fires(trigger, after):
         raise InvalidTrigger(
             _("this trigger would never fire"), field="trigger", code="never_fires"
         )
 
 
-# @@ Whether a caller may have messages sent to the recipients that it names.
-
-#: The kept state of a chat that is linked to an owner, by the number of the chat.
+#: Prefix of the state of a linked Telegram chat, before the chat id.
 LINKED_CHAT = "telegram:chat:"
 
 
-def zoned(policy: Policy, zone: str, trigger: Trigger | None = None) -> Policy:
-    """The same, with a zone where quiet hours and digests name none: the trigger's if that goes by
-    the wall clock, else the one given."""
+def with_default_zones(policy: Policy, zone: str, trigger: Trigger | None = None) -> Policy:
+    """The policy with a zone for quiet hours and digests that name none: the trigger's if it uses
+    wall-clock time, else `zone`."""
     if all(each.quiet is None and each.digest is None for each in policy.delivery):
         return policy
     if trigger is not None and not isinstance(trigger, Every):
         zone = trigger.with_default_zone(zone).zone
     return replace_recipients(
-        policy, delivery=tuple(each.in_zone(zone) for each in policy.delivery)
+        policy, delivery=tuple(each.with_default_zone(zone) for each in policy.delivery)
     )
 
 
@@ -523,8 +525,8 @@ async def check_chats(
     recipients: Sequence[Recipient],
     before: Collection[Recipient] = (),
 ) -> None:
-    """S05: a chat that is not the caller's does not exist for it. An admin may name any, and what
-    was there before may stay."""
+    """Raises InvalidInput for Telegram chats that are not linked to the actor's owner. An admin may
+    use any chat, and chats in `before` may stay."""
     if actor.role is Role.ADMIN:
         return
     known = {each.to for each in before if each.channel is Channel.TELEGRAM}
@@ -536,7 +538,7 @@ async def check_chats(
                 _("chat {chat} not found", chat=recipient.to),
                 field=f"delivery[{place}].to",
                 code="not_found",
-                hint=_("link it first: send the code of your account to the bot"),
+                hint=_("link the chat first: send your account's link code to the bot"),
             )
 
 

@@ -18,22 +18,22 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import HttpTarget
-from chimes.services.templates import offers
+from chimes.services.templates import list_templates
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
+from chimes.web.dashboard.editor.description import parse_description, with_template
 from chimes.web.dashboard.editor.form import definition_of, fields_of, new_fields
-from chimes.web.dashboard.editor.merge import changes, merged, patch_of, value_text
-from chimes.web.dashboard.editor.preview import clock_notes, preview_of, retry_moments
-from chimes.web.dashboard.editor.routes import read_words, with_preset
+from chimes.web.dashboard.editor.merge import diff, merge, patch_of, value_text
+from chimes.web.dashboard.editor.preview import build_preview, clock_notes, retry_times
 from chimes.web.dashboard.editor.snippets import as_command, as_curl, as_yaml
 from chimes.web.dashboard.editor.trigger_fields import (
     rule_expression,
     rule_fields,
+    trigger_body,
     trigger_fields,
-    trigger_plain,
 )
-from chimes.web.dashboard.editor.zones import KnownZones, found_zones, meant_zone
+from chimes.web.dashboard.editor.zones import KnownZones, search_zones, unique_zone
 
 NOW = datetime(2026, 11, 16, 5, 0, tzinfo=UTC)
 #: Clocks go forward on the next day.
@@ -81,8 +81,8 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
     if isinstance(trigger, Once) and trigger.instant <= now:
         now = NOW
     fields = trigger_fields(trigger.to_dict(), mine)
-    read = trigger_from_dict(trigger_plain(fields, now)).anchored(now)
-    shown = preview_of(read, a_display(mine), now)
+    read = trigger_from_dict(trigger_body(fields, now)).anchored(now)
+    shown = build_preview(read, a_display(mine), now)
     schedule = plan_after(
         Schedule(
             id=ScheduleId("s"),
@@ -114,8 +114,8 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
             "30 1 * * *",
             "America/New_York",
             [
-                "Sun 7 Nov 2027: 01:30 comes twice in America/New_York; "
-                "it fires once, the first time."
+                "Sun 7 Nov 2027: 01:30 occurs twice in America/New_York; "
+                "it fires only the first time."
             ],
         ),
         (
@@ -123,14 +123,14 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
             "Europe/Berlin",
             [
                 "Sun 28 Mar 2027: 02:15 does not exist in Europe/Berlin; it fires at 03:00.",
-                "Sun 31 Oct 2027: 02:15 comes twice in Europe/Berlin; "
-                "it fires once, the first time.",
+                "Sun 31 Oct 2027: 02:15 occurs twice in Europe/Berlin; "
+                "it fires only the first time.",
             ],
         ),
         (
             "*/30 * * * *",
             "Europe/Berlin",
-            ["Sun 31 Oct 2027: 02:00 comes twice in Europe/Berlin; it fires both times."],
+            ["Sun 31 Oct 2027: 02:00 occurs twice in Europe/Berlin; it fires both times."],
         ),
         (
             "15 2 * * *",
@@ -141,8 +141,8 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
             "45 1 * * *",
             "Australia/Lord_Howe",
             [
-                "Sun 4 Apr 2027: 01:45 comes twice in Australia/Lord_Howe; "
-                "it fires once, the first time."
+                "Sun 4 Apr 2027: 01:45 occurs twice in Australia/Lord_Howe; "
+                "it fires only the first time."
             ],
         ),
         ("30 2 * * *", "Asia/Bangkok", []),
@@ -159,7 +159,7 @@ def test_a_single_moment_that_does_not_exist_is_told() -> None:
     once = Once("2027-03-14T02:30:00", timezone="America/New_York")
     (note,) = clock_notes(once, a_display("America/New_York"), NOW)
     assert "02:30 does not exist" in note
-    assert preview_of(once, a_display(), NOW).fires[0].note
+    assert build_preview(once, a_display(), NOW).fires[0].note
 
 
 def test_a_readers_own_clock_moves_it_too() -> None:
@@ -167,7 +167,7 @@ def test_a_readers_own_clock_moves_it_too() -> None:
         clock_notes(Cron("0 20 * * *", timezone="Asia/Bangkok"), a_display("Europe/Berlin"), NOW)
     )
     assert found[0] == (
-        "Sun 28 Mar 2027: a clock changes, and this moves from 14:00 to 15:00 for you"
+        "Sun 28 Mar 2027: a clock change moves this from 14:00 to 15:00 in your time zone"
         " (Europe/Berlin)."
     )
     often = Cron("*/5 * * * *", timezone="Asia/Bangkok")
@@ -182,11 +182,11 @@ def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) ->
     )
     hour = (int(expression.split()[1]) + 12) % 24
     winter, summer = f"{hour:02}:30", f"{hour - 1 if hour else 23:02}:30"
-    moved = [note for note in found if "a clock changes" in note]
+    moved = [note for note in found if "a clock change moves" in note]
     assert moved == [
-        f"Sun 14 Mar 2027: a clock changes, and this moves from {winter} to {summer} for you"
+        f"Sun 14 Mar 2027: a clock change moves this from {winter} to {summer} in your time zone"
         " (Asia/Bangkok).",
-        f"Sun 7 Nov 2027: a clock changes, and this moves from {summer} to {winter} for you"
+        f"Sun 7 Nov 2027: a clock change moves this from {summer} to {winter} in your time zone"
         " (Asia/Bangkok).",
     ]
 
@@ -198,7 +198,7 @@ def test_labels_are_told_as_they_are_typed() -> None:
 
 def test_how_often_and_never_more_than_allowed() -> None:
     def counts(trigger: Trigger) -> tuple[int, int, bool]:
-        shown = preview_of(trigger.anchored(NOW), a_display(), NOW)
+        shown = build_preview(trigger.anchored(NOW), a_display(), NOW)
         return shown.per_day, shown.per_month, shown.more
 
     assert counts(Every("15m")) == (96, 2880, False)
@@ -210,9 +210,9 @@ def test_how_often_and_never_more_than_allowed() -> None:
 
 def test_retries_are_moments() -> None:
     policy = Policy(max_retries=3, retry_backoff=timedelta(seconds=10))
-    assert retry_moments(policy, NOW) == tuple(NOW + timedelta(seconds=s) for s in (10, 20, 30))
+    assert retry_times(policy, NOW) == tuple(NOW + timedelta(seconds=s) for s in (10, 20, 30))
     grows = Policy(max_retries=9, retry_backoff=timedelta(seconds=8), backoff=Backoff.EXPONENTIAL)
-    first, second, *more = retry_moments(grows, NOW)
+    first, second, *more = retry_times(grows, NOW)
     assert timedelta(seconds=16) <= second - first <= timedelta(seconds=18)
     assert len(more) == 3
 
@@ -237,27 +237,27 @@ def test_retries_are_moments() -> None:
     ],
 )
 def test_zones_are_found_as_people_call_them(text: str, zone: str) -> None:
-    assert found_zones(text, "en", NOW)[0].name == zone
+    assert search_zones(text, "en", NOW)[0].name == zone
     # EST is a name of its own, without summer time: who writes it is asked, who has it keeps it.
-    assert meant_zone(text, NOW) == (None if text == "EST" else zone)
+    assert unique_zone(text, NOW) == (None if text == "EST" else zone)
 
 
 def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
-    found = found_zones("UTC+7", "th", NOW, KnownZones(mine="Asia/Bangkok"))
+    found = search_zones("UTC+7", "th", NOW, KnownZones(mine="Asia/Bangkok"))
     assert (found[0].name, found[0].mine, found[0].offset) == ("Asia/Bangkok", True, "UTC+7")
     assert found[0].place == "กรุงเทพ, ไทย"
     assert len(found) > 3
-    assert meant_zone("UTC+7", NOW) is None
+    assert unique_zone("UTC+7", NOW) is None
     known = KnownZones(mine="Asia/Tokyo", default="UTC", recent=("Europe/Paris",))
-    first = found_zones("", "en", NOW, known)
+    first = search_zones("", "en", NOW, known)
     assert [(each.name, each.mine, each.recent, each.default) for each in first] == [
         ("Asia/Tokyo", True, False, False),
         ("Europe/Paris", False, True, False),
         ("UTC", False, False, True),
     ]
-    assert found_zones("nowhere at all", "en", NOW) == ()
-    berlin, bangkok = found_zones("berlin", "en", NOW)[0], found_zones("bangkok", "en", NOW)[0]
-    assert (berlin.changes, bangkok.changes) == (True, False)
+    assert search_zones("nowhere at all", "en", NOW) == ()
+    berlin, bangkok = search_zones("berlin", "en", NOW)[0], search_zones("bangkok", "en", NOW)[0]
+    assert (berlin.has_dst, bangkok.has_dst) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -274,7 +274,9 @@ def test_what_is_no_rule_stays_cron(expression: str) -> None:
 # --- words and presets -------------------------------------------------------------------------
 def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
     fields = new_fields("Asia/Bangkok") | {"name": "My own", "overlap": "queue"}
-    found = read_words("ทุกวัน 09:00 สรุปข่าว AI", fields, now=NOW, zone="Asia/Bangkok", lang="th")
+    found = parse_description(
+        "ทุกวัน 09:00 สรุปข่าว AI", fields, now=NOW, zone="Asia/Bangkok", lang="th"
+    )
     assert (found.fields["kind"], found.fields["prompt"]) == ("agent", "สรุปข่าว AI")
     assert (found.fields["name"], found.fields["overlap"]) == ("My own", "queue")
     assert "name" not in found.guessed
@@ -289,7 +291,7 @@ def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
     ],
 )
 def test_a_message_is_told_and_thought_about_by_nobody(words: str) -> None:
-    found = read_words(words, new_fields("UTC"), now=NOW, zone="UTC", lang="en")
+    found = parse_description(words, new_fields("UTC"), now=NOW, zone="UTC", lang="en")
     assert found.fields["kind"] == "message"
     assert {"kind", "message"} <= set(found.guessed)
 
@@ -297,7 +299,7 @@ def test_a_message_is_told_and_thought_about_by_nobody(words: str) -> None:
 def test_where_nobody_answers_prompts_words_are_told() -> None:
     # UX A.4: a newcomer's first schedule does something.
     words, given = "ทุกวัน 09:00 สรุปข่าว AI", new_fields("UTC")
-    found = read_words(words, given, now=NOW, zone="UTC", lang="th", prompts=False)
+    found = parse_description(words, given, now=NOW, zone="UTC", lang="th", prompts=False)
     assert (found.fields["kind"], found.fields["message"]) == ("message", "สรุปข่าว AI")
     # Whoever wants a prompt after all finds it there.
     assert found.fields["prompt"] == "สรุปข่าว AI"
@@ -305,13 +307,13 @@ def test_where_nobody_answers_prompts_words_are_told() -> None:
 
 def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
     for language in ("en", "th", "zh"):
-        for offer in offers(language):
+        for offer in list_templates(language):
             trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone("Asia/Bangkok")
-            fields = with_preset(new_fields("UTC"), offer, trigger, "Asia/Bangkok")
+            fields = with_template(new_fields("UTC"), offer, trigger, "Asia/Bangkok")
             if offer.target is None:
                 fields["url"] = "https://example.com/"
-            found = definition_of(fields, NOW, changing=False)
-            assert not found.wrong
+            found = definition_of(fields, NOW, is_edit=False)
+            assert not found.errors
             assert ScheduleIn.model_validate(found.body).trigger.next_after(NOW), offer.id
 
 
@@ -335,10 +337,10 @@ def test_rules_for_days_are_cron(rule: dict[str, str], expression: str) -> None:
 
 
 def test_in_two_hours() -> None:
-    plain = trigger_plain({"when": "once", "in": "2h", "zone": "Asia/Bangkok"}, NOW)
+    plain = trigger_body({"when": "once", "in": "2h", "zone": "Asia/Bangkok"}, NOW)
     assert trigger_from_dict(plain).next_after(NOW) == NOW + timedelta(hours=2)
     with pytest.raises(InvalidInput) as error:
-        trigger_plain({"when": "once", "in": "soon"}, NOW)
+        trigger_body({"when": "once", "in": "soon"}, NOW)
     assert error.value.field == "in"
 
 
@@ -396,28 +398,28 @@ def test_yaml_and_the_request_are_the_schedule() -> None:
 # --- merging -----------------------------------------------------------------------------------
 def test_only_what_changed_is_sent() -> None:
     after = {**BODY, "name": "x", "target": {**BODY["target"], "method": "GET"}}
-    found = changes(BODY, after)
+    found = diff(BODY, after)
     assert [each.path for each in found] == ["name", "target.method"]
     assert patch_of(found, after) == {"name": "x", "target": {"method": "GET", "kind": "http"}}
     same = {**BODY, "trigger": {**BODY["trigger"], "dialect": "auto"}}
-    assert changes(BODY, same) == ()
+    assert diff(BODY, same) == ()
 
 
 def test_both_sides_are_kept_where_they_do_not_meet() -> None:
     mine = {**BODY, "name": "mine", "policy": {**BODY["policy"], "timeout": "PT20S"}}
     theirs = {**BODY, "name": "theirs", "policy": {**BODY["policy"], "max_retries": 9}}
-    found = merged(BODY, mine, theirs)
+    found = merge(BODY, mine, theirs)
     assert found.body["policy"] == {"max_retries": 9, "timeout": "PT20S"}
-    assert [(each.path, each.mine, each.theirs) for each in found.clashes] == [
+    assert [(each.path, each.mine, each.theirs) for each in found.conflicts] == [
         ("name", "mine", "theirs")
     ]
-    assert merged(BODY, mine, mine).clashes == ()
+    assert merge(BODY, mine, mine).conflicts == ()
 
 
 def test_fields_of_a_schedule_say_the_same() -> None:
     shown = {**BODY, "priority": 0, "policy": {"max_retries": 3, "burst_allowed": False}}
     fields = fields_of(shown, "Asia/Tokyo")
-    found = definition_of(fields, NOW, changing=True).body
+    found = definition_of(fields, NOW, is_edit=True).body
     assert found["trigger"] == BODY["trigger"]
     assert found["labels"] == BODY["labels"]
     assert found["enabled"] is False

@@ -12,7 +12,7 @@ from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotAuthentica
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.listing import AuditQuery
 from chimes.services.access import AccessService
-from chimes.services.users import IDLE, LIFE, SignInService, UserService
+from chimes.services.users import IDLE, LIFE, SessionService, UserService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.store_contract.stores import KINDS, Home, StoreKind
@@ -179,7 +179,7 @@ class Desk:
         self.clock = clock
         self.access = AccessService(store, clock)
         self.users = UserService(store)
-        self.sign_ins = SignInService(store, self.access, self.users, clock)
+        self.sign_ins = SessionService(store, self.access, self.users, clock)
 
     async def guest(self, secret: str) -> Actor:
         self.clock.advance(timedelta(seconds=1.1))
@@ -199,7 +199,7 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
         await one.users.create(admin, name="anna", password=PASSWORD, role=Role.MEMBER)
         with pytest.raises(AlreadyExists):
             await other.users.create(admin, name="anna", password=PASSWORD, role=Role.ADMIN)
-        assert await one.access.keys_on()
+        assert await one.access.auth_enabled()
         key = await one.access.create(admin, name="k", role=Role.OPERATOR)
 
         async def enter(desk: Desk) -> tuple[str, str]:

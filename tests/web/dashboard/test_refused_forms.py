@@ -27,7 +27,7 @@ from tests.web.rig import CRON, HTTP
 ANNA = Owner(type=OwnerType.USER, id="anna")
 TYPED = 'My <b>text</b> & "more"\nin two lines'
 SHOWN = "My &lt;b&gt;text&lt;/b&gt; &amp; &#34;more&#34;\nin two lines"
-ONE_A_DAY = Limits(runs=RunLimits(in_a_day=1))
+ONE_A_DAY = Limits(runs=RunLimits(per_day=1))
 
 
 async def of_anna(browser: Browser) -> None:
@@ -73,7 +73,7 @@ async def test_a_reply_to_a_run_that_is_gone_can_be_copied() -> None:
         assert answer.status_code == 404
         assert SHOWN in answer.text
         assert "This run takes no more replies." in answer.text
-        assert "Send the reply" not in answer.text
+        assert "Send reply" not in answer.text
 
 
 async def with_reply_form(browser: Browser) -> InboxItem:

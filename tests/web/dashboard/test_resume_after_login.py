@@ -12,7 +12,7 @@ import pytest
 from chimes.model.access import Actor, Role
 from chimes.model.listing import ScheduleQuery
 from chimes.services.access import AccessService
-from chimes.services.users import SignInService
+from chimes.services.users import SessionService
 from chimes.web.dashboard.core.auth import packed, unpack_pending_form
 from chimes.web.dashboard.core.forms import PendingForm
 from tests.web.dashboard.browsing import Browser, browsing
@@ -43,7 +43,7 @@ async def end_all(browser: Browser) -> None:
     """As an admin does, elsewhere."""
     rig = browser.rig
     users = await with_user(browser, name="somebody-else")
-    sign_ins = SignInService(rig.store, AccessService(rig.store, rig.clock), users, rig.clock)
+    sign_ins = SessionService(rig.store, AccessService(rig.store, rig.clock), users, rig.clock)
     for session in await sign_ins.all(Actor()):
         await sign_ins.revoke(Actor(), session.id)
     rig.clock.advance(timedelta(seconds=2))

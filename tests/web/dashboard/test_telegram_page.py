@@ -70,12 +70,12 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         assert bot.told == [f"42: This chat now belongs to {owner}."]
         assert [chat.id for chat in await links.linked(owner)] == ["42"]
 
-        monkeypatch.setattr(messages.MessageService.send_test, "__kwdefaults__", _impatient())
+        monkeypatch.setattr(messages.NotificationService.send_test, "__kwdefaults__", _impatient())
         page = await browser.follow(await browser.send(f"{HERE}/42/test"))
         assert "The test by Telegram is on its way." in page.text
         (test,) = (await browser.rig.store.list_deliveries(DeliveryQuery())).items
         told = test.recipient
-        assert (test.occasion, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")
+        assert (test.notify_on, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")
 
         asked = await browser.send(f"{HERE}/42/unlink", on=HERE)
         assert "Disconnect chat 42?" in asked.text

@@ -33,8 +33,8 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.services.attention import SNOOZED_FOR, CredentialRefusal, SnoozeService, awake
-from chimes.services.insights import Coming, ZoneChange
+from chimes.services.attention import SNOOZE_DURATION, CredentialRefusal, SnoozeService, without_suppressed
+from chimes.services.insights import UpcomingClockChanges, ZoneChange
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -508,7 +508,7 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
         ZoneChange(change=ClockChange(zone="Europe/Paris", at=NOW, by=by), schedules=2)
         for by in (-timedelta(hours=1), timedelta(minutes=30))
     )
-    one, two = describe_zone_changes(Coming(zones=(back, forward)), LOOK, NOW)
+    one, two = describe_zone_changes(UpcomingClockChanges(zones=(back, forward)), LOOK, NOW)
     assert "the clocks of Europe/Paris go back by 1 h; 2 schedules go by them." in one
     assert "the clocks of Europe/Paris go forward by 30 min; 2 schedules" in two
 
@@ -792,13 +792,13 @@ async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
     schedule = await store.add_schedule(a_schedule(owner=ANNA))
     anna, service = Actor(owner=ANNA, role=Role.MEMBER), SnoozeService(store)
     until = await service.snooze(anna, schedule.id, IssueCause.LATE)
-    assert until == NOW + SNOOZED_FOR
+    assert until == NOW + SNOOZE_DURATION
     snoozes = await service.of(anna, NOW)
 
     def told(cause: IssueCause) -> AttentionList:
         sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW)
         found = AttentionList(total=1, items=(ScheduleAttention(schedule=schedule, sign=sign),))
-        return awake(found, snoozes, 20)
+        return without_suppressed(found, snoozes, 20)
 
     assert told(IssueCause.LATE) == told(IssueCause.PAUSE_OVER) == AttentionList()
     assert told(IssueCause.FAILING).total == 1

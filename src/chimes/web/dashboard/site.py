@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from chimes.errors import NotAuthenticated, StoreError
 from chimes.services.insights import ClockWatch
-from chimes.services.users import SignInService, UserService
+from chimes.services.users import SessionService, UserService
 from chimes.web.context import WebContext
 from chimes.web.dashboard.account import routes as account_routes
 from chimes.web.dashboard.account import telegram as account_telegram
@@ -37,7 +37,6 @@ from chimes.web.dashboard.core.preferences import GUARD, DisplayPreferences, set
 from chimes.web.dashboard.core.router import PageRoute
 from chimes.web.dashboard.core.templates import render_template
 from chimes.web.dashboard.editor import routes as editor_routes
-from chimes.web.dashboard.editor import trial_run as editor_trial_run
 from chimes.web.dashboard.inbox import routes as inbox_routes
 from chimes.web.dashboard.run import routes as run_routes
 from chimes.web.dashboard.runs import routes as runs_routes
@@ -60,7 +59,6 @@ from chimes.web.problems import Problem, request_id
 PAGE_ROUTERS = (
     today_routes.router,
     editor_routes.router,
-    editor_trial_run.router,
     schedules_routes.router,
     schedules_bulk.router,
     schedules_importer.router,
@@ -89,7 +87,7 @@ class Site:
         self._services = DashboardServices(
             context=context,
             users=users,
-            sessions=SignInService(context.store, context.access, users, context.clock),
+            sessions=SessionService(context.store, context.access, users, context.clock),
             clock_watch=ClockWatch(context.store, context.clock),
         )
         self._live = LiveUpdates(context)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from chimes.errors import InvalidInput, NotAuthenticated, NotFound, RateLimited
 from chimes.i18n import _
-from chimes.services.preferences import LOOKS
+from chimes.services.preferences import DISPLAY_CHOICES
 from chimes.services.users import LIFE
 from chimes.web.dashboard.core import preferences as cookies
 from chimes.web.dashboard.core.auth import render_login, unpack_pending_form
@@ -77,7 +77,7 @@ def _address(request: PageRequest) -> str:
 
 #: By their names here, what they are among the preferences of an owner: good to know elsewhere,
 #: for messages, for schedules without a zone, and in the next browser.
-_KEPT = {"language": "language", "zone": "timezone"} | {name: name for name in LOOKS}
+_KEPT = {"language": "language", "zone": "timezone"} | {name: name for name in DISPLAY_CHOICES}
 _A_YEAR = timedelta(days=365)
 
 

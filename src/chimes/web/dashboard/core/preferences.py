@@ -19,11 +19,11 @@ from starlette.responses import Response
 from chimes.errors import InvalidInput
 from chimes.i18n import ENGLISH, Message, _
 from chimes.language.languages import LANGUAGES, accepted
-from chimes.services.preferences import LOOKS, ListName, Preferences
+from chimes.services.preferences import DISPLAY_CHOICES, ListName, Preferences
 from chimes.triggers.zones import parse_zone
 
 COOKIE = "chimes_look"
-_CHOICES: Mapping[str, tuple[str, ...]] = {"language": tuple(LANGUAGES), **LOOKS}
+_CHOICES: Mapping[str, tuple[str, ...]] = {"language": tuple(LANGUAGES), **DISPLAY_CHOICES}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

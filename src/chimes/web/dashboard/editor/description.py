@@ -12,7 +12,7 @@ from datetime import datetime
 from chimes.errors import InvalidInput
 from chimes.language import Told, parse
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.services.templates import Offer
+from chimes.services.templates import LocalizedTemplate
 from chimes.triggers import Every, Trigger
 from chimes.web.dashboard.editor.recipient_fields import PARTS as RECIPIENT_PARTS
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields
@@ -126,7 +126,7 @@ def with_trigger(fields: Mapping[str, str], trigger: Trigger, home: str) -> Fiel
 
 
 def with_template(
-    fields: Mapping[str, str], template: Offer, trigger: Trigger, home: str
+    fields: Mapping[str, str], template: LocalizedTemplate, trigger: Trigger, home: str
 ) -> Fields:
     """Fills in the trigger of a template, and its target and recipients if it has them."""
     found = with_trigger(fields, trigger, home)

@@ -27,7 +27,7 @@ from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
 from chimes.services.run_requests import RunRequest
-from chimes.services.templates import offers
+from chimes.services.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, schedule_out
@@ -229,7 +229,7 @@ async def _own_chats(request: PageRequest) -> list[str]:
 
 
 def _apply_preset(request: PageRequest, fields: Fields, template_id: str) -> Fields:
-    templates = offers(request.display.language)
+    templates = list_templates(request.display.language)
     template = next((each for each in templates if each.id == template_id), None)
     if template is None:
         raise NotFound(_("Unknown template {id!r}.", id=template_id[:64]))
@@ -290,7 +290,7 @@ async def _render(request: PageRequest, state: FormState, status: int = 200) -> 
         "countries": countries(request.display.language),
         "base": json.dumps(edit.base, ensure_ascii=False) if edit else "",
         "options": options,
-        "presets": offers(request.display.language),
+        "presets": list_templates(request.display.language),
         "others": [each for each in state.others if not edit or each.id != edit.schedule.id],
         "methods": [(each, each) for each in METHODS],
         "units": tuple(UNITS),

@@ -139,7 +139,7 @@ def _owner(text: str) -> Owner:
 
 
 def may_mark(actor: Actor, owner: Owner) -> bool:
-    """Whether the actor may change messages, as in `MessageService`: operators may not."""
+    """Whether the actor may change messages, as in `NotificationService`: operators may not."""
     return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
 
 

@@ -21,7 +21,7 @@ from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.notifications.message import CHANNELS
 from chimes.retelling import retold_line
-from chimes.services.attention import Known, fingerprint
+from chimes.services.attention import KnownFailure, fingerprint
 from chimes.services.run_requests import RunOrigin, RunRequest
 from chimes.triggers.moment import format_moment
 from chimes.web.api.schemas import TargetPatch
@@ -298,7 +298,7 @@ async def failed_step(request: PageRequest, run: Run) -> Run | None:
 
 async def known_failure_of(
     request: PageRequest, run: Run, schedule: Schedule | None
-) -> Known | None:
+) -> KnownFailure | None:
     """Returns the mark of a known failure, if it applies to this run."""
     if schedule is None or run.status not in FAILED_STATUSES:
         return None

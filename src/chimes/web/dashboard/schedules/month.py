@@ -1,4 +1,4 @@
-"""Schedules as a month: what each day brings (UX A.2)."""
+"""Month view of the schedules: planned fires and past runs per day."""
 
 from __future__ import annotations
 
@@ -20,22 +20,20 @@ from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.runs.views import between
 
-# @@ A month of what is planned, day by day (UX A.2); pure. Fires are the scheduler's own.
-
 #: Slots that are computed for one page.
-MOST_SLOTS = 9_000
-#: Fires of one schedule on one day that are counted, after so many slots; of more is said that
-#: there are more. It gets less and less, so that a few that fire every minute do not hide the rest.
-PER_DAY = ((0, 100), (MOST_SLOTS // 3, 24), (MOST_SLOTS * 2 // 3, 4))
-#: Names that fit into a day.
-NAMES = 3
-_BUDDHIST = 543
+MAX_SLOTS = 9_000
+#: (slots computed so far, fires counted per schedule and day). The limit shrinks, so that a few
+#: schedules that fire every minute do not use up the slots of the others.
+FIRES_PER_DAY = ((0, 100), (MAX_SLOTS // 3, 24), (MAX_SLOTS * 2 // 3, 4))
+#: Schedule names per day.
+MAX_NAMES = 3
+_BUDDHIST_ERA_OFFSET = 543
 _INSTANT = timedelta(microseconds=1)
 _YEARS = (1970, 2200)
 
 
 class Span(NamedTuple):
-    """A month of a zone, as moments: the end is not in it."""
+    """A month in a time zone; the end is exclusive."""
 
     first: date
     start: datetime
@@ -44,20 +42,20 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fires:
-    """Of one schedule on one day."""
+    """Fires of one schedule on one day."""
 
     schedule: Schedule
-    #: In their order, as many as were looked at.
+    #: Ascending; limited to `FIRES_PER_DAY`.
     at: tuple[datetime, ...]
-    #: There are more than those.
+    #: Whether there are more.
     more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
     days: Mapping[date, tuple[Fires, ...]] = field(default_factory=dict)
-    #: Schedules that there was no time to look at.
-    left_out: int = 0
+    #: Schedules that were omitted because of `MAX_SLOTS`.
+    omitted: int = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,8 +65,8 @@ class Day:
     start: datetime
     end: datetime
     fires: tuple[Fires, ...] = ()
-    #: What ran on it, where that can be counted.
-    ran: StatusCounts | None = None
+    #: Run counts of the day; None if unknown.
+    run_counts: StatusCounts | None = None
     today: bool = False
     over: bool = False
 
@@ -81,12 +79,12 @@ class Day:
         return any(each.more for each in self.fires)
 
 
-#: None: a day of another month.
+#: None stands for a day of another month.
 Week = tuple[Day | None, ...]
 
 
-def month_from(text: str, now: datetime, zone: str) -> Span:
-    """`2026-11`; whatever else is the month that it is."""
+def parse_month(text: str, now: datetime, zone: str) -> Span:
+    """Parses `2026-11`; anything else gives the current month."""
     today = now.astimezone(times.zone_info(zone)).date()
     year, _, month = text.partition("-")
     known = len(year) == 4 and (year + month).isascii() and (year + month).isdigit()
@@ -96,25 +94,25 @@ def month_from(text: str, now: datetime, zone: str) -> Span:
 
 
 def span_of(first: date, zone: str) -> Span:
-    return Span(first, midnight(first, zone), midnight(following(first), zone))
+    return Span(first, midnight(first, zone), midnight(next_month(first), zone))
 
 
-def following(first: date) -> date:
+def next_month(first: date) -> date:
     return (first.replace(day=28) + timedelta(days=4)).replace(day=1)
 
 
-def before(first: date) -> date:
+def previous_month(first: date) -> date:
     return (first - timedelta(days=1)).replace(day=1)
 
 
 def midnight(day: date, zone: str) -> datetime:
-    """The first moment of a day, also of one that begins at one o'clock."""
+    """The first instant of a day, also of one whose midnight does not exist."""
     local = datetime(day.year, day.month, day.day, tzinfo=times.zone_info(zone))
     return local.astimezone(UTC)
 
 
-def day_from(text: str, span: Span) -> date | None:
-    """A day of that month; None: nothing of the kind."""
+def parse_day(text: str, span: Span) -> date | None:
+    """None unless it is a day of the month."""
     try:
         found = date.fromisoformat(text)
     except ValueError:
@@ -122,54 +120,56 @@ def day_from(text: str, span: Span) -> date | None:
     return found if found.replace(day=1) == span.first else None
 
 
-# --- what is planned ------------------------------------------------------------------------------
-def planned_in(schedules: Sequence[Schedule], span: Span, zone: str) -> Planned:
-    """Each in the order given, as long as `MOST_SLOTS` lets us."""
+# --- planned fires --------------------------------------------------------------------------------
+def plan_month(schedules: Sequence[Schedule], span: Span, zone: str) -> Planned:
+    """In the order given, until `MAX_SLOTS` is reached."""
     days: dict[date, list[Fires]] = {}
-    spent = left_out = 0
-    for place, schedule in enumerate(schedules):
-        if spent >= MOST_SLOTS:
-            return _planned(days, left_out=left_out + len(schedules) - place)
-        per_day = [count for since, count in PER_DAY if spent >= since][-1]
-        walk = _Walk(schedule, span.start)
-        for day, fires in _days_of(walk, span, zone, per_day):
+    spent = omitted = 0
+    for index, schedule in enumerate(schedules):
+        if spent >= MAX_SLOTS:
+            return _planned(days, omitted=omitted + len(schedules) - index)
+        per_day = [count for since, count in FIRES_PER_DAY if spent >= since][-1]
+        slots = _SlotIterator(schedule, span.start)
+        for day, fires in _days_of(slots, span, zone, per_day):
             days.setdefault(day, []).append(fires)
-        spent += walk.steps
-        left_out += walk.gave_up
-    return _planned(days, left_out=left_out)
+        spent += slots.steps
+        omitted += slots.exhausted
+    return _planned(days, omitted=omitted)
 
 
-def _planned(days: Mapping[date, Iterable[Fires]], *, left_out: int) -> Planned:
-    """Within a day the first comes first."""
+def _planned(days: Mapping[date, Iterable[Fires]], *, omitted: int) -> Planned:
+    """Sorts each day by time."""
     ordered = {
         day: tuple(sorted(found, key=lambda each: each.at[0])) for day, found in days.items()
     }
-    return Planned(days=ordered, left_out=left_out)
+    return Planned(days=ordered, omitted=omitted)
 
 
-def _days_of(walk: _Walk, span: Span, zone: str, per_day: int) -> Iterator[tuple[date, Fires]]:
+def _days_of(
+    slots: _SlotIterator, span: Span, zone: str, per_day: int
+) -> Iterator[tuple[date, Fires]]:
     clock = times.zone_info(zone)
-    while walk.at is not None and walk.at < span.end:
-        day = walk.at.astimezone(clock).date()
+    while slots.at is not None and slots.at < span.end:
+        day = slots.at.astimezone(clock).date()
         end = midnight(day + timedelta(days=1), zone)
         found: list[datetime] = []
-        while walk.at is not None and walk.at < end and len(found) < per_day:
-            found.append(walk.at)
-            walk.step()
-        more = walk.at is not None and walk.at < end
-        yield day, Fires(schedule=walk.schedule, at=tuple(found), more=more)
+        while slots.at is not None and slots.at < end and len(found) < per_day:
+            found.append(slots.at)
+            slots.step()
+        more = slots.at is not None and slots.at < end
+        yield day, Fires(schedule=slots.schedule, at=tuple(found), more=more)
         if more:
-            walk.skip_to(end)
+            slots.skip_to(end)
 
 
-class _Walk:
-    """Along the slots of a schedule. `at`: when the present one is carried out; None: no more."""
+class _SlotIterator:
+    """Iterates over the slots of a schedule. `at` is the due time of the current one, or None."""
 
     def __init__(self, schedule: Schedule, start: datetime) -> None:
         self.schedule = schedule
         self.steps = 0
-        #: It would have taken too many steps.
-        self.gave_up = False
+        #: Whether too many steps were needed.
+        self.exhausted = False
         self._slot = schedule.next_slot
         self._fired = 0
         self.at = schedule.next_run_at if schedule.next_slot is not None else None
@@ -182,13 +182,13 @@ class _Walk:
         self._go(self.schedule.trigger.next_after(self._slot))
 
     def skip_to(self, moment: datetime) -> None:
-        """Without looking at those between, unless only so many are left."""
+        """Jumps there, unless `max_runs` requires counting the slots in between."""
         if self.schedule.trigger.max_runs is None:
             self._go(self.schedule.trigger.next_after(moment - _INSTANT))
             return
         while self.at is not None and self.at < moment:
-            if self.steps >= MOST_SLOTS:
-                self.at, self.gave_up = None, True
+            if self.steps >= MAX_SLOTS:
+                self.at, self.exhausted = None, True
                 return
             self.step()
 
@@ -199,21 +199,21 @@ class _Walk:
         self.at = due_time(self.schedule, slot) if left else None
 
 
-# --- as a picture ---------------------------------------------------------------------------------
+# --- calendar -------------------------------------------------------------------------------------
 def weeks_of(
     span: Span,
     planned: Planned,
-    ran: Mapping[date, StatusCounts],
+    run_counts: Mapping[date, StatusCounts],
     display: DisplayPreferences,
     zone: str,
     now: datetime,
 ) -> tuple[Week, ...]:
-    """Weeks begin as they do where the language is spoken."""
+    """The first weekday depends on the locale."""
     today = now.astimezone(times.zone_info(zone)).date()
     first_weekday = times.locale_of(display.language).first_week_day
     days: list[Day | None] = [None] * ((span.first.weekday() - first_weekday) % 7)
     day = span.first
-    while day < following(span.first):
+    while day < next_month(span.first):
         end = midnight(day + timedelta(days=1), zone)
         days.append(
             Day(
@@ -222,7 +222,7 @@ def weeks_of(
                 start=midnight(day, zone),
                 end=end,
                 fires=planned.days.get(day, ()),
-                ran=ran.get(day),
+                run_counts=run_counts.get(day),
                 today=day == today,
                 over=end <= now,
             )
@@ -233,7 +233,7 @@ def weeks_of(
 
 
 def weekdays(display: DisplayPreferences) -> tuple[tuple[str, str], ...]:
-    """Short and whole, in the order of the columns."""
+    """Abbreviated and full names, in the order of the columns."""
     locale = times.locale_of(display.language)
     short, whole = get_day_names("abbreviated", locale=locale), get_day_names(locale=locale)
     order = [(locale.first_week_day + place) % 7 for place in range(7)]
@@ -241,22 +241,24 @@ def weekdays(display: DisplayPreferences) -> tuple[tuple[str, str], ...]:
 
 
 def month_name(first: date, display: DisplayPreferences) -> str:
-    return _dated(first, {"zh": "y年M月"}.get(display.language, "MMMM y"), display)
+    return _format_date(first, {"zh": "y年M月"}.get(display.language, "MMMM y"), display)
 
 
 def day_name(day: date, display: DisplayPreferences) -> str:
-    return _dated(day, {"zh": "y年M月d日EEEE"}.get(display.language, "EEEE d MMMM y"), display)
+    return _format_date(
+        day, {"zh": "y年M月d日EEEE"}.get(display.language, "EEEE d MMMM y"), display
+    )
 
 
-def _dated(day: date, pattern: str, display: DisplayPreferences) -> str:
+def _format_date(day: date, pattern: str, display: DisplayPreferences) -> str:
     if display.era == "be":
-        pattern = pattern.replace("y", f"'{day.year + _BUDDHIST}'")
+        pattern = pattern.replace("y", f"'{day.year + _BUDDHIST_ERA_OFFSET}'")
     return str(format_date(day, pattern, locale=times.locale_of(display.language)))
 
 
-HERE = "/ui/schedules"
-#: Those that fire soonest; whoever wants to see others narrows the filter.
-MOST_SCHEDULES = 100
+LIST_PAGE = "/ui/schedules"
+#: The schedules that fire soonest.
+MAX_SCHEDULES = 100
 _HOUR = timedelta(hours=1)
 
 
@@ -264,33 +266,33 @@ async def month_page(
     request: PageRequest, found: Filter, query: ScheduleQuery, /, **values: object
 ) -> Response:
     zone = primary_zone(request.display, None)
-    span = month_from(request.query.get("month", ""), request.now, zone)
+    span = parse_month(request.query.get("month", ""), request.now, zone)
     due = _until(query, span.end)
-    page = await request.context.schedules.find(request.actor, replace(due, limit=MOST_SCHEDULES))
+    page = await request.context.schedules.find(request.actor, replace(due, limit=MAX_SCHEDULES))
     beyond = 0
     if page.next is not None:
         beyond = await request.context.schedules.count(request.actor, due) - len(page.items)
-    planned = planned_in(page.items, span, zone)
-    ran = await _ran(request, query, span, zone)
-    day = day_from(request.query.get("day", ""), span)
+    planned = plan_month(page.items, span, zone)
+    run_counts = await _run_counts(request, query, span, zone)
+    day = parse_day(request.query.get("day", ""), span)
 
     def address(first: date, **more: str) -> str:
-        return found.address(HERE, view="month", month=f"{first:%Y-%m}", **more)
+        return found.address(LIST_PAGE, view="month", month=f"{first:%Y-%m}", **more)
 
     return request.render(
         "schedules/month.html",
         status=200,
         title=month_name(span.first, request.display),
         weekdays=weekdays(request.display),
-        weeks=weeks_of(span, planned, ran, request.display, zone, request.now),
-        names=NAMES,
+        weeks=weeks_of(span, planned, run_counts, request.display, zone, request.now),
+        names=MAX_NAMES,
         zone=zone,
-        earlier=address(before(span.first)),
-        later=address(following(span.first)),
-        this_month=found.address(HERE, view="month"),
+        earlier=address(previous_month(span.first)),
+        later=address(next_month(span.first)),
+        this_month=found.address(LIST_PAGE, view="month"),
         day_address=lambda each: address(span.first, day=f"{each:%Y-%m-%d}") + "#day",
         runs_address=lambda each: between(Filter(), each.start, each.end),
-        left_out=planned.left_out + beyond,
+        omitted=planned.omitted + beyond,
         day=day,
         day_name=day_name(day, request.display) if day else "",
         day_fires=planned.days.get(day, ()) if day else (),
@@ -299,16 +301,16 @@ async def month_page(
 
 
 def _until(query: ScheduleQuery, end: datetime) -> ScheduleQuery:
-    """Those that fire before the end, the soonest first."""
+    """Schedules that fire before the end, soonest first."""
     due_by = end if query.due_by is None else min(end, query.due_by)
     return replace(query, due_by=due_by, sort=ScheduleSort.NEXT_RUN_AT, descending=False)
 
 
-async def _ran(
+async def _run_counts(
     request: PageRequest, query: ScheduleQuery, span: Span, zone: str
 ) -> Mapping[date, StatusCounts]:
-    """What has run on the days that are over, and so far today; nothing where the filter has a
-    condition that sums do not know of."""
+    """Run counts of past days and today; empty if the filter has a condition that run counts do not
+    support."""
     filter_ = RunFilter(owner=query.owner, namespace=query.namespace, kind=query.kind)
     asked = ScheduleQuery(owner=query.owner, namespace=query.namespace, kind=query.kind)
     if span.start >= request.now or _conditions(query) != asked:
@@ -317,14 +319,14 @@ async def _ran(
     whole_hours = not (span.start - span.end) % _HOUR and not span.start.minute
     step = _HOUR if whole_hours else QUARTER
     insights = request.context.insights
-    tallies = await insights.run_buckets(request.actor, window, step, filter_)
+    buckets = await insights.run_buckets(request.actor, window, step, filter_)
     clock = times.zone_info(zone)
-    days = groupby(tallies, key=lambda tally: tally.at.astimezone(clock).date())
+    days = groupby(buckets, key=lambda bucket: bucket.at.astimezone(clock).date())
     return {day: sum_counts(found, midnight(day, zone)) for day, found in days}
 
 
 def _conditions(query: ScheduleQuery) -> ScheduleQuery:
-    """Without order and page."""
+    """Without sorting and paging."""
     usual = ScheduleQuery()
     return replace(
         query,

@@ -125,7 +125,7 @@ async def _page(
     return request.render(
         "system/access.html",
         status=200 if error is None else error.status,
-        open_mode=not await request.context.access.keys_on(),
+        open_mode=not await request.context.access.auth_enabled(),
         users=await request.users.all(request.actor),
         keys=await request.context.access.keys(request.actor),
         sessions=await request.sessions.all(request.actor),

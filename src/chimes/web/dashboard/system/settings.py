@@ -14,7 +14,7 @@ from chimes.config import Settings
 from chimes.config.loader import shown_settings
 from chimes.errors import InvalidInput
 from chimes.i18n import _
-from chimes.services.templates import templates_shown
+from chimes.services.templates import render_templates
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.editor.trigger_fields import countries, country_code
@@ -139,7 +139,7 @@ async def settings(request: PageRequest) -> Response:
         changed=changed,
         retention=await _retention_preview(request),
         flags=feature_flags(known, request.context.origins),
-        templates=templates_shown(request.display.zone, request.display.language, request.now),
+        templates=render_templates(request.display.zone, request.display.language, request.now),
         tzdata=package_version("tzdata"),
         holidays=package_version("holidays"),
         countries=countries(request.display.language),

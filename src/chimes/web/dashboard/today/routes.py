@@ -25,7 +25,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, Suppression
 from chimes.services.schedules import upcoming_fires
-from chimes.services.templates import offers
+from chimes.services.templates import list_templates
 from chimes.triggers.moment import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.flash import Undo
@@ -387,7 +387,7 @@ def _empty(request: PageRequest) -> Response:
     return request.render(
         "today/empty.html",
         code=CODE,
-        offers=offers(request.display.language)[-MAX_TEMPLATES:],
+        offers=list_templates(request.display.language)[-MAX_TEMPLATES:],
         may_create=request.actor.may_create(request.actor.owner),
         may_load_demo=request.actor.administers,
     )

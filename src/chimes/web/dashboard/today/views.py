@@ -28,8 +28,8 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.retelling import retold, retold_line
-from chimes.services.attention import CredentialRefusal, Suppression, awake
-from chimes.services.insights import LATE, Coming, AffectedSchedule, ZoneChange
+from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
+from chimes.services.insights import LATE, UpcomingClockChanges, AffectedSchedule, ZoneChange
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
@@ -161,7 +161,7 @@ def needs_of(
     issues: AttentionList,
     put_off: Mapping[ScheduleId, Suppression],
     refused: Iterable[CredentialRefusal],
-    coming: Coming,
+    coming: UpcomingClockChanges,
     actor: Actor,
     display: DisplayPreferences,
     now: datetime,
@@ -170,10 +170,10 @@ def needs_of(
 ) -> Needs:
     """`issues` contains `limit` plus as many as are snoozed or known."""
     refused = tuple(refused)
-    more = (*(each.found for each in refused), *(each.found for each in coming.noticing))
+    more = (*(each.found for each in refused), *(each.found for each in coming.affected_schedules))
     merged = merge_attention(issues, more)
-    found = awake(merged, put_off, limit)
-    texts = describe_causes(refused, coming.noticing, display, now)
+    found = without_suppressed(merged, put_off, limit)
+    texts = describe_causes(refused, coming.affected_schedules, display, now)
     return Needs(
         items=needs_from(found, actor, texts),
         total=found.total,
@@ -184,14 +184,14 @@ def needs_of(
 
 def describe_causes(
     refusals: Iterable[CredentialRefusal],
-    noticing: Iterable[AffectedSchedule],
+    affected_schedules: Iterable[AffectedSchedule],
     display: DisplayPreferences,
     now: datetime,
 ) -> dict[ScheduleId, Message]:
     """One text per schedule; a refusal outranks a clock change."""
     texts = {
         each.found.schedule.id: describe_clock_change(each.touched, display, now)
-        for each in noticing
+        for each in affected_schedules
     }
     return texts | {each.found.schedule.id: _describe_refusal(each, display) for each in refusals}
 
@@ -212,7 +212,7 @@ def _describe_refusal(refusal: CredentialRefusal, display: DisplayPreferences) -
 
 # --- clock changes --------------------------------------------------------------------------------
 def describe_zone_changes(
-    coming: Coming, display: DisplayPreferences, now: datetime
+    coming: UpcomingClockChanges, display: DisplayPreferences, now: datetime
 ) -> tuple[Message, ...]:
     return tuple(_describe_zone_change(each, display, now) for each in coming.zones)
 
