@@ -10,6 +10,11 @@ from tests.engine.rig import Rig
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 
+@pytest.fixture(autouse=True)
+def _patient(patient_store: None) -> None:
+    """Every store of these tests."""
+
+
 def _name(kind: StoreKind) -> str:
     return kind.name
 

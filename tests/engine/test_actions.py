@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from chimes.clock import SystemClock
-from chimes.engine.checkpoints import CheckpointCleaner, state_of
+from chimes.engine.checkpoints import CheckpointCleaner, checkpoint_of
 from chimes.engine.events import RunEnded
 from chimes.errors import StoreUnavailable
 from chimes.model.checkpoint import action_checkpoint_name
@@ -138,13 +138,13 @@ async def test_a_run_that_is_canceled_is_canceled_over_there(rig: Rig) -> None:
 async def test_what_was_kept_is_forgotten_with_the_end(rig: Rig) -> None:
     store = rig.store
     run = a_run(target=ACTION)
-    assert state_of(store, run) is not None
+    assert checkpoint_of(store, run) is not None
     await store.set_state(action_checkpoint_name(run.id), '{"execution_id": "e1"}')
     forgetting = CheckpointCleaner(store)
     forgetting(RunEnded(run=run, seconds=0.0))
-    await forgetting.forget()
+    await forgetting.clean()
     assert await store.read_state(action_checkpoint_name(run.id)) is not None
     ended = replace(run, status=RunStatus.SUCCEEDED)
     forgetting(RunEnded(run=ended, seconds=0.0))
-    await forgetting.forget()
+    await forgetting.clean()
     assert await store.read_state(action_checkpoint_name(run.id)) is None

@@ -35,7 +35,7 @@ async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
             raise RuntimeError("a bug in the verdict on one")
         return judged(run, outcome, attempt, logs)
 
-    monkeypatch.setattr(execution, "judged", one_is_broken)
+    monkeypatch.setattr(execution, "completion_of", one_is_broken)
     await rig.store.add_runs(runs)
     await rig.engine(runners=[Recording()])
     for run in runs[1:]:

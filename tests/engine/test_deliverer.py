@@ -122,7 +122,7 @@ class _rig:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries do not wait."""
-    monkeypatch.setattr(verdicts, "retry_wait", lambda attempts, asked=None: timedelta(0))
+    monkeypatch.setattr(verdicts, "delivery_retry_delay", lambda attempts, asked=None: timedelta(0))
 
 
 async def told(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:

@@ -95,7 +95,7 @@ async def test_every_verdict_is_written_before_the_node_leaves(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "BATCH", 2)
-    monkeypatch.setattr(engine_module, "LAST_WRITES", 2.0)
+    monkeypatch.setattr(engine_module, "FINAL_WRITE_TIMEOUT", 2.0)
     faults = Faults(rig.store)
     faults.failing = {"finish": StoreUnavailable("not now")}
     engine = await rig.engine(store=faults.store, workers=9)

@@ -11,6 +11,7 @@ import pytest
 
 from chimes.engine import Engine, events
 from chimes.engine.events import (
+    AttemptAbandoned,
     CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
@@ -19,17 +20,16 @@ from chimes.engine.events import (
     DrainStarted,
     DutyFailed,
     DutyRecovered,
-    FallbackStarted,
+    EventLogger,
     FallbackEnded,
+    FallbackStarted,
     MessagesPruned,
-    NodeHeartbeat,
     NodeDraining,
+    NodeHeartbeat,
     NodeJoined,
     NodeLost,
     NodeResumed,
     PauseEnded,
-    EventLogger,
-    AttemptAbandoned,
     RunEnded,
     RunReleased,
     RunRescued,

@@ -130,7 +130,7 @@ async def test_a_permanent_failure_is_not_retried(rig: Rig) -> None:
 async def test_a_target_beyond_its_deadline_is_stopped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
     rig.runner.script = [rig.runner.wait]
     schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.1)))
     await rig.engine()
@@ -142,7 +142,7 @@ async def test_a_target_beyond_its_deadline_is_stopped(
 
 # R3.24: a timeout counts as a failure
 async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
     rig.runner.script = [rig.runner.wait, SUCCESS]
     schedule = await rig.due_now(
         policy=Policy(
@@ -157,7 +157,7 @@ async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
 async def test_a_target_that_ignores_its_stop_loses_its_place(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "GUARD_SLACK", 0.05)
+    monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
     monkeypatch.setattr(executor, "STUCK_AFTER", 0.1)
 
     async def deaf(call: Call) -> Outcome:
@@ -308,7 +308,7 @@ async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
 
 
 async def test_it_is_offered_again_after_a_while(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(capacity, "STAND_BACK", 0.05)
+    monkeypatch.setattr(capacity, "YIELD_SECONDS", 0.05)
 
     async def not_here(call: Call) -> Outcome:
         raise NotHere

@@ -11,7 +11,7 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity, Pool
-from chimes.engine.in_flight import LOG_LIMITS, DEFAULT_LOG_LIMITS, AttemptLog, InFlightRun
+from chimes.engine.in_flight import DEFAULT_LOG_LIMITS, LOG_LIMITS, AttemptLog, InFlightRun
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId

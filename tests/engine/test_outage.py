@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from chimes.engine import reconciler as oversight
+from chimes.engine import reconciler
 from chimes.engine.events import CompletionFenced, DutyFailed, DutyRecovered, RunEnded
 from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
@@ -72,7 +72,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
 async def test_a_claim_that_comes_true_late_is_given_back(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(oversight, "IDLE_LOOK", 0.3)
+    monkeypatch.setattr(reconciler, "IDLE_INTERVAL", 0.3)
     faults = Faults(rig.store)
     engine = await rig.engine(store=faults.store)
     await until(lambda: faults.count["next_available"])

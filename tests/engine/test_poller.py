@@ -43,13 +43,13 @@ class Passes:
         return await answer() if callable(answer) else answer
 
 
-def poller(duty: Passes, events: list[Event], *, patience: float = 5.0) -> Poller:
+def poller(duty: Passes, events: list[Event], *, stop_timeout: float = 5.0) -> Poller:
     return Poller(
         duty,
         store=MemoryStore(),
         events=Events([events.append]),
         rng=random.Random(1),
-        patience=patience,
+        stop_timeout=stop_timeout,
     )
 
 
@@ -78,7 +78,7 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
 
 # F21: told once, backed off with jitter, recovered
 async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "FIRST_BACKOFF", 0.001)
+    monkeypatch.setattr(lifecycle, "MIN_BACKOFF", 0.001)
     events: list[Event] = []
     duty = Passes(StoreUnavailable(), StoreUnavailable(), KeyError("bug"), PollNow())
     loop = poller(duty, events)
@@ -94,7 +94,7 @@ def test_the_backoff_grows_to_its_limit_and_is_spread() -> None:
     waits = []
     for failures in range(1, 12):
         loop._failures = failures
-        waits.append(loop._backoff())
+        waits.append(loop._backoff_seconds())
     assert all(wait <= lifecycle.LONGEST_BACKOFF for wait in waits)
     assert min(waits[-5:]) >= lifecycle.LONGEST_BACKOFF / 2
     assert waits[0] < 0.3
@@ -129,7 +129,7 @@ async def test_stop_does_not_wait_for_ever_for_a_pass_that_hangs() -> None:
         raise AssertionError
 
     duty = Passes(hanging)
-    loop = poller(duty, [], patience=0.01)
+    loop = poller(duty, [], stop_timeout=0.01)
     loop.start()
     await until(lambda: duty.count)
     await asyncio.wait_for(loop.stop(), 5)

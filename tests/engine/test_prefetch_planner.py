@@ -8,13 +8,13 @@ from datetime import timedelta
 import pytest
 
 from chimes.engine.prefetch import (
-    MIN_LEAD,
-    QUERY_INTERVAL,
     COST_MARGIN,
+    FULL_CAPACITY_LEAD,
     INITIAL_COST,
     MAX_LEAD,
-    FULL_CAPACITY_LEAD,
+    MIN_LEAD,
     MIN_SAMPLE,
+    QUERY_INTERVAL,
     SAFETY_MARGIN,
     PrefetchPlanner,
 )

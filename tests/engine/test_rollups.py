@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chimes.engine.maintenance import ROLL_BATCH, ROLL_BATCHES, ROLL_SECONDS
+from chimes.engine.maintenance import ROLLUP_BATCH, ROLLUP_BATCHES, ROLLUP_INTERVAL
 from tests.builders import NOW
 from tests.engine.test_membership import Node, maintenance_of
 
@@ -17,7 +17,7 @@ class Rolling:
         self.asked = 0
 
     async def roll_up(self, *, limit: int) -> int:
-        assert limit == ROLL_BATCH
+        assert limit == ROLLUP_BATCH
         self.asked += 1
         rolled = min(limit, self.left)
         self.left -= rolled
@@ -38,7 +38,7 @@ async def test_it_is_done_every_few_seconds(node: Node, monkeypatch: pytest.Monk
     for _ in range(3):
         await maintenance.run_once()
     assert (rolling.asked, rolling.left) == (1, 0)
-    node.clock.advance(ROLL_SECONDS)
+    node.clock.advance(ROLLUP_INTERVAL)
     await maintenance.run_once()
     assert rolling.asked == 2
 
@@ -51,7 +51,7 @@ async def test_the_stores_clock_does_not_matter(
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
     await maintenance.run_once()
-    node.clock.advance(ROLL_SECONDS)
+    node.clock.advance(ROLLUP_INTERVAL)
     node.clock.set(NOW.replace(year=2029))
     await maintenance.run_once()
     assert rolling.asked == 2
@@ -60,10 +60,10 @@ async def test_the_stores_clock_does_not_matter(
 async def test_who_is_behind_goes_on_at_once_but_not_without_end(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rolling = Rolling((ROLL_BATCHES + 5) * ROLL_BATCH)
+    rolling = Rolling((ROLLUP_BATCHES + 5) * ROLLUP_BATCH)
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
     await maintenance.run_once()
-    assert rolling.left == 5 * ROLL_BATCH
+    assert rolling.left == 5 * ROLLUP_BATCH
     await maintenance.run_once()
     assert rolling.left == 0

@@ -24,8 +24,8 @@ class Pool:
     def capabilities(self) -> frozenset[str]:
         """The `target.needs` that its runners can execute."""
         if len(self.runners) == 1:
-            return self.runners[0].offers
-        return frozenset[str]().union(*(runner.offers for runner in self.runners))
+            return self.runners[0].capabilities
+        return frozenset[str]().union(*(runner.capabilities for runner in self.runners))
 
 
 def build_pools(runners: Iterable[TargetRunner], *, workers: int) -> tuple[Pool, ...]:

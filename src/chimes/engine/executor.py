@@ -114,7 +114,7 @@ class Executor:
                 continue
             attempt = InFlightRun(run, capacity, self.recorder.logs.watch, self._time.now)
             self._in_flight[attempt.claim] = attempt
-            if run.ahead and self.prefetched is not None:
+            if run.prefetched and self.prefetched is not None:
                 self.prefetched.add(attempt)
             else:
                 ready.append(attempt)
@@ -137,7 +137,7 @@ class Executor:
     async def _execute(self, attempt: InFlightRun) -> None:
         outcome = await self._run_attempt(attempt)
         attempt.task = None
-        if not attempt.run.ahead:
+        if not attempt.run.prefetched:
             self._finish(attempt, outcome)
             return
         # The rest of the prefetched batch starts first.
@@ -170,7 +170,7 @@ class Executor:
             return self._outcome_of_stop(attempt)
         except NotHere:
             attempt.started = False
-            attempt.capacity.yield_requirement(run.target.needs)
+            attempt.capacity.yield_requirement(run.target.requirement)
             self._events.emit(RunReleased(run=run))
             return None
         except Exception as error:

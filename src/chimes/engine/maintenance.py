@@ -1,5 +1,4 @@
-"""What has to be done from time to time on any node: rescue lost runs, end pauses, count ended runs
-into the sums of the dashboard, forget what is older than the retention."""
+"""Periodic maintenance on any node: rescue, ended pauses, dashboard rollups, retention."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from chimes.engine.events import (
     StoreClockJumped,
 )
 from chimes.engine.membership import Membership, StoreClock
-from chimes.engine.poller import PollAfter, PollNow, NextPoll, PollOnEvent
+from chimes.engine.poller import NextPoll, PollAfter, PollNow, PollOnEvent
 from chimes.errors import Conflict, NotFound
 from chimes.i18n import _
 from chimes.model.audit import AuditEntry
@@ -36,14 +35,13 @@ PRUNE_BATCH = 1000
 PRUNE_BATCHES = 20
 PRUNE_EVERY = timedelta(minutes=1)
 PAUSED_PAGE = 500
-#: Runs that are counted in one transaction, and how often it is done at most before the rest of
-#: the maintenance has its turn.
-ROLL_BATCH, ROLL_BATCHES = 1000, 50
-ROLL_SECONDS = 15.0
-#: Looking for pauses that end takes at most this share of the time.
-PAUSE_SHARE = 0.02
-#: Seconds after which somebody looks for lost runs even if no lease has ended.
-LONGEST_REST = 5.0
+#: Runs rolled up in one transaction, and transactions in one pass.
+ROLLUP_BATCH, ROLLUP_BATCHES = 1000, 50
+ROLLUP_INTERVAL = 15.0
+#: Maximum share of the time that is spent on finding ended pauses.
+MAX_PAUSE_SHARE = 0.02
+#: Maximum seconds between two searches for lost runs, even if no lease has ended.
+MAX_RESCUE_INTERVAL = 5.0
 ACTOR = "chimes"
 
 
@@ -68,50 +66,50 @@ class Maintenance:
         self._events = events
         self._poll = poll
         self._retention = retention
-        self._prune_at: datetime | None = None
-        self._roll_from = 0.0
-        self._pauses_seen: int | None = None
-        self._pause_ends: datetime | None = None
-        self._look_again = 0.0
-        self._rescue_from = 0.0
-        self._longest_rest = min(LONGEST_REST, membership.lease.total_seconds() / 3)
+        self._next_prune: datetime | None = None
+        self._next_rollup = 0.0
+        self._pauses_checked: int | None = None
+        self._next_pause_end: datetime | None = None
+        self._next_pause_check = 0.0
+        self._next_rescue = 0.0
+        self._max_rescue_interval = min(MAX_RESCUE_INTERVAL, membership.lease.total_seconds() / 3)
 
-    async def once(self) -> NextPoll:
-        rescuing = self._clock.monotonic() >= self._rescue_from
-        now = await (self._time.ask() if rescuing else self._time.recent())
-        self._watch_clock()
-        # A node that is not sure of its own lease judges nobody else's.
+    async def run_once(self) -> NextPoll:
+        may_rescue = self._clock.monotonic() >= self._next_rescue
+        now = await (self._time.ask() if may_rescue else self._time.recent())
+        self._delay_rescue_after_jump()
+        # A node that does not trust its own lease does not judge those of others.
         if self._membership.trusted:
-            # Only with the store's time just asked for: a jump has to be seen first.
-            if rescuing and self._clock.monotonic() >= self._rescue_from:
+            # Only with the store's current time: a jump has to be noticed first.
+            if may_rescue and self._clock.monotonic() >= self._next_rescue:
                 await self.rescue()
-                await self._rest_from_rescuing()
+                await self._schedule_rescue()
             await self.end_pauses(now)
-            if self._clock.monotonic() >= self._roll_from and await self.roll_up():
-                # Not by the store's clock: a store has to notice soon that it was set back.
-                self._roll_from = self._clock.monotonic() + ROLL_SECONDS
-            if self._prune_at is None or now >= self._prune_at:
+            if self._clock.monotonic() >= self._next_rollup and await self.roll_up():
+                # On the monotonic clock: the next rollup detects a store that was set back.
+                self._next_rollup = self._clock.monotonic() + ROLLUP_INTERVAL
+            if self._next_prune is None or now >= self._next_prune:
                 await self.prune(now)
-                self._prune_at = now + PRUNE_EVERY
+                self._next_prune = now + PRUNE_EVERY
         return PollAfter(self._time.seconds_to_tick(self._poll))
 
-    def _watch_clock(self) -> None:
-        """By a clock that was put forward leases end early. Whose lease has time left renews it
-        within one; who has lost it stops and joins anew. Taking their runs before would only
-        repeat what they are doing (F52)."""
+    def _delay_rescue_after_jump(self) -> None:
+        """A store clock that is set forward ends leases early. A node with time left renews its
+        lease within one lease, and one that lost it stops and joins again: rescuing their runs
+        before that would only repeat them."""
         for seconds in self._time.take_jumps():
             self._events.emit(StoreClockJumped(seconds=seconds))
             if seconds > 0:
-                self._rescue_from = self._clock.monotonic() + self._membership.lease.total_seconds()
+                self._next_rescue = self._clock.monotonic() + self._membership.lease.total_seconds()
 
-    async def _rest_from_rescuing(self) -> None:
-        """PollAtTime the first lease can end; and no longer than a node takes that came meanwhile."""
+    async def _schedule_rescue(self) -> None:
+        """When the first lease can end, at most `MAX_RESCUE_INTERVAL`: nodes may join meanwhile."""
         before = self._clock.monotonic()
         nodes = await self._store.nodes()
         now = self._time.now()
         seconds = [(node.lease_until - now).total_seconds() for node in nodes]
-        rest = min(*seconds, self._longest_rest) if seconds else self._longest_rest
-        self._rescue_from = max(self._rescue_from, before + max(0.0, rest))
+        wait = min(*seconds, self._max_rescue_interval) if seconds else self._max_rescue_interval
+        self._next_rescue = max(self._next_rescue, before + max(0.0, wait))
 
     async def rescue(self) -> None:
         while True:
@@ -122,38 +120,39 @@ class Maintenance:
                 return
 
     async def roll_up(self) -> bool:
-        """Whether all that has ended is counted."""
-        for _unused in range(ROLL_BATCHES):
-            if await self._store.roll_up(limit=ROLL_BATCH) < ROLL_BATCH:
+        """Whether all ended runs are rolled up."""
+        for _batch in range(ROLLUP_BATCHES):
+            if await self._store.roll_up(limit=ROLLUP_BATCH) < ROLLUP_BATCH:
                 return True
         return False
 
     async def prune(self, now: datetime) -> None:
         before = now - self._retention
-        if runs := await _forgotten(self._store.prune_runs, before):
+        if runs := await _prune_batches(self._store.prune_runs, before):
             self._events.emit(RunsPruned(count=runs))
-        if messages := await _forgotten(self._store.prune_messages, before):
+        if messages := await _prune_batches(self._store.prune_messages, before):
             self._events.emit(MessagesPruned(count=messages))
 
     async def end_pauses(self, now: datetime) -> None:
-        """Looks through the paused schedules only when something has changed since the last look
-        or the earliest end that it saw has come."""
+        """Reads the paused schedules only after a change, or when the earliest known end is due."""
         changes = self._store.changes()
-        come = self._pause_ends is not None and self._pause_ends <= now
-        news = changes != self._pauses_seen and self._clock.monotonic() >= self._look_again
-        if not come and not news:
+        due = self._next_pause_end is not None and self._next_pause_end <= now
+        changed = (
+            changes != self._pauses_checked and self._clock.monotonic() >= self._next_pause_check
+        )
+        if not due and not changed:
             return
         began = self._clock.monotonic()
-        over, self._pause_ends = await self._ending(now)
-        self._pauses_seen = changes
+        ended, self._next_pause_end = await self._ended_pauses(now)
+        self._pauses_checked = changes
         took = self._clock.monotonic() - began
-        self._look_again = self._clock.monotonic() + took / PAUSE_SHARE
-        for schedule in over:
+        self._next_pause_check = self._clock.monotonic() + took / MAX_PAUSE_SHARE
+        for schedule in ended:
             await self._resume(schedule, now)
 
-    async def _ending(self, now: datetime) -> tuple[list[Schedule], datetime | None]:
-        """Paused schedules whose pause is over, and when the next one ends."""
-        over: list[Schedule] = []
+    async def _ended_pauses(self, now: datetime) -> tuple[list[Schedule], datetime | None]:
+        """Schedules whose pause has ended, and when the next pause ends."""
+        ended: list[Schedule] = []
         next_end: datetime | None = None
         query = ScheduleQuery(enabled=False, limit=PAUSED_PAGE)
         while True:
@@ -161,19 +160,19 @@ class Maintenance:
             for schedule in page.items:
                 until = schedule.pause_until
                 if until is not None and until <= now:
-                    over.append(schedule)
+                    ended.append(schedule)
                 elif until is not None:
                     next_end = until if next_end is None else min(next_end, until)
             if page.next is None:
-                return over, next_end
+                return ended, next_end
             query = replace(query, after=page.next)
 
     async def _resume(self, schedule: Schedule, now: datetime) -> None:
         def change(current: Schedule, at: datetime) -> Schedule:
             if current.enabled or current.pause_until is None or current.pause_until > at:
-                raise Conflict(_("the pause has been changed meanwhile"))
-            # From the end of the pause, not from when somebody looked: what came due since then
-            # is for the misfire policy to judge.
+                raise Conflict(_("the pause was changed in the meantime"))
+            # From the end of the pause, not from now: the misfire policy decides about slots that
+            # came due since.
             return resume_schedule(current, at, ACTOR, since=current.pause_until)
 
         until = schedule.pause_until
@@ -189,13 +188,13 @@ class Maintenance:
                 "enabled": [False, True],
                 "pause_until": [until.isoformat() if until else None, None],
             },
-            reason=str(_("the pause was over")),
+            reason=str(_("the pause ended")),
         )
         try:
             after = await self._store.change_schedule(schedule.id, change, audit)
         except Conflict:
-            # By the store's own clock it may not be over yet: what it is here is an estimate.
-            self._pauses_seen = None
+            # The time here is an estimate: by the store's clock the pause may not have ended.
+            self._pauses_checked = None
             return
         except NotFound:
             return
@@ -206,10 +205,10 @@ class _Prune(Protocol):
     async def __call__(self, *, before: datetime, limit: int) -> int: ...
 
 
-async def _forgotten(prune: _Prune, before: datetime) -> int:
-    """How many, in batches that keep nobody waiting."""
+async def _prune_batches(prune: _Prune, before: datetime) -> int:
+    """How many rows were deleted, in batches that do not block other work."""
     total = 0
-    for _unused in range(PRUNE_BATCHES):
+    for _batch in range(PRUNE_BATCHES):
         count = await prune(before=before, limit=PRUNE_BATCH)
         total += count
         if count < PRUNE_BATCH:
@@ -217,18 +216,16 @@ async def _forgotten(prune: _Prune, before: datetime) -> int:
     return total
 
 
-# @@ Which tasks keep their logs: the last ones of each pair of source and collection
-# (`sync_log_runs`). Looked after when a task of the pair ends here.
-
 PAGE = 500
-#: Tasks beyond the last ones that are looked at again each time: other nodes may have ended some.
-AGAIN = 50
-#: Looking takes at most this share of the time: those that keep their logs may be many.
-SHARE = 0.1
+#: Older runs that are read again each time, because other nodes may have ended some.
+OVERLAP = 50
+#: Maximum share of the time that is spent on reading runs.
+MAX_READ_SHARE = 0.1
 
 
 class LogRetention:
-    """A duty, and a listener of the engine."""
+    """Keeps the logs of the last `sync_log_runs` runs of each source and collection; a duty and an
+    event listener that acts when such a run ends here."""
 
     name = "log retention"
 
@@ -236,46 +233,46 @@ class LogRetention:
         self._store = store
         self._clock = clock
         self._keep = keep
-        self._waiting: dict[str, SyncTarget] = {}
-        #: Pairs whose older tasks were looked through to the last.
-        self._cleared: set[str] = set()
-        self._stirred = asyncio.Event()
+        self._pending: dict[str, SyncTarget] = {}
+        #: Keys whose older runs were all read once.
+        self._trimmed: set[str] = set()
+        self._changed = asyncio.Event()
 
     event_types = (RunEnded,)
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, RunEnded) and isinstance(event.run.target, SyncTarget):
             target = event.run.target
-            self._waiting[target.key] = target
-            self._stirred.set()
+            self._pending[target.key] = target
+            self._changed.set()
 
-    async def once(self) -> NextPoll:
-        if not self._waiting:
-            self._stirred.clear()
-            return PollOnEvent(event=self._stirred)
-        key = next(iter(self._waiting))
-        target = self._waiting.pop(key)
+    async def run_once(self) -> NextPoll:
+        if not self._pending:
+            self._changed.clear()
+            return PollOnEvent(event=self._changed)
+        key = next(iter(self._pending))
+        target = self._pending.pop(key)
         began = self._clock.monotonic()
         try:
             await self._trim(target)
         except BaseException:
-            self._waiting.setdefault(key, target)
+            self._pending.setdefault(key, target)
             raise
-        self._cleared.add(key)
+        self._trimmed.add(key)
         took = self._clock.monotonic() - began
-        return PollAfter(took / SHARE) if took > SHARE else PollNow()
+        return PollAfter(took / MAX_READ_SHARE) if took > MAX_READ_SHARE else PollNow()
 
     async def _trim(self, target: SyncTarget) -> None:
-        """Newest first, past those that keep their logs."""
+        """Drops the logs of runs older than the newest ones to keep."""
         query = RunQuery(
-            needs=target.needs,
+            requirement=target.requirement,
             concurrency_key=target.key,
             statuses=TASK_RUN_STATUSES,
             descending=True,
             limit=PAGE,
         )
         seen = 0
-        most = self._keep + AGAIN if target.key in self._cleared else None
+        limit = self._keep + OVERLAP if target.key in self._trimmed else None
         while True:
             page = await self._store.list_runs(query)
             old = page.items[max(0, self._keep - seen) :]
@@ -283,6 +280,6 @@ class LogRetention:
             if dropped:
                 await self._store.drop_logs(dropped)
             seen += len(page.items)
-            if page.next is None or (most is not None and seen >= most):
+            if page.next is None or (limit is not None and seen >= limit):
                 return
             query = replace(query, after=page.next)

@@ -1,10 +1,11 @@
-"""Counts what the engine tells, for Prometheus. No name or owner of a schedule appears (S69)."""
+"""Prometheus metrics, counted from the engine's events. They contain no names or owners."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from typing import TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import (
@@ -16,27 +17,27 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from chimes.engine.events import (
+    AttemptAbandoned,
     CompletionFenced,
     DeliveryEnded,
     DeliveryFenced,
     DeliveryRetrying,
     DutyFailed,
     Event,
-    FallbackBegan,
     FallbackEnded,
-    NodeBeat,
+    FallbackStarted,
+    NodeHeartbeat,
     NodeLost,
     PauseEnded,
-    RunDropped,
     RunEnded,
-    RunHandedOn,
+    RunReleased,
     RunRescued,
     RunRetrying,
     RunsPruned,
     RunStarted,
     ScheduleBroken,
     SchedulesFired,
-    SlotsTaken,
+    SlotsAlreadyTaken,
     StoreClockJumped,
     StoreRegressed,
     TargetStuck,
@@ -47,13 +48,11 @@ from chimes.model.notification import Delivery, DeliveryState
 from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 
-# @@ Numbers for Prometheus, kept as plain Python until somebody asks for them.
-#
-# The library's own counters take a lock and go through several calls at each change; every run
-# changes eight of them, on one event loop, so that was a tenth of what a run costs.
+# Plain Python numbers instead of prometheus_client's: those take a lock and several calls for each
+# change, and every run changes eight of them, which was a tenth of the cost of a run.
 
 
-class Count:
+class Counter:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
@@ -63,8 +62,8 @@ class Count:
         self.value += by
 
 
-class Counts:
-    """One count for each combination of labels that has come up."""
+class LabeledCounter:
+    """One count for each combination of labels."""
 
     __slots__ = ("labels", "values")
 
@@ -76,7 +75,7 @@ class Counts:
         self.values[labels] = self.values.get(labels, 0.0) + by
 
 
-class Level:
+class Gauge:
     __slots__ = ("value",)
 
     def __init__(self) -> None:
@@ -86,8 +85,8 @@ class Level:
         self.value = value
 
 
-class Spread:
-    """How many values fell into which bucket; a bound belongs to the bucket below it."""
+class Histogram:
+    """Counts per bucket; a bound belongs to the bucket below it."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -106,48 +105,48 @@ class Spread:
         return list(zip(names, accumulate(self.counts), strict=True))
 
 
-class Tallies(Collector):
-    """Executor the numbers over to a registry when it collects."""
+Instrument = Counter | LabeledCounter | Gauge | Histogram
+InstrumentT = TypeVar("InstrumentT", bound=Instrument)
+
+
+class MetricsCollector(Collector):
+    """Exports the instruments when a registry collects."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._kept: dict[str, tuple[str, Count | Counts | Level | Spread]] = {}
+        self._instruments: dict[str, tuple[str, Instrument]] = {}
         registry.register(self)
 
-    def count(self, name: str, text: str) -> Count:
-        kept = Count()
-        self._kept[name] = (text, kept)
-        return kept
+    def counter(self, name: str, text: str) -> Counter:
+        return self._add(name, text, Counter())
 
-    def counts(self, name: str, text: str, labels: Sequence[str]) -> Counts:
-        kept = Counts(labels)
-        self._kept[name] = (text, kept)
-        return kept
+    def labeled_counter(self, name: str, text: str, labels: Sequence[str]) -> LabeledCounter:
+        return self._add(name, text, LabeledCounter(labels))
 
-    def level(self, name: str, text: str) -> Level:
-        kept = Level()
-        self._kept[name] = (text, kept)
-        return kept
+    def gauge(self, name: str, text: str) -> Gauge:
+        return self._add(name, text, Gauge())
 
-    def spread(self, name: str, text: str, bounds: Sequence[float]) -> Spread:
-        kept = Spread(bounds)
-        self._kept[name] = (text, kept)
-        return kept
+    def histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
+        return self._add(name, text, Histogram(bounds))
+
+    def _add(self, name: str, text: str, instrument: InstrumentT) -> InstrumentT:
+        self._instruments[f"chimes_{name}"] = (text, instrument)
+        return instrument
 
     def collect(self) -> Iterable[Metric]:
-        for name, (text, kept) in self._kept.items():
-            match kept:
-                case Count():
-                    yield CounterMetricFamily(name, text, value=kept.value)
-                case Counts():
-                    family = CounterMetricFamily(name, text, labels=kept.labels)
-                    for labels, value in kept.values.items():
+        for name, (text, instrument) in self._instruments.items():
+            match instrument:
+                case Counter():
+                    yield CounterMetricFamily(name, text, value=instrument.value)
+                case LabeledCounter():
+                    family = CounterMetricFamily(name, text, labels=instrument.labels)
+                    for labels, value in instrument.values.items():
                         family.add_metric(labels, value)
                     yield family
-                case Level():
-                    yield GaugeMetricFamily(name, text, value=kept.value)
-                case Spread():
+                case Gauge():
+                    yield GaugeMetricFamily(name, text, value=instrument.value)
+                case Histogram():
                     yield HistogramMetricFamily(
-                        name, text, buckets=kept.buckets, sum_value=kept.total
+                        name, text, buckets=instrument.buckets, sum_value=instrument.total
                     )
 
 
@@ -161,68 +160,76 @@ class Metrics:
     """A listener with its own registry, so that two engines in one process do not mix."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        #: An attempt that is stopped before it began ends without having been counted.
-        self._begun: set[RunId] = set()
+        #: Attempts that started: only these are counted as running.
+        self._started: set[RunId] = set()
         self.registry = registry or CollectorRegistry()
-        self._tallies = Tallies(self.registry)
-        self.scheduled = self._counter("scheduled", "Slots that became runs")
-        self.dispatched = self._counter("dispatched", "Attempts that began")
-        self.success = self._counter("success", "Runs that succeeded")
-        self.failed = self._counter("failed", "Runs that failed, timed out or were lost for good")
-        self.canceled = self._counter("canceled", "Runs that were canceled while running")
-        self.missed = self._counter("missed", "Slots passed over by the misfire policy")
-        self.skipped = self._counter("skipped", "Slots skipped, by overlap or dependency")
-        self.retries = self._counter("retries", "Attempts that failed and are tried again")
-        self.fenced = self._counter("fenced", "Verdicts refused because ownership was lost")
-        self.dropped = self._counter("dropped", "Attempts stopped without a verdict")
-        self.rescued = self._counter("rescued", "Runs taken from nodes whose lease had ended")
-        self.stuck = self._counter("stuck", "Targets that did not stop when told")
-        self.broken = self._counter("broken", "Schedules that could not be planned")
-        self.pauses_ended = self._counter("pauses_ended", "Pauses that ended by themselves")
-        self.pruned = self._counter("pruned", "Runs forgotten after the retention")
-        self.leases_lost = self._counter("leases_lost", "Times this node lost its lease")
-        self.clock_jumped = self._counter(
-            "db_clock_jumped", "Times the store's clock was put forward"
+        metrics = MetricsCollector(self.registry)
+        self.scheduled = metrics.counter("scheduled", "Slots that became runs")
+        self.dispatched = metrics.counter("dispatched", "Attempts that started")
+        self.success = metrics.counter("success", "Runs that succeeded")
+        self.failed = metrics.counter("failed", "Runs that failed, timed out or were lost for good")
+        self.canceled = metrics.counter("canceled", "Runs that were canceled while running")
+        self.missed = metrics.counter("missed", "Slots passed over by the misfire policy")
+        self.skipped = metrics.counter("skipped", "Slots skipped because of overlap or dependency")
+        self.retries = metrics.counter("retries", "Attempts that failed and are retried")
+        self.fenced = metrics.counter("fenced", "Completions refused because ownership was lost")
+        self.dropped = metrics.counter("dropped", "Attempts stopped without a completion")
+        self.rescued = metrics.counter("rescued", "Runs taken from nodes whose lease had ended")
+        self.stuck = metrics.counter("stuck", "Targets that did not stop when canceled")
+        self.broken = metrics.counter("broken", "Schedules that could not be planned")
+        self.pauses_ended = metrics.counter("pauses_ended", "Pauses that ended automatically")
+        self.pruned = metrics.counter("pruned", "Runs deleted after the retention")
+        self.leases_lost = metrics.counter("leases_lost", "Times this node lost its lease")
+        self.clock_jumped = metrics.counter(
+            "db_clock_jumped", "Times the store's clock was set forward"
         )
-        self.clock_regressed = self._counter(
-            "db_clock_regressed", "Times the store's clock was put back"
+        self.clock_regressed = metrics.counter(
+            "db_clock_regressed", "Times the store's clock was set back"
         )
-        self.regressed = self._counter("store_regressed", "Times the store had gone back")
-        self.store_errors = self._counter("store_errors", "Passes that the store did not answer")
-        self.engine_errors = self._counter("engine_errors", "Passes that ended in a bug")
-        self.duplicates = self._counter(
-            "duplicates", "Slots timed in memory that another node had taken first"
+        self.regressed = metrics.counter(
+            "store_regressed", "Times the store had lost committed data"
         )
-        #: Every channel and outcome is there from the start, so that a rate can be taken of it.
-        self.deliveries = self._counters(
+        self.store_errors = metrics.counter(
+            "store_errors", "Passes that failed because the store was unavailable"
+        )
+        self.engine_errors = metrics.counter(
+            "engine_errors", "Passes that failed with an unexpected error"
+        )
+        self.duplicates = metrics.counter(
+            "duplicates", "Slots timed in memory that another node had run first"
+        )
+        #: Every channel and outcome exists from the start, so that rates can be computed.
+        self.deliveries = metrics.labeled_counter(
             "deliveries",
-            "Attempts to deliver a message, by what came of them",
+            "Delivery attempts by outcome",
             ("channel", "outcome"),
         )
         for channel in Channel:
             for outcome in OUTCOMES:
                 self.deliveries.inc(channel.value, outcome, by=0)
-        self.dead_letters = self._counter("dead_letters", "Deliveries that were given up")
-        self.agent_tokens = self._counters(
+        self.dead_letters = metrics.counter("dead_letters", "Deliveries that were given up")
+        self.agent_tokens = metrics.labeled_counter(
             "agent_tokens", "Tokens that agent runs used", ("direction",)
         )
-        self.agent_cost = self._counter("agent_cost", "What agent runs cost, by the prices set")
+        self.agent_cost = metrics.counter(
+            "agent_cost", "Cost of agent runs at the configured prices"
+        )
         for direction in ("prompt", "completion"):
             self.agent_tokens.inc(direction, by=0)
-        self.fallback = self._gauge("fallback", "1 while schedules are timed from memory (R2.33)")
-        self.running = self._gauge("running", "Attempts in progress")
-        self.clock_skew = self._gauge(
-            "clock_skew_seconds", "This machine's clock ahead of the store's"
+        self.fallback = metrics.gauge("fallback", "1 while schedules are timed from memory")
+        self.running = metrics.gauge("running", "Attempts in progress")
+        self.clock_skew = metrics.gauge(
+            "clock_skew_seconds", "Seconds that this machine's clock is ahead of the store's"
         )
-        self.lag = self._histogram(
-            "lag_seconds", "From the planned moment to the start", LAG_BUCKETS
+        self.lag = metrics.histogram(
+            "lag_seconds", "From the planned time to the start", LAG_BUCKETS
         )
-        self.run_seconds = self._histogram("run_seconds", "Length of attempts", RUN_BUCKETS)
-        self.delivery_seconds = self._histogram(
-            "delivery_seconds", "Length of attempts to deliver", RUN_BUCKETS
+        self.run_seconds = metrics.histogram("run_seconds", "Duration of attempts", RUN_BUCKETS)
+        self.delivery_seconds = metrics.histogram(
+            "delivery_seconds", "Duration of delivery attempts", RUN_BUCKETS
         )
-        self.fire_seconds = self._histogram(
-            "fire_batch_seconds", "One batch of due schedules, in the store", RUN_BUCKETS
+        self.fire_seconds = metrics.histogram(
+            "fire_batch_seconds", "Duration of firing one batch of due schedules", RUN_BUCKETS
         )
 
     def text(self) -> bytes:
@@ -233,40 +240,40 @@ class Metrics:
         match event:
             case RunStarted():
                 self.dispatched.inc()
-                self._begun.add(event.run.id)
-                self.running.set(len(self._begun))
+                self._started.add(event.run.id)
+                self.running.set(len(self._started))
                 if event.run.attempt == 1:
                     self.lag.observe(max(0.0, event.lag))
             case RunEnded():
-                self._attempt_over(event.run, event.seconds)
-                self._run_over(event.run)
+                self._count_attempt(event.run, event.seconds)
+                self._count_run(event.run)
                 if event.run.target.kind == "agent":
-                    self._used(event.run)
+                    self._count_usage(event.run)
             case RunRetrying():
-                self._attempt_over(event.run, event.seconds)
+                self._count_attempt(event.run, event.seconds)
                 self.retries.inc()
             case CompletionFenced():
-                self._attempt_over(event.run, None)
+                self._count_attempt(event.run, None)
                 self.fenced.inc()
-            case RunDropped():
-                self._attempt_over(event.run, None)
+            case AttemptAbandoned():
+                self._count_attempt(event.run, None)
                 self.dropped.inc()
-            case RunHandedOn():
-                self._attempt_over(event.run, None)
+            case RunReleased():
+                self._count_attempt(event.run, None)
             case SchedulesFired():
-                self._fired(event)
-            case NodeBeat():
+                self._count_fired(event)
+            case NodeHeartbeat():
                 self.clock_skew.set(event.clock_skew)
             case DeliveryEnded() | DeliveryRetrying() | DeliveryFenced():
-                self._delivery(event)
+                self._count_delivery(event)
             case _:
-                self._rarely(event)
+                self._count_rare(event)
 
-    def _rarely(self, event: Event) -> None:
+    def _count_rare(self, event: Event) -> None:
         match event:
             case RunRescued():
                 self.rescued.inc()
-                self._run_over(event.run)
+                self._count_run(event.run)
             case TargetStuck():
                 self.stuck.inc()
             case ScheduleBroken():
@@ -278,12 +285,12 @@ class Metrics:
             case NodeLost():
                 self.leases_lost.inc()
             case StoreRegressed() | StoreClockJumped():
-                self._strange(event)
-            case FallbackBegan():
+                self._count_store_fault(event)
+            case FallbackStarted():
                 self.fallback.set(1)
             case FallbackEnded():
                 self.fallback.set(0)
-            case SlotsTaken():
+            case SlotsAlreadyTaken():
                 self.duplicates.inc(event.count)
             case DutyFailed():
                 unavailable = isinstance(event.error, StoreUnavailable)
@@ -291,13 +298,13 @@ class Metrics:
             case _:
                 pass
 
-    def _strange(self, event: StoreRegressed | StoreClockJumped) -> None:
+    def _count_store_fault(self, event: StoreRegressed | StoreClockJumped) -> None:
         if isinstance(event, StoreRegressed):
             self.regressed.inc()
         else:
             (self.clock_jumped if event.seconds > 0 else self.clock_regressed).inc()
 
-    def _used(self, run: Run) -> None:
+    def _count_usage(self, run: Run) -> None:
         result = run.result or {}
         usage, cost = result.get("usage"), result.get("cost")
         if isinstance(usage, Mapping):
@@ -308,24 +315,24 @@ class Metrics:
         if isinstance(cost, int | float):
             self.agent_cost.inc(cost)
 
-    def _delivery(self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced) -> None:
+    def _count_delivery(self, event: DeliveryEnded | DeliveryRetrying | DeliveryFenced) -> None:
         if isinstance(event, DeliveryFenced):
-            self._delivered(event.delivery, "fenced")
+            self._count_outcome(event.delivery, "fenced")
             return
         self.delivery_seconds.observe(event.seconds)
         match event.delivery.state:
             case DeliveryState.DELIVERED:
-                self._delivered(event.delivery, "delivered")
+                self._count_outcome(event.delivery, "delivered")
             case DeliveryState.DEAD:
-                self._delivered(event.delivery, "dead")
+                self._count_outcome(event.delivery, "dead")
                 self.dead_letters.inc()
             case DeliveryState.PENDING:
-                self._delivered(event.delivery, "retried")
+                self._count_outcome(event.delivery, "retried")
 
-    def _delivered(self, delivery: Delivery, outcome: str) -> None:
+    def _count_outcome(self, delivery: Delivery, outcome: str) -> None:
         self.deliveries.inc(delivery.recipient.channel.value, outcome)
 
-    def _fired(self, event: SchedulesFired) -> None:
+    def _count_fired(self, event: SchedulesFired) -> None:
         self.fire_seconds.observe(event.seconds)
         for run in event.runs:
             match run.status:
@@ -336,28 +343,16 @@ class Metrics:
                 case _:
                     self.scheduled.inc()
 
-    def _attempt_over(self, run: Run, seconds: float | None) -> None:
-        self._begun.discard(run.id)
-        self.running.set(len(self._begun))
+    def _count_attempt(self, run: Run, seconds: float | None) -> None:
+        self._started.discard(run.id)
+        self.running.set(len(self._started))
         if seconds is not None:
             self.run_seconds.observe(seconds)
 
-    def _run_over(self, run: Run) -> None:
+    def _count_run(self, run: Run) -> None:
         if run.status is RunStatus.SUCCEEDED:
             self.success.inc()
         elif run.status in FAILURES:
             self.failed.inc()
         elif run.status is RunStatus.CANCELED:
             self.canceled.inc()
-
-    def _counter(self, name: str, text: str) -> Count:
-        return self._tallies.count(f"chimes_{name}", text)
-
-    def _counters(self, name: str, text: str, labels: tuple[str, ...]) -> Counts:
-        return self._tallies.counts(f"chimes_{name}", text, labels)
-
-    def _gauge(self, name: str, text: str) -> Level:
-        return self._tallies.level(f"chimes_{name}", text)
-
-    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Spread:
-        return self._tallies.spread(f"chimes_{name}", text, buckets)

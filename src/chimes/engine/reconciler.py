@@ -98,7 +98,7 @@ class Reconciler:
         strays = [
             (run.id, run.fence)
             for run in rows
-            if run.target.needs in capabilities
+            if run.target.requirement in capabilities
             and not run.started
             and not self._executor.tracks(run)
         ]

@@ -134,13 +134,13 @@ class Scheduler:
             if prefetching and free <= 0:
                 return False, 0
             fired = await self._store.fire_due(
-                self._planner, limit=limit, places=self._request(free), ahead=max(lead, ZERO)
+                self._planner, limit=limit, places=self._request(free), prefetch=max(lead, ZERO)
             )
             if fired.claimed or fired.others:
                 hit("fire.after")
             if self._executor is not None and self._capacity is not None:
                 reservation.used = self._executor.accept(fired.claimed, self._capacity)
-        queued = {run.target.needs for run in fired.others if run.claimable}
+        queued = {run.target.requirement for run in fired.others if run.claimable}
         for capacity in self._capacities:
             capacity.backlog |= not queued.isdisjoint(capacity.pool.capabilities)
         for schedule in fired.broken:
@@ -168,7 +168,7 @@ class Scheduler:
             return None
         return ClaimRequest(
             node_id=self._membership.node_id,
-            offers=self._capacity.pool.capabilities,
+            capabilities=self._capacity.pool.capabilities,
             free=free,
         )
 

@@ -96,5 +96,5 @@ class Worker:
 
     def _request(self, free: int) -> ClaimRequest:
         return ClaimRequest(
-            node_id=self._membership.node_id, offers=self._capacity.capabilities, free=free
+            node_id=self._membership.node_id, capabilities=self._capacity.capabilities, free=free
         )

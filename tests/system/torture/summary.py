@@ -80,7 +80,7 @@ def _reached(directory: Path) -> dict[str, int]:
         "takeovers": events["rescued"],
         "trust_stops": events["attempt stopped"],
         "leases_lost": events["lease lost"],
-        "retries": events["attempt failed, will be tried again"],
+        "retries": events["attempt failed, will be retried"],
         "store_silent": sum(events[event] for event in silent),
         "engine_errors": sum(line.get("level") == "error" for line in said),
     }
