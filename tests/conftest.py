@@ -92,3 +92,14 @@ def _database(kind: Kind) -> Iterator[str]:
     url = server.new_database()
     yield url
     server.drop_database(url)
+
+
+@pytest.fixture
+def patient_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Longer limits for connections: a new one may take seconds while other tests use the machine,
+    and a store that gives up would fail a test that has another subject."""
+    from chimes.store.sql.database import mariadb, postgres
+
+    for database in (mariadb, postgres):
+        monkeypatch.setattr(database, "CONNECT_SECONDS", 30.0)
+        monkeypatch.setattr(database, "POOL_SECONDS", 30.0)

@@ -22,8 +22,11 @@ from tests.servers.places import Place
 
 T = TypeVar("T")
 
-START_SECONDS = 60.0
-STOP_SECONDS = 30.0
+START_SECONDS = 120.0
+RETRY_SECONDS = 20.0
+STOP_SECONDS = 60.0
+#: Linux gives clients ports from 32768 on.
+PORTS = (12000, 32000)
 
 
 class ServerDied(Exception):
@@ -61,7 +64,7 @@ class PrivateServer(Server):
     """A server of this process, which ends with it at the latest."""
 
     def __init__(self, kind: Kind, *, durable: bool, settings: dict[str, str]) -> None:
-        super().__init__(kind, _free_port(), 0)
+        super().__init__(kind, free_port(), 0)
         self.durable = durable
         self.settings = settings
         user = kind.system_user if os.geteuid() == 0 else None
@@ -73,7 +76,7 @@ class PrivateServer(Server):
         atexit.register(self.stop)
         try:
             kind.set_up(self._place.path, self._as_user)
-            self._launch()
+            self._launch(first=True)
             wait_for(kind.prepare(self.port))
         except BaseException:
             self.stop()
@@ -123,18 +126,20 @@ class PrivateServer(Server):
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _launch(self) -> None:
-        """A server that was killed may leave children that hold on to its memory for a moment:
-        then it has to try again."""
-        deadline = time.monotonic() + START_SECONDS
+    def _launch(self, *, first: bool = False) -> None:
+        """Tries for a while: another process may have taken the port before the first start, and
+        the children of a server that was killed hold its memory for a moment."""
+        begun = time.monotonic()
         while True:
             self._process = _spawner().submit(self._spawn).result()
             self.pid = self._process.pid
             try:
-                self._wait_until_it_answers(deadline)
+                self._wait_until_it_answers(begun + START_SECONDS)
             except ServerDied:
-                if time.monotonic() > deadline - START_SECONDS + 10:
+                if time.monotonic() > begun + RETRY_SECONDS:
                     raise
+                if first:
+                    self.port = free_port()
                 time.sleep(0.2)  # nothing tells when the last child has gone
             else:
                 return
@@ -166,6 +171,9 @@ class PrivateServer(Server):
                     raise TimeoutError(self._last_words()) from error
                 time.sleep(0.05)  # it says nowhere that it listens
             else:
+                assert self._process is not None
+                if self._process.poll() is not None:
+                    raise ServerDied(f"another server answers on port {self.port}")
                 return
 
     def _last_words(self) -> str:
@@ -247,8 +255,14 @@ def _children(pid: int) -> list[int]:
     return found
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port() -> int:
+    """A free port that no connection takes by chance: outside the range from which the kernel gives
+    ports to clients. Servers keep their port while they are restarted."""
+    while True:
+        port = PORTS[0] + secrets.randbelow(PORTS[1] - PORTS[0])
+        with socket.socket() as probe:
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return port

@@ -40,7 +40,7 @@ from tests.builders import (
     places,
 )
 from tests.servers.kinds import REDIS
-from tests.servers.server import PrivateServer, start
+from tests.servers.server import PrivateServer, free_port, start
 from tests.store.redis_rig import everything, opened, plain_client
 
 PATIENCE = 30.0
@@ -529,9 +529,9 @@ async def test_tls_with_a_certificate_of_ones_own(certificate: tuple[Path, Path]
         "tls-auth-clients": "no",
     }
     with start(REDIS, settings=settings) as server:
-        with plain_client(server.url) as client, start(REDIS) as probe:
-            client.config_set("tls-port", str(probe.port + 1))
-            port = probe.port + 1
+        port = free_port()
+        with plain_client(server.url) as client:
+            client.config_set("tls-port", str(port))
         url = f"rediss://127.0.0.1:{port}/0"
         with pytest.raises(StoreUnavailable):
             await open_redis(url).open()

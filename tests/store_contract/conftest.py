@@ -10,6 +10,11 @@ from chimes.testing import SettableClock
 from tests.store_contract.stores import DURABLE, KINDS, SHARED, Home, StoreKind
 
 
+@pytest.fixture(autouse=True)
+def _patient(patient_store: None) -> None:
+    """Every store of these tests."""
+
+
 def _name(kind: StoreKind) -> str:
     return kind.name
 
