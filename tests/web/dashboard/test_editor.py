@@ -50,7 +50,7 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words=words)
-        assert (page.status_code, "I understood:" in page.text) == (200, True)
+        assert (page.status_code, "Understood:" in page.text) == (200, True)
         fields = fields_on(page.text)
         # As people say it; whoever reads cron finds that, too.
         assert (fields["when"], fields["expression"], fields["zone"]) == ("days", expression, zone)
@@ -72,11 +72,11 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
 async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> None:
     async with browsing() as browser:
         page = await browser.get(f"{NEW}?words=every day call mum")
-        assert "At what time?" in page.text
+        assert "Enter a time." in page.text
         (first, *_) = re.findall(r'value="words:([^"]+)"', page.text)
         assert first == "every day 09:00 call mum", "their own words, made exact"
         page = await fill(browser, NEW, do_=f"words:{first}")
-        assert "I understood:" in page.text
+        assert "Understood:" in page.text
         assert fields_on(page.text)["prompt"] == "call mum"
         assert 'id="question"' not in page.text
 
@@ -196,7 +196,7 @@ async def test_saving_an_untouched_form_changes_nothing_and_one_field_changes_on
         assert await browser.rig.store.get_schedule(made["id"]) == kept, "not even a version"
         await browser.get(edit)
         page = await fill(browser, edit, do_="preview", name="Renamed", timeout="1m")
-        assert re.findall(r"<dt>([^<]+)</dt>", page.text) == ["Name", "Time limit"]
+        assert re.findall(r"<dt>([^<]+)</dt>", page.text) == ["Name", "Timeout"]
         assert (await fill(browser, edit)).status_code == 303
         found = (await browser.rig.client.get(f"/api/v1/schedules/{made['id']}")).json()
         wanted = definition(made) | {"name": "Renamed"}
@@ -260,7 +260,7 @@ async def test_the_next_fire_is_said_to_move_before_it_does() -> None:
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
         page = await fill(browser, edit, do_="preview", rule_time="10:30")
-        (said,) = re.findall(r"The next fire moves from [^<]+", page.text)
+        (said,) = re.findall(r"The next run moves from [^<]+", page.text)
         assert "02:00 UTC" in said
         assert "03:30 UTC" in said
         assert "keep their old definition" in page.text
@@ -275,7 +275,7 @@ async def test_a_change_can_be_undone_and_so_can_a_new_schedule() -> None:
         done = await fill(browser, NEW, name="n", url="https://example.com/x")
         made = await the_only(browser)
         await browser.follow(done)
-        assert "n is saved. It fires next on" in browser.page
+        assert "n saved. It fires next on" in browser.page
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
         await browser.follow(await fill(browser, edit, name="m", method="PUT", every="3"))
@@ -388,7 +388,7 @@ async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> No
             heartbeat_at=browser.rig.clock.now(),
             lease_until=browser.rig.clock.now(),
             # As every node: it takes prompts, and says that it has no pipeline.
-            offers=("agent", "http"),
+            capabilities=("agent", "http"),
         )
         await browser.rig.store.join(node, timedelta(minutes=5))
         await browser.get(NEW)
@@ -522,7 +522,7 @@ async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
         )
         await browser.rig.store.add_runs([run], an_entry())
         page = await browser.get(f"/ui/schedules/{made['id']}/edit")
-        assert "Its runs take about 40 s" in page.text
+        assert "Runs take about 40 s" in page.text
         assert "it is retried at" in page.text, "also where secrets are hidden"
 
 

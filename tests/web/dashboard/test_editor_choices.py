@@ -36,7 +36,7 @@ async def test_words_name_a_recipient_and_a_chat_that_is_not_known_is_asked_for(
         assert {"notify0_channel", "notify0_to"} <= set(
             re.findall(r'data-guess="(\w+)"', page.text)
         )
-        assert "Told through:" in page.text
+        assert "Notifications:" in page.text
         refused = await fill(browser, NEW)
         assert refused.status_code == 422
         assert 'aria-describedby="e-notify0_to" aria-invalid' in refused.text
@@ -61,7 +61,7 @@ async def test_est_is_asked_about_and_the_answer_is_kept() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", zone="EST", url="https://example.com/x")
-        assert "which has summer time, or UTC-5 all year?" in page.text
+        assert "(with daylight saving time) or UTC-5 all year?" in page.text
         assert re.findall(r'value="zone:([^"]+)"', page.text) == ["America/New_York", "EST"]
         page = await fill(browser, NEW, do_="zone:EST")
         assert fields_on(page.text)["zone"] == "EST"
@@ -84,7 +84,7 @@ async def test_zones_in_use_come_first_and_clocks_show_them() -> None:
         assert re.findall(r'data-zone="([^"]+)"', part.text) == [
             *("Asia/Bangkok", "Europe/Paris", "UTC"),
         ]
-        assert "in use" in part.text
+        assert "recently used" in part.text
         page = await browser.get(NEW)
         assert re.findall(r'data-clock="([^"]+)"', page.text) == [
             *("Asia/Bangkok", "Europe/Paris", "UTC"),
@@ -104,7 +104,7 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
     }
     told = {"task:clean": RunDefaults(policy=Policy(), arguments=schema)}
     async with browsing() as browser:
-        node = a_node("with-tasks", offers=("task:clean",), defaults=told)
+        node = a_node("with-tasks", capabilities=("task:clean",), defaults=told)
         await browser.rig.store.join(node, timedelta(minutes=1))
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", kind="task", task="clean")
@@ -131,7 +131,7 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
         fields = fields_on((await browser.get(edit)).text)
         assert (fields["arg_i_days"], fields["arg_b_dry"]) == ("3", "yes")
         assert '"more"' in str(fields["args"])
-        assert "Nothing yet." in (await fill(browser, edit, do_="preview")).text
+        assert "No changes yet." in (await fill(browser, edit, do_="preview")).text
         page = await fill(browser, edit, do_="preview", arg_i_days="4")
         assert re.findall(r"<dt>([^<]+)</dt><dd><del>", page.text) == ["Arguments"]
         # By script, when the name of the task changes.

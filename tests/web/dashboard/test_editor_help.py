@@ -18,14 +18,14 @@ from chimes.model.policy import Backoff, Policy
 from chimes.triggers import Cron, Every, Trigger, trigger_from_dict
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display
 from chimes.web.dashboard.editor.cron_parts import CHOICES, cron_parts
+from chimes.web.dashboard.editor.description import parse_description
 from chimes.web.dashboard.editor.form import definition_of, form_field_for, new_fields
 from chimes.web.dashboard.editor.preview import (
     build_neighbours,
     build_preview,
+    excluded_times,
     fires_per_hour,
-    left_out,
 )
-from chimes.web.dashboard.editor.routes import parse_description
 from chimes.web.dashboard.editor.target_fields import (
     arguments_body,
     arguments_from_schema,
@@ -107,13 +107,13 @@ def test_each_part_of_a_cron_expression_says_what_it_means(
 ) -> None:
     found = {each.name: each.meaning for each in cron_parts(expression, dialect, "en")}
     assert meanings.items() <= found.items()
-    assert not any(each.wrong for each in cron_parts(expression, dialect, "en"))
+    assert not any(each.invalid for each in cron_parts(expression, dialect, "en"))
 
 
 def test_the_part_that_is_wrong_is_the_one_that_is_marked() -> None:
     """Also while the others are still missing."""
     found = cron_parts("0 25 * *", "", "en")
-    assert [each.wrong for each in found] == [False, True, False, False]
+    assert [each.invalid for each in found] == [False, True, False, False]
     assert "25 is out of range" in found[1].meaning
     assert (found[1].unit, found[1].text, found[1].allowed) == ("hour", "25", "0–23")
     for nothing in ("", "@every 5m", "TZ=UTC", "a b c d e f g h"):
@@ -128,7 +128,7 @@ def test_names_are_those_of_the_language_and_choices_can_be_read(language: str) 
         for choice in CHOICES[unit]:
             parts = ["0", "0", "*", "*", "*"]
             parts[place] = choice
-            assert not any(each.wrong for each in cron_parts(" ".join(parts), "", language))
+            assert not any(each.invalid for each in cron_parts(" ".join(parts), "", language))
 
 
 @settings(max_examples=60, deadline=None)
@@ -165,12 +165,12 @@ def test_est_is_asked_about_because_new_york_has_summer_time() -> None:
     assert unique_zone("EST", NOW) is None
     assert unique_zone("EST", NOW, sure="EST") == "EST", "who chose it keeps it"
     found = search_zones("EST", "en", NOW)
-    assert [(each.name, each.changes) for each in found] == [
+    assert [(each.name, each.has_dst) for each in found] == [
         ("America/New_York", True),
         ("EST", False),
     ]
     assert zone_error("EST", found) == (
-        "'EST': is it America/New_York, which has summer time, or UTC-5 all year?"
+        "'EST' is ambiguous: America/New_York (with daylight saving time) or UTC-5 all year?"
     )
 
 
@@ -241,17 +241,17 @@ def test_what_calendars_take_away_is_told_before_saving() -> None:
         timezone="Asia/Bangkok",
         exclude=[{"dates": ["2026-11-18", "2026-11-21", "2026-11-24"]}],
     )
-    assert left_out(weekdays, a_display(), NOW) == (
+    assert excluded_times(weekdays, a_display(), NOW) == (
         "Wed 18 Nov 09:00 +07",
         "Tue 24 Nov 09:00 +07",
     ), "a Saturday would not have been a day anyway"
-    assert left_out(Cron("0 9 * * *"), a_display(), NOW) == ()
+    assert excluded_times(Cron("0 9 * * *"), a_display(), NOW) == ()
     night = Cron(
         "0 */6 * * *",
         timezone="Asia/Bangkok",
         exclude=[{"weekly": [{"days": ["MON", "TUE"], "from": "22:00", "to": "06:00"}]}],
     )
-    assert left_out(night, a_display(), NOW)[0] == "Tue 17 Nov 00:00 +07"
+    assert excluded_times(night, a_display(), NOW)[0] == "Tue 17 Nov 00:00 +07"
 
 
 # --- the day among others, and retries -----------------------------------------------------------
@@ -276,10 +276,10 @@ def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:
         for n in range(4)
     ]
     others.append(a_schedule(id="x", trigger=Cron("30 9 * * *", timezone="Asia/Bangkok")))
-    found = build_neighbours(trigger, others, a_display(), NOW, but=ScheduleId("s0"))
+    found = build_neighbours(trigger, others, a_display(), NOW, exclude_id=ScheduleId("s0"))
     assert found is not None
     assert (found.at_once, found.crowded) == (3, True)
-    assert "This one" in found.chart.table
+    assert "This schedule" in found.chart.table
     assert build_neighbours(Cron("0 9 1 1 *"), others, a_display(), NOW) is None
 
 

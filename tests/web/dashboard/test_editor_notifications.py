@@ -11,8 +11,8 @@ from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryCompletion
 from chimes.model.recipient import NotifyOn
 from chimes.services.notifications import MOST_AT_ONCE
-from chimes.web.dashboard.editor.form import place_of
-from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_plain
+from chimes.web.dashboard.editor.form import form_field_for
+from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_body
 from tests.web.dashboard.browsing import browsing
 from tests.web.dashboard.filling import fields_on, fill
 
@@ -43,32 +43,32 @@ BARE: dict[str, Any] = {
 
 
 def test_fields_say_what_the_api_has() -> None:
-    assert recipients_plain(recipient_fields([FULL, BARE])) == [FULL, BARE]
+    assert recipients_body(recipient_fields([FULL, BARE])) == [FULL, BARE]
 
 
 def test_what_an_inbox_has_not_is_not_sent() -> None:
     """It is hidden as soon as the channel is chosen, and may have been filled in before."""
     fields = recipient_fields([FULL | {"channel": "inbox"}])
-    (plain,) = recipients_plain(fields)
+    (plain,) = recipients_body(fields)
     assert (plain["to"], "quiet" in plain, "digest" in plain) == ("", False, True)
 
 
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("delivery.0.quiet.to", "tell2_quiet_to"),
-        ("delivery[0].quiet", "tell2_quiet_from"),
-        ("delivery.0.quiet.except.0", "tell2_quiet_but"),
-        ("delivery.0.digest.every", "tell2_digest"),
-        ("delivery[0].digest.zone", "tell2_digest_zone"),
-        ("delivery.0.late_after", "tell2_late"),
-        ("delivery.0.on.1", "tell2_on"),
-        ("delivery[0].signing_secrets[0]", "tell2_secrets"),
-        ("delivery.0", "tell2_channel"),
+        ("delivery.0.quiet.to", "notify2_quiet_to"),
+        ("delivery[0].quiet", "notify2_quiet_from"),
+        ("delivery.0.quiet.except.0", "notify2_quiet_but"),
+        ("delivery.0.digest.every", "notify2_digest"),
+        ("delivery[0].digest.zone", "notify2_digest_zone"),
+        ("delivery.0.late_after", "notify2_late"),
+        ("delivery.0.on.1", "notify2_on"),
+        ("delivery[0].signing_secrets[0]", "notify2_secrets"),
+        ("delivery.0", "notify2_channel"),
     ],
 )
 def test_what_is_wrong_is_told_where_it_stands(name: str, place: str) -> None:
-    assert place_of(name, {"tell2_channel": "inbox"}) == place
+    assert form_field_for(name, {"notify2_channel": "inbox"}) == place
 
 
 async def test_all_of_it_can_be_chosen_kept_and_changed() -> None:
@@ -77,11 +77,11 @@ async def test_all_of_it_can_be_chosen_kept_and_changed() -> None:
         address = f"/ui/schedules/{made['id']}/edit"
         page = await browser.get(address)
         shown = fields_on(page.text)
-        assert (shown["tell0_digest"], shown["tell0_digest_day"]) == ("weekly", "friday")
-        assert (shown["tell0_quiet_from"], shown["tell0_late"]) == ("22:00", "5m")
-        assert shown["tell0_quiet_but"] == "failure"
-        assert shown["tell0_digest_but"] == ["failure", "late"]
-        done = await fill(browser, address, tell0_digest="daily", tell0_digest_at="10:00")
+        assert (shown["notify0_digest"], shown["notify0_digest_day"]) == ("weekly", "friday")
+        assert (shown["notify0_quiet_from"], shown["notify0_late"]) == ("22:00", "5m")
+        assert shown["notify0_quiet_but"] == "failure"
+        assert shown["notify0_digest_but"] == ["failure", "late"]
+        done = await fill(browser, address, notify0_digest="daily", notify0_digest_at="10:00")
         assert done.status_code == 303
         now = (await browser.rig.client.get(f"/api/v1/schedules/{made['id']}")).json()["delivery"]
         digest = now[0].pop("digest")
@@ -101,12 +101,12 @@ async def test_half_of_a_time_is_told_at_the_other_half() -> None:
             expression="0 9 * * *",
             kind="http",
             url="http://127.0.0.1:9/",
-            tell0_channel="email",
-            tell0_to="ada@example.com",
-            tell0_quiet_from="22:00",
+            notify0_channel="email",
+            notify0_to="ada@example.com",
+            notify0_quiet_from="22:00",
         )
         assert page.status_code == 422
-        assert 'id="e-tell0_quiet_to" data-error="tell0_quiet_to" role="alert"' in page.text
+        assert 'id="e-notify0_quiet_to" data-error="notify0_quiet_to" role="alert"' in page.text
 
 
 # Send test, for each row, before anything is saved
@@ -119,34 +119,34 @@ async def test_a_test_is_sent_to_one_row() -> None:
                 while not (found := (await store.list_deliveries(DeliveryQuery())).items):
                     await store.wait_for_work(store.changes(), None)
             (test,) = found
-            assert (test.occasion, test.recipient.to) == (NotifyOn.TEST, "ada@example.com")
+            assert (test.notify_on, test.recipient.to) == (NotifyOn.TEST, "ada@example.com")
             await store.finish_deliveries(
                 [DeliveryCompletion(delivery_id=test.id, fence=test.fence, sent=True)]
             )
 
         await browser.get(NEW)
         page, _ = await asyncio.gather(
-            fill(browser, NEW, do_="test:0", tell0_channel="email", tell0_to="ada@example.com"),
+            fill(browser, NEW, do_="test:0", notify0_channel="email", notify0_to="ada@example.com"),
             delivered(),
         )
         assert page.status_code == 200
         assert "The test by e-mail has arrived." in page.text
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
-        assert fields_on(page.text)["tell0_to"] == "ada@example.com"
+        assert fields_on(page.text)["notify0_to"] == "ada@example.com"
 
 
 async def test_a_test_that_cannot_be_sent_says_where_and_why() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
-        page = await fill(browser, NEW, do_="test:0", tell0_channel="email", tell0_to="nobody")
+        page = await fill(browser, NEW, do_="test:0", notify0_channel="email", notify0_to="nobody")
         assert page.status_code == 422
-        assert 'id="e-tell0_to" data-error="tell0_to" role="alert"' in page.text
-        page = await fill(browser, NEW, do_="test:0", tell0_channel="")
+        assert 'id="e-notify0_to" data-error="notify0_to" role="alert"' in page.text
+        page = await fill(browser, NEW, do_="test:0", notify0_channel="")
         assert page.status_code == 422
         assert "choose a channel" in page.text
         taken = await browser.rig.store.take_tokens(
             "test:system:default", rate=0.001, burst=MOST_AT_ONCE, count=MOST_AT_ONCE
         )
         assert taken.granted
-        page = await fill(browser, NEW, do_="test:0", tell0_channel="inbox", tell0_to="")
+        page = await fill(browser, NEW, do_="test:0", notify0_channel="inbox", notify0_to="")
         assert "try again in a minute" in page.text

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from chimes.web.dashboard.run.views import (
-    DEEPEST,
-    LONGEST_TEXT,
-    MOST_BESIDE,
-    MOST_NODES,
-    Branch,
+    MAX_CHILDREN,
+    MAX_DEPTH,
+    MAX_NODES,
+    MAX_TEXT,
+    TreeNode,
     tree_of,
 )
 
 
-def leaves(branch: Branch) -> int:
-    return 1 + sum(leaves(each) for each in branch.children)
+def leaves(node: TreeNode) -> int:
+    return 1 + sum(leaves(each) for each in node.children)
 
 
 def test_every_kind_is_shown_as_what_it_is() -> None:
@@ -28,36 +28,35 @@ def test_every_kind_is_shown_as_what_it_is() -> None:
         ("4", "word", "null"),
         ("5", "text", "x"),
     ]
-    assert (empty.kind, empty.size, empty.left_out) == ("object", 0, 0)
+    assert (empty.kind, empty.size, empty.hidden) == ("object", 0, 0)
     assert other.kind == "text"
     assert tree.open
     assert listed.open
 
 
 def test_what_hides_or_turns_is_made_visible() -> None:
-    # S47
-    (branch,) = tree_of({"a\u202eb": "c\x00d"}).children
-    assert branch.name == "a⟨U+202E⟩b"
-    assert branch.text == "c⟨U+0000⟩d"
+    (node,) = tree_of({"a\u202eb": "c\x00d"}).children
+    assert node.name == "a⟨U+202E⟩b"
+    assert node.text == "c⟨U+0000⟩d"
 
 
 def test_big_values_are_cut_and_say_so() -> None:
-    (long,) = tree_of(["x" * (LONGEST_TEXT + 5)]).children
-    assert (len(long.text), long.cut, long.size) == (LONGEST_TEXT, True, LONGEST_TEXT + 5)
-    wide = tree_of(list(range(MOST_BESIDE + 7)))
-    assert (len(wide.children), wide.left_out) == (MOST_BESIDE, 7)
+    (long,) = tree_of(["x" * (MAX_TEXT + 5)]).children
+    assert (len(long.text), long.truncated, long.size) == (MAX_TEXT, True, MAX_TEXT + 5)
+    wide = tree_of(list(range(MAX_CHILDREN + 7)))
+    assert (len(wide.children), wide.hidden) == (MAX_CHILDREN, 7)
     assert not tree_of([list(range(100))]).children[0].open
     huge = tree_of([[[0] * 100] * 100] * 100)
-    assert leaves(huge) <= MOST_NODES + 1
-    assert huge.children[-1].left_out or huge.left_out
+    assert leaves(huge) <= MAX_NODES + 1
+    assert huge.children[-1].hidden or huge.hidden
 
 
 def test_however_deep_it_is_it_ends() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]
-    depth, branch = 0, tree_of(value)
-    while branch.children:
-        depth, branch = depth + 1, branch.children[0]
-    assert depth == DEEPEST
-    assert branch.left_out == 1
+    depth, node = 0, tree_of(value)
+    while node.children:
+        depth, node = depth + 1, node.children[0]
+    assert depth == MAX_DEPTH
+    assert node.hidden == 1

@@ -23,6 +23,7 @@ from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.run.views import (
     MAX_LINE,
     TABS,
+    build_waterfall,
     curl_of,
     events_of,
     exchange_of,
@@ -33,7 +34,6 @@ from chimes.web.dashboard.run.views import (
     timeline_spans,
     trace_of,
     usage_of,
-    build_waterfall,
 )
 from tests.builders import (
     FLOW,
@@ -278,12 +278,12 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
 
 async def test_a_run_that_was_left_out_says_why_and_which_run_stood_in_its_way() -> None:
     run = ended(
-        NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"blocking_run_of": "r7"}, attempts=()
+        NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"in_the_way": "r7"}, attempts=()
     )
     async with with_run(run) as browser:
         page = (await browser.get(page_of(run))).text
         assert "the previous run was still running" in page
-        assert '<a href="/ui/runs/r7">That run</a>' in page
+        assert '<a href="/ui/runs/r7">Open run</a>' in page
 
 
 async def test_what_has_not_failed_cannot_be_known() -> None:
@@ -306,7 +306,7 @@ async def test_values_are_a_tree_that_opens_without_scripts() -> None:
         assert page.count('class="json-tree') == 2
         assert '<summary><bdi class="j-name">rows</bdi>: ' in page
         assert "2 items" in page
-        assert "… 5,000 characters in all" in page
+        assert "… 5,000 characters in total" in page
         assert "<script>alert" not in page
         assert "hush-hush" not in page
         assert 'id="output-json"' in page
@@ -353,17 +353,17 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     found = events_of(run, [told], [*reversed(entries), refused])
     assert [each.what for each in found] == [
         "Created by the schedule.",
-        "Attempt 1 began on a.",
-        "Attempt 1 ended without success.",
-        "Attempt 2 began on a.",
+        "Attempt 1 started on a.",
+        "Attempt 1 did not succeed.",
+        "Attempt 2 started on a.",
         "Attempt 2 succeeded.",
-        "It succeeded.",
-        "A message was written for inbox.",
-        "The message was given up: inbox.",
-        "anna asked it to stop.",
-        "anna had it run once more.",
-        "anna asked for it.",
-        "anna marked the failure as known.",
+        "Succeeded.",
+        "Notification created: inbox.",
+        "Notification failed: inbox.",
+        "Cancellation requested by anna.",
+        "Retried by anna.",
+        "Requested by anna.",
+        "Marked as known by anna.",
         "anna: other",
     ]
     assert [each.remark for each in found if each.bad] == ["boom", "gone"]
@@ -611,9 +611,9 @@ def test_the_waterfall_has_waiting_attempts_pauses_and_deliveries() -> None:
     assert names_of(run, deliveries=(told,)) == [
         ("queued", 2),
         ("attempt 1", 3),
-        ("back-off", 10),
+        ("backoff", 10),
         ("attempt 2", 1),
-        (f"told: {channel}", 1),
+        (f"notified: {channel}", 1),
     ]
 
 
@@ -622,7 +622,7 @@ def test_the_waterfall_of_what_is_not_over_goes_up_to_now() -> None:
     held = a_run(status=RunStatus.RUNNING, attempt=1, claimed_at=NOW + SECOND, started_at=NOW)
     assert names_of(held) == [("queued", 1), ("attempt 1", 59)]
     waits = a_run(attempt=1, attempts=(an_attempt(1, 1, 2, AttemptEnd.LOST),))
-    assert names_of(waits) == [("queued", 1), ("attempt 1", 1), ("back-off", 58)]
+    assert names_of(waits) == [("queued", 1), ("attempt 1", 1), ("backoff", 58)]
 
 
 def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:

@@ -22,12 +22,12 @@ from chimes.model.insights import StatusCounts
 from chimes.model.listing import RunSort
 from chimes.model.run import Attempt, AttemptEnd, Origin, Run, RunStatus
 from chimes.services.run_requests import RunOrigin, match_run_origins
+from chimes.web.dashboard.core.export import csv_cell
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.runs.views import (
     bucket_size,
     build_bars,
     build_histogram,
-    cell,
     duration_bar,
     parse_search,
     wider_window,
@@ -245,7 +245,7 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
         assert "Retry 1 run?" in search.text
         assert "<script>alert" not in search.text
         told = await browser.send("/ui/runs/bulk")
-        assert "1 of 1 run: done." in told.text
+        assert "1 of 1 run processed." in told.text
         assert "Retry queued." in told.text
         (again,) = re.findall(r'<a href="/ui/runs/([^"]+)" data-open-row>', told.text)
         found = await browser.rig.store.get_run(RunId(again))
@@ -265,12 +265,12 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
     async with with_runs(*runs, done) as browser:
         search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes")
         assert "Cancel 3 runs?" in search.text
-        assert "There are more: 3 at a time." in search.text
+        assert "More runs match; they are processed 3 at a time." in search.text
         told = await browser.send("/ui/runs/bulk")
-        assert "3 of 3 runs: done." in told.text
+        assert "3 of 3 runs processed." in told.text
         assert told.text.count("Canceled.") == 3
         rest = await browser.send("/ui/runs/bulk")
-        assert "2 of 2 runs: done." in rest.text
+        assert "2 of 2 runs processed." in rest.text
         assert 'id="bulk-on"' not in rest.text
         # Whoever does them again is not sent back to the first of them.
         search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", everything="yes")
@@ -298,7 +298,7 @@ async def test_one_that_cannot_be_does_not_stop_the_others() -> None:
 
         service.cancel = other_was_faster  # type: ignore[method-assign]
         told = await browser.send("/ui/runs/bulk", verb="cancel", everything="yes", sure="yes")
-        assert "1 of 2 runs: done." in told.text
+        assert "1 of 2 runs processed." in told.text
         assert "the run has ended already: canceled" in told.text
 
 
@@ -324,8 +324,8 @@ async def test_files_hold_what_matches_and_no_formula() -> None:
 
 @pytest.mark.parametrize("text", ["=1", "+1", "-1", "@a", "\t=1", " =1", "\r=1"])
 def test_no_cell_is_a_formula(text: str) -> None:
-    assert cell(text) == f"'{text}"
-    assert (cell(-5), cell(None), cell("a=b")) == ("-5", "", "a=b")
+    assert csv_cell(text) == f"'{text}"
+    assert (csv_cell(-5), csv_cell(None), csv_cell("a=b")) == ("-5", "", "a=b")
 
 
 async def test_nothing_of_another_owner_is_seen() -> None:

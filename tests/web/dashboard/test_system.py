@@ -211,7 +211,7 @@ async def test_retention_says_what_it_would_delete() -> None:
         await store.finish([a_verdict(run, clock.now())])
         clock.advance(timedelta(days=3))
         page = (await browser.get("/ui/system/settings")).text
-        assert "With 30 d, no run would be deleted now." in page
+        assert "With a retention of 30 d, no runs would be deleted now." in page
         asked = (await browser.get("/ui/system/settings?days=2")).text
         assert "With 2 d, 1 run would be deleted now." in asked
         assert "CHIMES_RETENTION=48h" in asked
@@ -250,7 +250,7 @@ async def test_about_names_licences_and_has_a_text_for_support() -> None:
         assert 'data-copy-from="#support"' in page
         (text,) = re.findall(r'id="support"[^>]*>([^<]+)<', page)
         assert "Chimes: 1.2.3" in text
-        assert "[bad] Nodes: 0 of 0 are alive" in text
+        assert "[bad] Nodes: 0 of 0 active" in text
         assert "Start a node" in page
     found = {each.name.lower(): each.licence for each in licences()}
     assert found["uplot"] == "MIT"
@@ -295,7 +295,7 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
 
         assert f"Agents: 127.0.0.1:{port} answers after" in await told(f"{here}/check/agents")
         assert "cannot be reached" in await told(f"{here}/check/actions")
-        assert "shop: the program sh is there." in await told("/ui/system/sources/shop/check")
+        assert "shop: program sh found." in await told("/ui/system/sources/shop/check")
         assert "there is no program no-such" in await told("/ui/system/sources/none/check")
         assert f"web: 127.0.0.1:{port} answers" in await told("/ui/system/sources/web/check")
         assert "no_module" in await told("/ui/system/sources/code/check")
@@ -339,7 +339,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
 async def test_an_address_that_cannot_be_read_is_told(url: str) -> None:
     found = await check_url("It", url, SystemClock())
-    assert (found.ok, str(found.text)) == (False, "It: its address cannot be read.")
+    assert (found.ok, str(found.text)) == (False, "It: invalid address.")
     assert bare_host(url) in ("", "ftp://example.com")
 
 
@@ -356,7 +356,7 @@ async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) 
         # It never says hello, as TLS wants it.
         found = await check_url("It", f"https://127.0.0.1:{port}", SystemClock())
         done.set()
-    assert (found.ok, str(found.text)) == (False, f"It: no answer from 127.0.0.1:{port}.")
+    assert (found.ok, str(found.text)) == (False, f"It: no response from 127.0.0.1:{port}.")
 
 
 def test_what_was_kept_of_the_chain_may_be_unreadable() -> None:
@@ -409,7 +409,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         ahead = clock.now() + timedelta(seconds=3)
         await store.beat(node.id, LEASE, clock=ahead, report=report)
         page = (await browser.get("/ui/system")).text
-        for text in ("alive", "12.5 a minute", ">slow<", "its clock is off by 3 s", "MB"):
+        for text in ("alive", "12.5 per minute", ">slow<", "clock off by 3 s", "MB"):
             assert text in page, text
         # Every number leads to what it counts.
         assert 'href="/ui/runs?q=status%3Arunning+node%3A%22web-1-77-abc%22">4<' in page

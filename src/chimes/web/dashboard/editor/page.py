@@ -344,7 +344,7 @@ async def _exceeded_duration(request: PageRequest, like: str, trigger: Trigger) 
     if not like or len(fires) < 2:
         return None
     schedule_id = ScheduleId(like)
-    found = await request.context.insights.expected_durations(request.actor, [schedule_id])
+    found = await request.context.insights.get_expected_durations(request.actor, [schedule_id])
     length = found.get(schedule_id)
     return length if length is not None and length > fires[1] - fires[0] else None
 

@@ -136,7 +136,7 @@ async def newer(request: PageRequest) -> Response:
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
     query = parse_filter(request.query).query(request.now)
-    _unused, unread = await request.context.messages.inbox(request.actor, replace(query, limit=1))
+    _unused, unread = await request.context.messages.list_inbox(request.actor, replace(query, limit=1))
     more = max(0, unread - int(known))
     text = counted("{count} new message – show", "{count} new messages – show", more)
     return JSONResponse({"count": more, "text": text.in_language(request.display.language)})
@@ -147,7 +147,7 @@ async def message(request: PageRequest) -> Response:
     """The list with one message open. GET changes nothing: a form on the page marks it as read."""
     return await render_inbox(
         request,
-        await request.context.messages.item(request.actor, InboxId(request.path_params["id"])),
+        await request.context.messages.get_inbox_item(request.actor, InboxId(request.path_params["id"])),
     )
 
 
@@ -165,7 +165,7 @@ async def render_inbox(
     filter_ = parse_filter(_query_of(request.back_url()) if is_form else request.query)
     question = cursor_scope(request.http)
     after = decode_cursor(request.query.get("cursor"), question, numbers=True)
-    found, unread = await request.context.messages.inbox(
+    found, unread = await request.context.messages.list_inbox(
         request.actor, replace(filter_.query(request.now), after=after)
     )
     more = ""
@@ -238,13 +238,13 @@ async def _telegram_states(
     if not ids:
         return {}
     query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MAX_RECIPIENTS)
-    return telegram_states((await request.context.messages.deliveries(request.actor, query)).items)
+    return telegram_states((await request.context.messages.list_deliveries(request.actor, query)).items)
 
 
 async def _button_presses(request: PageRequest, item: InboxItem | None) -> tuple[ButtonPress, ...]:
     if item is None or item.run_id is None:
         return ()
-    entries = await request.context.audit.find_about_message(
+    entries = await request.context.audit.list_for_message(
         request.actor, item, interface=TELEGRAM, limit=_MAX_DELIVERIES
     )
     return button_presses(entries)
@@ -264,7 +264,7 @@ async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tup
     if item is None or item.run_id is None:
         return ()
     query = DeliveryQuery(run_id=item.run_id, limit=_MAX_DELIVERIES)
-    return other_deliveries((await request.context.messages.deliveries(request.actor, query)).items)
+    return other_deliveries((await request.context.messages.list_deliveries(request.actor, query)).items)
 
 
 # --- actions ----------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tup
 async def seen(request: PageRequest) -> Response:
     """Marks an open message as read without a toast. The page updates the row and the counts from
     the response."""
-    item = await request.context.messages.change(request.actor, _id(request), READ)
+    item = await request.context.messages.change_inbox_item(request.actor, _id(request), READ)
     if request.is_htmx:
         return await render_inbox(request, item)
     return request.redirect(request.back_url(f"{HERE}/{item.id}"))
@@ -312,7 +312,7 @@ async def unarchive(request: PageRequest) -> Response:
 
 @router.post("/inbox/{id}/snooze")
 async def snooze(request: PageRequest) -> Response:
-    item = await request.context.messages.item(request.actor, _id(request))
+    item = await request.context.messages.get_inbox_item(request.actor, _id(request))
     try:
         change = InboxChange(snoozed_until=_until(request))
         return await _change(request, change, _("Snoozed."), "wake", to=HERE)
@@ -337,7 +337,7 @@ async def test_message(request: PageRequest) -> Response:
 @router.post("/inbox/{id}/reply")
 async def reply_to_agent(request: PageRequest) -> Response:
     """Sends a reply. On error the form keeps the text: the run may be deleted, a quota used up."""
-    item = await request.context.messages.item(request.actor, _id(request))
+    item = await request.context.messages.get_inbox_item(request.actor, _id(request))
     if item.run_id is None:
         raise NotFound(_("message {id} not found", id=item.id))
     try:
@@ -359,7 +359,7 @@ async def reply_to_agent(request: PageRequest) -> Response:
 @router.post("/inbox/read-all")
 async def read_all(request: PageRequest) -> Response:
     filter_ = parse_filter(dict(request.form.items()))
-    marked = await request.context.messages.read_all(request.actor, filter_.query(request.now))
+    marked = await request.context.messages.mark_all_read(request.actor, filter_.query(request.now))
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
     return request.redirect_with_toast(text, to=request.back_url(HERE))
 
@@ -368,7 +368,7 @@ async def _change(
     request: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """Changes a message and redirects back; `to` replaces the page of the message itself."""
-    item = await request.context.messages.change(request.actor, _id(request), change)
+    item = await request.context.messages.change_inbox_item(request.actor, _id(request), change)
     back = request.back_url(f"{HERE}/{item.id}")
     if to and back.startswith(f"{HERE}/{item.id}"):
         back = to

@@ -173,14 +173,14 @@ async def mark_known(request: PageRequest) -> Response:
 @router.post("/runs/{id}/unknown")
 async def unmark_known(request: PageRequest) -> Response:
     run = await _run_in(request)
-    await request.context.known_failures.forget(request.actor, run)
+    await request.context.known_failures.unmark(request.actor, run)
     return request.redirect_with_toast(_("Failure unmarked."), to=request.back_url(page_of(run.id)))
 
 
 @router.post("/runs/{id}/deliveries/{delivery}/retry")
 async def retry_delivery(request: PageRequest) -> Response:
     run = await _run_in(request)
-    await request.context.messages.retry(request.actor, DeliveryId(request.path_params["delivery"]))
+    await request.context.messages.retry_delivery(request.actor, DeliveryId(request.path_params["delivery"]))
     return request.redirect_with_toast(
         _("Message queued again."), to=f"{page_of(run.id)}?tab=deliveries"
     )
@@ -259,7 +259,7 @@ async def retries_of(request: PageRequest, run: Run) -> tuple[RunId, ...]:
     """Returns the manual retries of this run, oldest first."""
     if not run.status.terminal:
         return ()
-    entries = await request.context.audit.find_of_owner(
+    entries = await request.context.audit.list_for_owner(
         request.actor, run.owner, AuditQuery(object_id=run.id, verb="retry", limit=_ENTRIES)
     )
     ids = (entry.changes.get("run_id") for entry in reversed(entries))
@@ -269,7 +269,7 @@ async def retries_of(request: PageRequest, run: Run) -> tuple[RunId, ...]:
 async def audit_entries_of(request: PageRequest, run: Run) -> tuple[AuditEntry, ...]:
     """Returns the audit entries about the run."""
     query = AuditQuery(object_id=run.id, limit=_ENTRIES)
-    return tuple(await request.context.audit.find_of_owner(request.actor, run.owner, query))
+    return tuple(await request.context.audit.list_for_owner(request.actor, run.owner, query))
 
 
 async def log_tail_of(request: PageRequest, run: Run) -> tuple[LogEntry, ...]:
@@ -302,7 +302,7 @@ async def known_failure_of(
     """Returns the mark of a known failure, if it applies to this run."""
     if schedule is None or run.status not in FAILED_STATUSES:
         return None
-    known = await request.context.known_failures.of(schedule)
+    known = await request.context.known_failures.get(schedule)
     return known if known is not None and known.error == fingerprint(run.error) else None
 
 
@@ -341,7 +341,7 @@ async def compare_failure(request: PageRequest, run: Run) -> FailureComparison |
 
 async def _edits(request: PageRequest, good: Run, run: Run) -> tuple[Edit, ...]:
     """Returns the changes of the schedule between the two runs, oldest first."""
-    entries = await request.context.audit.find_of_owner(
+    entries = await request.context.audit.list_for_owner(
         request.actor, run.owner, AuditQuery(object_id=run.schedule_id, limit=_ENTRIES)
     )
     between = [
@@ -384,7 +384,7 @@ async def _head(
     schedule = await schedule_of(request, run)
     zone = schedule.trigger.zone if schedule is not None else None
     medians = (
-        await insights.expected_durations(request.actor, [run.schedule_id])
+        await insights.get_expected_durations(request.actor, [run.schedule_id])
         if run.schedule_id
         else {}
     )
@@ -428,7 +428,7 @@ async def _head(
 
 
 async def _deliveries(request: PageRequest, run: Run) -> tuple[Delivery, ...]:
-    page = await request.context.messages.deliveries(request.actor, DeliveryQuery(run_id=run.id))
+    page = await request.context.messages.list_deliveries(request.actor, DeliveryQuery(run_id=run.id))
     return tuple(reversed(page.items))
 
 

@@ -455,7 +455,7 @@ def log_texts(language: str) -> dict[str, str]:
     found = {
         "matches": _("{at} of {count}"),
         "none": _("No matches"),
-        "truncate": _("… {count} characters in total; download the log to read the rest"),
+        "truncated": _("… {count} characters in total; download the log to read the rest"),
         "line": _("Line {number}"),
         "since_start": _("+{count} s"),
         "loading": _("Loading the log …"),

@@ -125,7 +125,7 @@ async def runs(request: PageRequest) -> Response:
 async def _chart(request: PageRequest, search: RunSearch) -> dict[str, object]:
     """Builds the chart of the window; the page refreshes it while runs change."""
     step = bucket_size(search.window)
-    tallies = await request.context.insights.run_buckets(
+    tallies = await request.context.insights.count_runs_by_bucket(
         request.actor, search.window, step, search.totals_filter
     )
     bars = build_bars(tallies, step, search)
@@ -222,7 +222,7 @@ async def _row_context(request: PageRequest, found: tuple[Run, ...]) -> RowConte
     origins = await request.context.runs.origins(request.actor, found)
     if not ids:
         return {}, origins, {}
-    medians = await request.context.insights.expected_durations(request.actor, ids)
+    medians = await request.context.insights.get_expected_durations(request.actor, ids)
     query = ScheduleQuery(ids=tuple(ids), limit=len(ids))
     schedules = (await request.context.schedules.find(request.actor, query)).items
     return medians, origins, {each.id: each.trigger.zone for each in schedules}
@@ -232,7 +232,7 @@ async def _groups(request: PageRequest, search: RunSearch) -> list[Group]:
     if search.error is not None:
         return []
     insights = request.context.insights
-    found = await insights.error_groups(request.actor, search.window, search.totals_filter, limit=5)
+    found = await insights.list_error_groups(request.actor, search.window, search.totals_filter, limit=5)
     return [
         Group(
             group=each,

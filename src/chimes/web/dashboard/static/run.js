@@ -1,5 +1,4 @@
-/* The log of a run: all of it, however long, as it is written. And the brush over the picture of
-   runs. Nothing that comes from a log is ever taken for markup: text is set as text. */
+/* Log viewer of a run, and the time range selection over the histogram of runs. */
 "use strict";
 (() => {
   const { fill, now, spanText } = window.chimes;
@@ -7,7 +6,7 @@
   /* --- ANSI ---------------------------------------------------------------------------------- */
   const ESCAPES = /\x1b(?:\[([0-?]*)[ -/]*([@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])/g;
   const UNSEEN = /[\x00-\x08\x0b-\x1f\x7f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-  // The eight colours, for those of more that come nearest.
+  // The eight base colours; others are mapped to the nearest one.
   const COLOURS = [[0, 0, 0], [205, 0, 0], [0, 205, 0], [205, 205, 0], [0, 0, 238], [205, 0, 205], [0, 205, 205], [229, 229, 229]];
   const CUBE = [0, 95, 135, 175, 215, 255];
 
@@ -65,7 +64,7 @@
     return names.join(" ");
   }
 
-  /* Pieces of [text, class]; what is no colour is left out, what cannot be seen is made visible. */
+  /* Returns pieces of [text, class]; drops other escape codes and makes control characters visible. */
   function parsed(message) {
     const pieces = [];
     let style = PLAIN, at = 0;
@@ -108,7 +107,7 @@
       this.follow(!location.hash);
       this.clock = new Intl.DateTimeFormat("en-GB", { timeZone: this.dataset.zone, hour: "2-digit", minute: "2-digit", second: "2-digit", fractionalSecondDigits: 3, hourCycle: "h23" });
       this.full = new Intl.DateTimeFormat(document.documentElement.lang, { timeZone: this.dataset.zone, dateStyle: "medium", timeStyle: "long" });
-      // What is out of sight is no element: a chunk is filled when it comes near.
+      // Virtual list: a chunk is rendered when it comes near the viewport.
       this.watcher = new IntersectionObserver((entries) => {
         for (const entry of entries) {
           const chunk = entry.target.chunk;
@@ -152,33 +151,33 @@
       document.addEventListener("visibilitychange", this.onSight);
     }
 
-    /* --- getting lines --- */
+    /* --- loading --- */
     async load() {
-      this.say(this.words.loading);
+      this.showState(this.words.loading);
       let ended = false;
       for (let next = 0; next !== null && this.isConnected;) {
         const answer = await fetch(`/ui/runs/${encodeURIComponent(this.dataset.run)}/log.json?after=${next}`, { headers: { Accept: "application/json" } }).catch(() => null);
-        if (!answer?.ok) return this.say(this.words.failed);
+        if (!answer?.ok) return this.showState(this.words.failed);
         const found = await answer.json();
         this.add(found.lines.map(([number, at, level, text, length]) => ({ number, at, level, text, length })));
         ({ next, ended } = found);
       }
       this.end(ended);
       this.loaded = true;
-      this.say();
+      this.showState();
       this.toHash();
-      // It may have ended since the page was made.
+      // The run may have ended since the page was rendered.
       if (!ended) this.sight(); else if ("live" in this.dataset) this.tellEnd();
     }
 
-    /* A stream only while somebody looks: browsers have few connections to one server. */
+    /* Streams only while the tab is visible: browsers limit connections per server. */
     sight() {
       if (!this.loaded || this.ended) return;
       if (document.hidden) { this.source?.close(); this.source = null; return; }
       if (this.source) return;
       const source = this.source = new EventSource(`/ui/runs/${encodeURIComponent(this.dataset.run)}/log/stream?after=${this.last}`);
       let batch = [];
-      const flush = () => { const lines = batch; batch = []; this.add(lines); this.say(); };
+      const flush = () => { const lines = batch; batch = []; this.add(lines); this.showState(); };
       source.onmessage = (event) => {
         const { number, at, level, message } = JSON.parse(event.data);
         if (!batch.length) setTimeout(flush, 50);
@@ -189,7 +188,7 @@
         this.end(true);
         source.close();
         this.source = null;
-        this.say();
+        this.showState();
         this.tellEnd();
       });
       source.onerror = () => {
@@ -203,17 +202,17 @@
 
     tellEnd() { document.querySelector("#run-head")?.dispatchEvent(new CustomEvent("log-ended")); }
 
-    say(text) {
-      const told = text ?? (this.lines.length ? (this.shown.length ? "" : this.words.hidden) : this.ended ? this.words.nothing : this.words.empty);
-      this.state.textContent = told;
-      this.state.hidden = !told;
+    showState(text) {
+      const message = text ?? (this.lines.length ? (this.shown.length ? "" : this.words.hidden) : this.ended ? this.words.nothing : this.words.empty);
+      this.state.textContent = message;
+      this.state.hidden = !message;
       this.view.parentElement.hidden = !this.shown.length;
     }
 
     add(lines) {
       const taken = lines.filter((line) => line.number > this.last && (this.last = line.number));
       if (!taken.length) return;
-      // One by one: as arguments of one call they might be too many.
+      // One by one: a call has a limit of arguments.
       for (const line of taken) this.lines.push(line);
       const visible = taken.filter((line) => this.passes(line));
       this.append(visible);
@@ -243,7 +242,7 @@
       for (const chunk of this.chunks) if (chunk.dirty) { chunk.dirty = false; chunk.node.style.height = `${(chunk.end - chunk.start) * LINE}px`; }
     }
 
-    /* --- drawing --- */
+    /* --- rendering --- */
     fill(chunk) {
       if (chunk.filled) return;
       chunk.filled = true;
@@ -278,7 +277,7 @@
       const text = document.createElement("bdi");
       text.className = "text";
       for (const [piece, name] of parsed(line.text)) this.piece(text, piece, name);
-      if (line.length) this.piece(text, ` ${fill(this.words.cut, { count: line.length.toLocaleString(document.documentElement.lang) })}`, "unseen");
+      if (line.length) this.piece(text, ` ${fill(this.words.truncated, { count: line.length.toLocaleString(document.documentElement.lang) })}`, "unseen");
       row.append(number, at, level, text);
       return row;
     }
@@ -291,7 +290,7 @@
         into.append(target);
       }
       const small = this.term ? text.toLowerCase() : "";
-      // Small letters may be longer; then nothing is marked, though the line is found.
+      // Lower case may have another length; then the match is not highlighted.
       if (!this.term || small.length !== text.length || !small.includes(this.term)) return void target.append(text);
       let at = 0;
       for (let found = small.indexOf(this.term); found >= 0; found = small.indexOf(this.term, at)) {
@@ -316,7 +315,7 @@
         chunk.filled = false;
         chunk.node.replaceChildren();
         chunk.node.style.height = `${(chunk.end - chunk.start) * LINE}px`;
-        // Asked again whether it is in sight.
+        // Checks visibility again.
         this.watcher.unobserve(chunk.node);
         this.watcher.observe(chunk.node);
       }
@@ -330,13 +329,13 @@
       this.chunks = [];
       this.shown = [];
       this.append(this.lines.filter((each) => this.passes(each)));
-      this.say();
+      this.showState();
       if (this.term) this.count();
       if (this.following) this.toEnd();
       else if (line) this.reveal(Math.max(0, this.shown.findIndex((each) => each.number >= line.number)), "start");
     }
 
-    /* --- moving --- */
+    /* --- scrolling --- */
     firstSeen() {
       const top = this.view.getBoundingClientRect().top;
       const below = (node) => node.getBoundingClientRect().bottom > top;
@@ -349,7 +348,7 @@
       if (!chunk) return null;
       this.fill(chunk);
       const row = chunk.node.children[index - chunk.start];
-      // Its neighbours get their true height as they come into sight, so it is looked at twice.
+      // Neighbours get their real height when rendered, so the position is corrected once.
       const move = () => {
         const box = row.getBoundingClientRect(), frame = this.view.getBoundingClientRect();
         this.view.scrollTop += box.top - frame.top - (where === "middle" ? (frame.height - box.height) / 2 : 0);
@@ -387,7 +386,7 @@
     scrolled() {
       const { scrollTop, scrollHeight, clientHeight } = this.view;
       if (clientHeight !== this.tall) {
-        // Nobody scrolled: the view became higher or lower.
+        // The view was resized, not scrolled.
         this.tall = clientHeight;
         if (this.following) return void this.toEnd();
       }
@@ -402,7 +401,7 @@
       this.fresh.hidden = false;
     }
 
-    /* --- searching --- */
+    /* --- search --- */
     look(text) {
       this.term = text.toLowerCase();
       this.match = -1;
@@ -434,7 +433,7 @@
   customElements.define("run-log", RunLog);
 
   /* --- brush --------------------------------------------------------------------------------- */
-  /* The picture follows what happens, at most so often, and never under a hand that draws. */
+  /* Refreshes the histogram at a limited rate, and not during a selection. */
   const PICTURE_REST = 5000;
 
   class RunBrush extends HTMLElement {
@@ -443,7 +442,7 @@
       document.addEventListener("runs.changed", this.hear);
       document.addEventListener("visibilitychange", this.hear);
       this.brushing();
-      // Where it is wider than the page, the newest is what one wants to see.
+      // Scrolls a wide histogram to the newest runs.
       const room = this.querySelector(".scroll");
       if (room) room.scrollLeft = room.scrollWidth;
     }

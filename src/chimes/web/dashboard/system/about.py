@@ -123,8 +123,8 @@ _MAX_TZDATA_AGE = 1
 @router.get("/system/about")
 async def about(request: PageRequest) -> Response:
     require_operator(request)
-    health = await request.context.system.store_health(request.actor)
-    nodes = await request.context.nodes.all(request.actor)
+    health = await request.context.system.get_store_health(request.actor)
+    nodes = await request.context.nodes.list_nodes(request.actor)
     checks = [
         *_store_checks(request, health.status),
         *_node_checks(request, nodes),

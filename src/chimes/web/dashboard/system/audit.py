@@ -169,7 +169,7 @@ async def audit(request: PageRequest) -> Response:
         verbs=verb_choices(wanted.get("verb", "")),
         export=urlencode(wanted),
         more=more,
-        verified=await request.context.audit.last_verification(request.actor),
+        verified=await request.context.audit.get_last_verification(request.actor),
     )
 
 

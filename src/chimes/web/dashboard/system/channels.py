@@ -249,7 +249,7 @@ async def send_test(request: PageRequest) -> Response:
 
 @router.post("/system/deliveries/{id}/retry")
 async def retry(request: PageRequest) -> Response:
-    await request.context.messages.retry(request.actor, DeliveryId(request.path_params["id"]))
+    await request.context.messages.retry_delivery(request.actor, DeliveryId(request.path_params["id"]))
     return request.redirect_with_toast(_("Message queued again."), to=HERE)
 
 
@@ -262,7 +262,7 @@ async def page(
 ) -> Response:
     """Renders the page. `failed` is the channel of the test that `error` belongs to."""
     bot: Bot | None = getattr(request.http.app.state, "telegram", None)
-    dead = await request.context.messages.deliveries(
+    dead = await request.context.messages.list_deliveries(
         request.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
     )
     return request.render(

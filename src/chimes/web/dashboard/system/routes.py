@@ -73,9 +73,9 @@ async def system(request: PageRequest) -> Response:
     length, step = _SPANS[span]
     window = Window.last(length, request.now)
     nodes, figures, lags, marks = await asyncio.gather(
-        request.context.nodes.all(request.actor),
+        request.context.nodes.list_nodes(request.actor),
         _store_figures(request),
-        request.context.insights.lag_series(request.actor, window, step, by_node=True),
+        request.context.insights.list_lag(request.actor, window, step, by_node=True),
         request.context.nodes.events(request.actor, window.since),
     )
     cards = node_cards(nodes, await _running(request, nodes), request.now)
@@ -109,7 +109,7 @@ async def system(request: PageRequest) -> Response:
 
 async def _store_figures(request: PageRequest) -> StoreFigures:
     return StoreFigures(
-        store=await request.context.system.store_health(request.actor),
+        store=await request.context.system.get_store_health(request.actor),
         listeners=int(request.http.scope["state"].get("listeners", 0)),
     )
 
@@ -118,7 +118,7 @@ async def _running(request: PageRequest, nodes: Sequence[Node]) -> Counter[NodeI
     """Counts claims in the store if a node does not report its runs."""
     if all(node.report is not None for node in nodes):
         return Counter()
-    claimed = await request.context.insights.held(request.actor, limit=_MAX_RUNNING)
+    claimed = await request.context.insights.list_running(request.actor, limit=_MAX_RUNNING)
     return Counter(run.holder for run in claimed if run.holder)
 
 
