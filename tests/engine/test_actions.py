@@ -139,12 +139,12 @@ async def test_what_was_kept_is_forgotten_with_the_end(rig: Rig) -> None:
     store = rig.store
     run = a_run(target=ACTION)
     assert checkpoint_of(store, run) is not None
-    await store.set_state(action_checkpoint_name(run.id), '{"execution_id": "e1"}')
+    await store.set_checkpoint(action_checkpoint_name(run.id), '{"execution_id": "e1"}')
     forgetting = CheckpointCleaner(store)
     forgetting(RunEnded(run=run, seconds=0.0))
     await forgetting.clean()
-    assert await store.read_state(action_checkpoint_name(run.id)) is not None
+    assert await store.get_checkpoint(action_checkpoint_name(run.id)) is not None
     ended = replace(run, status=RunStatus.SUCCEEDED)
     forgetting(RunEnded(run=ended, seconds=0.0))
     await forgetting.clean()
-    assert await store.read_state(action_checkpoint_name(run.id)) is None
+    assert await store.get_checkpoint(action_checkpoint_name(run.id)) is None

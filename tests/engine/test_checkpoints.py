@@ -37,13 +37,13 @@ class Away(MemoryStore):
             self.failures -= 1
             raise StoreUnavailable("away")
 
-    async def read_state(self, name: str):  # type: ignore[no-untyped-def]
+    async def get_checkpoint(self, name: str):  # type: ignore[no-untyped-def]
         self._fail()
-        return await super().read_state(name)
+        return await super().get_checkpoint(name)
 
-    async def keep_state(self, *given):  # type: ignore[no-untyped-def]
+    async def save_checkpoint(self, *given):  # type: ignore[no-untyped-def]
         self._fail()
-        return await super().keep_state(*given)
+        return await super().save_checkpoint(*given)
 
 
 async def claimed(store: MemoryStore) -> Run:
@@ -62,7 +62,7 @@ async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
     assert await state.read() is None
     assert await state.keep('{"n": 1}')
     assert await state.read() == '{"n": 1}'
-    kept = await store.read_state("sync:shop#orders")
+    kept = await store.get_checkpoint("sync:shop#orders")
     assert kept is not None
     assert (kept.value, kept.run_id) == ('{"n": 1}', run.id)
     await store.leave(run.holder)  # type: ignore[arg-type]
@@ -137,7 +137,7 @@ async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None
     assert await state.keep("kept")
     assert await state.read() == "kept"
     assert await state.heard() is None
-    await store.set_state(agent_callback_name(run.id), "said")
+    await store.set_checkpoint(agent_callback_name(run.id), "said")
     assert (await state.heard(), await state.read()) == ("said", "kept")
 
 
@@ -146,18 +146,18 @@ async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -
     forgetting = CheckpointCleaner(store)
     run = await an_agent_run(store)
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id), "sync:shop#orders"):
-        await store.set_state(name, "1")
+        await store.set_checkpoint(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)
     # Neither one that is tried again nor one of another kind.
     forgetting(RunRescued(run=run))
     forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
     await forgetting.run_once()
-    assert await store.read_state(agent_checkpoint_name(run.id)) is not None
+    assert await store.get_checkpoint(agent_checkpoint_name(run.id)) is not None
     forgetting(RunEnded(run=ended, seconds=0.0))
     store.failures = 1
     with pytest.raises(StoreUnavailable):
         await forgetting.run_once()
     await forgetting.run_once()
-    assert await store.read_state(agent_checkpoint_name(run.id)) is None
-    assert await store.read_state(agent_callback_name(run.id)) is None
-    assert await store.read_state("sync:shop#orders") is not None
+    assert await store.get_checkpoint(agent_checkpoint_name(run.id)) is None
+    assert await store.get_checkpoint(agent_callback_name(run.id)) is None
+    assert await store.get_checkpoint("sync:shop#orders") is not None

@@ -210,7 +210,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter(
     assert dead.attempts == (1 if refused else MAX_DELIVERY_ATTEMPTS) == len(telegram.letters)
     assert dead.code == ("blocked" if refused else "http_500")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
-    assert item.title == "Not delivered by Telegram: Morning report: succeeded"
+    assert item.title == "Not delivered (Telegram): Morning report: succeeded"
     assert dead.error in item.text
     assert item.text.endswith("**all** is well")
     await until(lambda: rig.told(DeliveryEnded))
@@ -288,11 +288,11 @@ async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_onc
 
 # R1.1: in the language of its reader, by the reader's clock
 async def test_the_reader_is_spoken_to_as_they_like(rig: Rig) -> None:
-    await rig.store.set_state(
+    await rig.store.set_checkpoint(
         f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo", "language": "zh"})
     )
-    await rig.store.set_state("telegram:chat:7", json.dumps({"language": "th"}))
-    await rig.store.set_state("telegram:chat:8", "no JSON")
+    await rig.store.set_checkpoint("telegram:chat:7", json.dumps({"language": "th"}))
+    await rig.store.set_checkpoint("telegram:chat:8", "no JSON")
     telegram = Recorded()
     await rig.engine(senders=[telegram], default_timezone="Europe/Berlin")
     other = replace(CHAT, to="8")
@@ -316,7 +316,7 @@ async def test_a_run_that_is_forgotten_is_told_of_as_such(rig: Rig) -> None:
     await rig.store.load([a_delivery(recipient=CHAT, available_at=now, created_at=now)])
     await rig.engine(senders=[telegram])
     await finished(rig)
-    assert "no longer on record" in telegram.letters[0].message.text
+    assert "no longer stored" in telegram.letters[0].message.text
 
 
 async def test_one_whose_senders_all_died_is_given_up(rig: Rig) -> None:
@@ -395,11 +395,11 @@ async def test_a_verdict_survives_an_outage(rig: Rig) -> None:
 async def test_what_was_taken_is_sent_when_the_store_is_back(rig: Rig) -> None:
     faults = Faults(rig.store)
     telegram = Recorded()
-    faults.failing["read_state"] = StoreUnavailable("gone")
+    faults.failing["get_checkpoint"] = StoreUnavailable("gone")
     await rig.engine(store=faults.store, senders=[telegram])
     await told(rig, CHAT)
     await until(lambda: any(e.duty == "deliverer" for e in rig.told(DutyFailed)))
-    del faults.failing["read_state"]
+    del faults.failing["get_checkpoint"]
     (done,) = await finished(rig)
     assert (done.attempts, len(telegram.letters)) == (1, 1)
 
@@ -523,7 +523,7 @@ async def test_a_chat_is_written_to_only_while_that_is_allowed(
     code: str,
 ) -> None:
     if state is not None:
-        await rig.store.set_state("telegram:chat:7", json.dumps(state))
+        await rig.store.set_checkpoint("telegram:chat:7", json.dumps(state))
     telegram = Recorded()
     await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=allowed)
     await rig.due_now(policy=Policy(delivery=(CHAT,)), owner=owner)
@@ -576,7 +576,7 @@ async def test_a_message_goes_by_the_clock_of_its_schedule(rig: Rig) -> None:
     await finished(rig)
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert "(Asia/Bangkok)" in item.text
-    await rig.store.set_state(f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo"}))
+    await rig.store.set_checkpoint(f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo"}))
     await told(rig, INBOX, trigger=trigger)
     await finished(rig, 2)
     texts = [item.text for item in (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items]
@@ -597,7 +597,7 @@ async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
     (dead,) = await finished(rig)
     assert (dead.state, dead.code) == (DeliveryState.DEAD, "broken")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
-    assert item.title == "Not delivered by Telegram: Morning report: has ended"
+    assert item.title == "Not delivered (Telegram): Morning report: ended"
     assert (item.run_id, "ZeroDivisionError" in item.text) == (dead.run_id, True)
     assert telegram.letters == []
 
@@ -608,7 +608,7 @@ async def test_what_another_node_can_send_waits_for_it(
 ) -> None:
     assert timedelta(hours=1) <= admission.OVERDUE
     able = await rig.engine(senders=[Recorded()])
-    await eventually(lambda: rig.store.read_state("sends:telegram"), bool)
+    await eventually(lambda: rig.store.get_checkpoint("sends:telegram"), bool)
     await able.drain(timedelta(seconds=5))
     await rig.engine(senders=[Inbox()])
     monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)

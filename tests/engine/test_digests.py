@@ -157,7 +157,7 @@ async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
     (dead,) = (await eventually(lambda: all_of(rig.store, DeliveryState.DEAD), bool)).values()
     assert dead.notify_on is NotifyOn.DIGEST
     (item,) = await _inbox(rig.store)
-    assert item.title == "Not delivered by Telegram: Digest: 1 run"
+    assert item.title == "Not delivered (Telegram): Digest: 1 run"
     (member,) = [each for each in rows if each.run_id]
     waiting = await eventually(
         lambda: all_of(rig.store, DeliveryState.PENDING),
@@ -256,7 +256,7 @@ async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -
 
     async def claimed_meanwhile(letter: DeliveryAttempt) -> Result:
         taken = await rig.store.claim_deliveries(
-            [Channel.TELEGRAM], limit=10, hold=DELIVERY_LEASE, overdue=DAY
+            [Channel.TELEGRAM], limit=10, lease=DELIVERY_LEASE, overdue=DAY
         )
         assert {each.id for each in taken} <= {each.id for each in rows} - {digest.id}
         return Sent()
@@ -377,7 +377,7 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
     before = await rig.now() - 2 * DAY
     member, digest = await posted(rig.store, an_end(1, before))
     taken = await rig.store.claim_deliveries(
-        [Channel.TELEGRAM], limit=2, hold=DELIVERY_LEASE, overdue=DAY
+        [Channel.TELEGRAM], limit=2, lease=DELIVERY_LEASE, overdue=DAY
     )
     assert {each.id for each in taken} == {member.id, digest.id}
     sent = DeliveryCompletion(delivery_id=digest.id, fence=1, sent=True)
@@ -418,7 +418,7 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
             for each in (main, *others)
         )
         recorder.record(verdict, main, 0.0, tuple(told))
-    while recorder.waiting:
+    while recorder.queued:
         await recorder.run_once()
     assert batches == [10, 6, 1]
     assert len(await all_of(store, DeliveryState.DELIVERED)) == 17

@@ -113,7 +113,7 @@ async def test_every_verdict_is_written_before_the_node_leaves(
     drain = asyncio.create_task(engine.drain(timedelta(0)))
     await until(lambda: rig.told(DrainStarted))
     # The store is back when only the drain itself still notices.
-    for poller in engine._keeping:
+    for poller in engine._recording:
         await poller.stop()
     monkeypatch.setattr(rig.store, "finish", choosy)
     faults.failing = {}

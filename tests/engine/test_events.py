@@ -265,7 +265,7 @@ def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture
     assert ("WARNING", "slot missed") in said
     assert ("ERROR", "target raised") in said
     assert ("ERROR", "delivery given up: dead letter") in said
-    assert ("INFO", "old messages forgotten") in said
+    assert ("INFO", "old messages deleted") in said
     # An outage is said once, a bug each time with its traceback.
     assert said.count(("WARNING", "scheduler: the store does not answer")) == 1
     (bug,) = [r for r in lines.records if r.getMessage() == "scheduler failed"]

@@ -11,7 +11,7 @@ import pytest
 from chimes.engine import capacity
 from chimes.engine import executor as executor
 from chimes.engine.events import RunReleased, RunRetrying, TargetRaised, TargetStuck
-from chimes.engine.in_flight import USUAL
+from chimes.engine.in_flight import DEFAULT_LOG_LIMITS
 from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy
@@ -223,7 +223,7 @@ async def test_a_running_run_is_stopped_when_somebody_cancels_it(rig: Rig) -> No
 # F50: the target gets the store's time and its log lines are kept
 async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
     async def talkative(call: Call) -> Outcome:
-        for number in range(USUAL.lines + 50):
+        for number in range(DEFAULT_LOG_LIMITS.lines + 50):
             call.log("info", f"line {number}")
         return SUCCESS
 
@@ -232,7 +232,7 @@ async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
     await rig.engine()
     (run,) = await rig.ended(schedule)
     lines = await rig.store.read_logs(run.id, limit=10_000)
-    assert len(lines) == USUAL.lines + 1
+    assert len(lines) == DEFAULT_LOG_LIMITS.lines + 1
     assert (lines[0].message, lines[0].level) == ("line 0", "info")
     assert lines[-1].level == "warning"
     assert abs(rig.runner.calls[0].triggered_at - await rig.now()) < timedelta(seconds=5)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chimes
-from chimes.failpoints import NAMES, Step, armed, hit
+from chimes.failpoints import NAMES, Step, parse_failpoints, hit
 
 SOURCE = Path(chimes.__file__).parent
 
@@ -26,14 +26,14 @@ def test_every_name_is_placed_in_the_code_and_every_placed_one_is_named() -> Non
 
 def test_nothing_is_armed_without_the_switch() -> None:
     points = {"CHIMES_FAILPOINTS": "run.claimed:kill"}
-    assert armed(points) == {}
-    assert armed(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Step("kill"),)}
+    assert parse_failpoints(points) == {}
+    assert parse_failpoints(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Step("kill"),)}
     hit("run.claimed")
 
 
 def test_an_unknown_action_is_refused() -> None:
     with pytest.raises(ValueError, match="unknown action 'explode'"):
-        armed({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": "run.claimed:explode"})
+        parse_failpoints({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": "run.claimed:explode"})
 
 
 def _run(points: str) -> subprocess.Popen[str]:
@@ -59,7 +59,7 @@ def test_kill_is_a_sigkill() -> None:
 
 def test_a_turn_lets_the_ones_before_it_pass() -> None:
     both = "run.claimed@7:stop:2.5,run.claimed@9:kill"
-    assert armed({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
+    assert parse_failpoints({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
         "run.claimed": (Step("stop", 2.5, 7), Step("kill", 0.0, 9))
     }
     with _run("run.claimed@2:kill") as process:

@@ -32,7 +32,7 @@ async def test_the_late_verdict_of_a_node_that_stood_still_is_fenced(rig: Rig) -
     schedule = await rig.due_now()
     await until(lambda: slow.calls)
     clock.freeze()
-    faults.failing = {"beat": CUT, "list_runs": CUT}
+    faults.failing = {"heartbeat": CUT, "list_runs": CUT}
     second = await rig.engine(lease=LEASE)
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 2, 2)
@@ -75,7 +75,7 @@ async def test_a_node_cut_off_stops_its_runs_within_the_trust_window(rig: Rig) -
 async def test_nothing_new_starts_without_trust(rig: Rig) -> None:
     faults = Faults(rig.store)
     engine = await rig.engine(store=faults.store, lease=LEASE)
-    faults.failing = {"beat": CUT, "join": CUT, "leave": CUT}
+    faults.failing = {"heartbeat": CUT, "join": CUT, "leave": CUT}
     await until(lambda: not engine.trusted)
     schedule = await rig.due_now()
     await eventually(lambda: rig.runs(schedule), bool)

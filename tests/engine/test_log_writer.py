@@ -222,7 +222,7 @@ async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
     rig.runner.script = [speaker(rig.runner)]
     engine = await rig.engine(store=faults.store)
     faults.failing = {
-        verb: StoreUnavailable("away") for verb in ("append_logs", "beat", "list_runs")
+        verb: StoreUnavailable("away") for verb in ("append_logs", "heartbeat", "list_runs")
     }
     run_id = await waiting_run(rig)
     await until(lambda: faults.count["append_logs"] >= 1)

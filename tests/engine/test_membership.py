@@ -55,7 +55,7 @@ class Node:
             clock=self.clock,
             time=self.time,
             events=self.events,
-            canceling=self.memory.wake,
+            on_cancel=self.memory.wake,
         )
 
 
@@ -93,16 +93,16 @@ async def test_what_is_announced_later_does_not_make_a_node_new(node: Node) -> N
 async def test_a_beat_renews_from_before_it_was_sent(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    beat = node.memory.beat
+    heartbeat = node.memory.heartbeat
 
     async def slow(
         node_id: NodeId, lease: timedelta, *, clock: datetime, report: NodeReport
     ) -> HeartbeatResult:
-        answer = await beat(node_id, lease, clock=clock, report=report)
+        answer = await heartbeat(node_id, lease, clock=clock, report=report)
         node.clock.advance(4)
         return answer
 
-    monkeypatch.setattr(node.memory, "beat", slow)
+    monkeypatch.setattr(node.memory, "heartbeat", slow)
     node.clock.advance(20)
     assert await node.heartbeat.run_once()
     assert node.membership.trusted_seconds == pytest.approx(25 - 4)
@@ -117,7 +117,7 @@ async def test_a_refused_beat_ends_the_trust(node: Node) -> None:
 
 # RELIABILITY 1: a heartbeat that raises counts like one that is refused
 async def test_a_failing_beat_renews_nothing(node: Node) -> None:
-    node.faults.failing = {"beat": StoreUnavailable("cut")}
+    node.faults.failing = {"heartbeat": StoreUnavailable("cut")}
     node.clock.advance(20)
     assert not await node.heartbeat.run_once()
     assert node.membership.trusted
@@ -296,7 +296,7 @@ async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
     for _ in range(14):
         await maintenance.run_once()
         looked.append(node.faults.count["rescue"])
-        await node.memory.beat(node.membership.node_id, LEASE, clock=node.clock.now())
+        await node.memory.heartbeat(node.membership.node_id, LEASE, clock=node.clock.now())
         node.membership.renew(node.membership.node_id, node.clock.monotonic())
         node.clock.advance(1)
     # At 0; at 5, when the other was not known yet; at 7, when its lease ended; at 12.
@@ -332,11 +332,11 @@ async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
         clock=node.clock,
         time=node.time,
         events=node.events,
-        canceling=node.memory.wake,
+        on_cancel=node.memory.wake,
         period=timedelta(seconds=0.02),
     )
     quick.start()
-    await until(lambda: beats["beat"] >= 5)
+    await until(lambda: beats["heartbeat"] >= 5)
     await quick.stop()
 
 

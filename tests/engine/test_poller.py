@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from chimes.engine import poller as lifecycle
+from chimes.engine import poller as poller_module
 from chimes.engine.events import DutyFailed, DutyRecovered, Event, Events
 from chimes.engine.poller import (
     NextPoll,
@@ -78,7 +78,7 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
 
 # F21: told once, backed off with jitter, recovered
 async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifecycle, "MIN_BACKOFF", 0.001)
+    monkeypatch.setattr(poller_module, "MIN_BACKOFF", 0.001)
     events: list[Event] = []
     duty = Passes(StoreUnavailable(), StoreUnavailable(), KeyError("bug"), PollNow())
     loop = poller(duty, events)
@@ -95,8 +95,8 @@ def test_the_backoff_grows_to_its_limit_and_is_spread() -> None:
     for failures in range(1, 12):
         loop._failures = failures
         waits.append(loop._backoff_seconds())
-    assert all(wait <= lifecycle.LONGEST_BACKOFF for wait in waits)
-    assert min(waits[-5:]) >= lifecycle.LONGEST_BACKOFF / 2
+    assert all(wait <= poller_module.MAX_BACKOFF for wait in waits)
+    assert min(waits[-5:]) >= poller_module.MAX_BACKOFF / 2
     assert waits[0] < 0.3
     assert len(set(waits)) == len(waits)
 

@@ -16,7 +16,7 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.events import RunEnded, SchedulesFired
-from chimes.engine.prefetch import LAST_CALL
+from chimes.engine.prefetch import FULL_CAPACITY_LEAD
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import ScheduleId, slot_run_id
 from chimes.model.planning import PREFETCH_CUTOFF
@@ -140,7 +140,7 @@ async def test_few_are_not_taken_before_their_time(rig: Rig) -> None:
     runs = await all_ended(rig, 5)
     assert all(run.created_at >= slot_of(made) for run in runs)
     # The cheap question was asked, not the one that locks.
-    assert faults.count["confirm"] == 0
+    assert faults.count["confirm_prefetched"] == 0
 
 
 async def test_places_are_left_for_what_comes_meanwhile(rig: Rig) -> None:
@@ -161,7 +161,7 @@ async def test_the_last_places_are_given_away_shortly_before(rig: Rig) -> None:
         runs = await all_ended(rig, CROWD)
         last = {run.id: run for run in runs if run.prefetched} | {run.id: None for run in first}
         left = [run for run in last.values() if run is not None]
-        assert all(run.created_at >= slot_of(made) - LAST_CALL for run in left)
+        assert all(run.created_at >= slot_of(made) - FULL_CAPACITY_LEAD for run in left)
         if len(left) == 6:
             return
         # A busy machine may come to it too late.
@@ -273,7 +273,7 @@ async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -
         store=faults.store, workers=PLACES, lease=lease, heartbeat=timedelta(seconds=0.4)
     )
     made, _ = await taken(rig, seconds=3.0, left=2.0)
-    faults.failing = {"beat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
+    faults.failing = {"heartbeat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
     faults.failing |= {"join": StoreUnavailable("cut"), "leave": StoreUnavailable("cut")}
     await until(lambda: not rig.engines[0].trusted)
     other = await rig.engine(workers=PLACES)
@@ -290,7 +290,7 @@ async def test_a_store_that_does_not_answer_makes_it_late_not_early(rig: Rig) ->
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PLACES)
     made, _ = await taken(rig)
-    faults.failing = {"confirm": StoreUnavailable("down")}
+    faults.failing = {"confirm_prefetched": StoreUnavailable("down")}
     await eventually(rig.now, lambda now: now > slot_of(made) + timedelta(seconds=0.3))
     assert rig.runner.calls == []
     faults.failing = {}

@@ -20,7 +20,7 @@ from chimes.engine.prefetch import (
 )
 from chimes.model.ids import RunId
 from chimes.model.planning import PREFETCH_CUTOFF
-from chimes.store.port import Pressing
+from chimes.store.port import PrefetchWindow
 from chimes.testing import SettableClock
 from tests.builders import NOW, SECOND
 
@@ -30,18 +30,20 @@ DUE = NOW + 4 * SECOND
 class Coming:
     """What a store says is to come; not more than that."""
 
-    looks_ahead = True
+    supports_prefetch = True
 
-    def __init__(self, answer: Pressing | None = None) -> None:
+    def __init__(self, answer: PrefetchWindow | None = None) -> None:
         self.answer = answer
         self.asked: list[tuple[timedelta, timedelta]] = []
 
-    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+    async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
         self.asked.append((within, each))
         return self.answer
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
-        raise AssertionError(f"nothing is confirmed here: {holds}")
+    async def confirm_prefetched(
+        self, claims: Sequence[tuple[RunId, int]]
+    ) -> frozenset[tuple[RunId, int]]:
+        raise AssertionError(f"nothing is confirmed here: {claims}")
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) 
 
 async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
     begin_by = DUE - 2 * SECOND
-    planner = PrefetchPlanner(Coming(Pressing(due=DUE, begin_by=begin_by)), clock)
+    planner = PrefetchPlanner(Coming(PrefetchWindow(due=DUE, begin_by=begin_by)), clock)
     begin = begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
     assert planner.next_check(DUE, NOW) == begin

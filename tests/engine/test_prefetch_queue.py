@@ -14,14 +14,14 @@ from chimes.engine.membership import StoreClock
 from chimes.engine.prefetch import PrefetchQueue
 from chimes.model.ids import NodeId, RunId
 from chimes.model.planning import FireContext, SingleSlotPlan, plan, prefetch_plan
-from chimes.store.port import Pressing, Store
+from chimes.store.port import PrefetchWindow, Store
 from tests.builders import due_schedule
 
 
 class Asked:
     """A store that confirms everything; `then` is called when it has answered."""
 
-    looks_ahead = True
+    supports_prefetch = True
 
     def __init__(self) -> None:
         self.asked: list[tuple[RunId, int]] = []
@@ -30,10 +30,12 @@ class Asked:
     async def now(self) -> datetime:
         return SystemClock().now()
 
-    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+    async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
         raise AssertionError((within, each))
 
-    async def confirm(self, attempts: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    async def confirm_prefetched(
+        self, attempts: Sequence[tuple[RunId, int]]
+    ) -> frozenset[tuple[RunId, int]]:
         self.asked += attempts
         asyncio.get_running_loop().call_soon(self.then)
         return frozenset(attempts)
