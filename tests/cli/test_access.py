@@ -65,7 +65,7 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     database.close()
     bad = cli("audit", "--verify", CHIMES_STORE=url)
     assert bad.code == 1
-    assert "Entry 1 does not fit" in bad.err
+    assert "entry 1 does not match" in bad.err
     verdict = json.loads(cli("audit", "--verify", "--json", CHIMES_STORE=url).out)
     assert verdict == {"ok": False, "checked": 2, "first_bad": 1}
 

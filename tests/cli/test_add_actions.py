@@ -44,10 +44,10 @@ def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, st
     ("given", "told"),
     [
         (["--action", "restart"], "--kn"),
-        (["--kn", "kn1", "--http", "http://h/"], "--kn is for --action, not for --http."),
-        (["--action", "a", "--kn", "k", "--identity", "[1]"], "--identity is a JSON object"),
-        (["--action", "a", "--kn", "k", "--identity", "{"], "--identity is not JSON"),
-        (["--action", "a", "--kn", "k", "--param", "x"], "name=value"),
+        (["--kn", "kn1", "--http", "http://h/"], "--kn cannot be used with --http; it belongs to --action."),
+        (["--action", "a", "--kn", "k", "--identity", "[1]"], "--identity must be a JSON object"),
+        (["--action", "a", "--kn", "k", "--identity", "{"], "--identity is not valid JSON"),
+        (["--action", "a", "--kn", "k", "--param", "x"], "NAME=VALUE"),
     ],
 )
 def test_what_is_refused(cli: Cli, store: dict[str, str], given: list[str], told: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chimes.cli.import_kweaver import Read, read, same_clock, schedule_of
+from chimes.cli.import_kweaver import ImportPlan, plan_import, schedule_from_row, zone_matches
 from chimes.errors import InvalidInput
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.policy import Policy
@@ -59,7 +59,7 @@ def a_row(**given: Any) -> ActionRow:
 
 
 def made(**given: Any) -> Any:
-    return schedule_of(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW)
+    return schedule_from_row(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW)
 
 
 async def fill(url: str, *rows: str) -> None:
@@ -207,7 +207,7 @@ async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"identities": "{"}, "JSON that cannot be read"),
+        ({"identities": "{"}, "invalid JSON"),
         ({"identities": '{"a": 1}'}, "array of objects"),
         ({"params": "[]"}, "not a JSON object"),
         ({"status": "odd"}, "neither active nor inactive"),
@@ -227,15 +227,15 @@ def test_what_cannot_be_a_schedule_says_why(given: dict[str, Any], says: str) ->
 def test_an_absurd_time_costs_its_row_and_no_other() -> None:
     locked = a_row(id="locked", lock_holder="pod-1", lock_time=10**18)
     rows = (a_row(id="odd", next_run_time=10**18), a_row(id="good"), locked)
-    found = read(
+    found = plan_import(
         ActionTable(rows=rows, read_at=ms(NOW)),
         timezone="UTC",
         owner=SYSTEM_OWNER,
         policy=Policy(),
     )
-    assert [each.id for each in found.refused] == ["odd"]
+    assert [each.id for each in found.rejected] == ["odd"]
     assert [each.id for each in found.schedules] == ["good", "locked"]
-    assert found.held == ("locked",)
+    assert found.locked == ("locked",)
 
 
 async def test_no_such_table(mariadb_url: str, tmp_path: Path) -> None:
@@ -258,5 +258,5 @@ async def test_a_time_that_is_no_whole_minute_is_no_sign_of_another_zone(
 def test_a_few_odd_times_are_no_other_zone() -> None:
 
     schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
-    odd = Read(schedules=schedules, refused=(), held=(), off_grid=("s1",), elsewhere=("s1",))
-    assert same_clock(odd)
+    odd = ImportPlan(schedules=schedules, rejected=(), locked=(), off_schedule=("s1",), other_zone=("s1",))
+    assert zone_matches(odd)

@@ -52,7 +52,7 @@ def test_a_failure_is_known_and_counts_again(cli: Cli, store: str) -> None:
     assert row[:3] == [FAILED.id, BROKEN.id, "bank closed"]
     forgotten = cli("known", "Broken", "--forget", CHIMES_STORE=store)
     assert (forgotten.code, forgotten.out) == (0, "")
-    assert "The failures of Broken count again." in forgotten.err
+    assert "Failures of Broken need attention again." in forgotten.err
     verbs = [row[2] for row in cli("audit", CHIMES_STORE=store).rows]
     assert verbs[:2] == ["unmark_known", "mark_known"]
 

@@ -79,8 +79,8 @@ def test_what_nobody_has_is_refused_with_a_hint(cli: Cli, sync_server: Server) -
     [
         (("--sync", "shop"), "SOURCE/COLLECTION, not 'shop'"),
         (("--sync", "/orders"), "SOURCE/COLLECTION, not '/orders'"),
-        (("--sync", "shop/orders", "--task", "greet"), "one of --http URL"),
-        (("--sync", "shop/orders", "--arg", "a=1"), "--arg is for --task, not for --sync"),
+        (("--sync", "shop/orders", "--task", "greet"), "--http URL"),
+        (("--sync", "shop/orders", "--arg", "a=1"), "--arg cannot be used with --sync"),
     ],
 )
 def test_slips_on_the_command_line(cli: Cli, options: tuple[str, ...], told: str) -> None:

@@ -122,7 +122,7 @@ def test_explain_as_json(cli: Cli) -> None:
         (["explain", "* * * * *", "--lang", "tlh"], 6, "there are en"),
         (["next"], 2, "EXPRESSION"),
         (["next", "* * * * *", "-n", "0"], 2, "-n"),
-        (["next", "* * * * *", "--json=nothing"], 2, "there are fires"),
+        (["next", "* * * * *", "--json=nothing"], 2, "available: fires"),
     ],
 )
 def test_what_is_wrong_is_said(cli: Cli, arguments: list[str], code: int, says: str) -> None:

@@ -111,7 +111,7 @@ def become(command: Command) -> None:
     sys.argv = [str(script), *command.arguments]
     if not command.module.startswith("chimes."):
         sys.path.append(str(ROOT))
-    failpoints._armed = failpoints.armed(os.environ)
+    failpoints._armed = failpoints.parse_failpoints(os.environ)
     failpoints._log = os.environ.get("CHIMES_FAILPOINTS_LOG", "")
 
 
