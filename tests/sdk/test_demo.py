@@ -32,7 +32,7 @@ from chimes.services.demo import (
 from chimes.services.insights import InsightService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, a_node, a_run, a_schedule, places
+from tests.builders import NOW, a_node, a_run, a_schedule, claim_request
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
 #: One of each way to load: all that SQL has is the same on MariaDB.
@@ -122,9 +122,9 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         mine = await store.add_schedule(a_schedule(labels={LABEL: None}))
         (own,) = await store.add_runs([a_run(mine, status=RunStatus.FAILED, finished_at=NOW)])
         demo = DemoService(store)
-        assert not await demo.loaded(ADMIN)
+        assert not await demo.is_loaded(ADMIN)
         assert await demo.load(ADMIN, live=True) == len(EXAMPLES) == 10
-        assert await demo.loaded(ADMIN)
+        assert await demo.is_loaded(ADMIN)
         await looks_real(store)
         everything = len((await store.list_runs(EVERY_RUN)).items)
         assert await DemoService(store).load(ADMIN) == 0
@@ -136,7 +136,7 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
         assert (await store.list_schedules(EVERY_SCHEDULE)).items == (mine,)
         assert (await store.list_runs(EVERY_RUN)).items == (own,)
         assert (await store.list_inbox(InboxQuery(archived=None))).items == ()
-        total = await InsightService(store).run_totals(ADMIN, Window.last(PAST, NOW))
+        total = await InsightService(store).count_runs(ADMIN, Window.last(PAST, NOW))
         assert total.total == 1
         assert await demo.remove(ADMIN) == type(removed)()
         verbs = [each.verb for each in await store.list_audit(AuditQuery())]
@@ -150,12 +150,12 @@ async def test_loaded_once_and_removed_without_a_trace(kind: StoreKind, tmp_path
 
 async def looks_real(store: Store) -> None:
     insights = InsightService(store)
-    causes = {each.sign.cause for each in (await insights.attention(ADMIN)).items}
+    causes = {each.sign.cause for each in (await insights.list_attention(ADMIN)).items}
     assert {IssueCause.FAILING, IssueCause.MISSED} <= causes
-    week = await insights.run_totals(ADMIN, Window.last(timedelta(days=7), NOW))
+    week = await insights.count_runs(ADMIN, Window.last(timedelta(days=7), NOW))
     assert week.total > 500
     assert 0.9 < (week.success_rate or 0) < 1
-    assert (await insights.lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
+    assert (await insights.get_lag(ADMIN, Window.last(timedelta(days=1), NOW))).total > 50
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
     (failing,) = [story for story in stories() if "(fails)" in story[0].name]
     run = failing[1][-1]
@@ -228,7 +228,7 @@ async def test_what_is_gone_or_under_way_stops_no_removal(tmp_path: Path) -> Non
 async def running_by_hand(store: Store, schedule: Schedule) -> tuple[Run, ...]:
     await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([replace(manual_run(schedule, NOW), target=HTTP)])
-    return await store.claim(places())
+    return await store.claim(claim_request())
 
 
 async def test_only_admins_load_and_remove(tmp_path: Path) -> None:
@@ -242,6 +242,6 @@ async def test_only_admins_load_and_remove(tmp_path: Path) -> None:
         with pytest.raises(NotAllowed):
             await DemoService(store).remove(actor)
     await DemoService(store).load(ADMIN)
-    assert not await DemoService(store).loaded(Actor(owner=anna, role=Role.MEMBER))
-    assert await DemoService(store).loaded(Actor(owner=anna, role=Role.OPERATOR))
+    assert not await DemoService(store).is_loaded(Actor(owner=anna, role=Role.MEMBER))
+    assert await DemoService(store).is_loaded(Actor(owner=anna, role=Role.OPERATOR))
     await home.close()

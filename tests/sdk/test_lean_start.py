@@ -15,7 +15,7 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
 from chimes.model.target import TaskTarget
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
-from chimes.runtime.channels import HttpCallbacks, Webhooks, scheduled
+from chimes.runtime.channels import LazyHttpRunner, LazyWebhook, scheduled
 from chimes.runtime.composition import open_local
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call, TargetRunner
@@ -94,7 +94,7 @@ async def test_what_is_loaded_with_the_first_call_is_loaded_once_and_holds_up_no
         threads.append(threading.current_thread())
         return sender
 
-    webhooks = Webhooks(load)
+    webhooks = LazyWebhook(load)
     await webhooks.open()
     assert not threads
     await asyncio.gather(*(webhooks.send(an_attempt()) for _ in range(3)))
@@ -108,7 +108,7 @@ async def test_what_was_never_used_has_nothing_to_close() -> None:
     def load() -> _Sender:
         raise AssertionError
 
-    webhooks = Webhooks(load)
+    webhooks = LazyWebhook(load)
     await webhooks.open()
     await webhooks.close()
 
@@ -140,7 +140,7 @@ async def test_a_schedule_that_will_need_it_is_reason_enough_to_load_it() -> Non
         loaded.append(1)
         return runner
 
-    callbacks = HttpCallbacks(load, lambda: scheduled(store, "http"))
+    callbacks = LazyHttpRunner(load, lambda: scheduled(store, "http"))
     await callbacks.open()
     await store.add_schedule(a_schedule(target=TaskTarget(name="x")))
     await asyncio.sleep(0)
@@ -154,7 +154,7 @@ async def test_a_schedule_that_will_need_it_is_reason_enough_to_load_it() -> Non
 
 async def test_who_waits_for_a_reason_is_closed_like_the_others() -> None:
     store = MemoryStore(SettableClock())
-    callbacks = HttpCallbacks(_Runner, lambda: scheduled(store, "http"))
+    callbacks = LazyHttpRunner(_Runner, lambda: scheduled(store, "http"))
     await callbacks.open()
     await asyncio.sleep(0)
     await callbacks.close()

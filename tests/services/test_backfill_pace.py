@@ -16,7 +16,7 @@ from chimes.services.schedule_rules import ScheduleRules
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, due_schedule, places
+from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, due_schedule, claim_request
 
 ADMIN = Actor(role=Role.ADMIN)
 
@@ -55,11 +55,11 @@ def a_schedules_run(schedule: Schedule | None = None) -> Run:
 async def test_so_many_at_a_time(policy: Policy, pace: Pace, at_once: int) -> None:
     store, clock, runs = await filled(policy, pace)
     assert len(runs) == 4
-    first = await store.claim(places())
+    first = await store.claim(claim_request())
     assert len(first) == at_once
     clock.advance(MINUTE)
     ended = 0
-    while held := (first if not ended else await store.claim(places())):
+    while held := (first if not ended else await store.claim(claim_request())):
         assert len(held) <= at_once
         await store.finish([a_verdict(run, clock.now()) for run in held])
         ended += len(held)

@@ -39,7 +39,7 @@ class Scene:
         return await self.store.add_schedule(schedule)
 
     async def coming(self, actor: Actor = OPERATOR) -> UpcomingClockChanges:
-        return await self.watch.coming(actor, self.clock.now())
+        return await self.watch.get_upcoming(actor, self.clock.now())
 
 
 def told(found: UpcomingClockChanges) -> list[tuple[ScheduleId, Effect]]:
@@ -76,7 +76,9 @@ async def test_each_goes_by_its_own_clock() -> None:
 async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
     scene = Scene()
     await scene.add("30 2 * * *")
-    assert (await scene.watch.coming(OPERATOR, NOW - timedelta(days=6))) == UpcomingClockChanges()
+    assert (
+        await scene.watch.get_upcoming(OPERATOR, NOW - timedelta(days=6))
+    ) == UpcomingClockChanges()
     scene = Scene()
     await scene.add("30 2 * * *")
     assert (await scene.coming()).zones

@@ -29,7 +29,7 @@ from tests.builders import (
     a_schedule,
     an_entry,
     due_schedule,
-    places,
+    claim_request,
 )
 from tests.ended_runs import ended
 from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER
@@ -57,82 +57,82 @@ async def peopled(store: MemoryStore) -> None:
     bad = [ended(NOW - n * MINUTE, FAILED, alices, **late) for n in (5, 4)]
     await store.load([alices, bobs, good, *bad, ended(NOW - MINUTE, schedule=bobs, owner=BOB)])
     await store.add_runs([a_run(bobs, owner=BOB)])
-    assert len(await store.claim(places())) == 1
+    assert len(await store.claim(claim_request())) == 1
 
 
 @pytest.mark.usefixtures("peopled")
 async def test_nobody_sees_the_numbers_of_others(insights: InsightService) -> None:
     for actor in ALICES:
-        assert (await insights.schedule_counts(actor)).total == 1
-        assert (await insights.schedule_counts(actor, ScheduleQuery(owner=BOB))).total == 1
-        assert (await insights.run_totals(actor, WINDOW)).total == 3
-        assert (await insights.run_totals(actor, WINDOW, RunFilter(owner=BOB))).total == 3
-        assert (await insights.run_totals(actor, WINDOW, RunFilter(schedule_id=OF_BOB))).total == 0
-        buckets = await insights.run_buckets(actor, WINDOW, QUARTER)
+        assert (await insights.count_schedules(actor)).total == 1
+        assert (await insights.count_schedules(actor, ScheduleQuery(owner=BOB))).total == 1
+        assert (await insights.count_runs(actor, WINDOW)).total == 3
+        assert (await insights.count_runs(actor, WINDOW, RunFilter(owner=BOB))).total == 3
+        assert (await insights.count_runs(actor, WINDOW, RunFilter(schedule_id=OF_BOB))).total == 0
+        buckets = await insights.count_runs_by_bucket(actor, WINDOW, QUARTER)
         assert sum(tally.total for tally in buckets) == 3
-        assert (await insights.lag(actor, WINDOW)).total == 3
-        series = await insights.lag_series(actor, WINDOW, QUARTER)
+        assert (await insights.get_lag(actor, WINDOW)).total == 3
+        series = await insights.list_lag(actor, WINDOW, QUARTER)
         assert sum(bucket.lags.total for bucket in series) == 3
-        assert set(await insights.glances(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
-        assert set(await insights.expected_durations(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
-        assert len(await insights.points(actor, OF_ALICE)) == 3
-        assert await insights.points(actor, OF_BOB) == ()
-        assert await insights.held(actor, limit=20) == ()
-        assert [each.schedule.id for each in (await insights.attention(actor)).items] == [OF_ALICE]
-        assert (await insights.error_groups(actor, WINDOW)).failures == 2
+        assert set(await insights.list_health(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
+        assert set(await insights.get_expected_durations(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE}
+        assert len(await insights.list_schedule_results(actor, OF_ALICE)) == 3
+        assert await insights.list_schedule_results(actor, OF_BOB) == ()
+        assert await insights.list_running(actor, limit=20) == ()
+        assert [each.schedule.id for each in (await insights.list_attention(actor)).items] == [
+            OF_ALICE
+        ]
+        assert (await insights.list_error_groups(actor, WINDOW)).failures == 2
         with pytest.raises(NotFound):
-            await insights.fire_log(actor, OF_BOB)
+            await insights.list_fire_log(actor, OF_BOB)
         with pytest.raises(NotAllowed):
-            await insights.lag_series(actor, WINDOW, QUARTER, by_node=True)
-    assert (await insights.attention(STRANGER)).total == 0
-    assert (await insights.error_groups(STRANGER, WINDOW)).failures == 0
+            await insights.list_lag(actor, WINDOW, QUARTER, by_node=True)
+    assert (await insights.list_attention(STRANGER)).total == 0
+    assert (await insights.list_error_groups(STRANGER, WINDOW)).failures == 0
 
 
 @pytest.mark.usefixtures("peopled")
 async def test_operators_see_everything(insights: InsightService) -> None:
     for actor in EVERYBODY:
-        assert (await insights.schedule_counts(actor)).total == 2
-        assert (await insights.schedule_counts(actor, ScheduleQuery(owner=BOB))).total == 1
-        assert (await insights.run_totals(actor, WINDOW)).total == 5
-        assert (await insights.run_totals(actor, WINDOW, RunFilter(owner=BOB))).total == 2
-        assert (await insights.lag(actor, WINDOW)).total == 4
-        by_node = await insights.lag_series(
-            actor, WINDOW, WINDOW.until - WINDOW.since, by_node=True
-        )
+        assert (await insights.count_schedules(actor)).total == 2
+        assert (await insights.count_schedules(actor, ScheduleQuery(owner=BOB))).total == 1
+        assert (await insights.count_runs(actor, WINDOW)).total == 5
+        assert (await insights.count_runs(actor, WINDOW, RunFilter(owner=BOB))).total == 2
+        assert (await insights.get_lag(actor, WINDOW)).total == 4
+        by_node = await insights.list_lag(actor, WINDOW, WINDOW.until - WINDOW.since, by_node=True)
         assert [(bucket.node, bucket.lags.total) for bucket in by_node] == [("node-1", 4)]
-        assert set(await insights.glances(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE, OF_BOB}
-        assert len((await insights.fire_log(actor, OF_BOB)).entries) == 2
+        assert set(await insights.list_health(actor, [OF_ALICE, OF_BOB])) == {OF_ALICE, OF_BOB}
+        assert len((await insights.list_fire_log(actor, OF_BOB)).entries) == 2
 
 
 @pytest.mark.usefixtures("peopled")
 async def test_a_glance(insights: InsightService) -> None:
-    glance = (await insights.glances(MEMBER, [OF_ALICE]))[OF_ALICE]
+    glance = (await insights.list_health(MEMBER, [OF_ALICE]))[OF_ALICE]
     assert [result.status for result in glance.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
     assert glance.median == 3 * SECOND
     assert glance.streak is not None
     assert (glance.streak.good, glance.streak.count, glance.streak.open) == (False, 2, False)
     assert glance.last_good == glance.results[2]
-    assert await insights.expected_durations(MEMBER, [OF_ALICE]) == {OF_ALICE: 3 * SECOND}
+    assert await insights.get_expected_durations(MEMBER, [OF_ALICE]) == {OF_ALICE: 3 * SECOND}
 
 
 @pytest.mark.usefixtures("peopled")
 async def test_what_runs_now_and_how_long_it_should(
     insights: InsightService, store: MemoryStore
 ) -> None:
-    (now,) = await insights.held(STRANGER, limit=20)
+    (now,) = await insights.list_running(STRANGER, limit=20)
     assert now.schedule_id == OF_BOB
-    assert (await insights.glances(STRANGER, [OF_BOB]))[OF_BOB].median == SECOND
+    assert (await insights.list_health(STRANGER, [OF_BOB]))[OF_BOB].median == SECOND
     await store.add_runs([a_run(), a_run(a_schedule())])
-    assert len(await store.claim(places())) == 2
-    assert len(await insights.held(ADMIN, limit=20)) == 3
-    assert len(await insights.held(ADMIN, limit=2)) == 2
+    assert len(await store.claim(claim_request())) == 2
+    assert len(await insights.list_running(ADMIN, limit=20)) == 3
+    assert len(await insights.list_running(ADMIN, limit=2)) == 2
 
 
 @pytest.mark.usefixtures("peopled")
 async def test_how_late_is_late(insights: InsightService) -> None:
-    (item,) = (await insights.attention(MEMBER)).items
+    (item,) = (await insights.list_attention(MEMBER)).items
     assert item.sign.cause is IssueCause.FAILING
-    assert (await insights.attention(ADMIN, limit=0)).total == 1
+    assert (await insights.list_attention(ADMIN, limit=0)).total == 1
 
 
 # --- the fire log -------------------------------------------------------------------------------
@@ -140,12 +140,12 @@ async def log_of(
     insights: InsightService, actor: Actor, schedule_id: ScheduleId, limit: int = 50
 ) -> list[FireLogEntry]:
     found: list[FireLogEntry] = []
-    page = await insights.fire_log(actor, schedule_id, limit=limit)
+    page = await insights.list_fire_log(actor, schedule_id, limit=limit)
     found += page.entries
     for _ in range(100):
         if page.next is None:
             break
-        page = await insights.fire_log(actor, schedule_id, after=page.next, limit=limit)
+        page = await insights.list_fire_log(actor, schedule_id, after=page.next, limit=limit)
         found += page.entries
     return found
 
@@ -211,7 +211,9 @@ async def test_what_did_not_run_is_found_behind_what_did(
     await store.load([schedule, missed, *since])
     for verb in ("skip", "update", "pause"):
         await store.append_audit(an_entry(object_id=schedule.id, verb=verb, at=NOW))
-    page = await insights.fire_log(MEMBER, schedule.id, only=FireLogFilter(not_run=True), limit=20)
+    page = await insights.list_fire_log(
+        MEMBER, schedule.id, only=FireLogFilter(not_run=True), limit=20
+    )
     assert page.next is None
     told = [entry.decision for entry in page.entries]
     assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
@@ -234,7 +236,7 @@ async def test_a_stretch_of_the_log_knows_what_held_from_before(
     wish = FireLogFilter(since=NOW - 24 * HOUR, until=NOW - 6 * HOUR)
 
     async def found() -> list[Decision]:
-        page = await insights.fire_log(MEMBER, schedule.id, only=wish)
+        page = await insights.list_fire_log(MEMBER, schedule.id, only=wish)
         return [entry.decision for entry in page.entries]
 
     async def note(hours: int, verb: str, **given: object) -> None:
@@ -273,4 +275,4 @@ async def test_addresses_and_refusals_are_for_operators(
 
 async def test_no_log_of_nobody(insights: InsightService) -> None:
     with pytest.raises(NotFound):
-        await insights.fire_log(ADMIN, ScheduleId("nobody"))
+        await insights.list_fire_log(ADMIN, ScheduleId("nobody"))

@@ -36,8 +36,8 @@ EVERYBODY = Actor(role=Role.OPERATOR)
 class Slow(MemoryStore):
     """Others get in between a look and what is written after it."""
 
-    async def read_state(self, name: str) -> Checkpoint | None:
-        found = await super().read_state(name)
+    async def get_checkpoint(self, name: str) -> Checkpoint | None:
+        found = await super().get_checkpoint(name)
         await asyncio.sleep(0)
         return found
 
@@ -71,9 +71,9 @@ async def marked(error: str = "HTTP 500") -> tuple[MemoryStore, Schedule, Run]:
 async def test_what_is_known_needs_no_attention_of_anybody() -> None:
     store, schedule, run = await marked()
     for actor in (ACTOR, EVERYBODY):
-        put_off = await SnoozeService(store).of(actor, NOW)
+        put_off = await SnoozeService(store).get_suppressions(actor, NOW)
         assert without_suppressed(failing(schedule), put_off, 20) == AttentionList()
-    known = await KnownFailures(store).of(schedule)
+    known = await KnownFailures(store).get(schedule)
     assert known is not None
     assert (known.run_id, known.note, known.by) == (run.id, "the supplier is told", ACTOR.name)
     (entry,) = await store.list_audit(AuditQuery())
@@ -98,13 +98,13 @@ async def test_what_is_known_needs_no_attention_of_anybody() -> None:
 async def test_what_is_new_is_told(changes: dict[str, object], cause: IssueCause) -> None:
     store, schedule, _ = await marked()
     other = replace(schedule, **changes)  # type: ignore[arg-type]
-    put_off = await SnoozeService(store).of(ACTOR, NOW)
+    put_off = await SnoozeService(store).get_suppressions(ACTOR, NOW)
     assert without_suppressed(failing(other, cause), put_off, 20).total == 1
 
 
 async def test_a_success_before_it_ends_nothing() -> None:
     store, schedule, _ = await marked()
-    known = await KnownFailures(store).of(schedule)
+    known = await KnownFailures(store).get(schedule)
     assert known is not None
     assert is_still_known(known, replace(schedule, last_success_at=NOW - 2 * MINUTE))
 
@@ -113,15 +113,15 @@ async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
     store, schedule, run = await marked()
     service = SnoozeService(store)
     await service.snooze(ACTOR, schedule.id, IssueCause.MISSED)
-    put_off = await service.of(ACTOR, NOW)
+    put_off = await service.get_suppressions(ACTOR, NOW)
     assert without_suppressed(failing(schedule), put_off, 20).total == 0
     assert without_suppressed(failing(schedule, IssueCause.MISSED), put_off, 20).total == 0
-    await KnownFailures(store).forget(ACTOR, run)
-    put_off = await service.of(ACTOR, NOW)
+    await KnownFailures(store).unmark(ACTOR, run)
+    put_off = await service.get_suppressions(ACTOR, NOW)
     assert without_suppressed(failing(schedule), put_off, 20).total == 1
     assert without_suppressed(failing(schedule, IssueCause.LATE), put_off, 20).total == 0
     await service.wake(ACTOR, schedule.id)
-    assert await service.of(ACTOR, NOW) == {}
+    assert await service.get_suppressions(ACTOR, NOW) == {}
 
 
 async def test_who_may_and_what_can_be_marked() -> None:
@@ -133,7 +133,7 @@ async def test_who_may_and_what_can_be_marked() -> None:
     with pytest.raises(NotAllowed):
         await service.mark(Actor(owner=ANNA, role=Role.VIEWER), run, "")
     with pytest.raises(NotAllowed):
-        await service.forget(Actor(owner=ANNA, role=Role.VIEWER), run)
+        await service.unmark(Actor(owner=ANNA, role=Role.VIEWER), run)
     with pytest.raises(Conflict):
         await service.mark(ACTOR, replace(run, status=RunStatus.SUCCEEDED), "")
     with pytest.raises(Conflict):
@@ -154,8 +154,8 @@ async def test_the_oldest_marks_go_first() -> None:
     for schedule in (first, *(a_schedule(owner=ANNA) for _ in range(MOST))):
         await store.add_schedule(schedule)
         await service.mark(ACTOR, failed(schedule), "")
-    assert len(await service.all()) == MOST
-    assert first.id not in await service.all()
+    assert len(await service.get_all()) == MOST
+    assert first.id not in await service.get_all()
 
 
 async def test_the_marks_of_one_owner_are_no_loss_to_another(
@@ -173,7 +173,7 @@ async def test_the_marks_of_one_owner_are_no_loss_to_another(
         await store.add_schedule(other)
         await service.mark(Actor(owner=owner, role=Role.MEMBER), failed(other), "")
     # The first of Bob's went as his fifth, two more when all were too many.
-    assert list(await service.all()) == [schedule.id, *made[3:]]
+    assert list(await service.get_all()) == [schedule.id, *made[3:]]
 
 
 async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
@@ -184,23 +184,23 @@ async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
     service = KnownFailures(store)
     runs = [failed(schedule) for schedule in schedules]
     await asyncio.gather(*(service.mark(ACTOR, run, "") for run in runs))
-    assert set(await service.all()) == {schedule.id for schedule in schedules}
-    await asyncio.gather(*(service.forget(ACTOR, run) for run in runs[1:]))
-    assert set(await service.all()) == {schedules[0].id}
+    assert set(await service.get_all()) == {schedule.id for schedule in schedules}
+    await asyncio.gather(*(service.unmark(ACTOR, run) for run in runs[1:]))
+    assert set(await service.get_all()) == {schedules[0].id}
 
 
 async def test_a_mark_of_before_owners_were_noted_still_counts() -> None:
     store, schedule, _ = await marked()
-    state = await store.read_state("known-failures")
+    state = await store.get_checkpoint("known-failures")
     assert state is not None
     plain = json.loads(state.value)
     del plain[schedule.id]["owner"]
-    await store.set_state("known-failures", json.dumps(plain))
-    assert await KnownFailures(store).of(schedule) is not None
+    await store.set_checkpoint("known-failures", json.dumps(plain))
+    assert await KnownFailures(store).get(schedule) is not None
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"a": 1}', '{"a": {"run": "x"}}', '{"a": []}'])
 async def test_damaged_marks_count_as_none(damaged: str) -> None:
     store = MemoryStore(SettableClock())
-    await store.set_state("known-failures", damaged)
-    assert await KnownFailures(store).all() == {}
+    await store.set_checkpoint("known-failures", damaged)
+    assert await KnownFailures(store).get_all() == {}

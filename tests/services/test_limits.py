@@ -11,7 +11,7 @@ from chimes.errors import RateLimited, StoreUnavailable
 from chimes.model.access import Owner, OwnerType, Quota
 from chimes.services.access import OwnerQuotas, SharedLimiter
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Taken
+from chimes.store.port import TokenGrant
 from chimes.testing import SettableClock
 
 CHAT = Owner(type=OwnerType.CHAT, id="7")
@@ -24,7 +24,9 @@ class Counting(MemoryStore):
     asked = 0
     broken = False
 
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+    async def take_tokens(
+        self, name: str, *, rate: float, burst: int, count: int = 1
+    ) -> TokenGrant:
         if self.broken:
             raise StoreUnavailable()
         self.asked += 1
@@ -133,7 +135,7 @@ async def test_callers_that_were_quiet_longest_are_forgotten(
     limiter = SharedLimiter(counting, clock, rate=1, burst=1)
     for number in range(10_001):
         await limiter.take(str(number))
-    assert len(limiter._purses) == 10_000
+    assert len(limiter._fetched) == 10_000
 
 
 @pytest.mark.parametrize(

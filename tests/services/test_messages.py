@@ -39,7 +39,7 @@ async def test_a_delivery_that_is_forgotten_meanwhile_is_not_found() -> None:
     delivery = a_delivery()
     await store.load([delivery])
     with pytest.raises(NotFound, match=delivery.id):
-        await NotificationService(store).retry(Actor(), delivery.id)
+        await NotificationService(store).retry_delivery(Actor(), delivery.id)
 
 
 # Tried again while somebody sends it, it would arrive twice
@@ -50,13 +50,13 @@ async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
     now = clock.now()
     delivery = a_delivery(created_at=now, available_at=now)
     await store.load([delivery])
-    assert (await service.retry(Actor(), delivery.id)).state is DeliveryState.PENDING
+    assert (await service.retry_delivery(Actor(), delivery.id)).state is DeliveryState.PENDING
     channels = [delivery.recipient.channel]
     (begun,) = await store.claim_deliveries(
-        channels, limit=1, hold=DELIVERY_LEASE, overdue=DELIVERY_LEASE
+        channels, limit=1, lease=DELIVERY_LEASE, overdue=DELIVERY_LEASE
     )
     with pytest.raises(Conflict) as refused:
-        await service.retry(Actor(), delivery.id)
+        await service.retry_delivery(Actor(), delivery.id)
     assert refused.value.details["code"] == "under_way"
     (later,) = await store.finish_deliveries(
         [
@@ -65,7 +65,7 @@ async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
             )
         ]
     )
-    assert (await service.retry(Actor(), later.id)).available_at == clock.now()
+    assert (await service.retry_delivery(Actor(), later.id)).available_at == clock.now()
 
 
 async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.Mo
     for _ in range(5):
         await store.add_inbox(an_item())
     service = NotificationService(store)
-    assert await service.read_all(Actor(), InboxQuery()) == 2
+    assert await service.mark_all_read(Actor(), InboxQuery()) == 2
     assert await store.count_unread(InboxQuery()) == 3
 
 
@@ -87,11 +87,11 @@ async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
     theirs = await store.add_inbox(an_item(owner=ALICE))
     own = await store.add_inbox(an_item(owner=BOB))
     caller = Actor(owner=BOB, role=role, key_id=KeyId("k"))
-    page, unread = await service.inbox(caller, InboxQuery())
+    page, unread = await service.list_inbox(caller, InboxQuery())
     assert ([item.id for item in page.items], unread) == ([own.id], 1)
-    page, _ = await service.inbox(caller, InboxQuery(owner=ALICE))
+    page, _ = await service.list_inbox(caller, InboxQuery(owner=ALICE))
     assert [item.id for item in page.items] == [theirs.id]
-    assert await service.read_all(caller, InboxQuery()) == 1
+    assert await service.mark_all_read(caller, InboxQuery()) == 1
     assert await store.count_unread(InboxQuery(owner=ALICE)) == 1
 
 
@@ -101,10 +101,10 @@ async def test_a_message_is_changed_by_its_owner_or_an_admin() -> None:
     theirs = await store.add_inbox(an_item(owner=ALICE))
     operator = Actor(owner=BOB, role=Role.OPERATOR, key_id=KeyId("k"))
     with pytest.raises(NotAllowed):
-        await service.change(operator, theirs.id, READ)
+        await service.change_inbox_item(operator, theirs.id, READ)
     with pytest.raises(NotAllowed):
-        await service.read_all(operator, InboxQuery(owner=ALICE))
+        await service.mark_all_read(operator, InboxQuery(owner=ALICE))
     own = await store.add_inbox(an_item(owner=BOB))
-    await service.change(operator, own.id, READ)
+    await service.change_inbox_item(operator, own.id, READ)
     admin = Actor(owner=BOB, key_id=KeyId("a"))
-    assert (await service.change(admin, theirs.id, READ)).read_at is not None
+    assert (await service.change_inbox_item(admin, theirs.id, READ)).read_at is not None

@@ -27,12 +27,12 @@ def preferences(store: MemoryStore) -> PreferenceService:
 async def test_what_is_chosen_is_kept_and_written_down(
     preferences: PreferenceService, store: MemoryStore
 ) -> None:
-    assert await preferences.of(ALICE) == NO_PREFERENCES
+    assert await preferences.get(ALICE) == NO_PREFERENCES
     await preferences.change(MEMBER, BANGKOK)
     after = await preferences.change(MEMBER, {"language": "th-TH"})
     assert after == Preferences(timezone="Asia/Bangkok", language="th")
-    assert await preferences.of(ALICE) == after
-    assert await preferences.of(BOB) == NO_PREFERENCES
+    assert await preferences.get(ALICE) == after
+    assert await preferences.get(BOB) == NO_PREFERENCES
     assert await preferences.change(MEMBER, BANGKOK) == after
     notes = await store.list_audit(AuditQuery(verb="update_preferences"))
     assert [note.changes for note in notes] == [
@@ -42,7 +42,7 @@ async def test_what_is_chosen_is_kept_and_written_down(
     assert {note.owner for note in notes} == {"user:alice"}
     gone = await preferences.change(MEMBER, {"timezone": None, "language": None})
     assert gone == NO_PREFERENCES
-    assert await store.read_state("me:user:alice") is None
+    assert await store.get_checkpoint("me:user:alice") is None
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ async def test_bad_choices_change_nothing(
     with pytest.raises(InvalidInput) as refused:
         await preferences.change(MEMBER, BANGKOK | chosen)
     assert refused.value.field in chosen
-    assert await preferences.of(ALICE) == NO_PREFERENCES
+    assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
 async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
@@ -65,13 +65,13 @@ async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
             await preferences.change(actor, BANGKOK, owner=ALICE)
     for actor in (OPERATOR, VIEWER):
         await preferences.change(actor, BANGKOK)
-        assert (await preferences.of(actor.owner)).timezone == "Asia/Bangkok"
+        assert (await preferences.get(actor.owner)).timezone == "Asia/Bangkok"
     for actor in (OPERATOR, replace(VIEWER, owner=BOB)):
         with pytest.raises(NotAllowed):
             await preferences.change(actor, BANGKOK, owner=ALICE)
     await preferences.change(MEMBER, {"timezone": None})
     await preferences.change(ADMIN, BANGKOK, owner=ALICE)
-    assert (await preferences.of(ALICE)).timezone == "Asia/Bangkok"
+    assert (await preferences.get(ALICE)).timezone == "Asia/Bangkok"
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
 async def test_what_is_damaged_counts_as_not_chosen(
     preferences: PreferenceService, store: MemoryStore, value: str
 ) -> None:
-    await store.set_state("me:user:alice", value)
-    assert await preferences.of(ALICE) == NO_PREFERENCES
+    await store.set_checkpoint("me:user:alice", value)
+    assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
 # T11

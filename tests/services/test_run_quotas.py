@@ -55,7 +55,7 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
         lambda: manual_runs.start(MEMBER, ORDER),
         lambda: runs.retry(MEMBER, ended.id),
     ):
-        with pytest.raises(QuotaExceeded, match="2 runs under way") as error:
+        with pytest.raises(QuotaExceeded, match="2 active runs") as error:
             await asked()
         assert error.value.details["quota"] == "running"
     assert await store.list_runs(RunQuery(limit=None)) == before

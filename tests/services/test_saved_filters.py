@@ -29,8 +29,8 @@ async def test_each_owner_has_its_own_by_name_and_list(
     assert late == SavedFilter(list=RUNS, name="Late ones", text="status:missed")
     billing = await filters.save(MEMBER, SCHEDULES, "billing", "label:billing")
     also = await filters.save(VIEWER, RUNS, "billing", "schedule:x")
-    assert await filters.of(MEMBER) == (also, billing, late)
-    assert await filters.of(STRANGER) == ()
+    assert await filters.list_filters(MEMBER) == (also, billing, late)
+    assert await filters.list_filters(STRANGER) == ()
     verbs = [each.verb for each in await store.list_audit(AuditQuery(owner=str(ALICE)))]
     assert verbs == ["save_filter"] * 3
 
@@ -38,7 +38,7 @@ async def test_each_owner_has_its_own_by_name_and_list(
 async def test_saved_again_it_is_another_filter_of_the_same_name(filters: SavedFilters) -> None:
     await filters.save(MEMBER, RUNS, "Mine", "status:failed")
     after = await filters.save(MEMBER, RUNS, "mine", "status:timeout")
-    assert await filters.of(MEMBER) == (after,)
+    assert await filters.list_filters(MEMBER) == (after,)
 
 
 async def test_names_change_and_go(filters: SavedFilters) -> None:
@@ -50,13 +50,13 @@ async def test_names_change_and_go(filters: SavedFilters) -> None:
         await filters.rename(MEMBER, SCHEDULES, "one", "three")
     assert await filters.rename(MEMBER, RUNS, "one", "One") == replace(saved, name="One")
     assert await filters.remove(MEMBER, RUNS, "one") == replace(saved, name="One")
-    assert await filters.of(MEMBER) == (other,)
+    assert await filters.list_filters(MEMBER) == (other,)
     with pytest.raises(NotFound):
         await filters.remove(MEMBER, RUNS, "one")
     with pytest.raises(NotFound):
         await filters.remove(STRANGER, RUNS, "two")
     await filters.remove(MEMBER, RUNS, "two")
-    assert await filters.of(MEMBER) == ()
+    assert await filters.list_filters(MEMBER) == ()
 
 
 @pytest.mark.parametrize(
@@ -91,5 +91,5 @@ async def test_a_key_that_only_reads_saves_nothing(filters: SavedFilters) -> Non
 
 
 async def test_what_was_damaged_is_not_there(filters: SavedFilters, store: MemoryStore) -> None:
-    await store.set_state(f"filters:{ALICE}", '{"runs": {"a": 1, "b": "x"}, "schedules": []}')
-    assert [each.name for each in await filters.of(MEMBER)] == ["b"]
+    await store.set_checkpoint(f"filters:{ALICE}", '{"runs": {"a": 1, "b": "x"}, "schedules": []}')
+    assert [each.name for each in await filters.list_filters(MEMBER)] == ["b"]

@@ -77,7 +77,7 @@ async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None
                 actor = await access.authenticate(made.text, interface="native")
                 assert set(actor.scopes) == wanted
             else:
-                with pytest.raises(InvalidInput, match=f"a {role} may not"):
+                with pytest.raises(InvalidInput, match=f"the role {role} does not include"):
                     await access.create(ADMIN, name="x", role=role, scopes=wanted)
     with pytest.raises(InvalidInput, match="goes with agent"):
         await access.create(ADMIN, name="x", role=Role.MEMBER, scopes=[Scope.AGENT_SCHEDULES])

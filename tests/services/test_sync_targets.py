@@ -29,7 +29,7 @@ from chimes.services.validation import longest_timeout, fallback_run_defaults, d
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
-from tests.builders import HOUR, LEASE, MINUTE, NOW, a_node, a_schedule, a_verdict, places
+from tests.builders import HOUR, LEASE, MINUTE, NOW, a_node, a_schedule, a_verdict, claim_request
 from tests.services.conftest import ADMIN
 
 ORDERS = SyncTarget(source="shop", collection="orders")
@@ -54,7 +54,9 @@ def schedules(store: MemoryStore) -> ScheduleService:
 async def node(store: MemoryStore) -> None:
     """One with a file of its own."""
     said = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
-    await store.join(a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=said), LEASE)
+    await store.join(
+        a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=said), LEASE
+    )
 
 
 def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
@@ -71,7 +73,7 @@ def order(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
 
 
 async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
-    claimed = await store.claim(places(capabilities=frozenset({ORDERS.requirement})))
+    claimed = await store.claim(claim_request(capabilities=frozenset({ORDERS.requirement})))
     verdicts = [a_verdict(run, clock.now(), AttemptEnd.SUCCEEDED) for run in claimed]
     return list((await store.finish(verdicts)).accepted)
 
@@ -238,7 +240,7 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
 
     noted = len(await store.list_audit(AuditQuery()))
     assert await asks() == [(first, False)] * 3
-    (running,) = await store.claim(places(capabilities=frozenset({ORDERS.requirement})))
+    (running,) = await store.claim(claim_request(capabilities=frozenset({ORDERS.requirement})))
     assert await asks() == [(running, False)] * 3
     # What was not done is not in the audit.
     assert len(await store.list_audit(AuditQuery())) == noted

@@ -234,6 +234,6 @@ async def test_a_job_that_was_taken_out_tells_of_its_waiting_runs(tmp_path: Path
     (tmp_path / "jobs.json").write_text(json.dumps(data))
     async with opened(tmp_path) as store:
         (row,) = await store.claim_deliveries(
-            Channel, limit=9, hold=timedelta(minutes=1), overdue=HOUR
+            Channel, limit=9, lease=timedelta(minutes=1), overdue=HOUR
         )
         assert (row.run_id, row.notify_on) == (run.id, NotifyOn.ALWAYS)

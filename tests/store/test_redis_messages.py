@@ -41,7 +41,7 @@ from tests.builders import (
     an_entry,
     an_item,
     due_schedule,
-    places,
+    claim_request,
 )
 from tests.servers.redis_places import empty_place
 from tests.store.redis_calls import Calls
@@ -88,7 +88,7 @@ async def test_who_is_told_costs_no_trip(
     calls = Calls(store, monkeypatch)
     told = []
     for end in (AttemptEnd.FAILED, AttemptEnd.SUCCEEDED, AttemptEnd.SUCCEEDED):
-        (run,) = (await store.fire_due(plan, limit=5, places=places())).claimed
+        (run,) = (await store.fire_due(plan, limit=5, request=claim_request())).claimed
         calls.reset()
         await store.finish([a_verdict(run, clock.now(), end)])
         assert calls.trips == 1
@@ -109,8 +109,8 @@ async def test_many_deliveries_take_as_many_trips_as_one(
     calls = Calls(store, monkeypatch)
     claimed = await store.claim_deliveries([Channel.INBOX], limit=100, **HOLD)
     assert (len(claimed), calls.trips) == (100, 1)
-    verdicts = [a_sending(each, inbox=an_item()) for each in claimed]
-    assert (len(await store.finish_deliveries(verdicts)), calls.trips) == (100, 3)
+    completions = [a_sending(each, inbox=an_item()) for each in claimed]
+    assert (len(await store.finish_deliveries(completions)), calls.trips) == (100, 3)
 
 
 @pytest.mark.parametrize("awake_at", [None, NOW])
@@ -170,7 +170,7 @@ async def test_forgotten_messages_leave_nothing(
     """No key of an index outlives the records that it names."""
     before = set(client.scan_iter())
     await store.add_runs([a_run(policy=TOLD, owner=ALICE)])
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     await store.finish([a_verdict(run, clock.now())])
     (sent,) = await store.claim_deliveries(list(Channel), limit=5, **HOLD)
     item = an_item(run_id=run.id, schedule_id="a schedule", snoozed_until=NOW + HOUR)
@@ -203,7 +203,7 @@ async def test_other_nodes_hear_that_there_is_something_to_deliver(
 ) -> None:
     async with opened(url, clock) as other:
         await store.add_runs([a_run(policy=TOLD), a_run()])
-        told, untold = sorted(await store.claim(places()), key=lambda run: not run.policy.delivery)
+        told, untold = sorted(await store.claim(claim_request()), key=lambda run: not run.policy.delivery)
         await _quiet(other)
         seen = other.changes()
         await store.finish([a_verdict(told, clock.now())])
@@ -384,4 +384,4 @@ async def test_messages_that_somebody_took_away_stop_nobody(
     assert await store.finish_deliveries([a_sending(gone)]) == ()
     await store.prune_messages(before=NOW + timedelta(days=1), limit=10)
     assert await store.prune_messages(before=NOW + timedelta(days=1), limit=10) == 0
-    assert await store.beat(a_node("node-1").id, LEASE, clock=NOW)
+    assert await store.heartbeat(a_node("node-1").id, LEASE, clock=NOW)

@@ -20,7 +20,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
-from chimes.store.epoch import regress
+from chimes.store.epoch import describe_rollback
 from chimes.store.redis import RedisStore, open_redis
 from chimes.store.redis.connection import Address, address_of
 from chimes.store.redis.server import Durability, judged
@@ -37,7 +37,7 @@ from tests.builders import (
     an_entry,
     an_item,
     log_lines,
-    places,
+    claim_request,
 )
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer, free_port, start
@@ -192,13 +192,13 @@ async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
         lambda: store.add_unless_active(a_task()),
         lambda: store.get_run(run),
         lambda: store.list_runs(RunQuery()),
-        lambda: store.claim(places()),
+        lambda: store.claim(claim_request()),
         lambda: store.start(run, 1),
         lambda: store.finish([a_verdict(_held(), _held().created_at)]),
         lambda: store.cancel_run(run, "x"),
         lambda: store.append_logs(run, 1, log_lines("x")),
         lambda: store.join(a_node(), LEASE),
-        lambda: store.beat(node, LEASE, clock=a_run().created_at),
+        lambda: store.heartbeat(node, LEASE, clock=a_run().created_at),
         lambda: store.rescue(limit=5),
         lambda: store.append_audit(an_entry()),
         lambda: store.list_audit(AuditQuery()),
@@ -236,7 +236,7 @@ async def test_a_flushed_server_is_no_new_one(
     with pytest.raises(StoreLost):
         await store.counts()
     after = await store.epoch()
-    assert "went back" in regress(before, after)
+    assert "went back" in describe_rollback(before, after)
     await store.add_schedule(a_schedule())
     assert (await store.counts()).schedules == 1
 
@@ -262,9 +262,9 @@ async def test_a_store_that_a_stranger_founded_is_none_of_ours(
         assert (await stranger.counts()).schedules == 1
 
         await open_redis(server.url).init()
-        assert "went back" in regress(before, await store.epoch())
-        assert "went back" in regress(strange, await stranger.epoch())
-        assert regress(strange, await store.epoch()) == "", "from now on it goes up again"
+        assert "went back" in describe_rollback(before, await store.epoch())
+        assert "went back" in describe_rollback(strange, await stranger.epoch())
+        assert describe_rollback(strange, await store.epoch()) == "", "from now on it goes up again"
         assert (await store.counts()).schedules == 1
 
 
@@ -334,10 +334,10 @@ async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
                 ]
                 await store.add_runs(new)
                 added.update(run.id for run in new)
-                for run in await store.claim(places(me, 3)):
+                for run in await store.claim(claim_request(me, 3)):
                     held[run.id] = run
-                verdicts = [a_verdict(run, now) for run in held.values()]
-                for run in (await store.finish(verdicts)).accepted:
+                completions = [a_verdict(run, now) for run in held.values()]
+                for run in (await store.finish(completions)).accepted:
                     del held[run.id]
                     if run.id in finished and run.attempts[-1].node != me:
                         doubled.append(run.id)
@@ -382,9 +382,9 @@ async def test_a_full_server_does_nothing_by_halves(
     await store.join(a_node("node-1"), 100 * LEASE)
     now, told = await store.now(), Policy(delivery=(INBOX,))
     await store.add_runs([a_run(available_at=now, policy=told)])
-    (at_work,) = await store.claim(places())
+    (at_work,) = await store.claim(claim_request())
     await store.load([a_delivery(available_at=now)])
-    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, hold=LEASE, overdue=LEASE)
+    (sending,) = await store.claim_deliveries([Channel.INBOX], limit=1, lease=LEASE, overdue=LEASE)
     server.admin("CONFIG SET maxmemory 4mb")
     kept: list[str] = []
     long = {"schedule_name": "x" * 4000, "concurrency_key": "k", "concurrency_limit": 9999}
@@ -403,7 +403,7 @@ async def test_a_full_server_does_nothing_by_halves(
         before = everything(client)
         for verb in (
             lambda: store.add_runs([a_run()]),
-            lambda: store.claim(places(free=5)),
+            lambda: store.claim(claim_request(free=5)),
             lambda: store.add_schedule(a_schedule(), an_entry()),
             lambda: store.cancel_run(RunId(kept[0]), "x", an_entry()),
             lambda: store.fire_due(plan, limit=5),
@@ -414,7 +414,7 @@ async def test_a_full_server_does_nothing_by_halves(
                 await verb()
         assert everything(client) == before
     # Who is at work may go on to the end of it: what was done must not be done again.
-    assert (await store.beat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
+    assert (await store.heartbeat(NodeId("node-1"), LEASE, clock=at_work.created_at)).alive
     (ended,) = (await store.finish([a_verdict(at_work, at_work.created_at)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     (waiting,) = (await store.list_deliveries(DeliveryQuery(run_id=at_work.id))).items
@@ -426,7 +426,7 @@ async def test_a_full_server_does_nothing_by_halves(
     counts = (await store.counts()).runs
     assert counts == {RunStatus.QUEUED: len(kept), RunStatus.SUCCEEDED: 1}
     server.admin("CONFIG SET maxmemory 0")
-    assert len(await store.claim(places(free=5))) == 5
+    assert len(await store.claim(claim_request(free=5))) == 5
     page = await store.list_runs(RunQuery(limit=None))
     assert {run.id for run in page.items} == {*kept, at_work.id}
 
@@ -491,11 +491,11 @@ async def test_the_heartbeat_has_connections_of_its_own(store: RedisStore) -> No
     await store.join(a_node("node-1"), LEASE)
     now = await store.now()
 
-    def beat() -> bool:
-        return asyncio.run(store.beat(NodeId("node-1"), LEASE, clock=now)).alive
+    def heartbeat() -> bool:
+        return asyncio.run(store.heartbeat(NodeId("node-1"), LEASE, clock=now)).alive
 
-    assert await asyncio.to_thread(beat)
-    assert await asyncio.to_thread(beat)
+    assert await asyncio.to_thread(heartbeat)
+    assert await asyncio.to_thread(heartbeat)
 
 
 async def test_the_time_is_the_servers(store: RedisStore, server: PrivateServer) -> None:

@@ -46,7 +46,7 @@ OVERDUE = timedelta(minutes=10)
 
 async def claimed(store: Store, *channels: Channel, limit: int = 100) -> tuple[Delivery, ...]:
     wanted = channels or tuple(Channel)
-    return await store.claim_deliveries(wanted, limit=limit, hold=HOLD, overdue=OVERDUE)
+    return await store.claim_deliveries(wanted, limit=limit, lease=HOLD, overdue=OVERDUE)
 
 
 async def one_claimed(store: Store, **given: object) -> Delivery:
@@ -98,7 +98,7 @@ async def test_nothing_is_claimed_of_nothing(store: Store) -> None:
     assert await claimed(store) == ()
     await store.load([a_delivery()])
     assert await claimed(store, limit=0) == ()
-    none = await store.claim_deliveries([], limit=9, hold=HOLD, overdue=OVERDUE)
+    none = await store.claim_deliveries([], limit=9, lease=HOLD, overdue=OVERDUE)
     assert none == ()
     assert len(await claimed(store)) == 1
 
@@ -167,14 +167,14 @@ async def test_two_claimers_never_get_the_same(shared_home: Home) -> None:
 async def test_a_delivery_that_was_sent(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
     now = clock.advance(1)
-    verdict = a_sending(delivery, progress=3, receipt="message 17")
-    sent = complete_delivery(delivery, verdict, now)
+    completion = a_sending(delivery, progress=3, receipt="message 17")
+    sent = complete_delivery(delivery, completion, now)
     assert (sent.state, sent.finished_at) == (DeliveryState.DELIVERED, now)
     assert (sent.progress, sent.receipt, sent.error) == (3, "message 17", "")
-    assert await store.finish_deliveries([verdict]) == (sent,)
+    assert await store.finish_deliveries([completion]) == (sent,)
     assert await all_deliveries(store) == {sent.id: sent}
     # Said again: its fence is that of a delivery that has ended.
-    assert await store.finish_deliveries([verdict]) == ()
+    assert await store.finish_deliveries([completion]) == ()
     assert await all_deliveries(store) == {sent.id: sent}
     assert await store.next_delivery() is None
 
@@ -183,10 +183,10 @@ async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: Set
     delivery = await one_claimed(store)
     now = clock.advance(1)
     before = store.changes()
-    verdict = a_sending(
+    completion = a_sending(
         delivery, retry_in=30 * SECOND, progress=2, error="429 水", code="busy", receipt="m1"
     )
-    (waiting,) = await store.finish_deliveries([verdict])
+    (waiting,) = await store.finish_deliveries([completion])
     assert waiting == replace(
         delivery,
         progress=2,
@@ -209,8 +209,8 @@ async def test_a_delivery_that_failed_waits_and_goes_on(store: Store, clock: Set
 
 async def test_a_delivery_is_given_up(store: Store, clock: SettableClock) -> None:
     delivery = await one_claimed(store)
-    verdict = a_sending(delivery, sent=False, error="403", code="blocked")
-    (dead,) = await store.finish_deliveries([verdict])
+    completion = a_sending(delivery, sent=False, error="403", code="blocked")
+    (dead,) = await store.finish_deliveries([completion])
     assert (dead.state, dead.finished_at) == (DeliveryState.DEAD, clock.now())
     assert (dead.error, dead.code, dead.attempts) == ("403", "blocked", 1)
     clock.advance(HOLD)
@@ -416,8 +416,8 @@ async def test_runs_are_forgotten_without_their_deliveries(store: Store) -> None
 @pytest.mark.parametrize("text", ["", "x" * 50_000, "น้ำ 水 \U0001f514 %_'\"\\ \n\t"])
 async def test_errors_of_any_size(store: Store, text: str) -> None:
     delivery = await one_claimed(store)
-    verdict = a_sending(delivery, retry_in=SECOND, error=text, receipt=text)
-    (after,) = await store.finish_deliveries([verdict])
+    completion = a_sending(delivery, retry_in=SECOND, error=text, receipt=text)
+    (after,) = await store.finish_deliveries([completion])
     assert await all_deliveries(store) == {after.id: after}
     assert (after.error, after.receipt) == (text, text)
 
@@ -442,12 +442,12 @@ async def test_a_digest_and_those_in_it_are_settled_together(store: Store) -> No
     member = a_delivery(id=DeliveryId("member"), fence=0, attempts=0, available_at=NOW + HOUR)
     taken = a_delivery(id=DeliveryId("taken"), fence=1, attempts=1, available_at=NOW + HOUR)
     await store.load([member, taken])
-    verdicts = [
+    completions = [
         a_sending(digest, sent=True),
         a_sending(member, sent=True, receipt=digest.id),
         a_sending(replace(taken, fence=0), sent=True, receipt=digest.id),
     ]
-    settled = await store.finish_deliveries(verdicts)
+    settled = await store.finish_deliveries(completions)
     assert {each.id: each.state for each in settled} == {
         digest.id: DeliveryState.DELIVERED,
         member.id: DeliveryState.DELIVERED,

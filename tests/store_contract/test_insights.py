@@ -43,7 +43,7 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
-    places,
+    claim_request,
 )
 from tests.ended_runs import ended
 from tests.store_contract.scenes import joined, running_run, running_slot
@@ -275,7 +275,7 @@ async def test_a_clock_that_was_set_back(store: Store, clock: SettableClock) -> 
     clock.set(NOW - 2 * HOUR)
     await store.add_runs([a_run(planned_at=SINCE, available_at=NOW - 3 * HOUR)])
     await joined(store)
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     await store.finish([a_verdict(run, clock.now())])
     clock.advance(120)
     while await store.roll_up(limit=1):
@@ -388,7 +388,7 @@ async def test_what_is_running_now(store: Store, clock: SettableClock) -> None:
     runs = []
     for owner in (ALICE, BOB, ALICE):
         await store.add_runs([a_run(owner=owner)])
-        runs += await store.claim(places())
+        runs += await store.claim(claim_request())
         clock.advance(1)
     await store.add_runs([a_run()])
     assert await store.running_now(limit=5) == tuple(runs)
@@ -437,7 +437,7 @@ async def test_equal_errors_are_grouped(store: Store) -> None:
 
 async def test_errors_beyond_the_newest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("selection", "sql.insights", "redis.insights"):
-        monkeypatch.setattr(f"chimes.store.{module}.MOST_ERRORS", 3)
+        monkeypatch.setattr(f"chimes.store.{module}.MAX_ERRORS", 3)
     runs = [ended(SINCE + n * MINUTE, FAILED, error=f"error {n % 2}") for n in range(5)]
     await store.load(runs[:3])
     found = await store.error_groups(WINDOW, limit=5)

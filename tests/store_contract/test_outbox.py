@@ -38,7 +38,7 @@ from tests.builders import (
     a_verdict,
     an_entry,
     due_schedule,
-    places,
+    claim_request,
 )
 from tests.store_contract.scenes import all_deliveries, contents, joined, running_run, running_slot
 
@@ -137,7 +137,7 @@ async def test_a_retry_is_no_end(store: Store, clock: SettableClock) -> None:
     await store.finish([a_retry(run, clock.now(), SECOND)])
     assert await told(store) == []
     clock.advance(1)
-    (again,) = await store.claim(places())
+    (again,) = await store.claim(claim_request())
     await store.finish([a_verdict(again, clock.now())])
     assert await told(store) == [(run.id, NotifyOn.SUCCESS)]
 
@@ -153,15 +153,15 @@ async def test_a_retry_that_was_asked_to_stop_tells(store: Store, clock: Settabl
 
 async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: SettableClock) -> None:
     _, run = await running_slot(store, policy=TOLD)
-    verdict = a_verdict(run, clock.now())
-    await store.finish([verdict, verdict])
+    completion = a_verdict(run, clock.now())
+    await store.finish([completion, completion])
     (delivery,) = (await all_deliveries(store)).values()
     clock.advance(1)
-    assert len((await store.finish([verdict])).accepted) == 1
+    assert len((await store.finish([completion])).accepted) == 1
     assert await all_deliveries(store) == {delivery.id: delivery}
-    (claimed,) = await store.claim_deliveries(Channel, limit=9, hold=MINUTE, overdue=HOUR)
+    (claimed,) = await store.claim_deliveries(Channel, limit=9, lease=MINUTE, overdue=HOUR)
     (sent,) = await store.finish_deliveries([a_sending(claimed)])
-    await store.finish([verdict])
+    await store.finish([completion])
     assert await all_deliveries(store) == {sent.id: sent}
 
 
@@ -182,7 +182,7 @@ async def test_the_first_success_after_a_failure_is_a_recovery(
     await store.add_schedule(due_schedule(policy=TOLD))
     seen = []
     for end in (SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED, AttemptEnd.TIMEOUT, SUCCEEDED):
-        (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+        (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
         await store.finish([a_verdict(run, clock.now(), end)])
         seen += [why for run_id, why in await told(store) if run_id == run.id]
         clock.advance(MINUTE)
@@ -205,7 +205,7 @@ async def test_a_recovery_is_seen_within_a_batch(
             a_run(other, id=RunId("4"), priority=6),
         ]
     )
-    runs = await store.claim(places())
+    runs = await store.claim(claim_request())
     ends = (FAILED, SUCCEEDED, SUCCEEDED, SUCCEEDED)
     await store.finish(
         [
@@ -237,7 +237,7 @@ async def test_runs_that_tell_nobody_count_for_those_that_do(
             a_run(id=RunId("5"), priority=5),
         ]
     )
-    runs = await store.claim(places())
+    runs = await store.claim(claim_request())
     ends = (FAILED, SUCCEEDED, FAILED, SUCCEEDED, SUCCEEDED)
     finished = await store.finish(
         [
@@ -286,7 +286,7 @@ async def test_recipients_hear_of_what_they_asked_for(store: Store, clock: Setta
         ("recovery", SUCCEEDED),
         ("canceled", AttemptEnd.CANCELED),
     ):
-        (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+        (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
         await store.finish([a_verdict(run, clock.now(), end)])
         rows = (await all_deliveries(store)).values()
         to = [row.recipient.to for row in rows if row.run_id == run.id]
@@ -341,7 +341,7 @@ async def test_a_run_that_kills_its_nodes_tells_at_last(store: Store, clock: Set
         await store.rescue(limit=10)
         assert await told(store) == []
         await joined(store, f"node-{turn}")
-        (again,) = await store.claim(places(f"node-{turn}"))
+        (again,) = await store.claim(claim_request(f"node-{turn}"))
         assert again.id == run.id
     clock.advance(LEASE)
     (dead,) = await store.rescue(limit=10)
@@ -419,7 +419,7 @@ async def test_missed_slots_tell_and_skipped_ones_do_not(
 
     await joined(store, lease=HOUR)
     await store.add_schedule(due_schedule(now, policy=TOLD))
-    (running,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    (running,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
     clock.advance(MINUTE)
     fired = await store.fire_due(plan, limit=10)
     skipped = [run for run in fired.others if run.schedule_id == running.schedule_id]
@@ -490,10 +490,10 @@ async def test_a_flow_tells_and_its_steps_do_not(store: Store, clock: SettableCl
     capabilities = frozenset({FLOW.requirement, TASK.requirement})
     await joined(store)
     (flow,) = await store.add_runs([a_run(target=FLOW, policy=TOLD)])
-    (held,) = await store.claim(places(capabilities=capabilities))
+    (held,) = await store.claim(claim_request(capabilities=capabilities))
     step = {"origin": Origin.CHILD, "parent_id": flow.id, "target": TASK, "policy": TOLD}
     await store.add_runs([a_run(**step), a_run(**step, step="never begun", priority=-1)])
-    (first,) = await store.claim(places(free=1, capabilities=capabilities))
+    (first,) = await store.claim(claim_request(free=1, capabilities=capabilities))
     await store.finish([a_verdict(first, clock.now())])
     assert await told(store) == []
     await store.finish([a_verdict(held, clock.now())])

@@ -15,6 +15,6 @@ async def test_saving_at_the_same_moment_loses_none(store: Store) -> None:
     await asyncio.gather(
         *(filters.save(actor, ListName.RUNS, name, "status:failed") for name in names)
     )
-    assert [each.name for each in await filters.of(actor)] == names
+    assert [each.name for each in await filters.list_filters(actor)] == names
     await filters.remove(actor, ListName.RUNS, names[0])
-    assert [each.name for each in await filters.of(actor)] == names[1:]
+    assert [each.name for each in await filters.list_filters(actor)] == names[1:]

@@ -201,7 +201,7 @@ class Deliverer:
         is_full = len(open_channels) < len(self._senders)
         self._claimed_at = self._clock.monotonic()
         self._claimed = await self._store.claim_deliveries(
-            open_channels, limit=limit, hold=LEASE, overdue=NEVER if is_full else OVERDUE
+            open_channels, limit=limit, lease=LEASE, overdue=NEVER if is_full else OVERDUE
         )
         if not self._claimed:
             self._next_query = self._clock.monotonic() + EMPTY_CLAIM_PAUSE
@@ -493,11 +493,11 @@ class DeliveryPolicy:
             return
         at = (await self._time.ask()).isoformat()
         for channel in configured:
-            await self._store.set_state(CHANNEL_STATE + channel.value, at)
+            await self._store.set_checkpoint(CHANNEL_STATE + channel.value, at)
         self._next_announcement = now + ANNOUNCE_INTERVAL
 
     async def _is_announced(self, channel: Channel) -> bool:
-        announced = await self._store.read_state(CHANNEL_STATE + channel.value)
+        announced = await self._store.get_checkpoint(CHANNEL_STATE + channel.value)
         if announced is None:
             return False
         return await self._time.ask() - datetime.fromisoformat(announced.value) < OVERDUE
@@ -522,7 +522,7 @@ class RecipientPreferences:
         if recipient.channel is Channel.TELEGRAM:
             chat = await self._chat(recipient.to)
         if owner not in self._owners:
-            self._owners[owner] = await self._preferences.of(owner)
+            self._owners[owner] = await self._preferences.get(owner)
         defaults = self._owners[owner]
         language = recipient.language or _text(chat, "language") or defaults.language or ENGLISH
         zone = _text(chat, "timezone") or defaults.timezone
@@ -581,7 +581,7 @@ class RecipientPreferences:
 
     async def _chat(self, chat: str) -> Mapping[str, object]:
         if chat not in self._chats:
-            state = await self._store.read_state(LINKED_CHAT + chat)
+            state = await self._store.get_checkpoint(LINKED_CHAT + chat)
             self._chats[chat] = {} if state is None else _decode(state.value)
         return self._chats[chat]
 

@@ -1,4 +1,4 @@
-"""Keys: making, checking and revoking them; and who may call when there are none."""
+"""API keys, authentication, quotas and rate limits."""
 
 from __future__ import annotations
 
@@ -41,56 +41,61 @@ from chimes.model.run import RunStatus
 from chimes.services.audit import entry
 from chimes.services.prompts import NAMESPACE
 from chimes.services.validation import clean_name
-from chimes.store.port import Store, Taken
+from chimes.store.port import Store, TokenGrant
 
 KEY_PREFIX = "chm"
 _ID_LENGTH = 12
 _SECRET_LENGTH = 43
 _ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
-#: How long a key once found good is not looked up again; one revoked elsewhere dies within it.
-_TRUST = 1.0
-#: How long "there are no keys" is believed: from the first one on, made by whichever process,
-#: every call needs one.
-_LOOK_AGAIN = 0.2
+#: Seconds for which a key is cached, which is also the delay until a revocation on another node
+#: takes effect.
+_KEY_CACHE_SECONDS = 1.0
+#: Seconds for which "there are no keys" is cached. Once any process creates a key, every call
+#: needs one.
+_AUTH_CHECK_SECONDS = 0.2
 _NO_KEY = "0" * 64
-#: Where the people with passwords are (`users`): from the first one on, nobody else gets in.
+#: State key of the users with passwords. The first user enables authentication.
 USERS = "dashboard:users"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewKey:
     key: ApiKey
-    #: Shown once, never stored.
+    #: The whole key; shown once, never stored.
     text: str
 
 
 class AccessService:
-    """`fixed` are keys from the configuration: an admin token, or a file of keys."""
+    """`fixed`: keys from the configuration, an admin token or a file of keys."""
 
     def __init__(self, store: Store, clock: Clock, *, fixed: Sequence[str] = ()) -> None:
         self._store = store
         self._clock = clock
         self._fixed = tuple(_digest(key) for key in fixed)
-        self._known: dict[KeyId, tuple[ApiKey | None, float]] = {}
+        self._cache: dict[KeyId, tuple[ApiKey | None, float]] = {}
         self._auth_enabled = bool(fixed)
-        self._looked_at = float("-inf")
+        self._checked_at = float("-inf")
 
     async def auth_enabled(self) -> bool:
-        """Whether a key is needed. Without any, calls are open (and the bind is loopback only)."""
-        if not self._auth_enabled and self._clock.monotonic() - self._looked_at > _LOOK_AGAIN:
-            # One that has expired was made to keep others out, and still does.
+        """Whether calls need a key or a session. Without keys and users all calls are allowed, and
+        the server listens on loopback only."""
+        if (
+            not self._auth_enabled
+            and self._clock.monotonic() - self._checked_at > _AUTH_CHECK_SECONDS
+        ):
+            # An expired key still counts: it was created to restrict access.
             keys = any(key.revoked_at is None for key in await self._store.list_keys())
-            self._auth_enabled = keys or await self._store.read_state(USERS) is not None
-            self._looked_at = self._clock.monotonic()
+            self._auth_enabled = keys or await self._store.get_checkpoint(USERS) is not None
+            self._checked_at = self._clock.monotonic()
         return self._auth_enabled
 
     @property
     def open_mode(self) -> bool:
-        """As last seen by `keys_on`; for rules that cannot wait for the store."""
+        """The last result of `auth_enabled`, for rules that cannot await the store."""
         return not self._auth_enabled
 
     async def authenticate(self, presented: str, *, interface: str, address: str = "") -> Actor:
-        """The actor behind a key. Every refusal is the same and costs the same (S01)."""
+        """The actor of a key. Every failure has the same error and takes the same time."""
         digest = _digest(presented)
         fixed = [hmac.compare_digest(digest, known) for known in self._fixed]
         key = await self._key(presented)
@@ -112,7 +117,7 @@ class AccessService:
         )
 
     async def standing(self, key_id: KeyId, *, interface: str, address: str = "") -> Actor | None:
-        """What a key may that was shown before; None if it is no longer good."""
+        """The actor of a key that was authenticated before; None if it is no longer valid."""
         key = await self._key_by_id(key_id)
         if key is None or not key.usable(await self._store.now()):
             return None
@@ -126,12 +131,12 @@ class AccessService:
         )
 
     def configured_key_mark(self, presented: str) -> str:
-        """Which key of the configuration this is, without giving it away; empty: none."""
+        """A hash that identifies a key of the configuration; empty: it is none of them."""
         digest = _digest(presented)
         return _digest(digest) if digest in self._fixed else ""
 
     def configured(self, mark: str, *, interface: str, address: str = "") -> Actor | None:
-        """Whoever showed that key; None if it is no longer configured."""
+        """The actor of a configured key; None if it is no longer configured."""
         if all(_digest(known) != mark for known in self._fixed):
             return None
         return Actor(
@@ -146,12 +151,12 @@ class AccessService:
 
     async def _key_by_id(self, key_id: KeyId) -> ApiKey | None:
         now = self._clock.monotonic()
-        known = self._known.get(key_id)
-        if known is not None and now - known[1] < _TRUST:
+        known = self._cache.get(key_id)
+        if known is not None and now - known[1] < _KEY_CACHE_SECONDS:
             return known[0]
         key = await self._store.get_key(key_id)
         if key is not None:
-            self._known[key_id] = (key, now)
+            self._cache[key_id] = (key, now)
             await self._touch(key)
         return key
 
@@ -170,14 +175,14 @@ class AccessService:
         expires_at: datetime | None = None,
         scopes: Collection[Scope] = (),
     ) -> NewKey:
-        """Only an admin makes keys, so nobody can make one wider than its own (S09). Scopes narrow
-        its role down; none: all that the role may."""
+        """Creates a key. Only for admins, so that no key can exceed the rights of its creator.
+        `scopes` restrict the role; empty: no restriction."""
         self._only_admin(actor)
         narrowed = _checked_scopes(role, scopes)
         now = await self._store.now()
         if expires_at is not None and expires_at <= now:
-            raise InvalidInput(_("lies in the past"), field="expires_at", code="in_the_past")
-        key_id = KeyId("".join(secrets.choice(_ID_ALPHABET) for _unused in range(_ID_LENGTH)))
+            raise InvalidInput(_("is in the past"), field="expires_at", code="in_the_past")
+        key_id = KeyId("".join(secrets.choice(_ID_ALPHABET) for _position in range(_ID_LENGTH)))
         secret = base64.urlsafe_b64encode(secrets.token_bytes(32)).decode().rstrip("=")
         key = ApiKey(
             id=key_id,
@@ -190,7 +195,7 @@ class AccessService:
             expires_at=expires_at,
             scopes=narrowed,
         )
-        note = entry(
+        audit = entry(
             actor,
             "create_key",
             "key",
@@ -200,7 +205,7 @@ class AccessService:
             changes={"name": key.name, "role": role.value}
             | ({"scopes": list(narrowed)} if narrowed else {}),
         )
-        await self._store.add_key(key, note)
+        await self._store.add_key(key, audit)
         self._auth_enabled = True
         return NewKey(key=key, text=f"{KEY_PREFIX}_{key_id}_{secret}")
 
@@ -212,9 +217,9 @@ class AccessService:
         self._only_admin(actor)
         found = await self._store.get_key(key_id)
         owner = found.owner if found is not None else actor.owner
-        note = entry(actor, "revoke_key", "key", key_id, at=await self._store.now(), owner=owner)
-        key = await self._store.change_key(key_id, revoke, note)
-        self._known.pop(key_id, None)
+        audit = entry(actor, "revoke_key", "key", key_id, at=await self._store.now(), owner=owner)
+        key = await self._store.change_key(key_id, revoke, audit)
+        self._cache.pop(key_id, None)
         return key
 
     @staticmethod
@@ -224,17 +229,21 @@ class AccessService:
 
 
 def _checked_scopes(role: Role, scopes: Collection[Scope]) -> tuple[Scope, ...]:
-    """In the order of the enumeration; InvalidInput for what the role cannot do (S09)."""
+    """In the order of the enumeration. Raises InvalidInput for a scope beyond the role."""
     beyond = [each for each in Scope if each in scopes and each not in SCOPES_OF[role]]
     if beyond:
         raise InvalidInput(
-            _("a {role} may not {scopes}", role=role.value, scopes=", ".join(beyond)),
+            _(
+                "the role {role} does not include {scopes}",
+                role=role.value,
+                scopes=", ".join(beyond),
+            ),
             field="scopes",
             code="wider_than_role",
         )
     if Scope.AGENT_SCHEDULES in scopes and Scope.AGENT not in scopes:
         raise InvalidInput(
-            _("agent_schedules goes with agent"), field="scopes", code="incomplete_scopes"
+            _("agent_schedules requires agent"), field="scopes", code="incomplete_scopes"
         )
     return tuple(each for each in Scope if each in scopes)
 
@@ -244,18 +253,17 @@ def _secret_part(presented: str) -> str:
 
 
 def secrets_equal(presented: str, known: str) -> bool:
-    """Compared in a time that tells nothing about either."""
+    """Compares in constant time."""
     return hmac.compare_digest(_digest(presented), _digest(known))
 
 
 def _digest(text: str) -> str:
-    """256 random bits need no slow hash, and one per request would invite a flood."""
+    """256 random bits need no slow hash, which would make a flood of requests expensive."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-# @@ How many schedules an owner may have.
-
-#: R1.38, where nobody said otherwise.
+# --- quotas of schedules --------------------------------------------------------------------------
+#: Active schedules of an owner if the setting is not set.
 DEFAULT_ACTIVE = 20
 #: The quotas that hold for an owner.
 QuotaRule = Callable[[Owner], tuple[Quota, ...]]
@@ -273,9 +281,11 @@ def no_quotas(owner: Owner) -> tuple[Quota, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerQuotas:
-    """A QuotaRule. All schedules are counted where keys are on. Of those made through the Softnix
-    door or in a chat the active ones are (R1.13): where keys are on, always for chats, and always
-    where the number was set. 0 means no limit (C13)."""
+    """A QuotaRule. With authentication, `schedules` limits all schedules of an owner.
+
+    `active` limits the active schedules of the Softnix API and of chats: with authentication,
+    always for chats, and always if it is set. 0 means no limit.
+    """
 
     schedules: int
     active: int | None
@@ -285,15 +295,14 @@ class OwnerQuotas:
         found: list[Quota] = []
         if self.auth_enabled:
             found.append(Quota(limit=self.schedules))
-        asked = self.active is not None or self.auth_enabled or owner.type is OwnerType.CHAT
+        limits_active = self.active is not None or self.auth_enabled or owner.type is OwnerType.CHAT
         limit = DEFAULT_ACTIVE if self.active is None else self.active
-        if asked and limit:
+        if limits_active and limit:
             found.append(Quota(limit=limit, active=True, namespace=NAMESPACE))
         return tuple(found)
 
 
-# @@ How many runs an owner may ask for, where keys are on (RELIABILITY 8, S24).
-
+# --- quotas of runs -------------------------------------------------------------------------------
 _DAY = 24 * 60 * 60
 
 
@@ -302,7 +311,7 @@ class RunLimits:
     """0: no limit."""
 
     running: int = 0
-    #: Those asked for by hand; slots of schedules have the shortest interval.
+    #: Manual runs; slots of schedules are limited by the shortest interval.
     per_day: int = 0
 
 
@@ -310,22 +319,22 @@ NO_RUN_LIMITS = RunLimits()
 
 
 class RunQuotas:
-    """Asked before a run is added, not in its transaction: several that come at the same instant
-    may all find room for one (ADR 26)."""
+    """Checked before a run is added, not in its transaction: concurrent requests can exceed a
+    quota slightly (ADR 26)."""
 
     def __init__(self, store: Store, limits: Callable[[], RunLimits]) -> None:
         self._store = store
         self._limits = limits
 
     async def check(self, actor: Actor, owner: Owner, *, count: int = 1) -> None:
-        """Raises QuotaExceeded. What an admin asks for is not counted."""
+        """Raises QuotaExceeded. Requests of an admin are not counted."""
         limits = self._limits()
         if actor.role is Role.ADMIN:
             return
         if limits.running and await self._running(owner, limits.running) >= limits.running:
             raise QuotaExceeded(
                 _(
-                    "{owner} already has {limit} runs under way, as many as are allowed",
+                    "{owner} already has {limit} active runs, the maximum allowed",
                     owner=owner,
                     limit=limits.running,
                 ),
@@ -339,7 +348,7 @@ class RunQuotas:
             if not taken.granted:
                 raise QuotaExceeded(
                     _(
-                        "{owner} may ask for {limit} runs a day",
+                        "{owner} may start {limit} runs a day",
                         owner=owner,
                         limit=limits.per_day,
                     ),
@@ -352,19 +361,20 @@ class RunQuotas:
         return len((await self._store.list_runs(query)).items)
 
 
-# @@ Rate limits, where keys are on: a bucket of tokens for each caller, shared by all nodes.
+# --- rate limits ----------------------------------------------------------------------------------
+# One token bucket per caller, shared by all nodes.
 
-_MOST_CALLERS = 10_000
-#: For how long a node may spend what it has fetched: what is left then is lost, not saved up.
-_SPEND_WITHIN = 1.0
-#: The share of a burst that a node fetches at once, at most.
+_MAX_CALLERS = 10_000
+#: Seconds after which fetched tokens expire.
+_TOKEN_LIFETIME = 1.0
+#: A node fetches at most this fraction of a burst at once.
 _SHARE = 8
 _log = logging.getLogger("chimes.access")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RateLimitStatus:
-    """What is left after a call, for the rate-limit headers."""
+    """The state of a bucket after a call, for the rate-limit headers."""
 
     limit: int
     remaining: int
@@ -386,7 +396,7 @@ class RateLimiter:
         tokens = min(float(self._burst), tokens + (now - at) * self._rate)
         allowed = tokens >= 1
         self._buckets[caller] = (tokens - 1 if allowed else tokens, now)
-        while len(self._buckets) > _MOST_CALLERS:
+        while len(self._buckets) > _MAX_CALLERS:
             self._buckets.popitem(last=False)
         if not allowed:
             raise RateLimited(retry_after=timedelta(seconds=(1 - tokens) / self._rate))
@@ -396,7 +406,7 @@ class RateLimiter:
         )
 
     def check(self, caller: str) -> None:
-        """Raise if the caller has used up its allowance, without using any."""
+        """Raises RateLimited if the bucket is empty; takes no token."""
         now = self._clock.monotonic()
         tokens, at = self._buckets.get(caller, (float(self._burst), now))
         if tokens + (now - at) * self._rate < 1:
@@ -405,81 +415,82 @@ class RateLimiter:
 
 
 @dataclass(slots=True)
-class _Purse:
-    """What a node has fetched for a caller and not spent yet."""
+class _FetchedTokens:
+    """Tokens that a node has fetched for a caller and not spent yet."""
 
     tokens: int = 0
     fetched_at: float = float("-inf")
-    #: How many were fetched. As many as were spent of them come next; twice as many if that was
-    #: all of them, and soon.
+    #: Tokens of the last fetch. The next fetch takes as many as were spent of them, or twice as
+    #: many if all were spent before they expired.
     size: int = 0
-    #: In the bucket after that.
+    #: Tokens left in the shared bucket after the last fetch.
     remaining: int = 0
-    #: The bucket is empty until then.
+    #: Until then the shared bucket is empty.
     empty_until: float = float("-inf")
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class SharedLimiter:
-    """The same limit on all nodes together. A node fetches tokens from the store in small amounts
-    and spends them by itself, so that a busy caller costs a fraction of a write per request; it
-    fetches more only for those who have used what they got. What it cannot ask the store for, it
-    counts alone, by the same rate."""
+    """One limit for all nodes together.
+
+    A node fetches tokens from the store in small batches, so that a busy caller costs a fraction
+    of a write per request. While the store is unavailable the node limits on its own.
+    """
 
     def __init__(self, store: Store, clock: Clock, *, rate: float, burst: int) -> None:
         self._store = store
         self._clock = clock
         self._rate = rate
         self._burst = burst
-        self._alone = RateLimiter(clock, rate=rate, burst=burst)
-        self._purses: OrderedDict[str, _Purse] = OrderedDict()
+        self._local = RateLimiter(clock, rate=rate, burst=burst)
+        self._fetched: OrderedDict[str, _FetchedTokens] = OrderedDict()
 
     async def take(self, caller: str) -> RateLimitStatus:
-        purse = self._purses.setdefault(caller, _Purse())
-        self._purses.move_to_end(caller)
-        while len(self._purses) > _MOST_CALLERS:
-            self._purses.popitem(last=False)
-        if not self._has_some(purse):
-            # One fetches for all that wait for it.
-            async with purse.lock:
-                if not self._has_some(purse):
+        fetched = self._fetched.setdefault(caller, _FetchedTokens())
+        self._fetched.move_to_end(caller)
+        while len(self._fetched) > _MAX_CALLERS:
+            self._fetched.popitem(last=False)
+        if not self._has_tokens(fetched):
+            # One request fetches for all that wait.
+            async with fetched.lock:
+                if not self._has_tokens(fetched):
                     try:
-                        await self._fetch(caller, purse)
+                        await self._fetch(caller, fetched)
                     except StoreError:
-                        _log.debug("the store keeps no limits at the moment")
-                        return self._alone.take(caller)
-                purse.tokens -= 1
+                        _log.debug("store unavailable; limiting the rate on this node only")
+                        return self._local.take(caller)
+                fetched.tokens -= 1
         else:
-            purse.tokens -= 1
-        left = purse.tokens + purse.remaining
+            fetched.tokens -= 1
+        left = fetched.tokens + fetched.remaining
         return RateLimitStatus(
             limit=self._burst, remaining=left, reset=(self._burst - left) / self._rate
         )
 
-    def _has_some(self, purse: _Purse) -> bool:
-        fresh = self._clock.monotonic() - purse.fetched_at < _SPEND_WITHIN
-        return purse.tokens > 0 and fresh
+    def _has_tokens(self, fetched: _FetchedTokens) -> bool:
+        fresh = self._clock.monotonic() - fetched.fetched_at < _TOKEN_LIFETIME
+        return fetched.tokens > 0 and fresh
 
-    async def _fetch(self, caller: str, purse: _Purse) -> None:
+    async def _fetch(self, caller: str, fetched: _FetchedTokens) -> None:
         now = self._clock.monotonic()
-        if now < purse.empty_until:
-            raise self._limited(purse.empty_until - now)
-        spent = purse.size - purse.tokens
-        used_up = not purse.tokens and now - purse.fetched_at < _SPEND_WITHIN
+        if now < fetched.empty_until:
+            raise self._limited(fetched.empty_until - now)
+        spent = fetched.size - fetched.tokens
+        used_up = not fetched.tokens and now - fetched.fetched_at < _TOKEN_LIFETIME
         wanted = 2 * spent if used_up else spent
         count = max(1, min(wanted, self._burst // _SHARE))
-        taken = await self._ask(caller, count)
+        taken = await self._take(caller, count)
         if not taken.granted and count > 1:
-            count, taken = 1, await self._ask(caller, 1)
+            count, taken = 1, await self._take(caller, 1)
         if not taken.granted:
             wait = taken.wait.total_seconds()
-            purse.tokens = purse.size = 0
-            purse.empty_until = now + wait
+            fetched.tokens = fetched.size = 0
+            fetched.empty_until = now + wait
             raise self._limited(wait)
-        purse.tokens = purse.size = count
-        purse.remaining, purse.fetched_at = taken.remaining, now
+        fetched.tokens = fetched.size = count
+        fetched.remaining, fetched.fetched_at = taken.remaining, now
 
-    async def _ask(self, caller: str, count: int) -> Taken:
+    async def _take(self, caller: str, count: int) -> TokenGrant:
         return await self._store.take_tokens(
             f"requests:{caller}", rate=self._rate, burst=self._burst, count=count
         )

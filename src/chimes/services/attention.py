@@ -82,13 +82,13 @@ class KnownFailures:
         self._store = store
         self._document = DocumentStore(store, _STATE)
 
-    async def all(self) -> dict[ScheduleId, KnownFailure]:
+    async def get_all(self) -> dict[ScheduleId, KnownFailure]:
         """Of every owner: only for holding against what the reader sees anyway."""
         return _read(await self._document.read())
 
-    async def of(self, schedule: Schedule) -> KnownFailure | None:
+    async def get(self, schedule: Schedule) -> KnownFailure | None:
         """The mark that holds now."""
-        known = (await self.all()).get(schedule.id)
+        known = (await self.get_all()).get(schedule.id)
         return known if known is not None and is_still_known(known, schedule) else None
 
     async def mark(self, actor: Actor, run: Run, note: str) -> KnownFailure:
@@ -119,7 +119,7 @@ class KnownFailures:
             await self._document.write(_written(_within_bounds(kept)), audit)
         return known
 
-    async def forget(self, actor: Actor, run: Run) -> None:
+    async def unmark(self, actor: Actor, run: Run) -> None:
         """It counts again."""
         schedule = await self._schedule_of(actor, run)
         audit = _audited(actor, run, "unmark_known", await self._store.now(), "")
@@ -230,9 +230,11 @@ class SnoozeService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, actor: Actor, now: datetime) -> dict[ScheduleId, Suppression]:
+    async def get_suppressions(self, actor: Actor, now: datetime) -> dict[ScheduleId, Suppression]:
         """What `awake` leaves out."""
-        snoozes, known = await gather(self._snoozes(actor, now), KnownFailures(self._store).all())
+        snoozes, known = await gather(
+            self._snoozes(actor, now), KnownFailures(self._store).get_all()
+        )
         return {
             name: Suppression(snooze=snoozes.get(name), known=known.get(name))
             for name in snoozes.keys() | known.keys()
@@ -240,7 +242,7 @@ class SnoozeService:
 
     async def _snoozes(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
         """Those that have not ended."""
-        state = await self._store.read_state(_name(actor))
+        state = await self._store.get_checkpoint(_name(actor))
         found = {} if state is None else _read_snoozing(state.value)
         return {name: each for name, each in found.items() if each.until > now}
 
@@ -256,7 +258,7 @@ class SnoozeService:
         await self._keep(actor, schedule_id, newest, "snooze", now, changes)
         return until
 
-    async def wake(self, actor: Actor, schedule_id: ScheduleId) -> None:
+    async def unsnooze(self, actor: Actor, schedule_id: ScheduleId) -> None:
         """It is told again. NotFound for what others own."""
         now = await self._store.now()
         kept = await self._snoozes(actor, now)
@@ -281,7 +283,7 @@ class SnoozeService:
         note = entry(
             actor, verb, "schedule", schedule_id, at=now, owner=schedule.owner, changes=changes
         )
-        await self._store.set_state(_name(actor), _written_snoozing(snoozes), note)
+        await self._store.set_checkpoint(_name(actor), _written_snoozing(snoozes), note)
 
 
 def without_suppressed(

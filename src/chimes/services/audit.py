@@ -15,7 +15,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.notification import InboxItem
 from chimes.model.schedule import Schedule, clear_source_marker
-from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, masked_arguments, masked_url
+from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_arguments, mask_url
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.port import Store
 
@@ -109,13 +109,13 @@ def _masked_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
         return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
     if name in ("args", "input") and isinstance(value, Mapping):
-        return masked_arguments(value)
+        return mask_arguments(value)
     if name == "body" and isinstance(value, str):
         return _masked_body(value)
     if name == "url" and isinstance(value, str):
-        return masked_url(value)
+        return mask_url(value)
     if name == "to" and isinstance(value, str) and "://" in value:
-        return masked_url(value)
+        return mask_url(value)
     if is_secret_field(name):
         return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
     return _masked_inside(value)
@@ -128,7 +128,7 @@ def _masked_body(body: str) -> object:
     except (ValueError, RecursionError):
         found = None
     if isinstance(found, dict):
-        return masked_arguments(found)
+        return mask_arguments(found)
     return {"characters": len(body)}
 
 
@@ -164,7 +164,7 @@ class AuditService:
             raise NotAllowed()
         return await self._store.list_audit(query)
 
-    async def find_of_owner(
+    async def list_for_owner(
         self, actor: Actor, owner: Owner, query: AuditQuery
     ) -> Sequence[AuditEntry]:
         """Entries about objects of one owner, newest first."""
@@ -172,7 +172,7 @@ class AuditService:
             raise NotFound()
         return await self._store.list_audit(replace(query, owner=str(owner)))
 
-    async def find_about_message(
+    async def list_for_message(
         self, actor: Actor, item: InboxItem, *, interface: str, limit: int
     ) -> Sequence[AuditEntry]:
         """Entries about the run and the schedule of an inbox message, since it was created."""
@@ -191,13 +191,13 @@ class AuditService:
             raise NotAllowed()
         result = await verify_chain(self._store)
         stored = {"ok": result.ok, "checked": result.checked, "first_bad": result.first_bad}
-        await self._store.set_state(_VERIFICATION, json.dumps(stored))
+        await self._store.set_checkpoint(_VERIFICATION, json.dumps(stored))
         return result
 
-    async def last_verification(self, actor: Actor) -> Verification | None:
+    async def get_last_verification(self, actor: Actor) -> Verification | None:
         if not actor.sees_everything:
             raise NotAllowed()
-        state = await self._store.read_state(_VERIFICATION)
+        state = await self._store.get_checkpoint(_VERIFICATION)
         if state is None:
             return None
         try:
@@ -211,7 +211,7 @@ class AuditService:
         except (ValueError, KeyError, TypeError):
             return None
 
-    async def schedule_names(
+    async def get_schedule_names(
         self, actor: Actor, entries: Sequence[AuditEntry]
     ) -> dict[ScheduleId, str]:
         """Names of the schedules that the entries are about, including deleted schedules."""

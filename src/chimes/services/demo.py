@@ -476,7 +476,7 @@ class DemoService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def loaded(self, actor: Actor) -> bool:
+    async def is_loaded(self, actor: Actor) -> bool:
         """Whether there is anything of it, for somebody who would see it."""
         if not actor.may_see(SYSTEM_OWNER):
             return False
@@ -542,12 +542,12 @@ class DemoService:
         return Removed(schedules=schedules, runs=runs)
 
     async def _kept(self) -> _Kept:
-        state = await self._store.read_state(_STATE)
+        state = await self._store.get_checkpoint(_STATE)
         return _Kept() if state is None else _Kept(**json.loads(state.value))
 
     async def _keep(self, kept: _Kept, note: AuditEntry | None) -> None:
         value = json.dumps({"generation": kept.generation, "state": kept.state})
-        await self._store.set_state(_STATE, value, note)
+        await self._store.set_checkpoint(_STATE, value, note)
 
 
 def _items(generation: int, now: datetime, *, live: bool) -> Iterator[Item]:

@@ -58,21 +58,21 @@ class InsightService:
         self._store = store
 
     # --- schedules ----------------------------------------------------------------------------
-    async def schedule_counts(
+    async def count_schedules(
         self, actor: Actor, query: ScheduleQuery = EVERY_SCHEDULE, *, failing: bool = False
     ) -> ScheduleCounts:
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
         return await self._store.schedule_counts(query, failing=failing)
 
-    async def glances(
+    async def list_health(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
     ) -> dict[ScheduleId, ScheduleHealth]:
         """Of those that have any runs."""
         found = await self._newest(actor, schedule_ids, HEALTH_RESULTS)
         return {schedule_id: assess_health(results) for schedule_id, results in found.items()}
 
-    async def expected_durations(
+    async def get_expected_durations(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
     ) -> dict[ScheduleId, timedelta]:
         """Of those with a success among their newest results (`median_duration`)."""
@@ -80,13 +80,13 @@ class InsightService:
         medians = {name: median_duration(results) for name, results in found.items()}
         return {name: length for name, length in medians.items() if length is not None}
 
-    async def results(
+    async def list_results(
         self, actor: Actor, schedule_ids: Collection[ScheduleId], *, each: int
     ) -> dict[ScheduleId, tuple[Result, ...]]:
         """Of each its newest runs, newest first: more than a glance has."""
         return await self._newest(actor, schedule_ids, each)
 
-    async def points(
+    async def list_schedule_results(
         self, actor: Actor, schedule_id: ScheduleId, *, limit: int = 200
     ) -> tuple[Result, ...]:
         """Its newest runs, newest first: for charts of durations and lags."""
@@ -99,12 +99,12 @@ class InsightService:
         owner = _seen_by(actor)
         return await self._store.newest_results(schedule_ids, each=each, owner=owner)
 
-    async def attention(
+    async def list_attention(
         self, actor: Actor, *, late: timedelta = LATE, limit: int = 20
     ) -> AttentionList:
         return await self._store.needing_attention(_seen_by(actor), late=late, limit=limit)
 
-    async def fire_log(
+    async def list_fire_log(
         self,
         actor: Actor,
         schedule_id: ScheduleId,
@@ -117,32 +117,32 @@ class InsightService:
         return await fire_log(self._store, actor, schedule_id, only=only, after=after, limit=limit)
 
     # --- runs ---------------------------------------------------------------------------------
-    async def run_totals(
+    async def count_runs(
         self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS
     ) -> StatusCounts:
         (tally,) = await self._store.count_runs(window, _seen(actor, filter_))
         return tally
 
-    async def run_buckets(
+    async def count_runs_by_bucket(
         self, actor: Actor, window: Window, step: timedelta, filter_: RunFilter = ALL_RUNS
     ) -> tuple[StatusCounts, ...]:
         return await self._store.count_runs(window, _seen(actor, filter_), step=step)
 
-    async def error_groups(
+    async def list_error_groups(
         self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int = 20
     ) -> ErrorGroups:
         return await self._store.error_groups(window, _seen(actor, filter_), limit=limit)
 
-    async def held(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
+    async def list_running(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
         """Those that run just now, the longest first."""
         return await self._store.running_now(_seen_by(actor), limit=limit)
 
     # --- lags ---------------------------------------------------------------------------------
-    async def lag(self, actor: Actor, window: Window) -> LagHistogram:
+    async def get_lag(self, actor: Actor, window: Window) -> LagHistogram:
         (bucket,) = await self._store.run_lags(window, _seen_by(actor))
         return bucket.lags
 
-    async def lag_series(
+    async def list_lag(
         self, actor: Actor, window: Window, step: timedelta, *, by_node: bool = False
     ) -> tuple[LagBucket, ...]:
         """By node: for those who see everything. NotAllowed."""
@@ -150,11 +150,11 @@ class InsightService:
             raise NotAllowed()
         return await self._store.run_lags(window, _seen_by(actor), step=step, by_node=by_node)
 
-    async def schedule_versions(self, actor: Actor, schedule: Schedule) -> tuple[Version, ...]:
+    async def list_versions(self, actor: Actor, schedule: Schedule) -> tuple[Version, ...]:
         """Changes of the definition that the actor may see, newest first."""
         return versions_in(await list_schedule_audit(self._store, actor, schedule))
 
-    async def refused_credentials(
+    async def list_refused_credentials(
         self, actor: Actor, now: datetime, *, any_failed: bool
     ) -> tuple[CredentialRefusal, ...]:
         """Schedules whose secret or token is refused by the receiver or by a channel, newest first.
@@ -221,7 +221,7 @@ class ClockWatch:
         self._clock = clock
         self._kept: dict[Owner | None, _Kept] = {}
 
-    async def coming(self, actor: Actor, now: datetime) -> UpcomingClockChanges:
+    async def get_upcoming(self, actor: Actor, now: datetime) -> UpcomingClockChanges:
         """Within a week. A schedule that was added or changed is noticed within ten minutes; one
         that was paused or deleted is not told of any more."""
         owner = None if actor.sees_everything else actor.owner

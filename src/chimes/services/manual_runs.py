@@ -183,7 +183,7 @@ class ManualRuns:
             )
         now = await self._store.now()
         slots = past_slots(schedule, start, min(end, now))
-        recorded = await self._store.slots_taken(schedule.id, slots)
+        recorded = await self._store.find_slot_runs(schedule.id, slots)
         not_executed = (RunStatus.MISSED, RunStatus.SKIPPED)
         open_slots = tuple(
             slot for slot in slots if slot not in recorded or recorded[slot].status in not_executed

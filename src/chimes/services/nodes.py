@@ -15,7 +15,7 @@ from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeEvent
 from chimes.model.sync import Sources
 from chimes.services.audit import entry
-from chimes.store.port import Store, no_node
+from chimes.store.port import Store, node_not_found
 
 
 class NodeService:
@@ -25,16 +25,16 @@ class NodeService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def all(self, actor: Actor) -> tuple[Node, ...]:
+    async def list_nodes(self, actor: Actor) -> tuple[Node, ...]:
         if not actor.sees_everything:
             raise NotAllowed()
         return await self._store.nodes()
 
     async def get(self, actor: Actor, node_id: NodeId) -> Node:
-        for node in await self.all(actor):
+        for node in await self.list_nodes(actor):
             if node.id == node_id:
                 return node
-        raise no_node(node_id)
+        raise node_not_found(node_id)
 
     async def drain(self, actor: Actor, node_id: NodeId, *, reason: str = "") -> Node:
         """It takes nothing new from its next heartbeat on, finishes what it has, and stays. A
@@ -87,7 +87,7 @@ class NodeService:
         """Nodes that joined or left since then, oldest first."""
         if not actor.sees_everything:
             raise NotAllowed()
-        return await self._store.node_marks(since)
+        return await self._store.node_events(since)
 
 
 def may_control(actor: Actor) -> bool:

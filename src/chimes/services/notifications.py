@@ -29,7 +29,7 @@ from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_recipients
 from chimes.notifications.message import CHANNELS
-from chimes.redaction import masked_url
+from chimes.redaction import mask_url
 from chimes.services.audit import entry
 from chimes.store.port import Store
 
@@ -111,7 +111,7 @@ class Trials:
             test.id,
             at=now,
             owner=owner,
-            changes={"channel": recipient.channel.value, "to": masked_url(recipient.to)},
+            changes={"channel": recipient.channel.value, "to": mask_url(recipient.to)},
         )
         test = await self._store.add_delivery(test, note)
         return TrialOutcome(delivery=await self._settled(test, patience))
@@ -162,21 +162,21 @@ class NotificationService:
         self._trials = Trials(store, check)
 
     # --- deliveries ---------------------------------------------------------------------------
-    async def deliveries(self, actor: Actor, query: DeliveryQuery) -> Page[Delivery]:
+    async def list_deliveries(self, actor: Actor, query: DeliveryQuery) -> Page[Delivery]:
         if not actor.sees_everything:
             query = replace(query, owner=actor.owner)
         return await self._store.list_deliveries(query)
 
-    async def delivery(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
+    async def get_delivery(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
         found = (await self._store.list_deliveries(DeliveryQuery(ids=(delivery_id,)))).items
         if not found or not actor.may_see(found[0].owner):
             raise _no_delivery(delivery_id)
         return found[0]
 
-    async def retry(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
+    async def retry_delivery(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
         """A dead letter, or one that waits, is tried again from now on; but not one that somebody
         may be sending: it would be sent twice."""
-        delivery = await self.delivery(actor, delivery_id)
+        delivery = await self.get_delivery(actor, delivery_id)
         if not actor.may_operate(delivery.owner):
             raise NotAllowed()
         if delivery.state is DeliveryState.DELIVERED:
@@ -220,12 +220,12 @@ class NotificationService:
         return await self._trials.send(actor, recipient, schedule, patience)
 
     # --- the inbox ----------------------------------------------------------------------------
-    async def inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:
+    async def list_inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:
         """A page, and how many unread ones there are on all pages."""
         query = _inbox_of(actor, query)
         return await self._store.list_inbox(query), await self._store.count_unread(query)
 
-    async def item(self, actor: Actor, item_id: InboxId) -> InboxItem:
+    async def get_inbox_item(self, actor: Actor, item_id: InboxId) -> InboxItem:
         try:
             await self._store.change_inbox(item_id, _only_looked_at)
         except _Seen as seen:
@@ -235,7 +235,9 @@ class NotificationService:
             pass
         raise _no_item(item_id)
 
-    async def change(self, actor: Actor, item_id: InboxId, change: InboxChange) -> InboxItem:
+    async def change_inbox_item(
+        self, actor: Actor, item_id: InboxId, change: InboxChange
+    ) -> InboxItem:
         def changed(item: InboxItem, now: datetime) -> InboxItem:
             if not actor.may_see(item.owner):
                 raise NotFound
@@ -252,20 +254,20 @@ class NotificationService:
             # In the same words, whether it is somebody else's or nobody's (S04).
             raise _no_item(item_id) from None
 
-    async def dealt_with(self, actors: Sequence[Actor], run_id: RunId) -> None:
+    async def mark_done(self, actors: Sequence[Actor], run_id: RunId) -> None:
         """Whoever pressed that under a message elsewhere need not read it in the inbox: what it
         holds about the run is put away. It stands in the audit of the run, as every press does."""
         run = await self._store.get_run(run_id)
         for actor in actors:
             query = InboxQuery(owner=actor.owner, run_id=run_id, limit=_PAGE)
             for item in (await self._store.list_inbox(query)).items:
-                await self.change(actor, item.id, DEALT_WITH)
+                await self.change_inbox_item(actor, item.id, DEALT_WITH)
         if run is not None and any(actor.may_see(run.owner) for actor in actors):
             now = await self._store.now()
             note = entry(actors[0], "done", "run", run_id, at=now, owner=run.owner)
             await self._store.append_audit(note)
 
-    async def read_all(self, actor: Actor, query: InboxQuery) -> int:
+    async def mark_all_read(self, actor: Actor, query: InboxQuery) -> int:
         """Marks what the question finds as read; how many."""
         query = _inbox_of(actor, query)
         if not _may_change(actor, query.owner or actor.owner):
@@ -275,7 +277,7 @@ class NotificationService:
         while marked < MOST_MARKED:
             page = await self._store.list_inbox(query)
             for item in page.items:
-                await self.change(actor, item.id, READ)
+                await self.change_inbox_item(actor, item.id, READ)
             marked += len(page.items)
             if page.next is None:
                 break

@@ -56,8 +56,8 @@ class PreferenceService:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, owner: Owner) -> Preferences:
-        state = await self._store.read_state(f"{_STATE}{owner}")
+    async def get(self, owner: Owner) -> Preferences:
+        state = await self._store.get_checkpoint(f"{_STATE}{owner}")
         return NO_PREFERENCES if state is None else _read(state.value)
 
     async def change(
@@ -68,7 +68,7 @@ class PreferenceService:
         owner = owner or actor.owner
         if not _may_choose(actor, owner):
             raise NotAllowed()
-        before = await self.of(owner)
+        before = await self.get(owner)
         after = Preferences(
             **{
                 name: _checked(name, chosen[name]) if name in chosen else value
@@ -89,7 +89,7 @@ class PreferenceService:
         value = None
         if after != NO_PREFERENCES:
             value = json.dumps({name: each for name, each in asdict(after).items() if each})
-        await self._store.set_state(f"{_STATE}{owner}", value, note)
+        await self._store.set_checkpoint(f"{_STATE}{owner}", value, note)
         return after
 
 
@@ -176,7 +176,7 @@ class DocumentStore:
 
     async def read(self) -> Document:
         """Empty if there is none, or if it was damaged."""
-        state = await self._store.read_state(self._name)
+        state = await self._store.get_checkpoint(self._name)
         if state is None:
             return {}
         try:
@@ -188,12 +188,12 @@ class DocumentStore:
     async def write(self, document: Document, audit: AuditEntry | None = None) -> None:
         """Only within `changing`. An empty one is forgotten."""
         if not document:
-            await self._store.set_state(self._name, None, audit)
+            await self._store.set_checkpoint(self._name, None, audit)
             return
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         if len(text) > MAX_CHECKPOINT_LENGTH:
             raise StoreUnavailable(_("{name} has grown too large", name=self._name))
-        await self._store.set_state(self._name, text, audit)
+        await self._store.set_checkpoint(self._name, text, audit)
 
     @asynccontextmanager
     async def changing(self) -> AsyncIterator[Document]:
@@ -245,7 +245,7 @@ class SavedFilters:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def of(self, actor: Actor) -> tuple[SavedFilter, ...]:
+    async def list_filters(self, actor: Actor) -> tuple[SavedFilter, ...]:
         """By name."""
         return _read_saved_filters(await self._document(actor).read())
 

@@ -15,7 +15,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, Position, RunQuery, RunSort
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.redaction import HIDDEN, masked_url
+from chimes.redaction import HIDDEN, mask_url
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.json_values import to_micros
 from chimes.store.port import Store
@@ -334,7 +334,7 @@ def _with_secrets(earlier: object, current: object, path: str) -> object:
         return earlier
     if earlier == HIDDEN and current is not None:
         return current
-    if isinstance(current, str) and masked_url(current) == earlier:
+    if isinstance(current, str) and mask_url(current) == earlier:
         return current
     raise InvalidInput(
         _(

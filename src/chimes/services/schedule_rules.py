@@ -95,7 +95,7 @@ class ScheduleRules:
         """
         if trigger is not None and trigger.with_default_zone(self.default_timezone) == trigger:
             return self.default_timezone
-        return (await self._preferences.of(owner)).timezone or self.default_timezone
+        return (await self._preferences.get(owner)).timezone or self.default_timezone
 
     def complete_trigger(
         self, trigger: Trigger, before: Trigger | None, now: datetime, zone: str

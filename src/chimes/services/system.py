@@ -28,7 +28,7 @@ class SystemService:
         self._store = store
         self._clock = clock
 
-    async def store_health(self, actor: Actor) -> StoreHealth:
+    async def get_store_health(self, actor: Actor) -> StoreHealth:
         _only_operators(actor)
         started = self._clock.monotonic()
         await self._store.now()
@@ -38,7 +38,7 @@ class SystemService:
         )
         return StoreHealth(status=status, counts=counts, size=size, latency=latency)
 
-    async def store_status(self, actor: Actor) -> StoreStatus:
+    async def get_store_status(self, actor: Actor) -> StoreStatus:
         _only_operators(actor)
         return await self._store.status()
 

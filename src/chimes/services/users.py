@@ -99,10 +99,10 @@ class UserService:
         self._document = DocumentStore(store, USERS)
         self._passwords = Passwords()
 
-    async def any(self) -> bool:
+    async def has_users(self) -> bool:
         return bool(await self._document.read())
 
-    async def all(self, actor: Actor) -> tuple[User, ...]:
+    async def list_users(self, actor: Actor) -> tuple[User, ...]:
         """By name; for admins."""
         _only_admin(actor)
         found = (_user(name, each) for name, each in (await self._document.read()).items())
@@ -336,7 +336,9 @@ class SessionService:
         self._known: dict[str, SessionRecord] = {}
         self._read_at = float("-inf")
 
-    async def with_key(self, presented: str, *, address: str, agent: str) -> tuple[str, Session]:
+    async def login_with_key(
+        self, presented: str, *, address: str, agent: str
+    ) -> tuple[str, Session]:
         """The secret of a new session. NotAuthenticated if the key is not good, RateLimited after
         too many that were not."""
         try:
@@ -349,7 +351,7 @@ class SessionService:
         kind, ref = ("configured", mark) if mark else ("key", str(actor.key_id))
         return await self._begin(actor, kind, ref, agent=agent)
 
-    async def with_password(
+    async def login_with_password(
         self, name: str, password: str, *, address: str, agent: str
     ) -> tuple[str, Session]:
         self._limit.check(f"{address} {name}")
@@ -401,7 +403,7 @@ class SessionService:
         await self._store.append_audit(note)
         await self._limit.failed(f"{address} {name}" if name else address)
 
-    async def guest(self, secret: str, *, address: str) -> Session:
+    async def authenticate(self, secret: str, *, address: str) -> Session:
         """Whose cookie this is. NotAuthenticated if it is nobody's, or no longer."""
         session = (await self._sessions()).get(_digest(secret))
         now = await self._store.now()
@@ -428,7 +430,7 @@ class SessionService:
             )
         return None if actor is None else Session(session=session, actor=actor)
 
-    async def end(self, guest: Session) -> None:
+    async def logout(self, guest: Session) -> None:
         """Sign out: gone on every node."""
         await self._drop(guest.actor, guest.session.id, "sign_out")
 
@@ -438,7 +440,7 @@ class SessionService:
             raise NotAllowed()
         await self._drop(actor, session_id, "end_session")
 
-    async def all(self, actor: Actor) -> tuple[SessionRecord, ...]:
+    async def list_sessions(self, actor: Actor) -> tuple[SessionRecord, ...]:
         """Those alive, the one seen last first; for admins."""
         if not actor.administers:
             raise NotAllowed()

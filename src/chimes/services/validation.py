@@ -545,7 +545,7 @@ async def check_chats(
 async def _is_own(store: Store, owner: Owner, chat: str) -> bool:
     if owner.type is OwnerType.CHAT and owner.id == chat:
         return True
-    state = await store.read_state(LINKED_CHAT + chat)
+    state = await store.get_checkpoint(LINKED_CHAT + chat)
     if state is None:
         return False
     try:

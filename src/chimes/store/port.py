@@ -86,7 +86,7 @@ class CompletionResult:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Remembered:
+class IdempotencyRecord:
     """The first request under an idempotency key. `status` 0: it is still under way."""
 
     fingerprint: str
@@ -124,7 +124,7 @@ Item = Schedule | Run | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | I
 # retention has forgotten is not counted any more.
 
 
-class Insights(Protocol):
+class InsightStore(Protocol):
     async def schedule_counts(
         self, query: ScheduleQuery, *, failing: bool = True
     ) -> ScheduleCounts:
@@ -174,7 +174,7 @@ class Insights(Protocol):
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         """Runs planned in the window that ended badly (`BAD`), by the first `ERROR_ROOM` characters
-        of what they say; of the newest `MOST_ERRORS` (created_at, id), and without those of
+        of what they say; of the newest `MAX_ERRORS` (created_at, id), and without those of
         `MADE_BEFORE`."""
 
     async def roll_up(self, *, limit: int) -> int:
@@ -188,7 +188,7 @@ class Insights(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Taken:
+class TokenGrant:
     """What came of asking for tokens."""
 
     #: None, or as many as were asked for.
@@ -199,21 +199,21 @@ class Taken:
     wait: timedelta
 
 
-class Messages(Protocol):
+class MessageStore(Protocol):
     # --- deliveries and inbox -----------------------------------------------------------------
     async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
         """One that no run has written; one whose id exists is answered with the existing one, and
         `audit` is not appended. Wakes."""
 
     async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:
         """Hand out up to `limit` pending deliveries with available_at <= now, oldest available_at
         first, then id; each comes back `delivery_begun`. Those of other channels only if they have
         been available for more than `overdue`: nobody who can send them has come. Two callers
         never get the same one before `hold` is over."""
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         """`delivery_settled`, each only under its current fence, with the inbox items they bring;
         those that were accepted, as they are now."""
 
@@ -249,7 +249,7 @@ class Messages(Protocol):
         that are full by now may go with them."""
 
     # --- shared limits ------------------------------------------------------------------------
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
         """A bucket that all nodes share, by the store's clock: `rate` tokens come in a second, at
         most `burst` lie in it, and it begins full. All of `count` or none. It may be forgotten
         when it is full, and need not survive a crash."""
@@ -258,10 +258,10 @@ class Messages(Protocol):
 # @@ What operators do to nodes, and what the store tells about nodes and about itself.
 
 #: Marks that are older than this are forgotten when the next node comes.
-MARKS_KEPT = timedelta(days=31)
+NODE_EVENT_RETENTION = timedelta(days=31)
 
 
-class NodeControl(Protocol):
+class NodeStore(Protocol):
     async def drain_node(
         self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
     ) -> Node:
@@ -273,9 +273,9 @@ class NodeControl(Protocol):
         """Take a node off the list whose lease is over; runs that it still holds count as lost
         now. The node as it was. Raises NotFound, or Conflict while its lease is alive."""
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
+    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         """Who came and went since then, at most the newest `limit`, oldest first. A store of one
-        process remembers as long as that process lives, the others `MARKS_KEPT`."""
+        process remembers as long as that process lives, the others `NODE_EVENT_RETENTION`."""
 
     async def count_prunable(self, before: datetime, *, most: int) -> int:
         """How many runs `prune_runs` would forget; counts no further than `most`."""
@@ -285,7 +285,7 @@ class NodeControl(Protocol):
         None: it cannot."""
 
 
-def no_node(node_id: NodeId) -> NotFound:
+def node_not_found(node_id: NodeId) -> NotFound:
     return NotFound(_("There is no node {id!r}", id=node_id))
 
 
@@ -313,7 +313,7 @@ class ScheduleEdit:
     runs: Callable[[Schedule, datetime], Sequence[Run]] | None = None
 
 
-class ScheduleEdits(Protocol):
+class ScheduleEditStore(Protocol):
     async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
         """`change_schedule` for each of them, in ONE transaction: all of it happens or nothing
         does (C16). No id may be there twice. The audit entries follow each other as given.
@@ -326,7 +326,7 @@ ScheduleChange = Callable[[Schedule, datetime], Schedule]
 
 
 @runtime_checkable
-class Migrating(Protocol):
+class MigratableStore(Protocol):
     """A store whose schema is brought up to date by hand."""
 
     async def migrate(self) -> tuple[str | None, str]:
@@ -335,7 +335,7 @@ class Migrating(Protocol):
 
 
 @runtime_checkable
-class Renewable(Protocol):
+class InitializableStore(Protocol):
     """A store that can lose everything at once, and is set up again by hand only (F41)."""
 
     async def init(self) -> str:
@@ -343,7 +343,7 @@ class Renewable(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pressing:
+class PrefetchWindow:
     """The part of what is to come for which there is least time."""
 
     due: datetime
@@ -352,7 +352,7 @@ class Pressing:
 
 
 @runtime_checkable
-class LookingAhead(Protocol):
+class PrefetchStore(Protocol):
     """A store whose `fire_due` may take schedules ahead of their time.
 
     Until `CLOSED` before its time, every change of its schedule takes such a run back: its row is
@@ -360,20 +360,20 @@ class LookingAhead(Protocol):
     does a run by hand that would have to wait for it. From then on it counts as begun."""
 
     @property
-    def looks_ahead(self) -> bool:
+    def supports_prefetch(self) -> bool:
         """Whether it does, on this database."""
 
-    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
+    async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
         """Of what comes due within that time, if it is taken in its order and each takes so long.
         None: it is not a crowd. From an index; as far as it has to be walked."""
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    async def confirm_prefetched(self, claims: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
         """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held
         under this fence, and not asked to stop. One that somebody is just changing is not among
         them; ask again."""
 
 
-class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
+class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     # --- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect, set up an empty store, take exclusive locks where the store needs them.
@@ -453,7 +453,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         plan: Planner,
         *,
         limit: int,
-        places: ClaimRequest | None = None,
+        request: ClaimRequest | None = None,
         prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
@@ -489,7 +489,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
 
     async def get_run(self, run_id: RunId) -> Run | None: ...
 
-    async def slots_taken(
+    async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
         """The existing runs of those slots."""
@@ -500,7 +500,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
     async def next_available(self) -> datetime | None:
         """The earliest available_at of the claimable runs; None if there are none."""
 
-    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         """Hand out up to `places.free` claimable runs whose needs it offers, with available_at <=
         now, by rank (highest first), then available_at, planned_at, id. Nothing if the node's
         lease is not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
@@ -508,7 +508,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
     async def start(self, run_id: RunId, fence: int) -> bool:
         """The started mark. False: ownership is lost, do not begin."""
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         """Write verdicts with their logs, each only if its fence is the current one of a running
         run. Runs that end update their schedule (`recorded`), pause it where the verdict says
         so, and let the next blocked run of their key go. Repeating an accepted verdict (same
@@ -523,7 +523,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         who wait for work are woken if there is any. The run before it of the same schedule is the
         one that the schedule's `last_status` told of until then."""
 
-    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+    async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         """Give runs that have not begun back (run id, fence); those not owned are left alone, and
         one that was asked to stop ends as canceled (`given_back`). The started mark does not keep
         a run: its holder may have lost the answer to it, and knows that it did not begin."""
@@ -560,13 +560,13 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         keep theirs."""
 
     # --- state of targets ---------------------------------------------------------------------
-    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         """Fenced like a verdict: a run that has lost its node must not set back what the one that
         took over has kept."""
 
-    async def read_state(self, name: str) -> Checkpoint | None: ...
+    async def get_checkpoint(self, name: str) -> Checkpoint | None: ...
 
-    async def set_state(
+    async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
         """By hand, whatever runs meanwhile; None forgets it. What was there before."""
@@ -577,7 +577,7 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
         was there already keeps its `started_at`, what it has told and whether it is to drain: what
         an operator has asked for since is not undone by what the node has not heard yet."""
 
-    async def beat(
+    async def heartbeat(
         self,
         node_id: NodeId,
         lease: timedelta,
@@ -623,11 +623,11 @@ class Store(Messages, ScheduleEdits, Insights, NodeControl, Protocol):
 
     async def remember_request(
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
-    ) -> Remembered | None:
+    ) -> IdempotencyRecord | None:
         """None: this is the first request under (scope, key), now on record as under way until
         `keep` is over. Otherwise what is on record."""
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         """Record the answer to the first request."""
 
     async def forget_request(self, scope: str, key: str) -> None:

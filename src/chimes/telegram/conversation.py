@@ -173,7 +173,7 @@ class ChatAccess:
 
     async def _speaker(self, incoming: Incoming, chat: Chat) -> Speaker:
         owner = chat.acts_for
-        own = await self._preferences.of(owner)
+        own = await self._preferences.get(owner)
         language = (
             language_of(chat.language)
             or language_of(own.language or "")
@@ -506,7 +506,7 @@ class Conversation:
         return _("Run started: {run}", run=run.id)
 
     async def _done(self, speaker: Speaker, argument: str) -> str:
-        await self._messages.dealt_with(speaker.actors, RunId(argument))
+        await self._messages.mark_done(speaker.actors, RunId(argument))
         return _("Done: it is put away.")
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:

@@ -52,7 +52,7 @@ async def preferred_language(
     if found is None:
         context: WebContext = request.app.state.context
         actor: Actor = request.state.actor
-        found = (await context.preferences.of(actor.owner)).language
+        found = (await context.preferences.get(actor.owner)).language
     if found is not None:
         # An error response to this request uses the same language.
         request.state.language = found

@@ -43,7 +43,7 @@ class MessageRules(TaskRules):
                 self.clock.advance(HOLD)
 
     def _deliver(self, number: int, channels: frozenset[Channel], limit: int, ends: str) -> None:
-        claimed = self._both("claim_deliveries", channels, limit=limit, hold=HOLD, overdue=OVERDUE)
+        claimed = self._both("claim_deliveries", channels, limit=limit, lease=HOLD, overdue=OVERDUE)
         self.reached["delivery claimed"] += len(claimed)
         self.reached["delivery taken over"] += sum(each.fence > 1 for each in claimed)
         late = [replace(each, fence=each.fence - 1) for each in claimed if each.fence > 1]
@@ -66,14 +66,14 @@ class MessageRules(TaskRules):
         )
         match ends:
             case "sent":
-                verdict = a_sending(delivery, receipt="r", inbox=item)
+                completion = a_sending(delivery, receipt="r", inbox=item)
             case "later":
-                verdict = a_sending(delivery, retry_in=number % 2 * SECOND, error="busy")
+                completion = a_sending(delivery, retry_in=number % 2 * SECOND, error="busy")
             case _:
-                verdict = a_sending(delivery, sent=False, error="blocked", code="blocked")
+                completion = a_sending(delivery, sent=False, error="blocked", code="blocked")
         # The second time the answer to the first was lost.
         for _ in range(2):
-            accepted = self._both("finish_deliveries", [verdict])
+            accepted = self._both("finish_deliveries", [completion])
             self.reached["delivery " + (accepted[0].state if accepted else "fenced")] += 1
 
     @rule(number=index, limit=amount, age=st.sampled_from([0, 30]))

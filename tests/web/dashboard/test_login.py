@@ -183,7 +183,7 @@ class Desk:
 
     async def guest(self, secret: str) -> Actor:
         self.clock.advance(timedelta(seconds=1.1))
-        return (await self.sign_ins.guest(secret, address="127.0.0.1")).actor
+        return (await self.sign_ins.authenticate(secret, address="127.0.0.1")).actor
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
@@ -203,7 +203,7 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
         key = await one.access.create(admin, name="k", role=Role.OPERATOR)
 
         async def enter(desk: Desk) -> tuple[str, str]:
-            secret, guest = await desk.sign_ins.with_password(
+            secret, guest = await desk.sign_ins.login_with_password(
                 "anna", PASSWORD, address="127.0.0.1", agent="a browser"
             )
             return secret, guest.session.id
@@ -212,8 +212,8 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
         (first, _), (second, second_id), (third, _) = await asyncio.gather(
             enter(one), enter(other), enter(one)
         )
-        by_key, _ = await other.sign_ins.with_key(key.text, address="127.0.0.1", agent="")
-        assert len(await one.sign_ins.all(admin)) == 4
+        by_key, _ = await other.sign_ins.login_with_key(key.text, address="127.0.0.1", agent="")
+        assert len(await one.sign_ins.list_sessions(admin)) == 4
         for desk in (one, other):
             assert (await desk.guest(first)).owner == Owner(type=OwnerType.USER, id="anna")
             assert (await desk.guest(by_key)).role is Role.OPERATOR
@@ -242,7 +242,7 @@ async def test_a_session_ends_when_idle_and_after_a_week() -> None:
     await desk.users.create(Actor(), name="anna", password=PASSWORD, role=Role.MEMBER)
 
     async def enter() -> str:
-        return (await desk.sign_ins.with_password("anna", PASSWORD, address="", agent=""))[0]
+        return (await desk.sign_ins.login_with_password("anna", PASSWORD, address="", agent=""))[0]
 
     idle, busy = await enter(), await enter()
     began = clock.now()

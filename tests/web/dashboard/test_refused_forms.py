@@ -48,7 +48,7 @@ async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
         assert first.status_code == 303
         second = await browser.send(f"{address}/reply", on=f"{address}?folder=all", text=TYPED)
         assert second.status_code == 409
-        assert "user:anna may ask for 1 runs a day" in second.text
+        assert "user:anna may start 1 runs a day" in second.text
         assert f">\n{SHOWN}</textarea>" in second.text
         assert f'name="back" value="{address}?folder=all"' in second.text
         refusals = await store.list_audit(AuditQuery(verb="refused"))
@@ -117,7 +117,7 @@ async def test_parameters_that_a_quota_refuses_are_kept() -> None:
         assert first.status_code == 303
         second = await browser.send(f"{address}/run/with", on=f"{address}/run", payload=TYPED)
         assert second.status_code == 409
-        assert "may ask for 1 runs a day" in second.text
+        assert "may start 1 runs a day" in second.text
         assert SHOWN in second.text
         run = first.headers["location"]
         changed = await browser.send(f"{run}/again", on=f"{run}/again", name="N", target="{}")
@@ -143,7 +143,7 @@ async def test_times_of_a_backfill_that_a_quota_refuses_are_kept() -> None:
         assert answer.status_code == 409
         for value in (*fields.values(), "2"):
             assert f'value="{value}"' in answer.text
-        assert "may ask for 1 runs a day" in answer.text
+        assert "may start 1 runs a day" in answer.text
 
 
 # A schedule for which nothing is planned: the reason was lost with an error page

@@ -219,7 +219,7 @@ async def test_runs_are_spaced() -> None:
         ("run", {"limit": "0"}, "between 1 and 500"),
         ("run", {"spacing": "-1"}, "between 0 and 3600"),
         ("overlap", {"overlap": "maybe"}, "one of"),
-        ("pause", {"until": "2020-01-01T00:00"}, "lies in the past"),
+        ("pause", {"until": "2020-01-01T00:00"}, "is in the past"),
     ],
 )
 async def test_what_is_wrong_with_the_question_changes_nothing(
@@ -326,8 +326,10 @@ def test_what_is_wrong_with_one_entry_is_said_there() -> None:
     assert "nam" in found[1].error
     assert "target.headers.Key" in found[2].error
     assert found[3].error
-    dated = "name: a\ntrigger: {kind: once, at: 2030-01-01T09:00:00+07:00}\ntarget: {url: http://x}"
-    (item,) = items_in(dated, form="yaml", zone="UTC")
+    format_with_year = (
+        "name: a\ntrigger: {kind: once, at: 2030-01-01T09:00:00+07:00}\ntarget: {url: http://x}"
+    )
+    (item,) = items_in(format_with_year, form="yaml", zone="UTC")
     assert item.body is not None, item.error
 
 

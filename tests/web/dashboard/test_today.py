@@ -181,7 +181,7 @@ async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
         assert "1 is known or put off for you." in page
         service = SnoozeService(browser.rig.store)
         other = Actor(owner=ANNA, role=Role.OPERATOR)
-        assert await service.of(other, browser.rig.clock.now()) == {}
+        assert await service.get_suppressions(other, browser.rig.clock.now()) == {}
         await browser.send(f"/ui/attention/{schedule.id}/wake")
         assert "1 needs attention" in (await browser.get("/ui/")).text
         token = re.findall(r'name="csrf" value="([^"]+)"', browser.page)[0]
@@ -793,7 +793,7 @@ async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
     anna, service = Actor(owner=ANNA, role=Role.MEMBER), SnoozeService(store)
     until = await service.snooze(anna, schedule.id, IssueCause.LATE)
     assert until == NOW + SNOOZE_DURATION
-    snoozes = await service.of(anna, NOW)
+    snoozes = await service.get_suppressions(anna, NOW)
 
     def told(cause: IssueCause) -> AttentionList:
         sign = ScheduleIssue(schedule_id=schedule.id, cause=cause, at=NOW)
@@ -802,9 +802,9 @@ async def test_what_gets_worse_is_told_in_spite_of_a_snooze() -> None:
 
     assert told(IssueCause.LATE) == told(IssueCause.PAUSE_OVER) == AttentionList()
     assert told(IssueCause.FAILING).total == 1
-    assert await service.of(anna, until) == {}
-    await service.wake(anna, schedule.id)
-    assert await service.of(anna, NOW) == {}
+    assert await service.get_suppressions(anna, until) == {}
+    await service.unsnooze(anna, schedule.id)
+    assert await service.get_suppressions(anna, NOW) == {}
     assert [each.verb for each in await store.list_audit(AuditQuery())] == ["wake", "snooze"]
 
 
@@ -816,7 +816,7 @@ async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
     with pytest.raises(NotFound):
         await service.snooze(bob, schedule.id, IssueCause.LATE)
     with pytest.raises(NotFound):
-        await service.wake(bob, ScheduleId("nobody"))
+        await service.unsnooze(bob, ScheduleId("nobody"))
     viewer = Actor(owner=ANNA, role=Role.VIEWER)
     await service.snooze(viewer, schedule.id, IssueCause.LATE)
     narrowed = replace(viewer, scopes=(Scope.READ,))
@@ -829,5 +829,5 @@ async def test_snoozes_are_for_those_who_see_it_and_may() -> None:
 )
 async def test_damaged_snoozes_count_as_none(damaged: str) -> None:
     store = MemoryStore(SettableClock())
-    await store.set_state(f"snoozed:{ANNA}", damaged)
-    assert await SnoozeService(store).of(Actor(owner=ANNA), NOW) == {}
+    await store.set_checkpoint(f"snoozed:{ANNA}", damaged)
+    assert await SnoozeService(store).get_suppressions(Actor(owner=ANNA), NOW) == {}

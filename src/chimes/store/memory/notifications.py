@@ -23,9 +23,9 @@ from chimes.model.notification import (
 )
 from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Taken
+from chimes.store.port import TokenGrant
 from chimes.store.selection import matches_inbox, select_deliveries, select_inbox
-from chimes.store.token_bucket import counted_until, taken_from
+from chimes.store.token_bucket import refilled_until, take_from
 
 MOST_BUCKETS = 10_000
 
@@ -41,7 +41,7 @@ class MemoryMessages(MemoryBase):
         return delivery
 
     async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:
         with self._lock:
             now = self._clock.now()
@@ -52,24 +52,24 @@ class MemoryMessages(MemoryBase):
                 and (each.recipient.channel in channels or each.available_at <= now - overdue)
             ]
             due.sort(key=lambda each: (each.available_at, each.id))
-            taken = tuple(claim_delivery(each, now, hold) for each in due[:limit])
+            taken = tuple(claim_delivery(each, now, lease) for each in due[:limit])
             self._state.deliveries.update((each.id, each) for each in taken)
         if taken:
             await self._commit()
         return taken
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         accepted = []
         with self._lock:
             now = self._clock.now()
-            for verdict in verdicts:
-                before = self._state.deliveries.get(verdict.delivery_id)
-                if before is None or not owns_delivery_fence(before, verdict.fence):
+            for completion in completions:
+                before = self._state.deliveries.get(completion.delivery_id)
+                if before is None or not owns_delivery_fence(before, completion.fence):
                     continue
-                after = complete_delivery(before, verdict, now)
+                after = complete_delivery(before, completion, now)
                 self._state.deliveries[after.id] = after
-                if verdict.inbox is not None:
-                    self._state.inbox.setdefault(verdict.inbox.id, verdict.inbox)
+                if completion.inbox is not None:
+                    self._state.inbox.setdefault(completion.inbox.id, completion.inbox)
                 accepted.append(after)
         if accepted:
             await self._commit()
@@ -160,15 +160,15 @@ class MemoryMessages(MemoryBase):
             await self._commit()
         return len(gone) + len(items)
 
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
         with self._lock:
             now = self._clock.now()
             tokens, at = self._state.buckets.get(name, (float(burst), now))
-            tokens, taken = taken_from(
+            tokens, taken = take_from(
                 tokens, (now - at).total_seconds(), rate=rate, burst=burst, count=count
             )
             self._state.buckets.pop(name, None)
-            self._state.buckets[name] = (tokens, counted_until(at, now))
+            self._state.buckets[name] = (tokens, refilled_until(at, now))
             if len(self._state.buckets) > MOST_BUCKETS:
                 del self._state.buckets[next(iter(self._state.buckets))]
         return taken

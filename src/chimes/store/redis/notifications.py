@@ -23,7 +23,7 @@ from chimes.model.notification import (
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
 from chimes.store.json_values import MICROSECOND
-from chimes.store.port import Taken
+from chimes.store.port import TokenGrant
 from chimes.store.redis.listing import RedisListing, Walk
 from chimes.store.redis.rows import (
     DeliveryRow,
@@ -35,7 +35,7 @@ from chimes.store.redis.rows import (
 )
 from chimes.store.redis.wire import Wire, micros, moment, rows, text
 from chimes.store.selection import matches_delivery, matches_inbox, select_deliveries, select_inbox
-from chimes.store.token_bucket import taken_from
+from chimes.store.token_bucket import take_from
 
 
 class RedisMessages(RedisListing):
@@ -55,7 +55,7 @@ class RedisMessages(RedisListing):
         return added
 
     async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:
         if limit <= 0:
             return ()
@@ -64,7 +64,7 @@ class RedisMessages(RedisListing):
             [each for each in Channel if each in channels],
             [each for each in Channel if each not in channels],
             str(limit),
-            str(hold // MICROSECOND),
+            str(lease // MICROSECOND),
             str(overdue // MICROSECOND),
         )
         found = [delivery_of(record) for record in rows(answer)]
@@ -87,26 +87,26 @@ class RedisMessages(RedisListing):
             units.append(_unit(row, complete_delivery(row.delivery, word, now)))
         await self._commit_units(units, urgent=True)
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
-        accepted = await self._repeated(lambda: self._finish_deliveries(verdicts))
+    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+        accepted = await self._repeated(lambda: self._finish_deliveries(completions))
         if accepted:
             self.wake()
         return accepted
 
-    async def _finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
-        ids = list(dict.fromkeys(verdict.delivery_id for verdict in verdicts))
+    async def _finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+        ids = list(dict.fromkeys(completion.delivery_id for completion in completions))
         now, found = await self._read_deliveries(ids)
         current = {delivery_id: row.delivery for delivery_id, row in found.items()}
         accepted: list[Delivery] = []
         ops: list[Wire] = []
-        for verdict in verdicts:
-            before = current.get(verdict.delivery_id)
-            if before is None or not owns_delivery_fence(before, verdict.fence):
+        for completion in completions:
+            before = current.get(completion.delivery_id)
+            if before is None or not owns_delivery_fence(before, completion.fence):
                 continue
-            after = current[before.id] = complete_delivery(before, verdict, now)
+            after = current[before.id] = complete_delivery(before, completion, now)
             ops.append(["delivery", after.id, changed_delivery(after)])
-            if verdict.inbox is not None:
-                ops.append(["inbox_new", verdict.inbox.id, inbox_fields(verdict.inbox)])
+            if completion.inbox is not None:
+                ops.append(["inbox_new", completion.inbox.id, inbox_fields(completion.inbox)])
             accepted.append(after)
         if accepted:
             changed = dict.fromkeys(each.id for each in accepted)
@@ -221,13 +221,13 @@ class RedisMessages(RedisListing):
         return int(text(answer))
 
     # --- shared limits ------------------------------------------------------------------------
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
         # A name may be as long as it likes, and have any character.
         key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         _unused, (there,) = await self._tell(
             "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
         )
-        return taken_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]
+        return take_from(float(text(there)), 0.0, rate=rate, burst=burst, count=count)[1]
 
 
 def _unit(row: DeliveryRow, after: Delivery) -> tuple[list[Wire], list[Wire]]:

@@ -123,7 +123,7 @@ class SqlDeliveries(SqlBase):
         return await self._database.write(work)
 
     async def claim_deliveries(
-        self, channels: Collection[Channel], *, limit: int, hold: timedelta, overdue: timedelta
+        self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:
         if limit <= 0:
             return ()
@@ -140,7 +140,7 @@ class SqlDeliveries(SqlBase):
                 limit,
             )
             held = [delivery_of(row) for row in found]
-            begun = [claim_delivery(each, now, hold) for each in held]
+            begun = [claim_delivery(each, now, lease) for each in held]
             going = tuple(each for each in begun if each.code != Reason.UNREADABLE)
             broken = [_given_up(each, now) for each in begun if each.code == Reason.UNREADABLE]
             _write(tx, [*going, *broken])
@@ -148,26 +148,26 @@ class SqlDeliveries(SqlBase):
 
         return await self._database.write(work)
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
         def work(tx: Tx) -> tuple[Delivery, ...]:
             now = tx.now()
-            current = _load(tx, {verdict.delivery_id for verdict in verdicts})
+            current = _load(tx, {completion.delivery_id for completion in completions})
             accepted: list[Delivery] = []
             items: list[InboxItem] = []
-            for verdict in verdicts:
-                before = current.get(verdict.delivery_id)
-                if before is None or not owns_delivery_fence(before, verdict.fence):
+            for completion in completions:
+                before = current.get(completion.delivery_id)
+                if before is None or not owns_delivery_fence(before, completion.fence):
                     continue
-                after = complete_delivery(before, verdict, now)
+                after = complete_delivery(before, completion, now)
                 current[after.id] = after
                 accepted.append(after)
-                items += [] if verdict.inbox is None else [verdict.inbox]
+                items += [] if completion.inbox is None else [completion.inbox]
             _write(tx, [current[each] for each in dict.fromkeys(each.id for each in accepted)])
             add_items(tx, items)
             tx.wakes = bool(accepted)
             return tuple(accepted)
 
-        return await self._database.write(work) if verdicts else ()
+        return await self._database.write(work) if completions else ()
 
     async def retry_delivery(
         self, delivery_id: DeliveryId, audit: AuditEntry | None = None
@@ -224,10 +224,10 @@ def _anything_pending(tx: Tx) -> bool:
 
 
 def _given_up(delivery: Delivery, now: datetime) -> Delivery:
-    verdict = DeliveryCompletion(
+    completion = DeliveryCompletion(
         delivery_id=delivery.id, fence=delivery.fence, error=delivery.error, code=delivery.code
     )
-    return complete_delivery(delivery, verdict, now)
+    return complete_delivery(delivery, completion, now)
 
 
 def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:

@@ -66,7 +66,7 @@ class MeOut(Out):
 @router.get("", responses=returns(MeOut))
 async def get_me(context: Context, actor: Caller) -> Response:
     """Get the owner, role, scopes, preferences and quotas of the caller."""
-    return await _me_response(context, actor, await context.preferences.of(actor.owner))
+    return await _me_response(context, actor, await context.preferences.get(actor.owner))
 
 
 @router.patch("", responses=returns(MeOut) | BODY_ERRORS)
@@ -133,7 +133,7 @@ class FilterPage(Out):
 @filter_router.get("", responses=returns(FilterPage))
 async def list_filters(context: Context, actor: Caller) -> Response:
     """List the saved filters of the caller, by name."""
-    found = await SavedFilters(context.store).of(actor)
+    found = await SavedFilters(context.store).list_filters(actor)
     return JSONResponse({"items": [_filter_out(each) for each in found]})
 
 

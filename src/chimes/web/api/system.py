@@ -183,7 +183,7 @@ _ALIVE: Responses = {409: problem("The lease of the node is valid")}
 @node_router.get("", responses=returns(NodePage))
 async def list_nodes(context: Context, actor: Caller) -> Response:
     """List the nodes that share this store."""
-    found = await NodeService(context.store).all(actor)
+    found = await NodeService(context.store).list_nodes(actor)
     now = await context.store.now()
     return JSONResponse({"items": [node_out(node, now) for node in found]})
 
@@ -261,7 +261,7 @@ class UserPage(Out):
 @user_router.get("", responses=returns(UserPage))
 async def list_users(context: Context, actor: Caller) -> Response:
     """List the dashboard users, by name."""
-    found = await UserService(context.store).all(actor)
+    found = await UserService(context.store).list_users(actor)
     return JSONResponse({"items": [_user_out(user) for user in found]})
 
 

@@ -17,7 +17,7 @@ from chimes.model.run import RunStatus
 from chimes.model.target import ActionTarget
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
-from tests.builders import LEASE, a_node, a_schedule, a_verdict, places
+from tests.builders import LEASE, a_node, a_schedule, a_verdict, claim_request
 from tests.web.compat.kweaver.asking import (
     KN1,
     KN2,
@@ -334,7 +334,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     rig.clock.advance(61)
     await rig.store.join(a_node("node-7"), LEASE)
     fired = await rig.store.fire_due(
-        plan, limit=10, places=replace(places("node-7"), capabilities=frozenset({"action"}))
+        plan, limit=10, request=replace(claim_request("node-7"), capabilities=frozenset({"action"}))
     )
     (run,) = fired.claimed
     rig.clock.advance(2)
@@ -442,7 +442,7 @@ async def test_the_document_says_what_can_be_asked(kweaver: Rig) -> None:
 # Not the zone of the server
 async def test_the_zone_is_that_of_the_owner_or_the_systems(kweaver: Rig) -> None:
     await kweaver.client.patch("/api/v1/me", json={"timezone": "Asia/Bangkok"})
-    assert (await kweaver.context.preferences.of(Owner())).timezone == "Asia/Bangkok"
+    assert (await kweaver.context.preferences.get(Owner())).timezone == "Asia/Bangkok"
     schedule_id = await made(kweaver, cron_expression="0 9 * * *", status="active")
     assert (await stored(kweaver, schedule_id)).trigger.zone == "Asia/Bangkok"
     assert (await shown(kweaver, schedule_id))["cron_expression"] == "0 9 * * *"

@@ -210,7 +210,7 @@ class _Schedules:
         """That of the request, of the owner, of the door."""
         if named := zone_from(given):
             return named
-        return (await self._preferences.of(owner)).timezone or self._defaults.timezone
+        return (await self._preferences.get(owner)).timezone or self._defaults.timezone
 
     async def _found(self, actor: Actor, schedule_id: str) -> Schedule:
         """Only prompts are seen here, of whatever door."""

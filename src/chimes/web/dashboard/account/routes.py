@@ -1,4 +1,4 @@
-"""Signing in and out."""
+"""Login, logout and display preferences."""
 
 from __future__ import annotations
 
@@ -23,38 +23,40 @@ router = PageRouter()
 
 @router.get("/login", public=True)
 async def login_page(request: PageRequest) -> Response:
-    wanted = local_url(request.query.get("next", ""))
+    next_url = local_url(request.query.get("next", ""))
     if request.session is not None or not await request.context.access.auth_enabled():
-        return request.redirect(wanted)
-    return await render_login(request, wanted)
+        return request.redirect(next_url)
+    return await render_login(request, next_url)
 
 
 @router.post("/login", public=True)
 async def login(request: PageRequest) -> Response:
-    wanted = local_url(request.form.text("next"))
+    next_url = local_url(request.form.text("next"))
     name, password = request.form.text("user")[:64], request.form.raw("password")
     key = request.form.text("key")
     pending = unpack_pending_form(request.form.raw("unsent"))
     address, agent = _address(request), request.http.headers.get("user-agent", "")
     try:
         if key:
-            secret, _unused = await request.sessions.with_key(key, address=address, agent=agent)
+            secret, _session = await request.sessions.login_with_key(
+                key, address=address, agent=agent
+            )
         else:
-            secret, _unused = await request.sessions.with_password(
+            secret, _session = await request.sessions.login_with_password(
                 name, password, address=address, agent=agent
             )
     except NotAuthenticated:
-        told = _("That is not a name and password, or a key, that is known here.")
-        return await render_login(request, wanted, told, pending=pending, status=401)
+        error = _("Wrong user name, password or API key.")
+        return await render_login(request, next_url, error, pending=pending, status=401)
     except RateLimited:
-        told = _("Too many attempts. Wait a quarter of an hour, then try again.")
-        return await render_login(request, wanted, told, pending=pending, status=429)
+        error = _("Too many attempts. Try again in 15 minutes.")
+        return await render_login(request, next_url, error, pending=pending, status=429)
     if pending is None:
-        response = request.redirect(wanted)
+        response = request.redirect(next_url)
     else:
         pending = replace(pending, csrf=cookies.form_token(secret))
-        response = request.render("account/resume.html", pending=pending, next=wanted)
-    # A new secret with each sign-in: one that somebody else has set is worth nothing (S51).
+        response = request.render("account/resume.html", pending=pending, next=next_url)
+    # A new secret with each login prevents session fixation.
     cookies.set_cookie(request.http, response, cookies.SESSION, secret, max_age=LIFE)
     return response
 
@@ -63,8 +65,8 @@ async def login(request: PageRequest) -> Response:
 async def logout(request: PageRequest) -> Response:
     if request.session is not None:
         with suppress(NotFound):
-            await request.sessions.end(request.session)
-    response = request.redirect_with_toast(_("You have signed out."), to="/ui/login")
+            await request.sessions.logout(request.session)
+    response = request.redirect_with_toast(_("Signed out."), to="/ui/login")
     cookies.drop_cookie(request.http, response, cookies.SESSION)
     return response
 
@@ -73,22 +75,22 @@ def _address(request: PageRequest) -> str:
     return request.http.client.host if request.http.client else ""
 
 
-# @@ What somebody likes: language, theme, whose clock, which years. Works without signing in.
-
-#: By their names here, what they are among the preferences of an owner: good to know elsewhere,
-#: for messages, for schedules without a zone, and in the next browser.
-_KEPT = {"language": "language", "zone": "timezone"} | {name: name for name in DISPLAY_CHOICES}
+#: Form fields and the owner preferences that store them, so that they also apply to notifications,
+#: to schedules without a zone, and in other browsers.
+_PREFERENCES = {"language": "language", "zone": "timezone"} | {
+    name: name for name in DISPLAY_CHOICES
+}
 _A_YEAR = timedelta(days=365)
 
 
 @router.post("/look", public=True)
-async def choose(request: PageRequest) -> Response:
-    """One or more of the fields; the rest stays as it is."""
-    wanted = {name: request.form.text(name) for name in _KEPT if name in request.form}
+async def change_display(request: PageRequest) -> Response:
+    """Changes the submitted display preferences. Works without a session."""
+    choices = {name: request.form.text(name) for name in _PREFERENCES if name in request.form}
     try:
-        cookie = with_choices(request.http.cookies.get(COOKIE, ""), wanted)
+        cookie = with_choices(request.http.cookies.get(COOKIE, ""), choices)
     except InvalidInput as error:
-        if not wanted.get("zone"):
+        if not choices.get("zone"):
             raise
         return render_field_retry(
             request,
@@ -98,11 +100,11 @@ async def choose(request: PageRequest) -> Response:
             field="zone",
             back=request.back_url(),
         )
-    kept = {_KEPT[name]: value or None for name, value in wanted.items()}
-    if kept and request.session is not None:
-        await request.context.preferences.change(request.actor, kept)
+    stored = {_PREFERENCES[name]: value or None for name, value in choices.items()}
+    if stored and request.session is not None:
+        await request.context.preferences.change(request.actor, stored)
     response = request.redirect(request.back_url())
-    # A script adds the browser's own zone to it, so it is not hidden from scripts.
+    # Not HttpOnly: a script adds the detected time zone.
     response.set_cookie(
         COOKIE,
         cookie,

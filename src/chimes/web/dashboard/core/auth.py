@@ -62,7 +62,7 @@ async def authenticate_page(
             raise
         actor, session = ANONYMOUS, None
     http.state.actor = actor
-    preferred = await context.preferences.of(actor.owner) if session is not None else None
+    preferred = await context.preferences.get(actor.owner) if session is not None else None
     display = display_preferences(context, http, preferred)
     http.state.language, http.state.display = display.language, display
     return PageRequest(
@@ -164,7 +164,7 @@ async def _authenticate(
     if not secret:
         raise NotAuthenticated(presented=False)
     address = http.client.host if http.client else ""
-    session = await sessions.guest(secret, address=address)
+    session = await sessions.authenticate(secret, address=address)
     await authenticator.count(http, session.actor)
     return session.actor, session
 
@@ -252,7 +252,7 @@ async def render_login(
         next=next_url,
         error=error,
         name=request.form.text("user"),
-        with_users=await request.users.any(),
+        with_users=await request.users.has_users(),
         pending=pack_pending_form(pending) if pending is not None else "",
     )
 

@@ -108,7 +108,7 @@ def page_of(list_: ListName) -> str:
 
 
 async def saved_filters_of(request: PageRequest, list_: ListName) -> tuple[SavedFilter, ...]:
-    found = await request.context.saved_filters.of(request.actor)
+    found = await request.context.saved_filters.list_filters(request.actor)
     return tuple(each for each in found if each.list is list_)
 
 
@@ -223,7 +223,9 @@ async def _completion_source(request: PageRequest, name: str, prefix: str) -> Co
             return CompletionSource(schedules=found.items)
         case "node" if request.actor.sees_everything:
             return CompletionSource(
-                nodes=tuple(each.id for each in await request.context.nodes.all(request.actor))
+                nodes=tuple(
+                    each.id for each in await request.context.nodes.list_nodes(request.actor)
+                )
             )
         case _:
             return CompletionSource()
@@ -251,7 +253,7 @@ async def palette(request: PageRequest) -> Response:
 
 
 async def _matching_filters(request: PageRequest, text: str) -> list[dict[str, str]]:
-    found = await request.context.saved_filters.of(request.actor)
+    found = await request.context.saved_filters.list_filters(request.actor)
     language = request.display.language
     return [
         {

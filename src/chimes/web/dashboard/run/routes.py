@@ -60,7 +60,7 @@ from chimes.web.dashboard.runs.views import (
     redacted_run,
     visible,
 )
-from chimes.web.dashboard.schedule.fire_log import why_of
+from chimes.web.dashboard.schedule.fire_log import outcome_reason
 from chimes.web.dashboard.system.views import Change, changes_of
 from chimes.web.requests import validation_message
 
@@ -413,7 +413,7 @@ async def _head(
         "waterfall": build_waterfall(spans, request.display, zone, request.now),
         "usage": usage_of(run),
         "trace": trace_of(run),
-        "why": why_of(run),
+        "why": outcome_reason(run),
         "blocking_run": blocking_run_of(run),
         "known": await known_failure_of(request, run, schedule),
         "may_mark_known": schedule is not None

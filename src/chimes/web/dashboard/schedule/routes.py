@@ -1,4 +1,4 @@
-"""One schedule: what it is, how it went, what comes, and why something did not run (UX A.3)."""
+"""Page of one schedule: overview, runs, fire log and deliveries."""
 
 from __future__ import annotations
 
@@ -21,38 +21,35 @@ from chimes.model.recipient import Recipient
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS
-from chimes.redaction import masked_url
-from chimes.services.run_requests import get_run_origins
+from chimes.redaction import mask_url
 from chimes.services.schedule_history import FireLogPage
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
-from chimes.web.api.paging import encode_cursor, decode_cursor, cursor_scope
+from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import rows_of, visible
-from chimes.web.dashboard.schedule.actions import page_of, schedule_in
+from chimes.web.dashboard.schedule.actions import page_of, schedule_of
 from chimes.web.dashboard.schedule.charts import (
     PAST,
-    durations,
+    duration_chart,
     expected_marks,
-    lags,
+    lag_chart,
     marks_of,
-    week,
+    timeline_chart,
 )
 from chimes.web.dashboard.schedule.fire_log import (
-    LogAsked,
-    cursor_of,
+    LogFilter,
+    encode_position,
     log_lines,
-    position_in,
-    unexplained,
+    oldest_oldest_unexplained,
+    parse_cursor,
 )
 from chimes.web.dashboard.schedules.views import expression_of, row_of, state_of, without_anchor
 
-# @@ What the page of one schedule shows, from values to what a template needs.
-
-SHOWN_FIRES = 5
+NEXT_FIRES = 5
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR = timedelta(hours=1)
 
@@ -60,15 +57,14 @@ _HOUR = timedelta(hours=1)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NextFire:
     at: datetime
-    #: By the schedule's clock, and by the reader's (or UTC, where they are the same).
+    #: In the schedule's zone, and in the viewer's (or UTC if both are the same).
     there: str
     here: str
     note: Note | None
 
 
-def next_slots(schedule: Schedule, now: datetime, count: int = SHOWN_FIRES) -> list[Slot]:
-    """The slots to come, from the cursor on, by the function that the scheduler and the preview
-    use; of a paused one, what would come if it went on now."""
+def next_slots(schedule: Schedule, now: datetime, count: int = NEXT_FIRES) -> list[Slot]:
+    """Upcoming slots; for a paused schedule, those if it were resumed now."""
     trigger = schedule.trigger
     if trigger.max_runs is not None:
         count = min(count, max(0, trigger.max_runs - schedule.fired_count))
@@ -81,8 +77,8 @@ def next_slots(schedule: Schedule, now: datetime, count: int = SHOWN_FIRES) -> l
     return [Slot(first, trigger.local(first), None), *trigger.fires(first, count - 1)]
 
 
-def second_clock(zone: str, display: DisplayPreferences) -> str:
-    """Beside the schedule's own: the reader's, or UTC where that is the same one."""
+def second_zone(zone: str, display: DisplayPreferences) -> str:
+    """The viewer's zone, or UTC if that is the schedule's zone."""
     return display.zone if display.zone != zone else "UTC"
 
 
@@ -90,7 +86,7 @@ def next_fires(
     schedule: Schedule, display: DisplayPreferences, now: datetime
 ) -> tuple[NextFire, ...]:
     zone = schedule.trigger.zone
-    other = second_clock(zone, display)
+    other = second_zone(zone, display)
     return tuple(
         NextFire(
             at=slot.at,
@@ -103,7 +99,7 @@ def next_fires(
 
 
 def in_your_zone(schedule: Schedule, display: DisplayPreferences, now: datetime) -> Message | None:
-    """The next time by the reader's clock; None: both clocks agree, or nothing comes."""
+    """The next fire in the viewer's zone; None if both zones have the same offset or none is due."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
     if not slots or display.zone == zone or not schedule.enabled:
@@ -113,20 +109,20 @@ def in_your_zone(schedule: Schedule, display: DisplayPreferences, now: datetime)
     if at.astimezone(info).utcoffset() == at.astimezone(own).utcoffset():
         return None
     here = times.absolute(at, display.zone, display, now=now)
-    return _("In your zone ({zone}) the next one is {here}.", zone=display.zone, here=here)
+    return _("Next in your time zone ({zone}): {here}.", zone=display.zone, here=here)
 
 
 router = PageRouter()
-POINTS = 100
+MAX_POINTS = 100
 _RATES = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
-LOG_PAGE = 50
-_NEVER_BEGAN = frozenset({RunStatus.SKIPPED, RunStatus.MISSED})
+PAGE_SIZE = 50
+_NOT_STARTED = frozenset({RunStatus.SKIPPED, RunStatus.MISSED})
 
 
-def show(
+def render_tab(
     request: PageRequest, schedule: Schedule, tab: str, /, *, status: int = 200, **values: object
 ) -> Response:
-    """A tab of the page, with the head that all of them have."""
+    """A tab of the page, with the shared header."""
     return request.render_page_or_block(
         f"schedule/{tab}.html",
         "body",
@@ -145,52 +141,52 @@ def show(
 
 @router.get("/schedules/{id}")
 async def overview(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+    schedule = await schedule_of(request)
     insights = request.context.insights
-    results = await insights.points(request.actor, schedule.id, limit=POINTS * 2)
+    results = await insights.list_schedule_results(request.actor, schedule.id, limit=MAX_POINTS * 2)
     glance = assess_health(results[:30])
-    rates, hours = await _sums(request, schedule) if results else ((), ())
+    rates, hours = await _run_counts(request, schedule) if results else ((), ())
     marks = marks_of(schedule, results, hours, glance.median, request.now)
     expected = expected_marks(
-        schedule, results, hours, request.now, whole=len(results) < POINTS * 2
+        schedule, results, hours, request.now, complete=len(results) < MAX_POINTS * 2
     )
     language = request.display.language
-    return show(
+    return render_tab(
         request,
         schedule,
         "overview",
         fires=_fires(request, schedule),
-        other_zone=second_clock(schedule.trigger.zone, request.display),
+        other_zone=second_zone(schedule.trigger.zone, request.display),
         warnings=warnings_in_words(schedule.trigger, language),
         rates=rates,
         glance=glance,
         row=row_of(schedule, glance, request.actor, request.display),
-        week=week(schedule, marks, expected, request.display, request.now),
-        durations=durations(results[:POINTS], schedule, request.display),
-        lags=lags(results[:POINTS], schedule, request.display),
+        timeline=timeline_chart(schedule, marks, expected, request.display, request.now),
+        durations=duration_chart(results[:MAX_POINTS], schedule, request.display),
+        lags=lag_chart(results[:MAX_POINTS], schedule, request.display),
     )
 
 
-async def _sums(
+async def _run_counts(
     request: PageRequest, schedule: Schedule
 ) -> tuple[tuple[tuple[str, StatusCounts], ...], tuple[StatusCounts, ...]]:
-    """Of each span, and of each hour of the picture; databases answer several at a time."""
+    """Run counts of each period, and of each hour of the timeline."""
     insights, only = request.context.insights, RunFilter(schedule_id=schedule.id)
 
     async def total(span: timedelta) -> StatusCounts:
-        return await insights.run_totals(request.actor, Window.last(span, request.now), only)
+        return await insights.count_runs(request.actor, Window.last(span, request.now), only)
 
     totals, hours = await gather(
         gather(*(total(span) for span in _RATES.values())),
-        insights.run_buckets(request.actor, Window.last(PAST, request.now), _HOUR, only),
+        insights.count_runs_by_bucket(request.actor, Window.last(PAST, request.now), _HOUR, only),
     )
     return tuple(zip(_RATES, totals, strict=True)), hours
 
 
 @router.get("/schedules/{id}/preview")
 async def preview(request: PageRequest) -> Response:
-    """When it fires next, without leaving the list."""
-    schedule = await schedule_in(request)
+    """Dialog with the next fires."""
+    schedule = await schedule_of(request)
     return request.render_page_or_block(
         "schedules/preview.html",
         "part",
@@ -201,7 +197,7 @@ async def preview(request: PageRequest) -> Response:
 
 
 def _fires(request: PageRequest, schedule: Schedule) -> list[tuple[NextFire, str]]:
-    """With what is special about each, in words."""
+    """With the note of each fire, such as a clock change."""
     return [
         (fire, note_in_words(fire.note, request.display.language) if fire.note else "")
         for fire in next_fires(schedule, request.display, request.now)
@@ -210,8 +206,8 @@ def _fires(request: PageRequest, schedule: Schedule) -> list[tuple[NextFire, str
 
 @router.get("/schedules/{id}/facts")
 async def facts(request: PageRequest) -> Response:
-    """The part of the head that changes with every fire."""
-    schedule = await schedule_in(request)
+    """The part of the header that is refreshed live."""
+    schedule = await schedule_of(request)
     return request.render_block(
         "schedule/head.html",
         "facts",
@@ -223,73 +219,75 @@ async def facts(request: PageRequest) -> Response:
 
 @router.get("/schedules/{id}/runs")
 async def runs(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
-    question = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), question, numbers=True)
-    query = RunQuery(schedule_id=schedule.id, after=after, limit=LOG_PAGE)
+    schedule = await schedule_of(request)
+    scope = cursor_scope(request.http)
+    after = decode_cursor(request.query.get("cursor"), scope, numbers=True)
+    query = RunQuery(schedule_id=schedule.id, after=after, limit=PAGE_SIZE)
     found = await request.context.runs.find(request.actor, query)
     more = ""
     if found.next is not None:
         more = (
-            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': encode_cursor(found.next, question)})}"
+            f"{page_of(schedule.id)}/runs?{urlencode({'cursor': encode_cursor(found.next, scope)})}"
         )
     insights = request.context.insights
-    medians, askers = await gather(
-        insights.expected_durations(request.actor, [schedule.id]),
+    medians, origins = await gather(
+        insights.get_expected_durations(request.actor, [schedule.id]),
         request.context.runs.origins(request.actor, found.items),
     )
-    rows = rows_of(found.items, medians, askers, {schedule.id: schedule.trigger.zone}, request.now)
-    return show(request, schedule, "runs", rows=rows, more=more, visible=visible)
+    rows = rows_of(found.items, medians, origins, {schedule.id: schedule.trigger.zone}, request.now)
+    return render_tab(request, schedule, "runs", rows=rows, more=more, visible=visible)
 
 
 @router.get("/schedules/{id}/log")
 async def fire_log(request: PageRequest) -> Response:
-    """Every decision, those not to run included, each with its reason."""
-    schedule = await schedule_in(request)
-    asked = LogAsked.from_query(request.query, request.display.zone)
-    found = await request.context.insights.fire_log(
+    """All scheduling decisions, including skipped and missed slots, with reasons."""
+    schedule = await schedule_of(request)
+    filter_ = LogFilter.from_query(request.query, request.display.zone)
+    found = await request.context.insights.list_fire_log(
         request.actor,
         schedule.id,
-        only=asked.wish,
-        after=position_in(request.query.get("cursor", "")),
-        limit=LOG_PAGE,
+        only=filter_.query,
+        after=parse_cursor(request.query.get("cursor", "")),
+        limit=PAGE_SIZE,
     )
     page = f"{page_of(schedule.id)}/log"
-    return show(
+    return render_tab(
         request,
         schedule,
         "log",
-        lines=log_lines(found.entries, await _earlier(request, schedule, found)),
-        asked=asked,
+        lines=log_lines(found.entries, await _earlier_runs(request, schedule, found)),
+        filter=filter_,
         log=page,
-        more=asked.address(page, cursor=cursor_of(found.next)) if found.next is not None else "",
+        more=filter_.address(page, cursor=encode_position(found.next))
+        if found.next is not None
+        else "",
     )
 
 
-async def _earlier(request: PageRequest, schedule: Schedule, found: FireLogPage) -> tuple[Run, ...]:
-    """Runs before this page, where one of them may have stood in the way of a slot on it."""
-    oldest = unexplained(found.entries)
+async def _earlier_runs(
+    request: PageRequest, schedule: Schedule, found: FireLogPage
+) -> tuple[Run, ...]:
+    """Older runs, among which may be the one that blocked a slot of this page."""
+    oldest = oldest_oldest_unexplained(found.entries)
     if oldest is None:
         return ()
     query = RunQuery(
         schedule_id=schedule.id,
-        statuses=tuple(each for each in RunStatus if each not in _NEVER_BEGAN),
+        statuses=tuple(each for each in RunStatus if each not in _NOT_STARTED),
         created_until=oldest.created_at,
         sort=RunSort.CREATED_AT,
-        limit=LOG_PAGE,
+        limit=PAGE_SIZE,
     )
     return tuple((await request.context.runs.find(request.actor, query)).items)
 
 
-# @@ Who is told, and what became of the last message to each; pure.
-
-
+# --- deliveries -----------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Destination:
     recipient: Recipient
-    #: Without the secret that an address can have in it; empty: the owner's inbox.
+    #: Address without secrets; empty: the owner's inbox.
     to: str
-    #: The newest message to it, among those that were looked at.
+    #: The newest delivery.
     last: Delivery | None
 
 
@@ -299,39 +297,36 @@ def destinations_of(
     """`deliveries`: newest first."""
     newest: dict[tuple[str, str], Delivery] = {}
     for each in deliveries:
-        newest.setdefault(_whose(each.recipient), each)
+        newest.setdefault(_recipient_key(each.recipient), each)
     return tuple(
-        Destination(recipient=each, to=to_shown(each), last=newest.get(_whose(each)))
+        Destination(recipient=each, to=masked_address(each), last=newest.get(_recipient_key(each)))
         for each in recipients
     )
 
 
-def _whose(recipient: Recipient) -> tuple[str, str]:
+def _recipient_key(recipient: Recipient) -> tuple[str, str]:
     return recipient.channel.value, recipient.to
 
 
-def to_shown(recipient: Recipient) -> str:
-    return masked_url(recipient.to) if "://" in recipient.to else recipient.to
+def masked_address(recipient: Recipient) -> str:
+    return mask_url(recipient.to) if "://" in recipient.to else recipient.to
 
 
-# @@ Who is told of a schedule's runs, what became of the last messages, and a test of each.
-
-
-def _tab_of(schedule: Schedule) -> str:
+def _deliveries_tab(schedule: Schedule) -> str:
     return f"{page_of(schedule.id)}/deliveries"
 
 
 @router.get("/schedules/{id}/deliveries")
 async def deliveries(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
-    query = DeliveryQuery(schedule_id=schedule.id, limit=LOG_PAGE)
-    found = await request.context.messages.deliveries(request.actor, query)
-    return show(
+    schedule = await schedule_of(request)
+    query = DeliveryQuery(schedule_id=schedule.id, limit=PAGE_SIZE)
+    found = await request.context.messages.list_deliveries(request.actor, query)
+    return render_tab(
         request,
         schedule,
         "deliveries",
         destinations=destinations_of(schedule.policy.delivery, found.items),
-        deliveries=[(each, to_shown(each.recipient)) for each in found.items],
+        deliveries=[(each, masked_address(each.recipient)) for each in found.items],
         more=found.next is not None,
         channels=CHANNELS,
     )
@@ -339,26 +334,30 @@ async def deliveries(request: PageRequest) -> Response:
 
 @router.post("/schedules/{id}/deliveries/{place}/test")
 async def send_test(request: PageRequest) -> Response:
-    """A real message to one of those who are told, marked as a test."""
-    schedule = await schedule_in(request)
-    recipient = _recipient_in(request, schedule)
+    """Sends a test message to one recipient."""
+    schedule = await schedule_of(request)
+    recipient = _recipient_of(request, schedule)
     outcome = await request.context.messages.send_test(request.actor, recipient, schedule=schedule)
     return request.redirect_with_toast(
-        outcome.words, to=request.back_url(_tab_of(schedule)), kind=outcome.kind
+        outcome.words, to=request.back_url(_deliveries_tab(schedule)), kind=outcome.kind
     )
 
 
-def _recipient_in(request: PageRequest, schedule: Schedule) -> Recipient:
-    """By its place in the list."""
-    place, told = request.path_params["place"], schedule.policy.delivery
-    if not (place.isascii() and place.isdigit() and len(place) < 6 and int(place) < len(told)):
-        raise NotFound(_("there is no such recipient any more"))
-    return told[int(place)]
+def _recipient_of(request: PageRequest, schedule: Schedule) -> Recipient:
+    """By its index in the list."""
+    index, recipients = request.path_params["place"], schedule.policy.delivery
+    if not (index.isascii() and index.isdigit() and len(index) < 6):
+        raise NotFound(_("recipient not found"))
+    if int(index) >= len(recipients):
+        raise NotFound(_("recipient not found"))
+    return recipients[int(index)]
 
 
 @router.post("/schedules/{id}/deliveries/{delivery}/retry")
 async def retry_delivery(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
-    await request.context.messages.retry(request.actor, DeliveryId(request.path_params["delivery"]))
-    text = _("It is tried again from now on.")
-    return request.redirect_with_toast(text, to=request.back_url(_tab_of(schedule)))
+    schedule = await schedule_of(request)
+    await request.context.messages.retry_delivery(
+        request.actor, DeliveryId(request.path_params["delivery"])
+    )
+    text = _("Delivery queued again.")
+    return request.redirect_with_toast(text, to=request.back_url(_deliveries_tab(schedule)))

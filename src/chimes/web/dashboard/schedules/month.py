@@ -319,7 +319,7 @@ async def _run_counts(
     whole_hours = not (span.start - span.end) % _HOUR and not span.start.minute
     step = _HOUR if whole_hours else QUARTER
     insights = request.context.insights
-    buckets = await insights.run_buckets(request.actor, window, step, filter_)
+    buckets = await insights.count_runs_by_bucket(request.actor, window, step, filter_)
     clock = times.zone_info(zone)
     days = groupby(buckets, key=lambda bucket: bucket.at.astimezone(clock).date())
     return {day: sum_counts(found, midnight(day, zone)) for day, found in days}

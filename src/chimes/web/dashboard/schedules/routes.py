@@ -1,4 +1,4 @@
-"""Schedules: the list, with its filters in the URL (UX A.2)."""
+"""The list of schedules with its filters, and the Run now dialog."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget, HttpTarget, Target, payload_name
-from chimes.redaction import masked_url
+from chimes.redaction import mask_url
 from chimes.services.preferences import ListName
-from chimes.web.api.paging import encode_cursor, decode_cursor, cursor_scope
+from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor
 from chimes.web.api.schemas import TargetPatch
 from chimes.web.api.translate import patched_target, target_out
 from chimes.web.dashboard.core.filters import (
@@ -39,48 +39,57 @@ from chimes.web.dashboard.core.preferences import (
 )
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.month import month_page
-from chimes.web.dashboard.schedules.views import HINTS, Row, Sorting, busy, rows_of, sorting_from
+from chimes.web.dashboard.schedules.views import (
+    HINTS,
+    Row,
+    Sorting,
+    frequent_schedules,
+    parse_sorting,
+    rows_of,
+)
 from chimes.web.requests import validation_message
 
 router = PageRouter()
-HERE = "/ui/schedules"
+LIST_PAGE = "/ui/schedules"
 LIST = ListName.SCHEDULES
-PAGE = 25
-#: Rows that are looked at again with one question.
-MOST_AGAIN = 100
-#: Results of those that run often, for strips that reach further back.
-_MOST_BUSY, _OF_BUSY = 50, 90
+PAGE_SIZE = 25
+#: Rows that one request can refresh.
+MAX_REFRESHED_ROWS = 100
+#: Frequent schedules that get more results in their strip, and how many.
+_MAX_FREQUENT, _FREQUENT_RESULTS = 50, 90
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a filter asks the store, and the filter with what was wrong about it."""
+class FilteredQuery:
+    """A filter with its errors, and the query made from it."""
 
     filter: Filter
     query: ScheduleQuery
 
 
-def asked_for(request: PageRequest, text: str, sorting: Sorting | None = None) -> Asked:
-    """From the text of the box: `status:paused label:billing next:<1h`."""
-    return asked_by(request, read_filter(text, SCHEDULE_NAMES), sorting)
+def parse_query(request: PageRequest, text: str, sorting: Sorting | None = None) -> FilteredQuery:
+    """From the filter text: `status:paused label:billing next:<1h`."""
+    return query_from(request, read_filter(text, SCHEDULE_NAMES), sorting)
 
 
-def asked_by(request: PageRequest, filter_: Filter, sorting: Sorting | None = None) -> Asked:
+def query_from(
+    request: PageRequest, filter_: Filter, sorting: Sorting | None = None
+) -> FilteredQuery:
     found = schedule_filter(filter_, request.actor, (sorting or Sorting()).query)
     query = found.query
     if found.next_within is not None:
         query = replace(query, due_by=request.now + found.next_within)
-    return Asked(filter=found.filter, query=query)
+    return FilteredQuery(filter=found.filter, query=query)
 
 
 @router.get("/schedules")
 async def schedules(request: PageRequest) -> Response:
-    """As a table, as cards or as a month: as the address says, and then as it said last."""
-    sorting = sorting_from(request.query.get("sort", ""))
-    asked = asked_for(request, request.query.get("q", ""), sorting)
+    """As a table, cards or month; the last view is remembered."""
+    sorting = parse_sorting(request.query.get("sort", ""))
+    filtered = parse_query(request, request.query.get("q", ""), sorting)
     choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
     frame: dict[str, object] = {
-        "asked": asked,
+        "filtered": filtered,
         "sorting": sorting,
         "view": choices.view,
         "hints": HINTS,
@@ -91,39 +100,41 @@ async def schedules(request: PageRequest) -> Response:
     if not request.is_htmx:
         frame["saved"] = await saved_filters_of(request, LIST)
     if choices.view == "month":
-        nothing = not await request.context.schedules.count(request.actor, asked.query)
-        hiding = await _hiding(request, asked.filter) if nothing and asked.filter.chips else None
-        frame |= {"nothing": nothing, "hiding": hiding}
-        answer = await month_page(request, asked.filter, asked.query, **frame)
+        is_empty = not await request.context.schedules.count(request.actor, filtered.query)
+        hiding = (
+            await _hiding(request, filtered.filter) if is_empty and filtered.filter.chips else None
+        )
+        frame |= {"is_empty": is_empty, "hiding": hiding}
+        response = await month_page(request, filtered.filter, filtered.query, **frame)
     else:
-        answer = await _rows_page(request, asked, sorting, frame)
-    answer.headers.add_vary_header("HX-Request")
-    return remember_list_choices(request.http, answer, choices)
+        response = await _rows_page(request, filtered, sorting, frame)
+    response.headers.add_vary_header("HX-Request")
+    return remember_list_choices(request.http, response, choices)
 
 
 async def _rows_page(
-    request: PageRequest, asked: Asked, sorting: Sorting, frame: Mapping[str, object]
+    request: PageRequest, filtered: FilteredQuery, sorting: Sorting, frame: Mapping[str, object]
 ) -> Response:
-    question = cursor_scope(request.http)
-    after = decode_cursor(request.query.get("cursor"), question, numbers=sorting.numbers)
+    scope = cursor_scope(request.http)
+    after = decode_cursor(request.query.get("cursor"), scope, numbers=sorting.numbers)
     found = await request.context.schedules.find(
-        request.actor, replace(asked.query, after=after, limit=PAGE)
+        request.actor, replace(filtered.query, after=after, limit=PAGE_SIZE)
     )
     rows = await _rows(request, found.items)
     more = ""
     if found.next is not None:
-        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, question))
+        url = request.http.url.include_query_params(cursor=encode_cursor(found.next, scope))
         more = f"{url.path}?{url.query}"
-    back = sorting.address(asked.filter, HERE)
+    back = sorting.address(filtered.filter, LIST_PAGE)
     values: dict[str, object] = {**frame, "rows": rows, "more": more, "back": back}
     template = f"schedules/{frame['view']}.html"
     if request.is_htmx:
         return request.render_block(template, "rows", status=200, **values)
-    total = await request.context.schedules.count(request.actor, asked.query)
+    total = await request.context.schedules.count(request.actor, filtered.query)
     hiding = None
-    if not found.items and asked.filter.chips:
-        hiding = await _hiding(request, asked.filter)
-    newer = f"{HERE}/newer?{urlencode({'q': asked.filter.text, 'known': total})}"
+    if not found.items and filtered.filter.chips:
+        hiding = await _hiding(request, filtered.filter)
+    newer = f"{LIST_PAGE}/newer?{urlencode({'q': filtered.filter.text, 'known': total})}"
     values |= {"total": total, "hiding": hiding, "newer": newer}
     return request.render(template, status=200, **values)
 
@@ -131,21 +142,27 @@ async def _rows_page(
 async def _rows(request: PageRequest, found: Sequence[Schedule]) -> tuple[Row, ...]:
     insights = request.context.insights
     ids = [each.id for each in found]
-    glances = await insights.glances(request.actor, ids) if ids else {}
-    often = busy(glances)[:_MOST_BUSY]
-    longer = await insights.results(request.actor, often, each=_OF_BUSY) if often else {}
-    return rows_of(found, glances, request.actor, request.display, longer)
+    glances = await insights.list_health(request.actor, ids) if ids else {}
+    frequent = frequent_schedules(glances)[:_MAX_FREQUENT]
+    more_results = (
+        await insights.list_results(request.actor, frequent, each=_FREQUENT_RESULTS)
+        if frequent
+        else {}
+    )
+    return rows_of(found, glances, request.actor, request.display, more_results)
 
 
 @router.get("/schedules/rows")
 async def rows_again(request: PageRequest) -> Response:
-    """Rows that somebody is looking at, as they are now. Those that are gone are not among them."""
+    """Current state of the visible rows; deleted schedules are omitted."""
     ids = request.http.query_params.getlist("id")
-    if len(ids) > MOST_AGAIN:
+    if len(ids) > MAX_REFRESHED_ROWS:
         raise InvalidInput(
-            _("at most {most} rows at a time", most=MOST_AGAIN), field="id", source="query"
+            _("at most {limit} rows per request", limit=MAX_REFRESHED_ROWS),
+            field="id",
+            source="query",
         )
-    query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MOST_AGAIN)
+    query = ScheduleQuery(ids=tuple(ScheduleId(each) for each in ids), limit=MAX_REFRESHED_ROWS)
     found = await request.context.schedules.find(request.actor, query)
     choices = with_view(list_choices_of(request.http), request.query.get("view", ""))
     view = "cards" if choices.view == "cards" else "table"
@@ -155,40 +172,36 @@ async def rows_again(request: PageRequest) -> Response:
         rows=await _rows(request, found.items),
         cols=choices.shows(LIST),
         more="",
-        back=request.back_url(HERE),
+        back=request.back_url(LIST_PAGE),
     )
 
 
 @router.get("/schedules/newer")
 async def newer(request: PageRequest) -> Response:
-    """How many more there are than the page knows of: new rows wait until somebody wants them."""
+    """Number of schedules that the open page does not show yet."""
     known = request.query.get("known", "")
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
-    asked = asked_for(request, request.query.get("q", ""))
-    more = max(0, await request.context.schedules.count(request.actor, asked.query) - int(known))
+    filtered = parse_query(request, request.query.get("q", ""))
+    more = max(0, await request.context.schedules.count(request.actor, filtered.query) - int(known))
     text = counted("{count} new schedule – show", "{count} new schedules – show", more)
     return JSONResponse({"count": more, "text": text.in_language(request.display.language)})
 
 
 async def _hiding(request: PageRequest, found: Filter) -> Chip | None:
-    """The one condition without which there would be something to see; None: it takes more."""
+    """The condition whose removal gives results; None: removing one is not enough."""
     for chip in found.chips:
-        without = asked_by(request, found.without(chip))
+        without = query_from(request, found.without(chip))
         if await request.context.schedules.count(request.actor, without.query):
             return chip
     return None
 
 
-# @@ Run now, from a list: what is run with what is shown first, and can be another payload for
-# this one run (UX A.2).
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Payload:
-    """What a run is given to work with, as text; secrets are hidden."""
+    """Body, prompt or arguments of a target as text, with secrets masked."""
 
-    #: Empty: there is nothing to give.
+    #: Name of the field; empty: the target has none.
     name: str
     text: str
     json: bool
@@ -198,7 +211,7 @@ class Payload:
         return self.text in ("", "{}")
 
 
-def payload_shown(target: Target) -> Payload:
+def masked_payload(target: Target) -> Payload:
     name = payload_name(target)
     plain = target_out(target).get(name, "")
     if isinstance(plain, str):
@@ -206,25 +219,25 @@ def payload_shown(target: Target) -> Payload:
     return Payload(name=name, text=json.dumps(plain, ensure_ascii=False, indent=2), json=True)
 
 
-def facts_of(target: Target) -> dict[str, str]:
-    """What else a target says, field by field; nothing secret."""
-    found = {
-        name: masked_url(value) if name == "url" and isinstance(value, str) else value
+def target_details(target: Target) -> dict[str, str]:
+    """The other fields of a target, with secrets masked."""
+    details = {
+        name: mask_url(value) if name == "url" and isinstance(value, str) else value
         for name, value in target_out(target).items()
         if name not in (payload_name(target), "kind") and value not in ("", [], {}, None)
     }
     return {
         name: value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-        for name, value in found.items()
+        for name, value in details.items()
     }
 
 
-def target_with(before: Target, text: str) -> Target:
-    """With what was typed; `***` is the secret that was there. InvalidInput names `payload`."""
+def with_payload(before: Target, text: str) -> Target:
+    """`***` keeps the current secret. InvalidInput names the field `payload`."""
     name = payload_name(before)
     given: object = text
     if not isinstance(before, HttpTarget | AgentTarget):
-        given = _object_in(text)
+        given = _parse_object(text)
     try:
         return patched_target(TargetPatch.model_validate({name: given}), before)
     except ValidationError as error:
@@ -233,16 +246,16 @@ def target_with(before: Target, text: str) -> Target:
         raise InvalidInput(message, field="payload", code="bad_payload") from None
 
 
-def _object_in(text: str) -> dict[str, object]:
+def _parse_object(text: str) -> dict[str, object]:
     try:
         found = json.loads(text or "{}")
     except (ValueError, RecursionError) as error:
         raise InvalidInput(
-            _("this is not valid JSON: {why}", why=error), field="payload", code="bad_json"
+            _("invalid JSON: {error}", error=error), field="payload", code="bad_json"
         ) from None
     if not isinstance(found, dict):
         raise InvalidInput(
-            _('parameters are a JSON object such as {{"name": "Ada"}}'),
+            _('must be a JSON object such as {{"name": "Ada"}}'),
             field="payload",
             code="not_an_object",
         )
@@ -250,24 +263,24 @@ def _object_in(text: str) -> dict[str, object]:
 
 
 @router.get("/schedules/{id}/run")
-async def ask(request: PageRequest) -> Response:
-    return _asked(request, await _schedule(request))
+async def run_dialog(request: PageRequest) -> Response:
+    return _render_run_dialog(request, await _schedule(request))
 
 
 @router.post("/schedules/{id}/run/with")
 async def run_with(request: PageRequest) -> Response:
-    """On to the new run, or to the one of its pair that is under way."""
+    """Redirects to the new run, or to the active run of the same sync pair."""
     schedule = await _schedule(request)
     try:
-        target = target_with(schedule.target, request.form.raw("payload"))
+        target = with_payload(schedule.target, request.form.raw("payload"))
         run, created = await request.context.manual_runs.run_now_or_get(
             request.actor, schedule.id, target=target
         )
     except FORM_ERRORS as error:
-        return _asked(request, schedule, error=await request.form_error(error))
+        return _render_run_dialog(request, schedule, error=await request.form_error(error))
     if created:
-        return request.redirect_with_toast(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
-    text = _("It is under way already: this is that run.")
+        return request.redirect_with_toast(_("Run queued."), to=f"/ui/runs/{run.id}")
+    text = _("Already running: this is the active run.")
     return request.redirect_with_toast(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
@@ -275,14 +288,16 @@ async def _schedule(request: PageRequest) -> Schedule:
     return await request.context.schedules.get(request.actor, ScheduleId(request.path_params["id"]))
 
 
-def _asked(request: PageRequest, schedule: Schedule, *, error: FormError | None = None) -> Response:
-    payload = payload_shown(schedule.target)
+def _render_run_dialog(
+    request: PageRequest, schedule: Schedule, *, error: FormError | None = None
+) -> Response:
+    payload = masked_payload(schedule.target)
     return request.render_page_or_block(
         "schedules/run.html",
         "part",
         status=200 if error is None else error.status,
         schedule=schedule,
-        facts=facts_of(schedule.target),
+        details=target_details(schedule.target),
         payload=payload,
         typed=request.form.raw("payload") if error else payload.text,
         error=error,

@@ -77,7 +77,7 @@ async def fire(request: PageRequest) -> Response:
     at = parse_moment(request.query.get("at", ""), "UTC", field="at")
     until = parse_moment(request.query.get("until") or request.query["at"], "UTC", field="until")
     upcoming = upcoming_fires([schedule], until, limit=MAX_FIRES_OF_MARK)
-    glances = await request.context.insights.glances(request.actor, [schedule.id])
+    glances = await request.context.insights.list_health(request.actor, [schedule.id])
     return request.render_page_or_block(
         "today/fire.html",
         "part",
@@ -107,7 +107,7 @@ async def snooze(request: PageRequest) -> Response:
 
 @router.post("/attention/{id}/wake")
 async def wake(request: PageRequest) -> Response:
-    await request.context.snoozes.wake(request.actor, ScheduleId(request.path_params["id"]))
+    await request.context.snoozes.unsnooze(request.actor, ScheduleId(request.path_params["id"]))
     return request.redirect_with_toast(_("No longer snoozed."), to=request.back_url())
 
 
@@ -173,7 +173,7 @@ async def attention_needs(
     (issues, put_off), (days, refused), coming = await gather(
         _issues(request, limit),
         _days_and_refused_credentials(request, Window.last(WEEK, request.now)),
-        request.clock_watch.coming(request.actor, request.now),
+        request.clock_watch.get_upcoming(request.actor, request.now),
     )
     needs = needs_of(
         issues, put_off, refused, coming, request.actor, request.display, request.now, limit=limit
@@ -185,8 +185,10 @@ async def _issues(
     request: PageRequest, limit: int
 ) -> tuple[AttentionList, Mapping[ScheduleId, Suppression]]:
     """The issues of schedules, enough of them to fill the list without snoozed and known ones."""
-    put_off = await request.context.snoozes.of(request.actor, request.now)
-    issues = await request.context.insights.attention(request.actor, limit=limit + len(put_off))
+    put_off = await request.context.snoozes.get_suppressions(request.actor, request.now)
+    issues = await request.context.insights.list_attention(
+        request.actor, limit=limit + len(put_off)
+    )
     return issues, put_off
 
 
@@ -194,9 +196,9 @@ async def _days_and_refused_credentials(
     request: PageRequest, week: Window
 ) -> tuple[tuple[StatusCounts, ...], tuple[CredentialRefusal, ...]]:
     insights, actor, now = request.context.insights, request.actor, request.now
-    days = await insights.run_buckets(actor, week, DAY)
+    days = await insights.count_runs_by_bucket(actor, week, DAY)
     any_failed = last_day(days, now)[RunStatus.FAILED] > 0
-    return days, await insights.refused_credentials(actor, now, any_failed=any_failed)
+    return days, await insights.list_refused_credentials(actor, now, any_failed=any_failed)
 
 
 def _attention_limit(text: str) -> int:
@@ -240,7 +242,7 @@ async def today(request: PageRequest) -> Response:
         return request.render_block("today/page.html", "ahead", ahead=ahead)
     insights = request.context.insights
     schedules, counts, held = await gather(
-        _soonest(request, choices), insights.schedule_counts(request.actor), _held(request)
+        _soonest(request, choices), insights.count_schedules(request.actor), _held(request)
     )
     if not counts.total and part != "health":
         return _empty(request)
@@ -253,7 +255,7 @@ async def today(request: PageRequest) -> Response:
         _timeline_and_running(request, choices, schedules, held),
         _heat(request, choices),
         _changes(request),
-        request.context.demo.loaded(request.actor),
+        request.context.demo.is_loaded(request.actor),
     )
     return request.render(
         "today/page.html",
@@ -279,7 +281,7 @@ async def _head(
     (needs, days), nodes, lag = await gather(
         attention_needs(request, MAX_NEEDS),
         _node_problems(request),
-        request.context.insights.lag(request.actor, since),
+        request.context.insights.get_lag(request.actor, since),
     )
     week, day = sum_counts(days, last.since), last_day(days, now)
     running = running_count(held, MAX_RUNNING, week)
@@ -304,7 +306,7 @@ async def _soonest(request: PageRequest, choices: Choices) -> tuple[Schedule, ..
 
 
 async def _held(request: PageRequest) -> tuple[Run, ...]:
-    return await request.context.insights.held(request.actor, limit=MAX_RUNNING)
+    return await request.context.insights.list_running(request.actor, limit=MAX_RUNNING)
 
 
 async def _glances(
@@ -313,7 +315,7 @@ async def _glances(
     """Health of all these schedules, in one query."""
     ids = {each.id for each in schedules}
     ids |= {each.schedule_id for each in held if each.schedule_id is not None}
-    return await request.context.insights.glances(request.actor, ids) if ids else {}
+    return await request.context.insights.list_health(request.actor, ids) if ids else {}
 
 
 async def _timeline_and_running(
@@ -336,8 +338,8 @@ async def _node_problems(request: PageRequest) -> NodeProblems:
     if not request.actor.sees_everything:
         return NodeProblems()
     status, nodes = await gather(
-        request.context.system.store_status(request.actor),
-        request.context.nodes.all(request.actor),
+        request.context.system.get_store_status(request.actor),
+        request.context.nodes.list_nodes(request.actor),
     )
     return node_problems(nodes, status.degraded or "", request.now)
 
@@ -368,7 +370,7 @@ def _ahead(
 async def _heat(request: PageRequest, choices: Choices) -> Chart | None:
     zone, now, days = choices.zone(request.display), request.now, choices.days
     window, step = heat_window(zone, now, days)
-    buckets = await request.context.insights.run_buckets(request.actor, window, step)
+    buckets = await request.context.insights.count_runs_by_bucket(request.actor, window, step)
     cells = heat_cells(buckets, zone, now, days, step=step)
     any_runs = any(cell.count for row in cells for cell in row)
     return heat_chart(cells, choices.display(request.display), request.now) if any_runs else None
@@ -380,7 +382,7 @@ async def _changes(request: PageRequest) -> tuple[RecentChange, ...] | None:
         return None
     audit = request.context.audit
     entries = await audit.find(request.actor, AuditQuery(limit=MAX_CHANGES))
-    return recent_changes(entries, await audit.schedule_names(request.actor, entries))
+    return recent_changes(entries, await audit.get_schedule_names(request.actor, entries))
 
 
 def _empty(request: PageRequest) -> Response:
