@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -21,7 +21,13 @@ from chimes.web.auth import Authenticator
 from chimes.web.context import WebContext
 from chimes.web.dashboard.core.assets import accepts_gzip
 from chimes.web.dashboard.core.flash import Toast, Undo, unpack_toast
-from chimes.web.dashboard.core.forms import ConfirmDialog, Form, FormError, form_error_from
+from chimes.web.dashboard.core.forms import (
+    FORM_ERRORS,
+    ConfirmDialog,
+    Form,
+    FormError,
+    form_error_from,
+)
 from chimes.web.dashboard.core.locale import viewer_context
 from chimes.web.dashboard.core.preferences import (
     FLASH,
@@ -255,6 +261,19 @@ class PageRequest:
             dialog = replace(dialog, error=error.message)
         status = 200 if error is None else error.status
         return self.render_page_or_block("confirm.html", "part", status=status, dialog=dialog)
+
+    async def run_confirmed(
+        self, dialog: ConfirmDialog, action: Callable[[], Awaitable[object]]
+    ) -> Response | None:
+        """Runs the action once the user has confirmed it. Returns the dialog to show if it is not
+        confirmed yet or the action fails, else None."""
+        if not self.is_confirmed:
+            return self.confirm(dialog)
+        try:
+            await action()
+        except FORM_ERRORS as error:
+            return self.confirm(dialog, await self.form_error(error))
+        return None
 
     async def form_error(self, error: ChimesError) -> FormError:
         """The error to show in the form. Denied actions are written to the audit log, as they are

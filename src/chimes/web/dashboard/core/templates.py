@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from chimes.i18n import Message, _, in_language
 from chimes.language.description import describe
-from chimes.redaction import masked_result
+from chimes.redaction import mask_result
 from chimes.retelling import retold, retold_line
 from chimes.triggers import Trigger
 from chimes.web.dashboard.core import locale, times
@@ -142,7 +142,7 @@ def environment() -> Environment:
         absolute=_absolute,
         relative=_relative,
         accessible_name=accessible_name,
-        masked=masked_result,
+        masked=mask_result,
     )
     return env
 

@@ -1,4 +1,4 @@
-"""What can be done with one schedule, from the list and from its own page."""
+"""Actions on one schedule: run, pause, resume, delete, skip, reschedule, backfill."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from chimes.i18n import _, counted
 from chimes.model.access import Actor
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Overlap
+from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import BACKFILL_LIMIT, BACKFILL_OVERLAPS, Backfill, Pace
 from chimes.triggers.moment import format_moment, parse_moment
@@ -21,70 +22,76 @@ from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 
 router = PageRouter()
-SetNext = Callable[[Actor, ScheduleId, datetime], Awaitable[Schedule]]
+ChangeNext = Callable[[Actor, ScheduleId, datetime], Awaitable[Schedule]]
 
 
-# --- what all of them share -----------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------
 def page_of(schedule_id: str) -> str:
     return f"/ui/schedules/{schedule_id}"
 
 
-def id_in(request: PageRequest) -> ScheduleId:
+def schedule_id_of(request: PageRequest) -> ScheduleId:
     return ScheduleId(request.path_params["id"])
 
 
-async def schedule_in(request: PageRequest) -> Schedule:
-    """The one of the address. NotFound, also for what others own."""
-    return await request.context.schedules.get(request.actor, id_in(request))
+async def schedule_of(request: PageRequest) -> Schedule:
+    """The schedule of the URL. NotFound also for schedules of other owners."""
+    return await request.context.schedules.get(request.actor, schedule_id_of(request))
 
 
-def done(
+def redirect_back(
     request: PageRequest, schedule: Schedule, text: str, *, undo: Undo | None = None
 ) -> Response:
-    """Back to where the button was, or to the schedule's own page."""
+    """To the page with the button, or to the page of the schedule."""
     return request.redirect_with_toast(text, to=request.back_url(page_of(schedule.id)), undo=undo)
 
 
-def moment_in(request: PageRequest, field: str) -> datetime | None:
-    """A field of a form: by the reader's clock, unless it names an offset itself."""
+def parse_local_time(request: PageRequest, field: str) -> datetime | None:
+    """A form field in the viewer's time zone, unless it contains an offset."""
     text = request.form.text(field)
     return parse_moment(text, request.display.zone, field=field) if text else None
 
 
-def needed_moment(request: PageRequest, field: str) -> datetime:
-    found = moment_in(request, field)
-    if found is None:
-        raise InvalidInput(_("say when"), field=field, code="missing")
-    return found
+def require_local_time(request: PageRequest, field: str) -> datetime:
+    time = parse_local_time(request, field)
+    if time is None:
+        raise InvalidInput(_("enter a time"), field=field, code="missing")
+    return time
+
+
+def redirect_to_run(request: PageRequest, run: Run, *, created: bool) -> Response:
+    """After a manual run request. `created` is False if the same sync pair has an active run."""
+    if created:
+        return request.redirect_with_toast(_("Run queued."), to=f"/ui/runs/{run.id}")
+    text = _("Already running: this is the active run.")
+    return request.redirect_with_toast(text, to=f"/ui/runs/{run.id}", kind="warning")
 
 
 @router.post("/schedules/{id}/run")
 async def run_now(request: PageRequest) -> Response:
-    """On to the new run (UX D.1 row 9), or to the one of its pair that is under way."""
-    run, created = await request.context.manual_runs.run_now_or_get(request.actor, id_in(request))
-    if created:
-        return request.redirect_with_toast(_("Its run was asked for."), to=f"/ui/runs/{run.id}")
-    text = _("It is under way already: this is that run.")
-    return request.redirect_with_toast(text, to=f"/ui/runs/{run.id}", kind="warning")
+    run, created = await request.context.manual_runs.run_now_or_get(
+        request.actor, schedule_id_of(request)
+    )
+    return redirect_to_run(request, run, created=created)
 
 
-# --- on and off -----------------------------------------------------------------------------------
+# --- pause, delete --------------------------------------------------------------------------------
 @router.post("/schedules/{id}/pause")
 async def pause(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+    schedule = await schedule_of(request)
     if not request.is_confirmed:
-        return _ask_pause(request, schedule)
+        return _render_pause_dialog(request, schedule)
     note = request.form.text("reason")
     try:
-        until = moment_in(request, "until")
+        until = parse_local_time(request, "until")
         await request.context.schedules.pause(request.actor, schedule.id, note=note, until=until)
     except FORM_ERRORS as error:
-        return _ask_pause(request, schedule, await request.form_error(error))
+        return _render_pause_dialog(request, schedule, await request.form_error(error))
     undo = Undo(action=f"{page_of(schedule.id)}/resume")
-    return done(request, schedule, _("{name} is paused.", name=schedule.name), undo=undo)
+    return redirect_back(request, schedule, _("{name} paused.", name=schedule.name), undo=undo)
 
 
-def _ask_pause(
+def _render_pause_dialog(
     request: PageRequest, schedule: Schedule, error: FormError | None = None
 ) -> Response:
     return request.render_page_or_block(
@@ -100,31 +107,32 @@ def _ask_pause(
 
 @router.post("/schedules/{id}/resume")
 async def resume(request: PageRequest) -> Response:
-    before = await schedule_in(request)
+    before = await schedule_of(request)
     await request.context.schedules.resume(request.actor, before.id)
     fields = {"sure": "yes", "reason": before.pause_note}
     if before.pause_until is not None and before.pause_until > request.now:
         fields["until"] = format_moment(before.pause_until)
     undo = Undo(action=f"{page_of(before.id)}/pause", fields=fields)
-    text = _("{name} goes on.", name=before.name)
-    return done(request, before, text, undo=None if before.enabled else undo)
+    text = _("{name} resumed.", name=before.name)
+    return redirect_back(request, before, text, undo=None if before.enabled else undo)
 
 
 @router.post("/schedules/{id}/delete")
 async def delete(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+    schedule = await schedule_of(request)
     if not request.is_confirmed:
-        question = ConfirmDialog(
-            title=_("Delete this schedule?"),
-            text=_("Its history stays. For ten minutes it can be brought back."),
-            button=_("Delete"),
-            names=[schedule.name],
+        return request.confirm(
+            ConfirmDialog(
+                title=_("Delete this schedule?"),
+                text=_("The history is kept. You can undo this for ten minutes."),
+                button=_("Delete"),
+                names=[schedule.name],
+            )
         )
-        return request.confirm(question)
     await request.context.schedules.delete(request.actor, schedule.id)
     back = request.back_url("/ui/schedules")
     return request.redirect_with_toast(
-        _("{name} was deleted.", name=schedule.name),
+        _("{name} deleted.", name=schedule.name),
         to="/ui/schedules" if back.startswith(page_of(schedule.id)) else back,
         undo=Undo(action=f"{page_of(schedule.id)}/restore"),
     )
@@ -132,65 +140,67 @@ async def delete(request: PageRequest) -> Response:
 
 @router.post("/schedules/{id}/restore")
 async def restore(request: PageRequest) -> Response:
-    """Undoes a deletion."""
-    schedule = await request.context.schedules.restore(request.actor, id_in(request))
-    return done(request, schedule, _("{name} is there again.", name=schedule.name))
+    """Undo of `delete`."""
+    schedule = await request.context.schedules.restore(request.actor, schedule_id_of(request))
+    return redirect_back(request, schedule, _("{name} restored.", name=schedule.name))
 
 
 # --- the next run ---------------------------------------------------------------------------------
 @router.post("/schedules/{id}/skip")
 async def skip(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
-    question = ConfirmDialog(
-        title=_("Leave out the next run?"),
-        text=_("It is recorded as skipped; the one after it stays."),
-        button=_("Skip it"),
+    schedule = await schedule_of(request)
+    dialog = ConfirmDialog(
+        title=_("Skip the next run?"),
+        text=_("It is recorded as skipped; later runs do not change."),
+        button=_("Skip"),
         names=[schedule.name],
         dangerous=False,
         reason=True,
     )
-    if not request.is_confirmed:
-        return request.confirm(question)
-    try:
-        await request.context.schedules.skip(
-            request.actor, schedule.id, reason=request.form.text("reason")
-        )
-    except FORM_ERRORS as error:
-        return request.confirm(question, await request.form_error(error))
-    return done(request, schedule, _("The next run of {name} is left out.", name=schedule.name))
+    reason = request.form.text("reason")
+    shown = await request.run_confirmed(
+        dialog, lambda: request.context.schedules.skip(request.actor, schedule.id, reason=reason)
+    )
+    if shown is not None:
+        return shown
+    return redirect_back(
+        request, schedule, _("Skipped the next run of {name}.", name=schedule.name)
+    )
 
 
 @router.get("/schedules/{id}/next")
-async def other_next(request: PageRequest) -> Response:
-    """Where the next run can be moved, or set anew."""
-    return _next_page(request, await schedule_in(request))
+async def next_run_page(request: PageRequest) -> Response:
+    """Forms to move or reschedule the next run."""
+    return _render_next_run(request, await schedule_of(request))
 
 
 @router.post("/schedules/{id}/move")
 async def move(request: PageRequest) -> Response:
-    """The next slot is carried out at another moment; those after it stay."""
-    schedule = await schedule_in(request)
-    text = _("The next run of {name} was moved.", name=schedule.name)
-    return await _set_next(request, schedule, request.context.schedules.move, text)
+    """Executes the next slot at another time; later slots do not change."""
+    schedule = await schedule_of(request)
+    text = _("Moved the next run of {name}.", name=schedule.name)
+    return await _change_next(request, schedule, request.context.schedules.move, text)
 
 
 @router.post("/schedules/{id}/reschedule")
 async def reschedule(request: PageRequest) -> Response:
-    """This moment becomes the next slot, whatever the trigger says."""
-    schedule = await schedule_in(request)
-    text = _("{name} has another next slot now.", name=schedule.name)
-    return await _set_next(request, schedule, request.context.schedules.reschedule, text)
+    """Makes this time the next slot, regardless of the trigger."""
+    schedule = await schedule_of(request)
+    text = _("Rescheduled the next run of {name}.", name=schedule.name)
+    return await _change_next(request, schedule, request.context.schedules.reschedule, text)
 
 
-async def _set_next(request: PageRequest, schedule: Schedule, verb: SetNext, text: str) -> Response:
+async def _change_next(
+    request: PageRequest, schedule: Schedule, change: ChangeNext, text: str
+) -> Response:
     try:
-        await verb(request.actor, schedule.id, needed_moment(request, "to"))
+        await change(request.actor, schedule.id, require_local_time(request, "to"))
     except FORM_ERRORS as error:
-        return _next_page(request, schedule, await request.form_error(error))
-    return done(request, schedule, text)
+        return _render_next_run(request, schedule, await request.form_error(error))
+    return redirect_back(request, schedule, text)
 
 
-def _next_page(
+def _render_next_run(
     request: PageRequest, schedule: Schedule, error: FormError | None = None
 ) -> Response:
     return request.render(
@@ -202,51 +212,53 @@ def _next_page(
     )
 
 
-# @@ Runs for times that have passed: first what it would be, then, if somebody is sure, the runs.
-
-#: Times that the list shows.
-_SHOWN = 100
+# --- backfill -------------------------------------------------------------------------------------
+#: Slots that the preview lists.
+_MAX_SLOTS_SHOWN = 100
 
 
 @router.get("/schedules/{id}/backfill")
-async def ask_backfill(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+async def backfill_page(request: PageRequest) -> Response:
+    schedule = await schedule_of(request)
     if not request.actor.may_write(schedule.owner):
         raise NotAllowed()
-    return _page(request, schedule)
+    return _render_backfill(request, schedule)
 
 
 @router.post("/schedules/{id}/backfill")
 async def backfill(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+    """Without confirmation only a preview."""
+    schedule = await schedule_of(request)
     try:
-        start, end = needed_moment(request, "from"), needed_moment(request, "to")
+        start, end = require_local_time(request, "from"), require_local_time(request, "to")
         if end < start:
-            raise InvalidInput(_("`to` is earlier than `from`"), field="to")
+            raise InvalidInput(_("must not be before the start"), field="to")
         found = await request.context.manual_runs.backfill(
             request.actor,
             schedule.id,
             start,
             end,
             dry_run=not request.is_confirmed,
-            pace=_pace_in(request),
+            pace=_parse_pace(request),
         )
     except FORM_ERRORS as error:
-        return _page(request, schedule, error=await request.form_error(error))
+        return _render_backfill(request, schedule, error=await request.form_error(error))
     if not request.is_confirmed:
-        return _page(request, schedule, found=found)
-    text = counted("{count} run was asked for.", "{count} runs were asked for.", len(found.runs))
+        return _render_backfill(request, schedule, found=found)
+    text = counted("{count} run queued.", "{count} runs queued.", len(found.runs))
     return request.redirect_with_toast(text, to=f"{page_of(schedule.id)}/runs")
 
 
-def _pace_in(request: PageRequest) -> Pace:
+def _parse_pace(request: PageRequest) -> Pace:
     overlap = request.form.text("overlap", Overlap.QUEUE)
     if overlap not in tuple(Overlap):
-        raise InvalidInput(_("one of {known}", known=", ".join(BACKFILL_OVERLAPS)), field="overlap")
+        raise InvalidInput(
+            _("must be one of {known}", known=", ".join(BACKFILL_OVERLAPS)), field="overlap"
+        )
     return Pace(concurrency=request.form.number("concurrency"), overlap=Overlap(overlap))
 
 
-def _page(
+def _render_backfill(
     request: PageRequest,
     schedule: Schedule,
     *,
@@ -258,8 +270,8 @@ def _page(
         status=200 if error is None else error.status,
         schedule=schedule,
         found=found,
-        shown=found.slots[:_SHOWN] if found else (),
+        shown=found.slots[:_MAX_SLOTS_SHOWN] if found else (),
         error=error,
         given=request.form,
-        most=BACKFILL_LIMIT,
+        limit=BACKFILL_LIMIT,
     )

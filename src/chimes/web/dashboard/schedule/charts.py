@@ -1,5 +1,4 @@
-"""The pictures on the page of one schedule: what was and what comes, how long it took, how late it
-began; pure."""
+"""Charts of one schedule: timeline, duration_chart and lag_chart. Pure."""
 
 from __future__ import annotations
 
@@ -21,15 +20,15 @@ from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zone
 from chimes.web.dashboard.schedules.views import status_label
 
-#: The timeline: so much of what was, and of what comes.
-PAST, AHEAD = timedelta(days=5), timedelta(days=2)
-#: Above this many runs in it, hours stand for them.
-MOST_MARKS = 150
-#: Of what comes; what follows is drawn as "and so on".
-MOST_COMING = 2 * MOST_MARKS
+#: The timeline shows this much before and after now.
+PAST, FUTURE = timedelta(days=5), timedelta(days=2)
+#: With more runs, the timeline shows one mark per hour.
+MAX_MARKS = 150
+#: Upcoming fires; further ones are drawn as an ellipsis.
+MAX_UPCOMING = 2 * MAX_MARKS
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR = timedelta(hours=1)
-#: What is due this very moment may not be on record yet.
+#: A slot that is just due may have no run yet.
 _JUST_NOW = timedelta(minutes=1)
 
 
@@ -40,11 +39,11 @@ def marks_of(
     expected: timedelta | None,
     now: datetime,
 ) -> list[Fire]:
-    """What was and what comes, one more than `MOST_COMING` where that is not all. Of many runs an
-    hour is one mark, the worst of them."""
+    """Past runs and upcoming fires; one more than `MAX_UPCOMING` if there are more. With many runs,
+    one mark per hour with the worst status."""
     since = now - PAST
     recent = [each for each in results if each.planned_at >= since]
-    if len(recent) < MOST_MARKS:
+    if len(recent) < MAX_MARKS:
         past = [
             Fire(
                 at=each.planned_at,
@@ -57,13 +56,15 @@ def marks_of(
     else:
         past = [
             Fire(
-                at=each.at, status=worst_status(each.statuses), address=f"/ui/schedules/{schedule.id}/runs"
+                at=each.at,
+                status=worst_status(each.statuses),
+                address=f"/ui/schedules/{schedule.id}/runs",
             )
             for each in hours
             if each.total
         ]
     ahead = (
-        upcoming_fires([schedule], now + AHEAD, limit=MOST_COMING + 1) if schedule.enabled else []
+        upcoming_fires([schedule], now + FUTURE, limit=MAX_UPCOMING + 1) if schedule.enabled else []
     )
     return past + [Fire(at=each.at, length=expected or timedelta(0)) for each in ahead]
 
@@ -74,11 +75,10 @@ def expected_marks(
     hours: Sequence[StatusCounts],
     now: datetime,
     *,
-    whole: bool,
+    complete: bool,
 ) -> list[Fire]:
-    """The times at which it should have run since it is what it is; those of which nothing is on
-    record are marked as missed. Of many an hour is one mark. `whole`: `results` are all there
-    are."""
+    """Slots since the last change of the schedule; those without a run are marked as missed. With
+    many slots, one mark per hour. `complete`: whether `results` contains all runs."""
     since = max(now - PAST, schedule.updated_at)
     if schedule.purged_until is not None:
         since = max(since, schedule.purged_until)
@@ -86,12 +86,12 @@ def expected_marks(
         return []
     slots: list[datetime] = []
     slot = schedule.trigger.next_after(since)
-    while slot is not None and slot < now - _JUST_NOW and len(slots) < MOST_MARKS:
+    while slot is not None and slot < now - _JUST_NOW and len(slots) < MAX_MARKS:
         slots.append(slot)
         slot = schedule.trigger.next_after(slot)
-    if len(slots) >= MOST_MARKS:
+    if len(slots) >= MAX_MARKS:
         return _expected_hours(schedule, hours, since, now)
-    if not whole and results:
+    if not complete and results:
         slots = [each for each in slots if each >= results[-1].planned_at]
     planned = sorted(each.planned_at for each in results if each.origin is Origin.SCHEDULE)
     ends = [*slots[1:], now]
@@ -119,18 +119,18 @@ def _expected_hours(
     return found
 
 
-def week(
+def timeline_chart(
     schedule: Schedule,
     marks: Sequence[Fire],
     expected: Sequence[Fire],
     display: DisplayPreferences,
     now: datetime,
 ) -> Chart:
-    """What was expected above what was: where nothing stands below, nothing ran."""
-    more = sum(each.status is None for each in marks) > MOST_COMING
+    """A lane of expected slots above a lane of runs: a gap below shows a missing run."""
+    more = sum(each.status is None for each in marks) > MAX_UPCOMING
     zone = primary_zone(display, schedule.trigger.zone)
-    start, end = now - PAST, now + AHEAD
-    said = partial(in_language, language=display.language)
+    start, end = now - PAST, now + FUTURE
+    translate = partial(in_language, language=display.language)
     info = times.zone_info(zone)
     first = start.astimezone(info).replace(hour=0, minute=0, second=0, microsecond=0)
     midnights = [first + timedelta(days=step) for step in range(1, (end - start).days + 2)]
@@ -138,16 +138,16 @@ def week(
     def mark(name: str, fires: Sequence[Fire]) -> str:
         when = times.format_with_year(fires[0].at, zone, display)
         if len(fires) > 1:
-            return said(_("{count} from {when}", count=len(fires), when=when))
+            return translate(_("{count} from {when}", count=len(fires), when=when))
         return f"{state(fires[0].status)}, {when}"
 
     def state(status: RunStatus | None) -> str:
-        return said(_("planned")) if status is None else status_label(status, display.language)
+        return translate(_("planned")) if status is None else status_label(status, display.language)
 
     return timeline(
         [
-            *([Lane(name=said(_("Expected")), fires=expected)] if expected else []),
-            Lane(name=said(_("Runs")), fires=marks[:-1] if more else marks, more=more),
+            *([Lane(name=translate(_("Expected")), fires=expected)] if expected else []),
+            Lane(name=translate(_("Runs")), fires=marks[:-1] if more else marks, more=more),
         ],
         start=start,
         end=end,
@@ -155,15 +155,13 @@ def week(
         ticks=[each for each in midnights if start < each < end],
         clock_changes=[each.at for each in clock_changes(zone, start, end)],
         texts=TimelineTexts(
-            title=said(_("Five days behind, two ahead")),
-            description=said(
-                _("Runs that were and runs to come, by the clock of {zone}", zone=zone)
-            ),
-            lane=said(_("Row")),
-            when=said(_("When")),
-            status=said(_("Result")),
-            now=said(_("now")),
-            clock_change=said(_("the clocks change")),
+            title=translate(_("Last 5 days, next 2 days")),
+            description=translate(_("Past and upcoming runs, in {zone}", zone=zone)),
+            lane=translate(_("Row")),
+            when=translate(_("When")),
+            status=translate(_("Result")),
+            now=translate(_("now")),
+            clock_change=translate(_("clock change")),
             mark=mark,
             clock=lambda at: times.day(at, zone, display, now=now),
             moment=lambda at: times.format_with_year(at, zone, display),
@@ -172,16 +170,18 @@ def week(
     )
 
 
-def durations(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
+def duration_chart(
+    results: Sequence[Result], schedule: Schedule, display: DisplayPreferences
+) -> Chart:
     points = [_point(each, each.duration) for each in results if each.duration is not None]
-    title = _("How long runs took")
-    return scatter_chart(points, _words(title, _("Duration"), schedule, display))
+    title = _("Durations")
+    return scatter_chart(points, _texts(title, _("Duration"), schedule, display))
 
 
-def lags(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
+def lag_chart(results: Sequence[Result], schedule: Schedule, display: DisplayPreferences) -> Chart:
     points = [_point(each, each.lag) for each in results if each.lag is not None]
-    title = _("How late runs began")
-    return scatter_chart(points, _words(title, _("Lag"), schedule, display))
+    title = _("Lag")
+    return scatter_chart(points, _texts(title, _("Lag"), schedule, display))
 
 
 def _point(result: Result, length: timedelta) -> Point:
@@ -193,19 +193,19 @@ def _point(result: Result, length: timedelta) -> Point:
     )
 
 
-def _words(
+def _texts(
     title: Message, value: Message, schedule: Schedule, display: DisplayPreferences
 ) -> ScatterTexts:
     zone = primary_zone(display, schedule.trigger.zone)
-    said = partial(in_language, language=display.language)
+    translate = partial(in_language, language=display.language)
     return ScatterTexts(
-        title=said(title),
-        description=said(_("A point for each run, by the clock of {zone}", zone=zone)),
-        when=said(_("When")),
-        value=said(value),
-        status=said(_("Result")),
-        median=said(_("median")),
-        p95=said(_("p95")),
+        title=translate(title),
+        description=translate(_("One point per run, in {zone}", zone=zone)),
+        when=translate(_("When")),
+        value=translate(value),
+        status=translate(_("Result")),
+        median=translate(_("median")),
+        p95=translate(_("p95")),
         span=lambda seconds: times.span(seconds, display.language),
         state=lambda status: status_label(status, display.language),
         moment=lambda at: times.format_with_year(at, zone, display),

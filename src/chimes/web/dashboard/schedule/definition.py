@@ -1,4 +1,4 @@
-"""What a schedule is: its definition, where it was declared, its versions, copies for elsewhere."""
+"""Definition tab: the definition as YAML or JSON, its versions, and copies as code or commands."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from chimes.model.target import (
     SyncTarget,
     TaskTarget,
 )
-from chimes.redaction import masked_arguments, masked_headers
-from chimes.services.schedule_history import list_schedule_audit, versions_in, with_version
+from chimes.redaction import mask_arguments, mask_headers
+from chimes.services.schedule_history import with_version
 from chimes.triggers import format_duration_iso
 from chimes.triggers.duration import format_duration_go
 from chimes.web.api.schemas import ScheduleIn
@@ -39,33 +39,31 @@ from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.runs.views import UNSEEN
-from chimes.web.dashboard.schedule.actions import page_of, schedule_in
-from chimes.web.dashboard.schedule.routes import show
+from chimes.web.dashboard.schedule.actions import page_of, schedule_of
+from chimes.web.dashboard.schedule.routes import render_tab
 from chimes.web.dashboard.schedules.views import expression_of
 
-# @@ A definition as people take it elsewhere: YAML, JSON, a command, a call, a program; and what
-# differs between two of them.
-
-_KEPT = frozenset(ScheduleIn.model_fields)
-#: Kept in microseconds; people read durations.
+_DEFINITION_FIELDS = frozenset(ScheduleIn.model_fields)
+#: Stored in microseconds, shown as durations.
 _DURATIONS = frozenset({"misfire_grace", "retry_backoff", "backoff_cap", "timeout", "within"})
 _MICROSECOND = timedelta(microseconds=1)
 
 
 def definition_of(schedule: Schedule, *, copy: bool = False) -> Json:
-    """What makes the same schedule again, as the API takes it; secrets stand as `***`. `copy`:
-    without what only one can have."""
-    shown = {name: value for name, value in schedule_out(schedule).items() if name in _KEPT}
+    """The definition in the format of the API, with secrets masked as `***`. `copy` omits the
+    fields that are unique to this schedule."""
+    shown = {
+        name: value for name, value in schedule_out(schedule).items() if name in _DEFINITION_FIELDS
+    }
     if copy:
         for name in ("id", "owner"):
             del shown[name]
     for name in ("target", "policy"):
-        shown[name] = _said(shown[name])
+        shown[name] = _without_empty(shown[name])
     return {name: value for name, value in shown.items() if value not in (None, [], {})}
 
 
-def _said(part: object) -> object:
-    """Without what is the same as leaving it out."""
+def _without_empty(part: object) -> object:
     if not isinstance(part, Mapping):
         return part
     return {name: value for name, value in part.items() if value not in (None, "", [], {})}
@@ -74,7 +72,7 @@ def _said(part: object) -> object:
 def as_yaml(value: object) -> str:
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
     if UNSEEN.search(text):
-        # What would turn or hide other text is escaped, and stays what it is.
+        # Escapes characters that reorder or hide text.
         return yaml.safe_dump(value, sort_keys=False, width=100)
     return text
 
@@ -97,7 +95,7 @@ def as_curl(schedule: Schedule, server: str) -> str:
 
 
 def as_python(schedule: Schedule, server: str) -> str:
-    """The key is that of CHIMES_API_KEY."""
+    """The client reads the API key from CHIMES_API_KEY."""
     shown = definition_of(schedule, copy=True)
     options = {"labels": dict(schedule.labels), "priority": schedule.priority}
     lines = [f"    {name}={value!r}," for name, value in options.items() if value]
@@ -127,7 +125,7 @@ def as_python(schedule: Schedule, server: str) -> str:
 
 
 def as_command(schedule: Schedule) -> str:
-    """`chimes add …`; see `said_in_full` for what it cannot say."""
+    """`chimes add …`; may be incomplete, see `command_is_complete`."""
     parts = ["chimes", "add", expression_of(schedule.trigger), "--tz", schedule.trigger.zone]
     parts += ["--name", schedule.name, *_target(schedule)]
     for name, value in schedule.labels.items():
@@ -145,8 +143,8 @@ def as_command(schedule: Schedule) -> str:
     return shlex.join(parts)
 
 
-def said_in_full(schedule: Schedule) -> bool:
-    """Whether the command line has an option for everything that the trigger says."""
+def command_is_complete(schedule: Schedule) -> bool:
+    """Whether the command line supports all options of the schedule."""
     trigger = schedule.trigger
     bounds = (trigger.start_at, trigger.end_at, trigger.max_runs)
     return not any(bounds) and not trigger.exclude and schedule.depends_on is None
@@ -156,15 +154,15 @@ def _target(schedule: Schedule) -> list[str]:
     match schedule.target:
         case HttpTarget() as http:
             found = ["--http", http.url, "--method", http.method]
-            for name, value in masked_headers(http.headers).items():
+            for name, value in mask_headers(http.headers).items():
                 found += ["--header", f"{name}: {value}"]
             body = http.body if isinstance(http.body, str) else ""
             return [*found, "--body", body] if body else found
         case TaskTarget() as task:
-            args = masked_arguments(task.args)
+            args = mask_arguments(task.args)
             return ["--task", task.name, *(["--args", _compact(args)] if args else [])]
         case FlowTarget() as flow:
-            given = masked_arguments(flow.input)
+            given = mask_arguments(flow.input)
             return ["--flow", flow.name, *(["--input", _compact(given)] if given else [])]
         case SyncTarget() as sync:
             return ["--sync", f"{sync.source}/{sync.collection}"]
@@ -181,67 +179,68 @@ def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# --- what differs ---------------------------------------------------------------------------------
+# --- differences ---------------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Difference:
     #: `policy.timeout`
-    place: str
+    path: str
     before: str
     after: str
 
 
 def differences(changes: Mapping[str, tuple[object, object]]) -> tuple[Difference, ...]:
-    """Leaf by leaf, in the order of the fields."""
+    """Per nested field, in the order of the fields."""
     return tuple(
         each for name, (before, after) in changes.items() for each in _leaves(name, before, after)
     )
 
 
-def _leaves(place: str, before: object, after: object) -> Iterator[Difference]:
+def _leaves(path: str, before: object, after: object) -> Iterator[Difference]:
     if before == after:
         return
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in dict.fromkeys([*before, *after]):
-            yield from _leaves(f"{place}.{name}", before.get(name), after.get(name))
+            yield from _leaves(f"{path}.{name}", before.get(name), after.get(name))
         return
-    yield Difference(place=place, before=_text(place, before), after=_text(place, after))
+    yield Difference(path=path, before=_text(path, before), after=_text(path, after))
 
 
-def _text(place: str, value: object) -> str:
+def _text(path: str, value: object) -> str:
     if value is None:
         return ""
-    if place.rpartition(".")[2] in _DURATIONS and isinstance(value, int):
+    if path.rpartition(".")[2] in _DURATIONS and isinstance(value, int):
         return format_duration_iso(value * _MICROSECOND)
     if isinstance(value, Mapping):
         value = {
-            name: _text(f"{place}.{name}", each) if name in _DURATIONS else each
+            name: _text(f"{path}.{name}", each) if name in _DURATIONS else each
             for name, each in value.items()
         }
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-# @@ YAML and JSON with their parts told apart, by YAML's own scanner: JSON is YAML too.
+# --- syntax highlighting --------------------------------------------------------------------------
+# By the YAML scanner, which also reads JSON.
 
-#: Above this many characters it is shown as it is.
-LONGEST = 60_000
-#: As our own dump writes them: what only looks like one is between quotes.
+#: Longer texts are not highlighted.
+MAX_HIGHLIGHTED = 60_000
+#: Strings that look like numbers are quoted in our dumps.
 _NUMBER = re.compile(r"[-+]?\.?\d[\d_.]*(?:[eE][-+]?\d+)?")
-_WORDS = frozenset({"true", "false", "null"})
-#: Text, and what it is: `name`, `text`, `number`, `word`; empty: signs and blanks.
-Piece = tuple[str, str]
+_KEYWORDS = frozenset({"true", "false", "null"})
+#: Text and its CSS class: `name`, `text`, `number`, `word`; empty: punctuation.
+Highlighted = tuple[str, str]
 
 
-def pieces_of(text: str) -> tuple[Piece, ...]:
-    """Put together again they are the text. What the scanner does not take is one piece."""
-    if len(text) > LONGEST:
+def highlight(text: str) -> tuple[Highlighted, ...]:
+    """Concatenated they give the text. Text that the scanner rejects is one token."""
+    if len(text) > MAX_HIGHLIGHTED:
         return ((text, ""),)
     try:
-        return tuple(_pieces(text))
+        return tuple(_highlight(text))
     except yaml.YAMLError:
         return ((text, ""),)
 
 
-def _pieces(text: str) -> Iterator[Piece]:
+def _highlight(text: str) -> Iterator[Highlighted]:
     at, named = 0, False
     token: Token
     for token in yaml.scan(text, Loader=yaml.SafeLoader):
@@ -262,7 +261,7 @@ def _pieces(text: str) -> Iterator[Piece]:
 def _kind(token: ScalarToken) -> str:
     if not token.plain:
         return "text"
-    if token.value in _WORDS:
+    if token.value in _KEYWORDS:
         return "word"
     return "number" if _NUMBER.fullmatch(token.value) else "text"
 
@@ -276,18 +275,16 @@ def _tab_of(schedule: Schedule) -> str:
 
 @router.get("/schedules/{id}/definition")
 async def definition(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
-    form = "json" if request.query.get("format") == "json" else "yaml"
+    schedule = await schedule_of(request)
+    format_ = "json" if request.query.get("format") == "json" else "yaml"
     shown = definition_of(schedule)
-    versions = versions_in(
-        await list_schedule_audit(request.context.store, request.actor, schedule)
-    )
-    return show(
+    versions = await request.context.insights.list_versions(request.actor, schedule)
+    return render_tab(
         request,
         schedule,
         "definition",
-        form=form,
-        pieces=pieces_of(as_json(shown) if form == "json" else as_yaml(shown)),
+        format=format_,
+        highlighted=highlight(as_json(shown) if format_ == "json" else as_yaml(shown)),
         versions=[(each, differences(each.changes)) for each in versions],
         code=source_marker(schedule),
         detached=is_detached(schedule),
@@ -296,53 +293,52 @@ async def definition(request: PageRequest) -> Response:
 
 @router.post("/schedules/{id}/attach")
 async def attach(request: PageRequest) -> Response:
-    """The code that declares it may write it again (ADR 33)."""
-    schedule = await schedule_in(request)
+    """Lets the code that declares the schedule overwrite it again (ADR 33)."""
+    schedule = await schedule_of(request)
     if not request.is_confirmed:
-        question = ConfirmDialog(
-            title=_("Follow the code again?"),
-            text=_(
-                "When the application starts the next time, what its code says "
-                "takes the place of what was edited here."
-            ),
-            button=_("Follow the code"),
-            names=[schedule.name],
-            dangerous=False,
+        return request.confirm(
+            ConfirmDialog(
+                title=_("Reattach to the code?"),
+                text=_("The next start of the application overwrites what was edited here."),
+                button=_("Reattach"),
+                names=[schedule.name],
+                dangerous=False,
+            )
         )
-        return request.confirm(question)
     await request.context.schedules.change(request.actor, schedule.id, reattach)
-    text = _("{name} follows its code from the next start on.", name=schedule.name)
+    text = _("{name} reattached. The next start applies the code.", name=schedule.name)
     return request.redirect_with_toast(text, to=_tab_of(schedule))
 
 
 @router.post("/schedules/{id}/versions/{number}/restore")
 async def restore_version(request: PageRequest) -> Response:
-    """The definition as it was after that change; whether it is paused stays as it is."""
-    schedule = await schedule_in(request)
+    """Restores the definition as of that version; a pause is not affected."""
+    schedule = await schedule_of(request)
     number = request.path_params["number"]
     if not number.isdigit() or len(number) > 15:
         raise NotFound(_("version {number} not found", number=number))
-    versions = versions_in(
-        await list_schedule_audit(request.context.store, request.actor, schedule)
-    )
-    wanted = with_version(schedule, versions, int(number))
+    versions = await request.context.insights.list_versions(request.actor, schedule)
+    restored = with_version(schedule, versions, int(number))
     if not request.is_confirmed:
-        question = ConfirmDialog(
-            title=_("Take up this version again?"),
-            text=_("It becomes the newest version; nothing of what was between is lost."),
-            button=_("Restore"),
-            names=_differing(schedule, wanted),
-            dangerous=False,
+        return request.confirm(
+            ConfirmDialog(
+                title=_("Restore this version?"),
+                text=_("It becomes the newest version. No other version is lost."),
+                button=_("Restore"),
+                names=_list_differences(schedule, restored),
+                dangerous=False,
+            )
         )
-        return request.confirm(question)
     after = await request.context.schedules.change(
-        request.actor, schedule.id, lambda before: wanted, expected_version=schedule.version
+        request.actor, schedule.id, lambda before: restored, expected_version=schedule.version
     )
     if after == schedule:
-        return request.redirect_with_toast(_("It is like that already."), to=_tab_of(schedule))
+        return request.redirect_with_toast(
+            _("The schedule already matches this version."), to=_tab_of(schedule)
+        )
     current = versions[0].number
     return request.redirect_with_toast(
-        _("{name} is as it was then.", name=after.name),
+        _("Version of {name} restored.", name=after.name),
         to=_tab_of(schedule),
         undo=Undo(
             action=f"{page_of(schedule.id)}/versions/{current}/restore", fields={"sure": "yes"}
@@ -350,27 +346,27 @@ async def restore_version(request: PageRequest) -> Response:
     )
 
 
-def _differing(schedule: Schedule, wanted: Schedule) -> list[str]:
-    then = definition_of(wanted)
+def _list_differences(schedule: Schedule, restored: Schedule) -> list[str]:
+    then = definition_of(restored)
     changed = {
         name: (before, then.get(name))
         for name, before in definition_of(schedule).items()
         if then.get(name) != before
     }
     return [
-        f"{each.place}: {each.before or '–'} → {each.after or '–'}" for each in differences(changed)
+        f"{each.path}: {each.before or '–'} → {each.after or '–'}" for each in differences(changed)
     ]
 
 
 @router.get("/schedules/{id}/copy")
 async def copy_as(request: PageRequest) -> Response:
-    schedule = await schedule_in(request)
+    schedule = await schedule_of(request)
     server = str(request.http.base_url).rstrip("/")
     return request.render_page_or_block(
         "schedules/copy.html",
         "part",
         schedule=schedule,
-        in_full=said_in_full(schedule),
+        is_complete=command_is_complete(schedule),
         command=as_command(schedule),
         curl=as_curl(schedule, server),
         python=as_python(schedule, server),

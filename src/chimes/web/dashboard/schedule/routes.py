@@ -44,7 +44,7 @@ from chimes.web.dashboard.schedule.fire_log import (
     LogFilter,
     encode_position,
     log_lines,
-    oldest_oldest_unexplained,
+    oldest_unexplained,
     parse_cursor,
 )
 from chimes.web.dashboard.schedules.views import expression_of, row_of, state_of, without_anchor
@@ -99,7 +99,7 @@ def next_fires(
 
 
 def in_your_zone(schedule: Schedule, display: DisplayPreferences, now: datetime) -> Message | None:
-    """The next fire in the viewer's zone; None if both zones have the same offset or none is due."""
+    """The next fire in the viewer's zone; None if the offsets are equal or there is none."""
     zone = schedule.trigger.zone
     slots = next_slots(schedule, now, 1)
     if not slots or display.zone == zone or not schedule.enabled:
@@ -268,7 +268,7 @@ async def _earlier_runs(
     request: PageRequest, schedule: Schedule, found: FireLogPage
 ) -> tuple[Run, ...]:
     """Older runs, among which may be the one that blocked a slot of this page."""
-    oldest = oldest_oldest_unexplained(found.entries)
+    oldest = oldest_unexplained(found.entries)
     if oldest is None:
         return ()
     query = RunQuery(

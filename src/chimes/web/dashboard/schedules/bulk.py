@@ -1,5 +1,4 @@
-"""One action on the selected schedules, or on all that a filter finds (UX A.2): asked with the
-count and the first five names, answered with what became of each."""
+"""Bulk actions on selected schedules or on all that match a filter, with confirmation and undo."""
 
 from __future__ import annotations
 
@@ -26,15 +25,13 @@ from chimes.services.schedule_editor import (
 )
 from chimes.triggers import trigger_from_dict
 from chimes.triggers.zones import parse_zone
-from chimes.web.api.paging import encode_cursor, decode_cursor
+from chimes.web.api.paging import decode_cursor, encode_cursor
 from chimes.web.dashboard.core.forms import FORM_ERRORS, Form, FormError
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
-from chimes.web.dashboard.schedule.actions import moment_in
+from chimes.web.dashboard.schedule.actions import parse_local_time
 from chimes.web.dashboard.schedule.definition import as_json, as_yaml, definition_of
-from chimes.web.dashboard.schedules.routes import HERE, Asked, asked_for
-
-# @@ One action on many schedules: what is asked, and what became of each.
+from chimes.web.dashboard.schedules.routes import LIST_PAGE, FilteredQuery, parse_query
 
 Edit = Callable[[Schedule], Schedule]
 
@@ -49,26 +46,26 @@ class Verb(StrEnum):
     EXPORT_YAML = "export_yaml"
     EXPORT_JSON = "export_json"
     DELETE = "delete"
-    #: Undoes a deletion.
+    #: Undo of DELETE.
     RESTORE = "restore"
 
 
 EXPORTS = (Verb.EXPORT_YAML, Verb.EXPORT_JSON)
-#: What takes back what; the others cannot be taken back at once.
-UNDOES: Mapping[Verb, Verb] = {
+#: The action that undoes another; other actions have no undo.
+UNDO_VERBS: Mapping[Verb, Verb] = {
     Verb.PAUSE: Verb.RESUME,
     Verb.RESUME: Verb.PAUSE,
     Verb.DELETE: Verb.RESTORE,
 }
 
 
-def verb_from(text: str) -> Verb:
+def parse_verb(text: str) -> Verb:
     if text not in set(Verb):
-        raise InvalidInput(_("one of {known}", known=", ".join(Verb)), field="verb")
+        raise InvalidInput(_("must be one of {known}", known=", ".join(Verb)), field="verb")
     return Verb(text)
 
 
-def question(verb: Verb, count: int) -> Message:
+def dialog_title(verb: Verb, count: int) -> Message:
     match verb:
         case Verb.PAUSE:
             return counted("Pause {count} schedule?", "Pause {count} schedules?", count)
@@ -86,63 +83,63 @@ def question(verb: Verb, count: int) -> Message:
             )
         case Verb.OVERLAP:
             return counted(
-                "Change what overlaps do in {count} schedule?",
-                "Change what overlaps do in {count} schedules?",
+                "Change the overlap policy of {count} schedule?",
+                "Change the overlap policy of {count} schedules?",
                 count,
             )
         case Verb.RESTORE:
-            return counted("Bring {count} schedule back?", "Bring {count} schedules back?", count)
+            return counted("Restore {count} schedule?", "Restore {count} schedules?", count)
         case _:
             return counted("Delete {count} schedule?", "Delete {count} schedules?", count)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What became of one of them."""
+    """Result for one schedule."""
 
     id: ScheduleId
     name: str
-    #: Empty: it was done.
+    #: Empty: it succeeded.
     error: str = ""
-    #: What it led to, where that has a page.
+    #: URL of the result, such as the run.
     address: str = ""
-    #: Nothing was done, and that is as it should be.
-    left_out: bool = False
+    #: Not processed because of the limit.
+    over_limit: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """How far an action on many had come with the requests before."""
+    """Progress of a bulk action over the requests so far."""
 
-    #: Of how many; 0: it is all done with one request.
+    #: 0: one request does it all.
     total: int = 0
     done: int = 0
-    refused: int = 0
-    left_out: int = 0
-    #: Since when; None: nobody has to know.
+    failed_count: int = 0
+    over_limit: int = 0
+    #: Start of the first request; None if there is only one request.
     started: datetime | None = None
-    #: Where it goes on; empty: nothing is left.
+    #: Where the next request continues; empty: nothing is left.
     cursor: str = ""
 
     @property
-    def seen(self) -> int:
-        return self.done + self.refused + self.left_out
+    def processed(self) -> int:
+        return self.done + self.failed_count + self.over_limit
 
     @property
     def left(self) -> int:
-        return self.total - self.seen
+        return self.total - self.processed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcomes:
     verb: Verb
     items: Sequence[Outcome]
-    #: Its cursor is where it goes on after these.
+    #: Progress before these items; the cursor is the one after them.
     before: Progress = Progress()
 
     @property
     def done(self) -> tuple[Outcome, ...]:
-        return tuple(each for each in self.items if not each.error and not each.left_out)
+        return tuple(each for each in self.items if not each.error and not each.over_limit)
 
     @property
     def failed(self) -> tuple[Outcome, ...]:
@@ -150,146 +147,159 @@ class Outcomes:
 
     @property
     def progress(self) -> Progress:
-        """With these."""
-        done, refused = len(self.done), len(self.failed)
+        """Progress including these items."""
+        done, failed_count = len(self.done), len(self.failed)
         return replace(
             self.before,
             done=self.before.done + done,
-            refused=self.before.refused + refused,
-            left_out=self.before.left_out + len(self.items) - done - refused,
+            failed_count=self.before.failed_count + failed_count,
+            over_limit=self.before.over_limit + len(self.items) - done - failed_count,
         )
 
     @property
     def undo(self) -> Verb | None:
-        return UNDOES.get(self.verb) if self.progress.done else None
+        return UNDO_VERBS.get(self.verb) if self.progress.done else None
 
     @property
     def worst_first(self) -> tuple[Outcome, ...]:
-        return tuple(sorted(self.items, key=lambda each: (not each.error, each.left_out)))
+        return tuple(sorted(self.items, key=lambda each: (not each.error, each.over_limit)))
 
 
-def labelled(text: str) -> Edit:
+def add_label(text: str) -> Edit:
     """`name` or `name=value`."""
     name, equals, value = text.strip().partition("=")
     if not name.strip():
-        raise InvalidInput(_("a label is written as name or name=value"), field="label")
+        raise InvalidInput(_("a label has the form name or name=value"), field="label")
     return lambda before: replace(
         before, labels={**before.labels, name.strip(): value.strip() if equals else None}
     )
 
 
-def with_zone(text: str) -> Edit:
+def set_zone(text: str) -> Edit:
     zone = parse_zone(text.strip(), field="zone").name
 
     def edit(before: Schedule) -> Schedule:
         plain = before.trigger.to_dict()
         if plain["kind"] == "every":
-            raise InvalidInput(_("an interval is the same in every time zone"))
+            raise InvalidInput(_("an interval does not depend on the time zone"))
         after = trigger_from_dict({**plain, "timezone": zone})
         if after.zone != zone:
-            raise InvalidInput(_("its expression names a time zone itself; edit it there"))
+            raise InvalidInput(_("the expression contains its own time zone; edit it there"))
         return replace(before, trigger=after)
 
     return edit
 
 
-def overlapping(text: str) -> Edit:
+def set_overlap(text: str) -> Edit:
     if text not in set(Overlap):
-        raise InvalidInput(_("one of {known}", known=", ".join(Overlap)), field="overlap")
+        raise InvalidInput(_("must be one of {known}", known=", ".join(Overlap)), field="overlap")
     return lambda before: replace(before, policy=replace(before.policy, overlap=Overlap(text)))
 
 
-# @@ One action on all that a filter finds, or on all that an earlier action was done to: in
-# batches, for a bounded time, and then as far as it came, so that it can be continued (UX A.2).
-
-#: A request answers about then, and others of this node have had their turn in between.
-SECONDS = 8.0
-#: With one transaction, which others of the store wait for.
-BATCH = 100
-_IDS_AT_ONCE = 1000
-#: What is done to a batch; the number is how many were before it.
+#: A request processes batches for about this long; the page continues with the next request.
+MAX_SECONDS = 8.0
+#: Schedules per transaction.
+BATCH_SIZE = 100
+_IDS_PER_QUERY = 1000
+#: Processes a batch; the number counts the schedules before it.
 Work = Callable[[Sequence[Schedule], int], Awaitable[list[Outcome]]]
-#: Brings those back that were deleted.
+#: Processes the batch at a cursor: cursor, batch size, number of schedules before it. Returns the
+#: outcomes and the next cursor, empty at the end.
+Step = Callable[[str, int, int], Awaitable[tuple[list[Outcome], str]]]
 Restore = Callable[[Sequence[ScheduleId]], Awaitable[list[Outcome]]]
 
 
-def progress_in(form: Form, now: datetime) -> Progress:
-    """As the form of a page before carries it on, or the beginning."""
+def parse_progress(form: Form, now: datetime) -> Progress:
+    """From the fields of the previous result page."""
     return Progress(
-        total=_count(form, "count"),
-        done=_count(form, "done"),
-        refused=_count(form, "refused"),
-        left_out=_count(form, "left_out"),
-        started=_moment(form, "started") or now,
+        total=_parse_count(form, "count"),
+        done=_parse_count(form, "done"),
+        failed_count=_parse_count(form, "refused"),
+        over_limit=_parse_count(form, "left_out"),
+        started=_parse_time(form, "started") or now,
         cursor=form.text("cursor"),
     )
 
 
-async def on_all_found(
+async def apply_to_matching(
     request: PageRequest, verb: Verb, query: ScheduleQuery, before: Progress, work: Work
 ) -> Outcomes:
-    """Oldest first: whatever the action changes, nothing comes twice and nothing is left out."""
-    # A position belongs to its filter.
-    question = json.dumps([verb, request.form.text("q")])
-    after = decode_cursor(before.cursor or None, question, numbers=True)
-    asked = replace(query, sort=ScheduleSort.CREATED_AT, descending=False)
-    found: list[Outcome] = []
-    ends = request.context.clock.monotonic() + SECONDS
-    while (left := before.left - len(found)) > 0:
-        try:
-            page = await request.context.schedules.find(
-                request.actor, replace(asked, after=after, limit=min(BATCH, left))
-            )
-            found += await work(page.items, before.seen + len(found))
-        except StoreError:
-            # What was done until then is told, and where to go on.
-            if not found:
-                raise
-            break
-        after = page.next
-        if after is None or request.context.clock.monotonic() >= ends:
-            break
-    more = after is not None and before.left > len(found)
-    cursor = encode_cursor(after, question) if after is not None and more else ""
-    return Outcomes(verb=verb, items=found, before=replace(before, cursor=cursor))
+    """Applies the action to all schedules that match a query. Oldest first, so that changes made by
+    the action itself neither repeat nor omit a schedule."""
+    # A cursor is valid for one action and filter only.
+    scope = json.dumps([verb, request.form.text("q")])
+    query = replace(query, sort=ScheduleSort.CREATED_AT, descending=False)
+
+    async def step(cursor: str, size: int, done: int) -> tuple[list[Outcome], str]:
+        after = decode_cursor(cursor or None, scope, numbers=True)
+        page = await request.context.schedules.find(
+            request.actor, replace(query, after=after, limit=size)
+        )
+        following = encode_cursor(page.next, scope) if page.next is not None else ""
+        return await work(page.items, done), following
+
+    return await _process_batches(request, verb, before, step)
 
 
-async def on_all_marked(
+async def undo_earlier(
     request: PageRequest, verb: Verb, before: Progress, work: Work, restore: Restore
 ) -> Outcomes:
-    """Takes back what this actor did between two moments, as the audit has it."""
-    undone = next((each for each, by in UNDOES.items() if by is verb), None)
-    since, until = _moment(request.form, "since"), _moment(request.form, "to")
+    """Undoes what this actor did between two times, according to the audit log."""
+    undone = next((each for each, by in UNDO_VERBS.items() if by is verb), None)
+    since, until = _parse_time(request.form, "since"), _parse_time(request.form, "to")
     if undone is None or since is None or until is None:
         raise InvalidInput(_("the form cannot be read"), code="bad_form")
-    number = _count(request.form, "cursor") or None
-    found: list[Outcome] = []
-    ends = request.context.clock.monotonic() + SECONDS
-    while (left := before.left - len(found)) > 0:
+
+    async def step(cursor: str, size: int, done: int) -> tuple[list[Outcome], str]:
+        ids, following = await request.context.schedules.list_changed(
+            request.actor,
+            undone.value,
+            since,
+            until,
+            before=int(cursor) if cursor else None,
+            limit=size,
+        )
+        if verb is Verb.RESTORE:
+            outcomes = await restore(ids)
+        else:
+            outcomes = await work(await schedules_with(request, ids), done)
+        return outcomes, "" if following is None else str(following)
+
+    number = _parse_count(request.form, "cursor")
+    before = replace(before, cursor=str(number) if number else "")
+    return await _process_batches(request, verb, before, step)
+
+
+async def _process_batches(
+    request: PageRequest, verb: Verb, before: Progress, step: Step
+) -> Outcomes:
+    """Processes batches until all are done or the time of the request is used up. After a store
+    error the outcomes so far are returned, so that the user can continue."""
+    outcomes: list[Outcome] = []
+    cursor = before.cursor
+    clock = request.context.clock
+    deadline = clock.monotonic() + MAX_SECONDS
+    while (left := before.left - len(outcomes)) > 0:
+        done = before.processed + len(outcomes)
         try:
-            ids, following = await request.context.schedules.list_changed(
-                request.actor, undone.value, since, until, before=number, limit=min(BATCH, left)
-            )
-            if verb is Verb.RESTORE:
-                found += await restore(ids)
-            else:
-                found += await work(await schedules_with(request, ids), before.seen + len(found))
+            batch, cursor = await step(cursor, min(BATCH_SIZE, left), done)
         except StoreError:
-            if not found:
+            if not outcomes:
                 raise
             break
-        number = following
-        if number is None or request.context.clock.monotonic() >= ends:
+        outcomes += batch
+        if not cursor or clock.monotonic() >= deadline:
             break
-    cursor = str(number) if number is not None and before.left > len(found) else ""
-    return Outcomes(verb=verb, items=found, before=replace(before, cursor=cursor))
+    if before.left <= len(outcomes):
+        cursor = ""
+    return Outcomes(verb=verb, items=outcomes, before=replace(before, cursor=cursor))
 
 
 async def schedules_with(request: PageRequest, ids: Sequence[ScheduleId]) -> list[Schedule]:
-    """In this order; where somebody else was faster, without those."""
+    """In this order, without schedules that were deleted meanwhile."""
     found: dict[ScheduleId, Schedule] = {}
-    for place in range(0, len(ids), _IDS_AT_ONCE):
-        query = ScheduleQuery(ids=tuple(ids[place : place + _IDS_AT_ONCE]), limit=None)
+    for place in range(0, len(ids), _IDS_PER_QUERY):
+        query = ScheduleQuery(ids=tuple(ids[place : place + _IDS_PER_QUERY]), limit=None)
         page = await request.context.schedules.find(request.actor, query)
         found |= {each.id: each for each in page.items}
     return [found[each] for each in ids if each in found]
@@ -297,17 +307,17 @@ async def schedules_with(request: PageRequest, ids: Sequence[ScheduleId]) -> lis
 
 async def in_batches(items: Sequence[Schedule], work: Work) -> list[Outcome]:
     found: list[Outcome] = []
-    for place in range(0, len(items), BATCH):
-        found += await work(items[place : place + BATCH], place)
+    for place in range(0, len(items), BATCH_SIZE):
+        found += await work(items[place : place + BATCH_SIZE], place)
         await asyncio.sleep(0)
     return found
 
 
-def _count(form: Form, name: str) -> int:
+def _parse_count(form: Form, name: str) -> int:
     return max(0, form.number(name, 0) or 0)
 
 
-def _moment(form: Form, name: str) -> datetime | None:
+def _parse_time(form: Form, name: str) -> datetime | None:
     text = form.text(name)
     try:
         found = datetime.fromisoformat(text) if text else None
@@ -317,80 +327,79 @@ def _moment(form: Form, name: str) -> datetime | None:
 
 
 router = PageRouter()
-#: In one file.
-MOST_EXPORTED = 20_000
-#: Ids that a form can carry.
-MOST_IDS = 1900
-MOST_RUNS = 500
-MOST_SPACING = 3600
-#: Rows of the answer; what was refused comes first.
-MOST_SHOWN = 200
-_AT_ONCE = 8
-#: Fields of the question, for the requests that go on with it.
-CARRIED = frozenset(
+MAX_EXPORTED = 20_000
+#: Ids in the hidden fields of a form.
+MAX_IDS = 1900
+MAX_RUNS = 500
+MAX_SPACING = 3600
+#: Rows of the result page; failures come first.
+MAX_ROWS = 200
+_CONCURRENT_RESTORES = 8
+#: Fields that the next request of the same action repeats.
+REPEATED_FIELDS = frozenset(
     {"which", "q", "reason", "until", "limit", "spacing", "label", "zone", "overlap", "since", "to"}
 )
 
 
 @router.get("/schedules/export")
 async def export(request: PageRequest) -> Response:
-    """All that the filter finds, as a file."""
+    """All matching schedules as a file."""
     verb = Verb.EXPORT_JSON if request.query.get("format") == "json" else Verb.EXPORT_YAML
-    return await _file(await _exported(request, request.query.get("q", "")), verb)
+    return await _export_file(await _schedules_to_export(request, request.query.get("q", "")), verb)
 
 
 @router.post("/schedules/bulk")
 async def bulk(request: PageRequest) -> Response:
-    verb = verb_from(request.form.text("verb"))
+    verb = parse_verb(request.form.text("verb"))
     which = request.form.text("which")
     if which == "marked":
-        before = progress_in(request.form, request.now)
-        restore = _restoring(request)
-        return await _answer(
-            request, await on_all_marked(request, verb, before, _work(request, verb), restore)
+        before = parse_progress(request.form, request.now)
+        restore = _restorer(request)
+        return await _render_outcomes(
+            request, await undo_earlier(request, verb, before, _work(request, verb), restore)
         )
     if verb is Verb.RESTORE:
-        return await _answer(
-            request, Outcomes(verb=verb, items=await _restoring(request)(_ids(request)))
+        return await _render_outcomes(
+            request, Outcomes(verb=verb, items=await _restorer(request)(_ids(request)))
         )
-    return await (_all if which == "all" else _selected)(request, verb)
+    return await (_apply_to_all if which == "all" else _apply_to_selected)(request, verb)
 
 
-async def _selected(request: PageRequest, verb: Verb) -> Response:
-    # As they were ticked.
+async def _apply_to_selected(request: PageRequest, verb: Verb) -> Response:
     found = await schedules_with(request, _ids(request))
     if not found:
-        return _nothing(request)
+        return _none_selected(request)
     if verb in EXPORTS:
-        return await _file(found, verb)
+        return await _export_file(found, verb)
     names = [each.name for each in found[:5]]
     ids = [each.id for each in found]
-    # Somebody else may have been faster.
+    # Schedules may have been deleted since the dialog was shown.
     same = request.form.text("count") in ("", str(len(found)))
     if not request.is_confirmed or not same:
-        return _ask(request, verb, names, len(found), ids, changed=request.is_confirmed)
+        return _render_dialog(request, verb, names, len(found), ids, changed=request.is_confirmed)
     try:
         work = _work(request, verb)
     except FORM_ERRORS as error:
-        refused = await request.form_error(error)
-        return _ask(request, verb, names, len(found), ids, error=refused)
-    return await _answer(request, Outcomes(verb=verb, items=await in_batches(found, work)))
+        failed_count = await request.form_error(error)
+        return _render_dialog(request, verb, names, len(found), ids, error=failed_count)
+    return await _render_outcomes(request, Outcomes(verb=verb, items=await in_batches(found, work)))
 
 
-async def _all(request: PageRequest, verb: Verb) -> Response:
+async def _apply_to_all(request: PageRequest, verb: Verb) -> Response:
     text = request.form.text("q")
     if verb in EXPORTS:
-        return await _file(await _exported(request, text), verb)
-    asked = _meant(request, text)
-    before = progress_in(request.form, request.now)
+        return await _export_file(await _schedules_to_export(request, text), verb)
+    filtered = _checked_query(request, text)
+    before = parse_progress(request.form, request.now)
     if before.cursor:
-        return await _answer(
-            request, await on_all_found(request, verb, asked.query, before, _work(request, verb))
+        return await _render_outcomes(
+            request,
+            await apply_to_matching(request, verb, filtered.query, before, _work(request, verb)),
         )
-    total = await request.context.schedules.count(request.actor, asked.query)
+    total = await request.context.schedules.count(request.actor, filtered.query)
     if not total:
-        return _nothing(request)
-    # Between the question and the answer the filter may have found others.
+        return _none_selected(request)
+    # The filter may match others than when the dialog was shown.
     same = request.form.text("count") in ("", str(total))
     error: FormError | None = None
     if request.is_confirmed and same:
@@ -400,19 +409,19 @@ async def _all(request: PageRequest, verb: Verb) -> Response:
             error = await request.form_error(problem)
         else:
             begin = replace(before, total=total)
-            return await _answer(
-                request, await on_all_found(request, verb, asked.query, begin, work)
+            return await _render_outcomes(
+                request, await apply_to_matching(request, verb, filtered.query, begin, work)
             )
-    page = await request.context.schedules.find(request.actor, replace(asked.query, limit=5))
+    page = await request.context.schedules.find(request.actor, replace(filtered.query, limit=5))
     names = [each.name for each in page.items]
-    return _ask(
+    return _render_dialog(
         request, verb, names, total, (), changed=request.is_confirmed and not same, error=error
     )
 
 
-def _nothing(request: PageRequest) -> Response:
+def _none_selected(request: PageRequest) -> Response:
     return request.redirect_with_toast(
-        _("Nothing is selected."), to=request.back_url(HERE), kind="warning"
+        _("No schedules selected."), to=request.back_url(LIST_PAGE), kind="warning"
     )
 
 
@@ -420,27 +429,27 @@ def _ids(request: PageRequest) -> list[ScheduleId]:
     return [ScheduleId(each) for each in dict.fromkeys(request.form.all("id"))]
 
 
-def _meant(request: PageRequest, text: str) -> Asked:
-    asked = asked_for(request, text)
-    if asked.filter.errors:
-        # Otherwise it would be done to more than was meant.
-        raise InvalidInput(asked.filter.errors[0], field="q", source="query")
-    return asked
+def _checked_query(request: PageRequest, text: str) -> FilteredQuery:
+    filtered = parse_query(request, text)
+    if filtered.filter.errors:
+        # An ignored condition would apply the action to more schedules than intended.
+        raise InvalidInput(filtered.filter.errors[0], field="q", source="query")
+    return filtered
 
 
-async def _exported(request: PageRequest, text: str) -> Sequence[Schedule]:
-    asked = _meant(request, text)
-    query = replace(asked.query, limit=MOST_EXPORTED + 1)
+async def _schedules_to_export(request: PageRequest, text: str) -> Sequence[Schedule]:
+    filtered = _checked_query(request, text)
+    query = replace(filtered.query, limit=MAX_EXPORTED + 1)
     found = await request.context.schedules.find(request.actor, query)
-    if len(found.items) > MOST_EXPORTED:
+    if len(found.items) > MAX_EXPORTED:
         raise InvalidInput(
-            _("more than {most} schedules match; narrow the filter", most=MOST_EXPORTED),
+            _("more than {limit} schedules match; narrow the filter", limit=MAX_EXPORTED),
             field="q",
         )
     return found.items
 
 
-def _ask(
+def _render_dialog(
     request: PageRequest,
     verb: Verb,
     names: Sequence[str],
@@ -455,7 +464,7 @@ def _ask(
         "part",
         status=200 if error is None else error.status,
         verb=verb.value,
-        question=question(verb, count),
+        title=dialog_title(verb, count),
         names=names,
         count=count,
         which="selected" if ids else "all",
@@ -465,63 +474,65 @@ def _ask(
         error=error,
         given=request.form,
         overlaps=[each.value for each in Overlap],
-        most_runs=MOST_RUNS,
-        back=request.back_url(HERE),
+        max_runs=MAX_RUNS,
+        back=request.back_url(LIST_PAGE),
     )
 
 
-async def _answer(request: PageRequest, outcomes: Outcomes) -> Response:
-    """What became of each; how to go on, if that is not all; and how to take it back."""
+async def _render_outcomes(request: PageRequest, outcomes: Outcomes) -> Response:
+    """The result page, with the forms to continue and to undo."""
     progress = outcomes.progress
-    named = progress.done == len(outcomes.done) <= MOST_IDS
+    has_ids = progress.done == len(outcomes.done) <= MAX_IDS
     return request.render_page_or_block(
         "schedules/bulk_done.html",
         "result",
         outcomes=outcomes,
         progress=progress,
-        shown=outcomes.worst_first[:MOST_SHOWN],
-        kept=[pair for pair in request.form.items() if pair[0] in CARRIED],
-        undo=outcomes.undo if named or progress.started is not None else None,
-        named=named,
+        shown=outcomes.worst_first[:MAX_ROWS],
+        repeated_fields=[pair for pair in request.form.items() if pair[0] in REPEATED_FIELDS],
+        undo=outcomes.undo if has_ids or progress.started is not None else None,
+        has_ids=has_ids,
         since=None if progress.started is None else progress.started.isoformat(),
         to=(await request.context.now()).isoformat(),
-        back=request.back_url(HERE),
+        back=request.back_url(LIST_PAGE),
     )
 
 
 def _work(request: PageRequest, verb: Verb) -> Work:
-    """What is done to each; InvalidInput, before anything is, if the form does not say what."""
+    """InvalidInput, before any schedule is changed, if the form is incomplete."""
     match verb:
         case Verb.PAUSE:
-            return _acting(request, _pause(request))
+            return _change_all(request, _pause(request))
         case Verb.RUN:
-            return _running(request)
+            return _run_all(request)
         case Verb.LABEL:
-            return _editing(request, labelled(request.form.text("label")))
+            return _edit_all(request, add_label(request.form.text("label")))
         case Verb.ZONE:
-            return _editing(request, with_zone(request.form.text("zone")))
+            return _edit_all(request, set_zone(request.form.text("zone")))
         case Verb.OVERLAP:
-            return _editing(request, overlapping(request.form.text("overlap")))
+            return _edit_all(request, set_overlap(request.form.text("overlap")))
         case Verb.RESUME:
-            return _acting(request, resume_change(request.actor))
+            return _change_all(request, resume_change(request.actor))
         case _:
-            return _acting(request, delete_change(request.actor))
+            return _change_all(request, delete_change(request.actor))
 
 
-def _acting(request: PageRequest, act: ScheduleChange) -> Work:
+def _change_all(request: PageRequest, act: ScheduleChange) -> Work:
     async def same(each: Schedule) -> ScheduleChange:
         return act
 
-    return _each(request, same)
+    return _change_each(request, same)
 
 
-def _editing(request: PageRequest, edit: Edit) -> Work:
-    return _each(
+def _edit_all(request: PageRequest, edit: Edit) -> Work:
+    return _change_each(
         request, lambda each: request.context.schedules.prepare_change(request.actor, each, edit)
     )
 
 
-def _each(request: PageRequest, act: Callable[[Schedule], Awaitable[ScheduleChange]]) -> Work:
+def _change_each(
+    request: PageRequest, act: Callable[[Schedule], Awaitable[ScheduleChange]]
+) -> Work:
     async def work(batch: Sequence[Schedule], place: int) -> list[Outcome]:
         answers = await request.context.schedules.change_each(request.actor, batch, act)
         return [
@@ -537,14 +548,14 @@ def _each(request: PageRequest, act: Callable[[Schedule], Awaitable[ScheduleChan
 
 
 def _pause(request: PageRequest) -> ScheduleChange:
-    until, note = moment_in(request, "until"), request.form.text("reason")
+    until, note = parse_local_time(request, "until"), request.form.text("reason")
     if until is not None and until <= request.now:
-        raise InvalidInput(_("until lies in the past"), field="until", code="in_the_past")
+        raise InvalidInput(_("must be in the future"), field="until", code="in_the_past")
     return pause_change(request.actor, note=note, until=until)
 
 
-def _restoring(request: PageRequest) -> Restore:
-    free = asyncio.Semaphore(_AT_ONCE)
+def _restorer(request: PageRequest) -> Restore:
+    free = asyncio.Semaphore(_CONCURRENT_RESTORES)
 
     async def one(each: ScheduleId) -> Outcome:
         async with free:
@@ -560,16 +571,16 @@ def _restoring(request: PageRequest) -> Restore:
     return all_of
 
 
-def _running(request: PageRequest) -> Work:
-    """At most so many, so far apart: the others are left out."""
-    limit = _between(request, "limit", 1, MOST_RUNS, 10)
-    spacing = _between(request, "spacing", 0, MOST_SPACING, 0)
+def _run_all(request: PageRequest) -> Work:
+    """Requests at most `limit` runs with `spacing` seconds in between."""
+    limit = _number_between(request, "limit", 1, MAX_RUNS, 10)
+    spacing = _number_between(request, "spacing", 0, MAX_SPACING, 0)
 
     async def one(place: int, each: Schedule) -> Outcome:
         if place >= limit:
-            return Outcome(id=each.id, name=each.name, left_out=True)
+            return Outcome(id=each.id, name=each.name, over_limit=True)
         try:
-            run, _unused = await request.context.manual_runs.run_now_or_get(
+            run, _created = await request.context.manual_runs.run_now_or_get(
                 request.actor, each.id, delay=timedelta(seconds=spacing * place)
             )
         except ChimesError as error:
@@ -582,23 +593,28 @@ def _running(request: PageRequest) -> Work:
     return work
 
 
-def _between(request: PageRequest, field: str, least: int, most: int, usual: int) -> int:
-    value = request.form.number(field, usual)
-    if value is None or not least <= value <= most:
-        raise InvalidInput(_("between {least} and {most}", least=least, most=most), field=field)
+def _number_between(
+    request: PageRequest, field: str, minimum: int, maximum: int, default: int
+) -> int:
+    value = request.form.number(field, default)
+    if value is None or not minimum <= value <= maximum:
+        raise InvalidInput(
+            _("must be between {minimum} and {maximum}", minimum=minimum, maximum=maximum),
+            field=field,
+        )
     return value
 
 
-async def _file(schedules: Sequence[Schedule], verb: Verb) -> Response:
-    as_is_json = verb is Verb.EXPORT_JSON
-    name = "schedules.json" if as_is_json else "schedules.yaml"
+async def _export_file(schedules: Sequence[Schedule], verb: Verb) -> Response:
+    is_json = verb is Verb.EXPORT_JSON
+    name = "schedules.json" if is_json else "schedules.yaml"
     return Response(
-        # Others have their turn: writing thousands takes seconds.
-        await asyncio.to_thread(_written, schedules, as_json if as_is_json else as_yaml),
-        media_type="application/json" if as_is_json else "application/yaml",
+        # In a thread, because serialising thousands of schedules takes seconds.
+        await asyncio.to_thread(_serialize, schedules, as_json if is_json else as_yaml),
+        media_type="application/json" if is_json else "application/yaml",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
 
 
-def _written(schedules: Sequence[Schedule], write: Callable[[object], str]) -> str:
+def _serialize(schedules: Sequence[Schedule], write: Callable[[object], str]) -> str:
     return write({"schedules": [definition_of(each) for each in schedules]})

@@ -1,4 +1,4 @@
-"""Schedules from a crontab, from YAML or from JSON: pasted, looked at, made (UX A.2)."""
+"""Imports schedules from a pasted crontab, YAML or JSON text, with a preview."""
 
 from __future__ import annotations
 
@@ -25,21 +25,19 @@ from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.schedules.bulk import Outcome
 from chimes.web.problems import problem_of
 
-# @@ What a pasted text would become: a crontab, or definitions as YAML or JSON.
-
-MOST = 1000
-FORMS = ("auto", "crontab", "yaml")
-#: What a file of many has around them.
-_LIST = "schedules"
-_DEEPEST = 32
+MAX_SCHEDULES = 1000
+FORMATS = ("auto", "crontab", "yaml")
+#: Key of the list in a file with several schedules.
+_LIST_KEY = "schedules"
+_MAX_DEPTH = 32
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Item:
-    """A line or an entry, as it was found."""
+    """A line of a crontab or an entry of a list."""
 
-    #: Its number, from 1.
-    place: int
+    #: From 1.
+    number: int
     text: str
     body: ScheduleIn | None = None
     error: str = ""
@@ -48,37 +46,38 @@ class Item:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Planned:
-    """An item with the schedule that would come of it."""
+    """An item with the schedule that it would become."""
 
     item: Item
     schedule: Schedule | None = None
     error: str = ""
 
     @property
-    def wrong(self) -> str:
+    def any_error(self) -> str:
         return self.error or self.item.error
 
 
-def items_in(
-    text: str, *, form: str, zone: str, task: str = "", users: bool = False
+def parse_items(
+    text: str, *, format_: str, zone: str, task: str = "", users: bool = False
 ) -> tuple[Item, ...]:
-    """InvalidInput if the text as a whole cannot be read; what is wrong with one item is said
-    there."""
+    """InvalidInput if the text cannot be parsed; errors of one item are in the item."""
     if not text.strip():
-        raise InvalidInput(_("paste something first"), field="text", code="missing")
-    if form == "crontab" or (form != "yaml" and is_crontab(text)):
+        raise InvalidInput(_("paste a text first"), field="text", code="missing")
+    if format_ == "crontab" or (format_ != "yaml" and is_crontab(text)):
         return tuple(
-            Item(place=line.number, text=line.text, error=line.error, note=line.note)
+            Item(number=line.number, text=line.text, error=line.error, note=line.note)
             if line.definition is None
             else _item(line.number, line.text, line.definition)
             for line in crontab_lines(text, zone=zone, task=task, users=users)
         )
     entries = _entries(_parsed(text))
-    if len(entries) > MOST:
+    if len(entries) > MAX_SCHEDULES:
         raise InvalidInput(
-            _("at most {most} schedules at a time", most=MOST), field="text", code="too_many"
+            _("at most {limit} schedules per import", limit=MAX_SCHEDULES),
+            field="text",
+            code="too_many",
         )
-    return tuple(_item(place, _title(each), each) for place, each in enumerate(entries, 1))
+    return tuple(_item(number, _title(each), each) for number, each in enumerate(entries, 1))
 
 
 def _parsed(text: str) -> object:
@@ -86,9 +85,7 @@ def _parsed(text: str) -> object:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise InvalidInput(
-                _("this is not valid JSON: {why}", why=error), field="text"
-            ) from None
+            raise InvalidInput(_("invalid JSON: {error}", error=error), field="text") from None
     try:
         return _plain(parsed_yaml(text.encode(), _("The text")))
     except ChimesError as error:
@@ -96,9 +93,9 @@ def _parsed(text: str) -> object:
 
 
 def _plain(value: object, depth: int = 0) -> object:
-    """YAML makes dates of what looks like them; the API takes text."""
-    if depth > _DEEPEST:
-        raise InvalidInput(_("it is nested too deeply"), field="text")
+    """YAML parses dates; the API expects text."""
+    if depth > _MAX_DEPTH:
+        raise InvalidInput(_("nested too deeply"), field="text")
     if isinstance(value, Mapping):
         return {str(name): _plain(each, depth + 1) for name, each in value.items()}
     if isinstance(value, list):
@@ -107,9 +104,9 @@ def _plain(value: object, depth: int = 0) -> object:
 
 
 def _entries(value: object) -> Sequence[object]:
-    """A list, one definition, or a file with a list in it."""
+    """From a list, one definition, or a mapping with the key `schedules`."""
     if isinstance(value, Mapping):
-        inner = value.get(_LIST)
+        inner = value.get(_LIST_KEY)
         return inner if isinstance(inner, list) else [value]
     if isinstance(value, list):
         return value
@@ -124,38 +121,37 @@ def _title(entry: object) -> str:
     return name if isinstance(name, str) else json.dumps(entry, ensure_ascii=False)[:80]
 
 
-def _item(place: int, text: str, definition: object) -> Item:
-    if hidden := _hidden_in(definition, ""):
-        error = _("{place} is hidden as ***; write the secret out", place=hidden)
-        return Item(place=place, text=text, error=error)
+def _item(number: int, text: str, definition: object) -> Item:
+    if masked := _masked_field(definition, ""):
+        error = _("{field} is masked as ***; replace it with the secret", field=masked)
+        return Item(number=number, text=text, error=error)
     try:
-        return Item(place=place, text=text, body=ScheduleIn.model_validate(definition))
+        return Item(number=number, text=text, body=ScheduleIn.model_validate(definition))
     except ValidationError as error:
-        return Item(place=place, text=text, error=_said(error))
+        return Item(number=number, text=text, error=_message(error))
 
 
-def _said(error: ValidationError) -> str:
-    """In the words of the API."""
-    found = [
+def _message(error: ValidationError) -> str:
+    """The message of the API."""
+    errors = [
         {**each, "loc": ("body", *each["loc"])}
         for each in error.errors(include_url=False, include_input=False)
     ]
-    return problem_of(RequestValidationError(found)).detail
+    return problem_of(RequestValidationError(errors)).detail
 
 
-def _hidden_in(value: object, place: str) -> str:
-    """Where a secret was masked by an export; empty: nowhere."""
+def _masked_field(value: object, path: str) -> str:
+    """Path of a secret that an export has masked; empty if there is none."""
     if isinstance(value, Mapping):
-        pairs = [(f"{place}.{name}" if place else str(name), each) for name, each in value.items()]
+        pairs = [(f"{path}.{name}" if path else str(name), each) for name, each in value.items()]
     elif isinstance(value, list):
-        pairs = [(f"{place}[{number}]", each) for number, each in enumerate(value)]
+        pairs = [(f"{path}[{index}]", each) for index, each in enumerate(value)]
     else:
-        return place if value == HIDDEN else ""
-    return next((found for name, each in pairs if (found := _hidden_in(each, name))), "")
+        return path if value == HIDDEN else ""
+    return next((found for name, each in pairs if (found := _masked_field(each, name))), "")
 
 
 router = PageRouter()
-HERE = "/ui/schedules/import"
 
 
 @router.get("/schedules/import")
@@ -164,14 +160,14 @@ async def import_page(request: PageRequest) -> Response:
 
 
 @router.post("/schedules/import")
-async def import_them(request: PageRequest) -> Response:
-    """Without `create` it only shows what would become of the text."""
+async def import_schedules(request: PageRequest) -> Response:
+    """Without `create` only a preview."""
     form = request.form
-    wanted = form.text("form")
+    format_ = form.text("form")
     try:
-        items = items_in(
+        items = parse_items(
             form.raw("text"),
-            form=wanted if wanted in FORMS else "auto",
+            format_=format_ if format_ in FORMATS else "auto",
             zone=form.text("zone") or request.display.zone,
             task=form.text("task"),
             users=form.is_checked("users"),
@@ -182,18 +178,18 @@ async def import_them(request: PageRequest) -> Response:
     if not form.is_checked("create"):
         return _page(request, planned=planned)
     chosen = set(form.all("line"))
-    outcomes = [await _made(request, each) for each in planned if str(each.item.place) in chosen]
+    outcomes = [await _create(request, each) for each in planned if str(each.item.number) in chosen]
     if not outcomes:
-        nothing = InvalidInput(_("nothing is selected"), field="text", code="missing")
-        return _page(request, planned=planned, error=nothing)
+        unselected = InvalidInput(_("no schedule selected"), field="text", code="missing")
+        return _page(request, planned=planned, error=unselected)
     if all(not each.error for each in outcomes):
-        text = counted("{count} schedule was made.", "{count} schedules were made.", len(outcomes))
+        text = counted("{count} schedule created.", "{count} schedules created.", len(outcomes))
         return request.redirect_with_toast(text, to="/ui/schedules?sort=-created")
     return _page(request, outcomes=outcomes)
 
 
 async def _planned(request: PageRequest, item: Item) -> Planned:
-    """As it would be saved, by the same checks; nothing is."""
+    """Validates as on saving, without saving."""
     if item.body is None:
         return Planned(item=item)
     service = request.context.schedules
@@ -208,18 +204,18 @@ async def _planned(request: PageRequest, item: Item) -> Planned:
         return Planned(item=item, error=error.message)
 
 
-async def _made(request: PageRequest, planned: Planned) -> Outcome:
+async def _create(request: PageRequest, planned: Planned) -> Outcome:
     body, name = planned.item.body, planned.item.text
-    if planned.wrong or body is None or planned.schedule is None:
-        return Outcome(id=ScheduleId(""), name=name, error=planned.wrong)
+    if planned.any_error or body is None or planned.schedule is None:
+        return Outcome(id=ScheduleId(""), name=name, error=planned.any_error)
     try:
         draft = draft_from(body, request.actor, request.context.settings, request.now)
-        made = await request.context.schedules.create(
+        created = await request.context.schedules.create(
             request.actor, draft, explicit_fields=explicit_fields(body)
         )
     except ChimesError as error:
         return Outcome(id=planned.schedule.id, name=body.name, error=error.message)
-    return Outcome(id=made.id, name=made.name, address=f"/ui/schedules/{made.id}")
+    return Outcome(id=created.id, name=created.name, address=f"/ui/schedules/{created.id}")
 
 
 def _page(

@@ -38,6 +38,7 @@ from chimes.web.dashboard.core.preferences import (
     with_view,
 )
 from chimes.web.dashboard.core.router import PageRouter
+from chimes.web.dashboard.schedule.actions import redirect_to_run, schedule_of
 from chimes.web.dashboard.schedules.month import month_page
 from chimes.web.dashboard.schedules.views import (
     HINTS,
@@ -264,13 +265,13 @@ def _parse_object(text: str) -> dict[str, object]:
 
 @router.get("/schedules/{id}/run")
 async def run_dialog(request: PageRequest) -> Response:
-    return _render_run_dialog(request, await _schedule(request))
+    return _render_run_dialog(request, await schedule_of(request))
 
 
 @router.post("/schedules/{id}/run/with")
 async def run_with(request: PageRequest) -> Response:
     """Redirects to the new run, or to the active run of the same sync pair."""
-    schedule = await _schedule(request)
+    schedule = await schedule_of(request)
     try:
         target = with_payload(schedule.target, request.form.raw("payload"))
         run, created = await request.context.manual_runs.run_now_or_get(
@@ -278,14 +279,7 @@ async def run_with(request: PageRequest) -> Response:
         )
     except FORM_ERRORS as error:
         return _render_run_dialog(request, schedule, error=await request.form_error(error))
-    if created:
-        return request.redirect_with_toast(_("Run queued."), to=f"/ui/runs/{run.id}")
-    text = _("Already running: this is the active run.")
-    return request.redirect_with_toast(text, to=f"/ui/runs/{run.id}", kind="warning")
-
-
-async def _schedule(request: PageRequest) -> Schedule:
-    return await request.context.schedules.get(request.actor, ScheduleId(request.path_params["id"]))
+    return redirect_to_run(request, run, created=created)
 
 
 def _render_run_dialog(

@@ -1,4 +1,4 @@
-"""What the list of schedules shows: each on one line, from values to what a template needs."""
+"""View models of the list of schedules: rows, status labels, sorting. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chimes.web.dashboard.core.preferences import DisplayPreferences, primary_zo
 
 NO_RUNS = ScheduleHealth()
 _A_DAY = timedelta(days=1)
-#: What can be typed into the box, as hints.
+#: Suggested filters.
 HINTS = (
     "status:enabled",
     "status:paused",
@@ -40,7 +40,7 @@ HINTS = (
     "next:<24h",
     "label:",
 )
-_STATES: Mapping[RunStatus, Message] = {
+_STATUS_LABELS: Mapping[RunStatus, Message] = {
     RunStatus.QUEUED: _("queued"),
     RunStatus.RUNNING: _("running"),
     RunStatus.SUCCEEDED: _("succeeded"),
@@ -54,26 +54,26 @@ _STATES: Mapping[RunStatus, Message] = {
 
 
 @lru_cache
-def state_words(language: str) -> Mapping[RunStatus, str]:
-    return {status: in_language(word, language) for status, word in _STATES.items()}
+def status_labels(language: str) -> Mapping[RunStatus, str]:
+    return {status: in_language(word, language) for status, word in _STATUS_LABELS.items()}
 
 
 def status_label(status: RunStatus, language: str) -> str:
-    return state_words(language)[status]
+    return status_labels(language)[status]
 
 
 def expression_of(trigger: Trigger) -> str:
-    """As it was written, for the small print: `0 9 * * 1-5`, `every 5m`, a moment."""
+    """In the source notation: `0 9 * * 1-5`, `every 5m`, a timestamp."""
     match trigger:
         case Cron():
             return trigger.expression
         case Every():
-            return f"every {_short(format_duration_go(trigger.every))}"
+            return f"every {_shorten(format_duration_go(trigger.every))}"
         case Once():
             return trigger.at
 
 
-def _short(length: str) -> str:
+def _shorten(length: str) -> str:
     """`15m`, not `15m0s`."""
     for end in ("m0s", "h0m"):
         if length.endswith(end):
@@ -82,12 +82,12 @@ def _short(length: str) -> str:
 
 
 def without_anchor(trigger: Trigger) -> Trigger:
-    """For words on one line: from when on an interval counts is told elsewhere."""
+    """Shorter to describe; the anchor of an interval is shown on the page of the schedule."""
     return replace(trigger, anchor=None) if isinstance(trigger, Every) else trigger
 
 
 def state_of(schedule: Schedule) -> str:
-    """`on`, `paused`, or `done`: it is on, and nothing is planned any more."""
+    """`on`, `paused`, or `done`: enabled without further fires."""
     if not schedule.enabled:
         return "paused"
     return "on" if schedule.next_run_at is not None else "done"
@@ -96,11 +96,11 @@ def state_of(schedule: Schedule) -> str:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
     schedule: Schedule
-    #: For its words.
+    #: The trigger without its anchor.
     when: Trigger
     state: str
     expression: str
-    #: The newest run that is known of; None: there was none.
+    #: The newest run.
     last: Result | None
     strip: Chart
     spark: Chart
@@ -110,8 +110,8 @@ class Row:
     may_write: bool
 
 
-def busy(glances: Mapping[ScheduleId, ScheduleHealth]) -> list[ScheduleId]:
-    """Those with more runs a day than a strip has marks."""
+def frequent_schedules(glances: Mapping[ScheduleId, ScheduleHealth]) -> list[ScheduleId]:
+    """Schedules with more runs per day than a strip has marks."""
     return [
         schedule_id
         for schedule_id, glance in glances.items()
@@ -125,11 +125,11 @@ def rows_of(
     glances: Mapping[ScheduleId, ScheduleHealth],
     actor: Actor,
     display: DisplayPreferences,
-    longer: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
+    more_results: Mapping[ScheduleId, Sequence[Result]] = MappingProxyType({}),
 ) -> tuple[Row, ...]:
-    """`longer`: more results than a glance has, of those that are `busy`."""
+    """`more_results`: further results of frequent schedules."""
     return tuple(
-        row_of(each, glances.get(each.id, NO_RUNS), actor, display, longer.get(each.id, ()))
+        row_of(each, glances.get(each.id, NO_RUNS), actor, display, more_results.get(each.id, ()))
         for each in schedules
     )
 
@@ -139,48 +139,48 @@ def row_of(
     glance: ScheduleHealth,
     actor: Actor,
     display: DisplayPreferences,
-    longer: Sequence[Result] = (),
+    more_results: Sequence[Result] = (),
 ) -> Row:
-    lengths = lengths_of(glance.results)
+    durations = durations_of(glance.results)
     return Row(
         schedule=schedule,
         when=without_anchor(schedule.trigger),
         state=state_of(schedule),
         expression=expression_of(schedule.trigger),
         last=glance.results[0] if glance.results else None,
-        strip=strip_of(longer or glance.results, display, schedule.trigger.zone),
-        spark=spark_of(lengths, display),
+        strip=strip_of(more_results or glance.results, display, schedule.trigger.zone),
+        spark=spark_of(durations, display),
         median=glance.median,
-        last_length=timedelta(seconds=lengths[-1]) if lengths else None,
+        last_length=timedelta(seconds=durations[-1]) if durations else None,
         may_operate=actor.may_operate(schedule.owner),
         may_write=actor.may_write(schedule.owner),
     )
 
 
-def lengths_of(results: Iterable[Result]) -> list[float]:
-    """Seconds of those that were carried out, oldest first."""
-    found = [each.duration for each in results]
-    return [each.total_seconds() for each in reversed(found) if each is not None]
+def durations_of(results: Iterable[Result]) -> list[float]:
+    """Durations in seconds of the executed runs, oldest first."""
+    durations = [each.duration for each in results]
+    return [each.total_seconds() for each in reversed(durations) if each is not None]
 
 
 def strip_of(results: Iterable[Result], display: DisplayPreferences, zone: str) -> Chart:
-    """How the last runs ended, oldest at the left; of many the worst of each share (UX A.2)."""
+    """Status of the last runs, oldest at the left; with many runs, the worst of each share."""
     language, shown_in = display.language, primary_zone(display, zone)
-    words = state_words(language)
+    labels = status_labels(language)
     oldest_first = tuple(reversed(tuple(results)))
     marks, place = [], 0
     for status, count in small.buckets([each.status for each in oldest_first]):
         when = times.format_with_year(oldest_first[place].planned_at, shown_in, display)
-        ended, label = words[status], f"{words[status]} · {when}"
+        ended, label = labels[status], f"{labels[status]} · {when}"
         if count > 1:
-            told = counted(
-                "{state}, the worst of {count} run from {when}",
-                "{state}, the worst of {count} runs from {when}",
+            text = counted(
+                "{status}, worst of {count} run from {when}",
+                "{status}, worst of {count} runs from {when}",
                 count,
-                state=words[status],
+                status=labels[status],
                 when=when,
             )
-            ended = label = in_language(told, language)
+            ended = label = in_language(text, language)
         marks.append(small.Result(status=status, label=label, when=when, ended=ended))
         place += count
     return small.result_strip(
@@ -200,14 +200,14 @@ def spark_of(seconds: list[float], display: DisplayPreferences) -> Chart:
     )
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- sorting --------------------------------------------------------------------------------------
 _SORTS = {"next": ScheduleSort.NEXT_RUN_AT, "name": ScheduleSort.NAME}
 _SORTS |= {"created": ScheduleSort.CREATED_AT, "updated": ScheduleSort.UPDATED_AT}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sorting:
-    """`next`, the soonest first, unless told; a minus turns it round."""
+    """By default `next`, soonest first; a minus reverses the order."""
 
     name: str = "next"
     descending: bool = False
@@ -222,19 +222,19 @@ class Sorting:
 
     @property
     def numbers(self) -> bool:
-        """Whether its values are, for the cursor."""
+        """Whether the sort values are numbers, which the cursor has to know."""
         return self.name != "name"
 
-    def turned(self, name: str) -> Sorting:
-        """What a click on the head of a column asks for."""
+    def toggled(self, name: str) -> Sorting:
+        """The sorting after a click on a column header."""
         return Sorting(name=name, descending=name == self.name and not self.descending)
 
     def address(self, found: Filter, path: str, **more: str) -> str:
-        """Without what is usual anyway."""
+        """Omits the default sorting."""
         sort = {} if self == Sorting() else {"sort": self.text}
         return found.address(path, **sort, **more)
 
 
-def sorting_from(text: str) -> Sorting:
+def parse_sorting(text: str) -> Sorting:
     name = text.removeprefix("-")
     return Sorting(name=name, descending=text.startswith("-")) if name in _SORTS else Sorting()

@@ -29,7 +29,7 @@ from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.retelling import retold, retold_line
 from chimes.services.attention import CredentialRefusal, Suppression, without_suppressed
-from chimes.services.insights import LATE, UpcomingClockChanges, AffectedSchedule, ZoneChange
+from chimes.services.insights import LATE, AffectedSchedule, UpcomingClockChanges, ZoneChange
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core import times
 from chimes.web.dashboard.core.filters import Chip, Filter
