@@ -140,7 +140,7 @@ class Site:
                     request = replace(request, last_event_id=event_id)
                     response = await page.handler(request)
                     self._live.invalidate()
-            if http.scope["state"].get("new_guard"):
+            if http.scope["state"].get("new_csrf_secret"):
                 set_cookie(http, response, GUARD, request.csrf_secret)
             return response
 
