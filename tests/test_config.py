@@ -48,7 +48,7 @@ def test_without_anything_all_values_are_defaults() -> None:
     assert loaded.file is None
 
 
-def test_the_defaults_of_the_seed() -> None:
+def test_default_values() -> None:
     found = settings()
     assert (found.host, found.port, found.data_dir) == ("127.0.0.1", 7100, Path("data"))
     assert found.default_timeout == timedelta(seconds=10)
@@ -100,13 +100,13 @@ ENVIRONMENT = [
 
 
 @each_row(("variable", "given", "field", "wanted"), ENVIRONMENT)
-def test_the_environment(variable: str, given: str, field: str, wanted: object) -> None:
+def test_environment_variables(variable: str, given: str, field: str, wanted: object) -> None:
     loaded = load_settings(environ={variable: given})
     assert getattr(loaded.settings, field) == wanted
     assert loaded.origins[field] == f"environment {variable}"
 
 
-def test_data_dir_wins_over_ksana_data_and_our_own_name_over_both() -> None:
+def test_precedence_of_data_dir_variables() -> None:
     both = {"KSANA_DATA": "k", "DATA_DIR": "d"}
     assert settings(both).data_dir == Path("d")
     assert settings(both | {"CHIMES_DATA_DIR": "c"}).data_dir == Path("c")
@@ -116,7 +116,7 @@ def test_an_empty_variable_is_not_set() -> None:
     assert load_settings(environ={"PORT": "", "CHIMES_PORT": ""}).origins["port"] == "default"
 
 
-def test_the_port_that_kubernetes_names_after_a_service_is_not_ours() -> None:
+def test_service_link_of_kubernetes_is_ignored() -> None:
     assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100"}).port == 7100
     assert settings({"CHIMES_PORT": "tcp://10.0.0.1:7100", "PORT": "8080"}).port == 8080
 
@@ -135,7 +135,7 @@ def test_flags_over_environment_over_file_over_default() -> None:
     assert loaded.origins["store"] == "default"
 
 
-def test_where_the_file_is_looked_for(tmp_path: Path) -> None:
+def test_file_search_order(tmp_path: Path) -> None:
     for name in ("named", "variable", "data"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "chimes.yaml").write_text(f"host: {name}.example\n")
@@ -184,7 +184,7 @@ def test_the_file_takes_yaml_types_nested_egress_and_dashes() -> None:
     )
 
 
-def test_sources_and_schedules_are_kept_for_later() -> None:
+def test_sources_and_schedules_are_returned_unparsed() -> None:
     Path("chimes.yaml").write_text("sources: {a: {b: 1}}\nschedules: [x]\n")
     loaded = load_settings(environ={})
     assert loaded.sources == {"a": {"b": 1}}
@@ -221,7 +221,7 @@ BAD = [
     ({"CHIMES_REQUESTS_PER_SECOND": "nan"}, "requests_per_second: expected a number above 0"),
     ({"CHIMES_REQUESTS_PER_SECOND": "many"}, "requests_per_second: expected a number above 0"),
     ({"CHIMES_HOST": "a\nb"}, "host: expected text without control characters"),
-    ({"CHIMES_EGRESS_ALLOW_METADATA": "1"}, r"egress_allow_metadata may only be set in chimes"),
+    ({"CHIMES_EGRESS_ALLOW_METADATA": "1"}, r"set egress_allow_metadata in chimes"),
 ]
 
 
@@ -265,7 +265,7 @@ def test_the_password_of_a_store_is_hidden(url: str, shown: str, secrets: tuple[
     assert load_settings(environ={"CHIMES_STORE": url}).secrets == secrets
     if "://" in url and not url.startswith("sqlite"):
         place = store_location(Settings(store=url))
-        assert not any(secret in place.shown for secret in secrets)
+        assert not any(secret in place.display for secret in secrets)
 
 
 BAD_FILES = [
@@ -278,10 +278,10 @@ BAD_FILES = [
     ("port: true\n", "port: expected a whole number"),
     ("host: 5\n", "host: expected text, got 5"),
     ("data_dir: ''\n", "data_dir: expected a path"),
-    ("roles: [1]\n", "roles: expected a list of texts"),
+    ("roles: [1]\n", "roles: expected a list of strings"),
     ("lease: 30\n", "lease: expected a duration"),
     ("allow_private_targets: [1]\n", "expected true or false"),
-    ("port: 1\nport: 2\n", "line 2, column 1: the key 'port' is given twice"),
+    ("port: 1\nport: 2\n", "line 2, column 1: duplicate key 'port'"),
     ("- a\n", "expected settings as `key: value`, got list"),
     ("port: [\n", "is not valid YAML: line 2"),
     (b"\xff\xfe\x00", "is not valid YAML"),
@@ -289,7 +289,7 @@ BAD_FILES = [
 
 
 @each_row(("text", "message"), BAD_FILES)
-def test_a_bad_file_is_refused(text: str | bytes, message: str) -> None:
+def test_invalid_files(text: str | bytes, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         from_yaml(text)
     assert caught.value.details.get("code") is None
@@ -310,13 +310,13 @@ BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
     [
         ("host: !!python/object/apply:os.system ['true']\n", "python/object"),
         ("host: !!python/name:os.system\n", "python/name"),
-        (BOMB, r"it has an alias \(\*a\)"),
+        (BOMB, r"it contains the alias \*a"),
         ("sources: " + "[" * 200 + "]" * 200 + "\n", "nested more than 32"),
         ("sources: '" + "x" * 1024 * 1024 + "'\n", "larger than 1024 KiB"),
     ],
     ids=["object", "name", "bomb", "deep", "large"],
 )
-def test_yaml_traps_are_refused_unread(text: str, message: str) -> None:
+def test_unsafe_yaml_is_rejected(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         from_yaml(text)
     assert caught.value.details["code"] == "unsafe_file"
@@ -355,7 +355,7 @@ def location(store: str, data_dir: str = "data") -> str:
     return resolve_store_url(Settings(store=store, data_dir=Path(data_dir)))
 
 
-def test_the_store_is_sqlite_in_the_data_directory_unless_told(tmp_path: Path) -> None:
+def test_default_store_is_sqlite_in_the_data_directory(tmp_path: Path) -> None:
     assert location("") == location("sqlite") == f"sqlite:///{tmp_path}/data/chimes.db"
     assert location("", "/srv/d") == "sqlite:////srv/d/chimes.db"
     assert location("json") == f"json:///{tmp_path}/data"
@@ -382,7 +382,7 @@ def test_an_absolute_path_pasted_behind_two_slashes_is_understood(tmp_path: Path
     assert location(f"sqlite://{tmp_path}/not/yet.db") == f"sqlite:///{tmp_path}/not/yet.db"
 
 
-def test_what_exists_here_wins_over_the_absolute_reading(tmp_path: Path) -> None:
+def test_existing_relative_path_takes_precedence(tmp_path: Path) -> None:
     first = tmp_path.parts[1]
     (tmp_path / first).mkdir()
     rest = "/".join(tmp_path.parts[1:])
@@ -413,19 +413,19 @@ def test_a_store_on_redis_needs_no_more_than_a_host(url: str, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("store", "message"),
     [
-        ("oracle://u:hush@h/db", "oracle:// is not known in this version; this version has"),
-        ("postgresql://u:hush@h", "the name of the database is missing: postgresql://…/chimes"),
-        ("mariadb://u:hush@h/?ssl=1", "the name of the database is missing"),
-        ("redis-cluster://localhost", "redis-cluster:// is not known.*and redis://"),
+        ("oracle://u:hush@h/db", "unknown scheme oracle://; supported: sqlite"),
+        ("postgresql://u:hush@h", "the database name is missing: postgresql://…/chimes"),
+        ("mariadb://u:hush@h/?ssl=1", "the database name is missing"),
+        ("redis-cluster://localhost", "unknown scheme redis-cluster://.*and redis://"),
         ("chimes.db", "sqlite:///chimes.db"),
         ("json://dir", "three slashes"),
         ("sqlite://", "three slashes"),
         ("sqlite:///", "memory://"),
         ("sqlite:///:memory:", "memory://"),
-        ("sqlite:///a.db?mode=ro", "no options"),
+        ("sqlite:///a.db?mode=ro", "options are not supported"),
     ],
 )
-def test_other_stores_are_refused_with_what_there_is(store: str, message: str) -> None:
+def test_invalid_store_urls(store: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message) as caught:
         location(store)
     assert "hush" not in str(caught.value)
@@ -440,9 +440,9 @@ def test_other_stores_are_refused_with_what_there_is(store: str, message: str) -
         "redis://:hush@h:70000/0",
     ],
 )
-def test_a_port_that_no_server_can_have(url: str) -> None:
+def test_invalid_port(url: str) -> None:
     """A driver would dial another one."""
-    with pytest.raises(ConfigError, match="is no port") as caught:
+    with pytest.raises(ConfigError, match="invalid port") as caught:
         store_location(Settings(store=url))
     assert "hush" not in str(caught.value)
 
@@ -451,5 +451,5 @@ def test_a_port_that_no_server_can_have(url: str) -> None:
     "url",
     ["postgresql://u:99999@h/db", "postgresql://[::1]:5432/db", "postgresql://u:99999?@h/db"],
 )
-def test_what_only_looks_like_a_port(url: str) -> None:
+def test_text_that_only_looks_like_a_port(url: str) -> None:
     assert store_location(Settings(store=url)).server == url

@@ -25,7 +25,6 @@ def from_yaml(text: str, **environ: str) -> LoadedSettings:
     return load_settings(environ=environ)
 
 
-# R0.32, R0.33, R0.34
 ENVIRONMENT = [
     ("CHIMES_SCHEDULE_POLL_INTERVAL", "10s", "poll_interval", timedelta(seconds=10)),
     ("CHIMES_SCHEDULE_POLL_INTERVAL", "10", "poll_interval", timedelta(seconds=10)),
@@ -49,13 +48,12 @@ ENVIRONMENT = [
 
 
 @pytest.mark.parametrize(("variable", "given", "field", "wanted"), ENVIRONMENT)
-def test_the_environment(variable: str, given: str, field: str, wanted: object) -> None:
+def test_environment_variables(variable: str, given: str, field: str, wanted: object) -> None:
     loaded = load_settings(environ={variable: given})
     assert getattr(loaded.settings, field) == wanted
     assert loaded.origins[field] == f"environment {variable}"
 
 
-# C4, C20
 @pytest.mark.parametrize(
     ("text", "field", "wanted", "origin"),
     [
@@ -72,7 +70,7 @@ def test_the_environment(variable: str, given: str, field: str, wanted: object) 
          "schedule_lock_timeout"),
     ],
 )  # fmt: skip
-def test_the_seeds_names_in_the_file(text: str, field: str, wanted: int, origin: str) -> None:
+def test_alternative_names_in_the_file(text: str, field: str, wanted: int, origin: str) -> None:
     loaded = from_yaml(text)
     assert getattr(loaded.settings, field) == timedelta(seconds=wanted)
     assert loaded.origins[field] == f"file chimes.yaml {origin}".rstrip()
@@ -80,8 +78,7 @@ def test_the_seeds_names_in_the_file(text: str, field: str, wanted: int, origin:
     assert row["origin"] == loaded.origins[field]
 
 
-# C4: one lease a node
-def test_the_lease_wins_over_the_lock() -> None:
+def test_lease_takes_precedence_over_schedule_lock_timeout() -> None:
     both = {"CHIMES_LEASE": "20s", "CHIMES_SCHEDULE_LOCK_TIMEOUT": "5m"}
     loaded = from_yaml("schedule_lock_timeout: 10m", **both)
     assert loaded.settings.lease == timedelta(seconds=20)
@@ -107,16 +104,15 @@ def test_headers_in_the_file() -> None:
         ("action_headers: {'a b': x}", "action_headers: expected headers as"),
         ("action_headers: {a: {b: c}}", "action_headers: expected headers as"),
         ("action_headers: {a: ''}", "action_headers: expected headers as"),
-        ("action_headers: {a: x, A: y}", "action_headers: expected each header once"),
+        ("action_headers: {a: x, A: y}", "action_headers: expected no duplicate headers"),
         ('action_headers: "{broken"', "action_headers: expected headers as"),
     ],
 )
-def test_what_is_refused(text: str, message: str) -> None:
+def test_invalid_headers(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_yaml(text)
 
 
-# S69
 def test_headers_and_the_token_are_secrets() -> None:
     loaded = load_settings(
         environ={"CHIMES_ACTION_HEADERS": f"A: {TOKEN}", "CHIMES_INTERNAL_TOKEN": "hush-hush"}

@@ -40,7 +40,7 @@ def test_scopes_narrow_a_key_down(cli: Cli) -> None:
     assert json.loads(made.out)["scopes"] == ["agent", "agent_schedules"]
     wider = cli("key", "create", "--role", "viewer", "--scope", "write")
     assert wider.code == 6
-    assert "a viewer may not write" in wider.err
+    assert "the role viewer does not include write" in wider.err
     assert cli("key", "create", "--scope", "everything").code == 2
 
 

@@ -44,7 +44,10 @@ def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, st
     ("given", "told"),
     [
         (["--action", "restart"], "--kn"),
-        (["--kn", "kn1", "--http", "http://h/"], "--kn cannot be used with --http; it belongs to --action."),
+        (
+            ["--kn", "kn1", "--http", "http://h/"],
+            "--kn cannot be used with --http; it belongs to --action.",
+        ),
         (["--action", "a", "--kn", "k", "--identity", "[1]"], "--identity must be a JSON object"),
         (["--action", "a", "--kn", "k", "--identity", "{"], "--identity is not valid JSON"),
         (["--action", "a", "--kn", "k", "--param", "x"], "NAME=VALUE"),

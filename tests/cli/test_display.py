@@ -31,7 +31,7 @@ CHINESE = "下一次运行的时间，以及它的时区。"
     [
         (None, None),
         ({"at": AT, "detached": False}, AT),
-        ({"at": AT, "detached": True}, f"{AT}, edited since: the code no longer overwrites it"),
+        ({"at": AT, "detached": True}, f"{AT}, detached: edited since, not updated from code"),
     ],
 )
 def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> None:

@@ -59,7 +59,9 @@ def a_row(**given: Any) -> ActionRow:
 
 
 def made(**given: Any) -> Any:
-    return schedule_from_row(a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW)
+    return schedule_from_row(
+        a_row(**given), timezone="UTC", owner=SYSTEM_OWNER, policy=Policy(), now=NOW
+    )
 
 
 async def fill(url: str, *rows: str) -> None:
@@ -210,7 +212,7 @@ async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Pat
         ({"identities": "{"}, "invalid JSON"),
         ({"identities": '{"a": 1}'}, "array of objects"),
         ({"params": "[]"}, "not a JSON object"),
-        ({"status": "odd"}, "neither active nor inactive"),
+        ({"status": "odd"}, "expected active or inactive"),
         ({"cron_expression": "@hourly"}, "5 fields"),
         ({"next_run_time": 10**18}, "f_next_run_time"),
         ({"next_run_time": 2**63 - 1}, "f_next_run_time"),
@@ -258,5 +260,7 @@ async def test_a_time_that_is_no_whole_minute_is_no_sign_of_another_zone(
 def test_a_few_odd_times_are_no_other_zone() -> None:
 
     schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
-    odd = ImportPlan(schedules=schedules, rejected=(), locked=(), off_schedule=("s1",), other_zone=("s1",))
+    odd = ImportPlan(
+        schedules=schedules, rejected=(), locked=(), off_schedule=("s1",), other_zone=("s1",)
+    )
     assert zone_matches(odd)

@@ -28,7 +28,7 @@ from chimes.cli.options import (
 )
 from chimes.cli.output import Column, Json, Output, echo, echo_err, getter, nested
 from chimes.i18n import Message, _, counted
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 
 KEY_COMMANDS = {
     "create": LazyCommand("chimes.cli.access", "create_key", "Create a key and print it once."),
@@ -154,7 +154,7 @@ def revoke_key(
         echo_err(_("Nothing was revoked. Use --yes to revoke without confirmation."))
         ctx.exit(FAILED)
     delete(backend, api_path("keys", found[0]["id"]))
-    echo(escaped(str(found[0]["id"])))
+    echo(escape_control(str(found[0]["id"])))
 
 
 def _scopes(item: Json) -> str:
@@ -212,7 +212,7 @@ def create_user(
     if output.format in ("json", "ndjson"):
         output.one(made, [])
         return
-    echo(escaped(str(made["name"])))
+    echo(escape_control(str(made["name"])))
 
 
 @click.command("list", cls=Command)
@@ -249,7 +249,7 @@ def change_user(
         body["password"] = _password(from_stdin=password_stdin)
     if not body:
         raise click.UsageError(_("Nothing to change: give --role, --password or --password-stdin."))
-    echo(escaped(str(patch(backend, api_path("users", name), body)["name"])))
+    echo(escape_control(str(patch(backend, api_path("users", name), body)["name"])))
 
 
 @click.command("remove", cls=Command)
@@ -270,7 +270,7 @@ def remove_user(
         echo_err(_("Nothing was removed. Use --yes to remove without confirmation."))
         ctx.exit(FAILED)
     delete(backend, api_path("users", name))
-    echo(escaped(name))
+    echo(escape_control(name))
 
 
 def _password(*, from_stdin: bool) -> str:

@@ -293,7 +293,7 @@ class LocalBackend:
         if self._app is None:
             self._app = await self._open()
         data = b"" if body is None else json.dumps(body).encode()
-        raw, _unused, query = path.partition("?")
+        raw, _question, query = path.partition("?")
         host = f"127.0.0.1:{self._settings.port}"
         headers = [
             ("host", host),

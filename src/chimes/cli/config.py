@@ -21,7 +21,7 @@ from chimes.cli.command import (
 from chimes.cli.options import output_format_options, output_options, read_key_file
 from chimes.cli.output import CHANGES, Column, Json, Output, echo, echo_err, getter
 from chimes.config import LoadedSettings, load_settings
-from chimes.config.loader import shown_settings
+from chimes.config.loader import describe_settings
 from chimes.i18n import _
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def setting_rows(loaded: LoadedSettings) -> list[Json]:
             "origin": each.origin,
             "variables": list(each.variables),
         }
-        for each in shown_settings(loaded.settings, loaded.origins)
+        for each in describe_settings(loaded.settings, loaded.origins)
     ]
 
 
@@ -139,14 +139,14 @@ def apply(
       chimes apply -f chimes.yaml --dry-run
     """
     from chimes.config import load_settings
-    from chimes.runtime.apply_config import checked_file
+    from chimes.runtime.apply_config import load_checked_file
 
     loaded = load_settings(flags=flags, config_file=file)
     if loaded.file is None:
         raise CommandError(
             _("No chimes.yaml found"), USAGE, hint=_("give its path: chimes apply -f FILE")
         )
-    checked = checked_file(loaded)
+    checked = load_checked_file(loaded)
     key = read_key_file(api_key_file) if api_key_file else os.environ.get("CHIMES_API_KEY", "")
     server = _connect(url, key.strip() or loaded.settings.admin_token)
     if server is not None:
@@ -195,9 +195,9 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
     answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
     if not dry_run:
         from chimes.cli.backend import items_of
-        from chimes.runtime.apply_config import told_to_read_again
+        from chimes.runtime.apply_config import signal_reload
 
-        told_to_read_again(
+        signal_reload(
             str(item["id"]) for item in items_of(get(server, "/nodes")) if item.get("alive")
         )
     changes = answer.get("changes")
@@ -206,13 +206,13 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
 
 def _apply_to_store(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
     from chimes.config import masked_store_url, resolve_store_url
-    from chimes.runtime.apply_config import apply_to_store, told_to_read_again
+    from chimes.runtime.apply_config import apply_to_store, signal_reload
 
     store = masked_store_url(resolve_store_url(loaded.settings))
     echo_err(_("No server responds; using {store}.", store=store))
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
     if not dry_run:
-        told = told_to_read_again(alive)
+        told = signal_reload(alive)
         others = [node for node in alive if node not in told]
         if told:
             echo_err(_("Reloaded by: {nodes}", nodes=", ".join(told)))

@@ -27,7 +27,7 @@ from chimes.config import LoadedSettings, StoreLocation, load_settings, store_lo
 from chimes.config.settings import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked, StoreUnsafe
 from chimes.i18n import Message, _, counted, joined
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 from chimes.triggers.json_values import nearest
 
 State = Literal["ok", "warning", "problem"]
@@ -225,17 +225,17 @@ class Diagnostics:
         """Checks the file itself, because a running node may have rejected it on reload."""
         if loaded.sources is None:
             return []
-        from chimes.runtime.apply_config import checked_file
+        from chimes.runtime.apply_config import load_checked_file
 
         try:
-            known = checked_file(loaded).known.now
+            known = load_checked_file(loaded).known.now
         except ConfigError as error:
             fix = _("correct the file, then run `chimes apply`")
             return [Check(_("sources"), CHECK_PROBLEM, error.message, fix)]
         detail = counted(
             "{sources} with {count} collection",
             "{sources} with {count} collections",
-            sum(1 for _unused in known.pairs()),
+            sum(1 for _pair in known.pairs()),
             sources=len(known.by_id),
         )
         return [Check(_("sources"), CHECK_OK, detail)]
@@ -466,7 +466,7 @@ def _row(check: Check) -> Json:
 
 def _print(found: list[Check], *, people: bool) -> None:
     for check in found:
-        detail, fix = escaped(localize(check.detail)), escaped(localize(check.fix))
+        detail, fix = escape_control(localize(check.detail)), escape_control(localize(check.fix))
         if people:
             echo(f"{_SIGNS[check.state]} {localize(check.name)}: {detail}")
             if fix:

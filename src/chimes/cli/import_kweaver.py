@@ -170,7 +170,7 @@ async def _load(into: StoreLocation, plan: ImportPlan) -> int:
     from chimes.cli.store import load_all
 
     async with open_store(into) as store:
-        _unused, new = await load_all(store, _items(plan))
+        _count, new = await load_all(store, _items(plan))
     return new
 
 

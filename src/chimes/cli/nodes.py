@@ -13,7 +13,7 @@ from chimes.cli.options import client_options, confirm_options, output_options
 from chimes.cli.output import Column, Json, Output, echo, echo_err, getter
 from chimes.clock import SystemClock
 from chimes.i18n import Message, _
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 
 NODE_COMMANDS = {
     "resume": LazyCommand("chimes.cli.nodes", "resume", "Resume a drained node."),
@@ -115,7 +115,7 @@ def forget(
         echo_err(_("Nothing was removed."))
         ctx.exit(FAILED)
     delete(backend, api_path("nodes", found["id"]))
-    echo(escaped(str(found["id"])))
+    echo(escape_control(str(found["id"])))
 
 
 def _post(backend: Backend, found: Json, verb: str, reason: str) -> Json:

@@ -31,7 +31,7 @@ from chimes.cli.output import (
 )
 from chimes.cli.schedules import recipient_argument
 from chimes.i18n import Message, _, joined
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 
 _INBOX_COLUMNS = [
     Column(_("id"), getter("id"), min_chars=8),
@@ -179,9 +179,9 @@ def _show(output: Output, item: Json) -> None:
     if output.format in ("json", "ndjson", "ids"):
         output.one(item, [])
         return
-    echo(escaped(str(item.get("title", ""))))
+    echo(escape_control(str(item.get("title", ""))))
     for line in str(item.get("text", "")).splitlines():
-        echo(escaped(line))
+        echo(escape_control(line))
 
 
 def _state(item: Json) -> Message:
@@ -252,8 +252,8 @@ def confirm_chat(backend: Backend, chat: str) -> None:
     echo(
         _(
             "{chat} acts for {owner}",
-            chat=escaped(str(done["chat_id"])),
-            owner=escaped(str(done["owner"])),
+            chat=escape_control(str(done["chat_id"])),
+            owner=escape_control(str(done["owner"])),
         )
     )
 
@@ -285,7 +285,7 @@ def test_chat(backend: Backend, chat: str) -> None:
       chimes telegram test 123456789
     """
     done = post(backend, "/telegram/test", {"chat_id": chat})
-    echo(_("sent to {chat}", chat=escaped(str(done["chat_id"]))))
+    echo(_("sent to {chat}", chat=escape_control(str(done["chat_id"]))))
 
 
 def _rows(found: Json, name: str, state: str) -> list[Json]:

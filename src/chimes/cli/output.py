@@ -18,7 +18,7 @@ from chimes.cli.locale import current_language, localize
 from chimes.i18n import ENGLISH, Message, _
 from chimes.model.reasons import RUN_REASONS
 from chimes.model.recipient import format_recipient
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 
 # --- text width on a terminal ---------------------------------------------------------------------
 #: A line may break after each of these, because Chinese has no spaces between words.
@@ -98,7 +98,7 @@ class Formatter(click.HelpFormatter):
             return
         listed = list(rows)
         first_column = (
-            min(max(display_width(term) for term, _unused in listed), col_max) + col_spacing
+            min(max(display_width(term) for term, _text in listed), col_max) + col_spacing
         )
         room = max(self.width - first_column - self.current_indent, 10)
         indent = " " * self.current_indent
@@ -172,7 +172,7 @@ class Output:
                 echo(_to_json([self._select_fields(item) for item in items]))
             case "ids":
                 for item in items:
-                    echo(escaped(str(item["id"])))
+                    echo(escape_control(str(item["id"])))
             case "tsv":
                 for item in items:
                     echo("\t".join(self._cell(column, item) for column in columns))
@@ -185,7 +185,7 @@ class Output:
         if self.format in ("json", "ndjson"):
             echo(_to_json(self._select_fields(item), indent=2 if self.format == "json" else None))
         elif self.format == "ids":
-            echo(escaped(str(item["id"])))
+            echo(escape_control(str(item["id"])))
         else:
             width = max(display_width(localize(column.title)) for column in columns) + _GAP
             for column in columns:
@@ -217,8 +217,8 @@ class Output:
         if column.time and isinstance(value, str):
             return self.format_time(value)
         if isinstance(value, str) and self.is_table:
-            return escaped(localize(column.labels.get(value, value)))
-        return escaped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+            return escape_control(localize(column.labels.get(value, value)))
+        return escape_control(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
 
     def format_time(self, text: str) -> str:
         """A time of the API in the chosen zone, always with its offset."""
@@ -245,7 +245,7 @@ def echo(text: str) -> None:
 
 def echo_err(text: str) -> None:
     """Prints a message to stderr, so that stdout contains only data."""
-    click.echo("\n".join(escaped(line) for line in localize(text).splitlines()), err=True)
+    click.echo("\n".join(escape_control(line) for line in localize(text).splitlines()), err=True)
 
 
 def _to_json(value: object, *, indent: int | None = 2) -> str:

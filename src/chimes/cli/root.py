@@ -24,7 +24,7 @@ from chimes.cli.command import (
 from chimes.cli.locale import current_language, localize, use_language
 from chimes.errors import ChimesError
 from chimes.i18n import _, translate
-from chimes.redaction import Redactor, escaped
+from chimes.redaction import Redactor, escape_control
 
 #: The most used commands first, then grouped by topic.
 COMMANDS = {
@@ -171,7 +171,7 @@ def _usage(error: click.UsageError) -> None:
 
 
 def _print_error(text: str) -> None:
-    shown = "\n".join(escaped(line) for line in Redactor().text(localize(text)).splitlines())
+    shown = "\n".join(escape_control(line) for line in Redactor().text(localize(text)).splitlines())
     try:
         click.echo(shown, err=True)
     except OSError:

@@ -20,7 +20,7 @@ from chimes.cli.output import RUN_COLUMNS, Column, Json, Output, echo, echo_err,
 from chimes.cli.schedules import read_text_argument
 from chimes.i18n import _
 from chimes.model.insights import FAILED_STATUSES
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 
 _LEVELS = ("debug", "info", "warning", "error", "critical")
 
@@ -95,7 +95,7 @@ def logs(
             Output(format="ndjson", fields=output.fields).one(entry, [])
         else:
             at = output.format_time(str(entry.get("at", "")))
-            echo(f"{at}\t{severity}\t{escaped(str(entry.get('message', '')))}")
+            echo(f"{at}\t{severity}\t{escape_control(str(entry.get('message', '')))}")
 
 
 def _find_run_or_latest(backend: Backend, reference: str) -> Json:

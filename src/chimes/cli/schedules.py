@@ -53,7 +53,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.language import describe, note_in_words, read_trigger, remark, warnings_in_words
 from chimes.model.recipient import parse_recipient
-from chimes.redaction import escaped
+from chimes.redaction import escape_control
 from chimes.triggers import Every, Trigger
 
 _SORTS = {
@@ -142,7 +142,7 @@ def rm(
         ctx.exit(FAILED)
     for each in found:
         delete(backend, api_path("schedules", each["id"]))
-        echo(escaped(str(each["id"])))
+        echo(escape_control(str(each["id"])))
 
 
 @click.command("upcoming", cls=Command)
@@ -297,7 +297,7 @@ def _action(name: str, options: Mapping[str, object]) -> tuple[Json, str]:
     if options["branch"]:
         target["branch"] = options["branch"]
     if isinstance(account := options["account"], str):
-        account_id, _unused, account_type = account.partition(":")
+        account_id, _colon, account_type = account.partition(":")
         target["account"] = {"id": account_id, "type": account_type}
     return target, f"action {name}"
 

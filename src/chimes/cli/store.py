@@ -168,10 +168,10 @@ def init(settings: Settings, output: Output, force: bool) -> None:
 async def _force_init(location: StoreLocation) -> None:
     from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
-    from chimes.store.port import Renewable
+    from chimes.store.port import InitializableStore
 
     store = build_store(location, SystemClock())
-    if not isinstance(store, Renewable):
+    if not isinstance(store, InitializableStore):
         raise CommandError(
             _(
                 "--force is only for stores on Redis, not for {store}",
@@ -186,10 +186,10 @@ async def _force_init(location: StoreLocation) -> None:
 async def _migrate(location: StoreLocation) -> None:
     from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
-    from chimes.store.port import Migrating
+    from chimes.store.port import MigratableStore
 
     store = build_store(location, SystemClock())
-    if isinstance(store, Migrating):
+    if isinstance(store, MigratableStore):
         before, after = await store.migrate()
         if before is not None and before != after:
             echo_err(_("Migrated the schema from {before} to {after}.", before=before, after=after))

@@ -78,7 +78,7 @@ def next_fires(
     for fire in fires:
         row = fire_json(fire, lang) | {"in": countdown(fire.at, now)}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
-    output.rows(rows, _columns(trigger, [name for name, _unused in others], people=output.is_table))
+    output.rows(rows, _columns(trigger, [name for name, _convert in others], people=output.is_table))
     if output.is_table:
         for row in [each for each in rows if each.get("words")]:
             echo(f"{row['local']}: {row['words']}")

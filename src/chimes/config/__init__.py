@@ -1,4 +1,4 @@
-"""Settings: every knob, where it is read from, and where the store is."""
+"""Settings, how they are loaded, and the location of the store."""
 
 from chimes.config.loader import FILE_NAME, LoadedSettings, load_settings
 from chimes.config.location import (

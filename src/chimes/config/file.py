@@ -1,4 +1,4 @@
-"""`chimes.yaml`: plain YAML, read with the safe loader and without its traps (S65)."""
+"""Reads `chimes.yaml` with a safe and strict YAML loader."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.triggers.json_values import nearest
 
-LARGEST = 1024 * 1024
-DEEPEST = 32
-#: ConfigError's `code` for a file that is refused unread; `serve` exits 6 for it.
+MAX_BYTES = 1024 * 1024
+MAX_DEPTH = 32
+#: Code of the ConfigError for a file that is unsafe to read; commands exit with 6.
 UNSAFE = "unsafe_file"
 
 _RESERVED = ("sources", "schedules")
 _NESTED = {"egress": "egress_"}
-#: EventNative's names (C20), by their way through the file.
+#: Names of EventNative, by their path in the file.
 _SERVER = "server"
 _EVENTNATIVE = {
     "server.admin_token": "admin_token",
@@ -35,7 +35,7 @@ _EVENTNATIVE = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FileContent:
-    #: By name or spelling of a field; its own name comes before the others.
+    #: By name or alternative name of a setting; its own name comes first.
     values: Mapping[str, object] = field(default_factory=dict)
     sources: object = None
     schedules: object = None
@@ -43,7 +43,7 @@ class FileContent:
 
 
 def read_file(file: Path) -> FileContent:
-    """The file's settings, not yet checked one by one."""
+    """The settings in the file, not yet validated."""
     data = _parsed(file)
     if data is None:
         return FileContent()
@@ -56,7 +56,7 @@ def read_file(file: Path) -> FileContent:
             )
         )
     values: dict[str, object] = {}
-    for key, value in (_flat(data) | _of_eventnative(file, data.get(_SERVER))).items():
+    for key, value in (_flat(data) | _eventnative_settings(file, data.get(_SERVER))).items():
         name = str(key).replace("-", "_")
         if name in (*_RESERVED, _SERVER):
             continue
@@ -79,16 +79,16 @@ def _secret(name: str, value: object) -> bool:
 
 
 def readable_by_others(file: Path) -> tuple[str, ...]:
-    """A warning if other users of this machine can read the file, or own it."""
+    """A warning if other users of this machine own the file or can read it."""
     status = file.stat()
     if os.name != "posix":
         return ()
     if status.st_uid not in (os.geteuid(), 0):
-        return (_("{file} belongs to another user of this machine; make it your own", file=file),)
+        return (_("{file} belongs to another user; change its owner", file=file),)
     if stat.S_IMODE(status.st_mode) & 0o077:
         return (
             _(
-                "{file} can be read by other users of this machine; run: chmod 600 {file}",
+                "other users of this machine can read {file}; run: chmod 600 {file}",
                 file=file,
             ),
         )
@@ -96,7 +96,7 @@ def readable_by_others(file: Path) -> tuple[str, ...]:
 
 
 def _flat(data: dict[object, object]) -> dict[object, object]:
-    """`egress: {allow: …}` is `egress_allow: …`."""
+    """Flattens nested sections: `egress: {allow: …}` is `egress_allow: …`."""
     found: dict[object, object] = {}
     for key, value in data.items():
         prefix = _NESTED.get(key) if isinstance(key, str) else None
@@ -107,7 +107,7 @@ def _flat(data: dict[object, object]) -> dict[object, object]:
     return found
 
 
-def _of_eventnative(file: Path, server: object) -> dict[object, object]:
+def _eventnative_settings(file: Path, server: object) -> dict[object, object]:
     found: dict[object, object] = {}
     waiting: list[tuple[str, object]] = [] if server is None else [(_SERVER, server)]
     while waiting:
@@ -132,18 +132,16 @@ def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> Conf
 def _parsed(file: Path) -> object:
     try:
         with file.open("rb") as stream:
-            raw = stream.read(LARGEST + 1)
+            raw = stream.read(MAX_BYTES + 1)
     except OSError as error:
-        raise ConfigError(
-            _("{file} cannot be read: {why}", file=file, why=error.strerror)
-        ) from None
+        raise ConfigError(_("cannot read {file}: {why}", file=file, why=error.strerror)) from None
     return parsed_yaml(raw, file)
 
 
 def parsed_yaml(raw: bytes, file: object) -> object:
-    """What the text says, without the traps of YAML. ConfigError names it as `file`."""
-    if len(raw) > LARGEST:
-        raise _unsafe(file, _("it is larger than {most} KiB", most=LARGEST // 1024))
+    """Parses YAML strictly. `file` is its name in errors."""
+    if len(raw) > MAX_BYTES:
+        raise _unsafe(file, _("it is larger than {limit} KiB", limit=MAX_BYTES // 1024))
     try:
         _check(file, raw)
         return yaml.load(raw, Loader=_Loader)  # noqa: S506 - a SafeLoader, see below
@@ -156,23 +154,24 @@ def parsed_yaml(raw: bytes, file: object) -> object:
 
 
 def _check(file: object, raw: bytes) -> None:
-    """Before anything is built: no aliases, which can blow up, and no bottomless nesting."""
+    """Rejects aliases, which can expand exponentially, and deep nesting, before building values."""
     depth = 0
     for event in yaml.parse(raw, Loader=yaml.SafeLoader):
         if isinstance(event, yaml.AliasEvent):
             raise _unsafe(
-                file, _("it has an alias (*{anchor}); write the value out", anchor=event.anchor)
+                file,
+                _("it contains the alias *{anchor}; write the value instead", anchor=event.anchor),
             )
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-        if depth > DEEPEST:
-            raise _unsafe(file, _("it is nested more than {most} levels deep", most=DEEPEST))
+        if depth > MAX_DEPTH:
+            raise _unsafe(file, _("it is nested more than {limit} levels deep", limit=MAX_DEPTH))
 
 
 def _unsafe(file: object, why: str) -> ConfigError:
-    return ConfigError(_("{file} is refused: {why}", file=file, why=why), code=UNSAFE)
+    return ConfigError(_("{file} is unsafe to read: {why}", file=file, why=why), code=UNSAFE)
 
 
 def _where(error: Exception) -> str:
@@ -190,25 +189,25 @@ def _where(error: Exception) -> str:
 _BOOL, _INT = "tag:yaml.org,2002:bool", "tag:yaml.org,2002:int"
 
 
-def _as_written(node: yaml.Node, read_as: str, *, having: str = "") -> None:
-    """Text, if YAML 1.1 would make something else of it."""
-    if isinstance(node, yaml.ScalarNode) and node.tag == read_as and having in node.value:
+def _keep_text(node: yaml.Node, tag: str, *, having: str = "") -> None:
+    """Keeps the text of a scalar that YAML 1.1 would convert."""
+    if isinstance(node, yaml.ScalarNode) and node.tag == tag and having in node.value:
         node.tag = "tag:yaml.org,2002:str"
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader, which also refuses a key that is given twice, and takes people at their
-    word: a key `on` is no truth value, and 22:00 is no number."""
+    """The safe loader, which also rejects duplicate keys and two conversions of YAML 1.1: a key
+    `on` is not a boolean, and 22:00 is not a number."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen: set[object] = set()
         for key_node, value_node in node.value:
-            _as_written(key_node, _BOOL)
-            _as_written(value_node, _INT, having=":")
+            _keep_text(key_node, _BOOL)
+            _keep_text(value_node, _INT, having=":")
             key = key_node.value if isinstance(key_node, yaml.ScalarNode) else None
             if key is not None and key in seen:
                 raise yaml.MarkedYAMLError(
-                    problem=_("the key {key!r} is given twice", key=key),
+                    problem=_("duplicate key {key!r}", key=key),
                     problem_mark=key_node.start_mark,
                 )
             seen.add(key)

@@ -14,7 +14,6 @@ from chimes.config.settings import FIELDS, SPELLINGS, Expected, Field, Settings
 from chimes.errors import ConfigError
 from chimes.i18n import _
 from chimes.redaction import HIDDEN
-from chimes.triggers import format_duration_go as format_duration_go_shown
 from chimes.triggers.duration import format_duration_go
 
 FILE_NAME = "chimes.yaml"
@@ -23,31 +22,31 @@ DEFAULT = _("default")
 #: Kubernetes sets CHIMES_PORT=tcp://10.0.0.1:7100 in every pod beside a service called chimes.
 SERVICE_LINK = "tcp://"
 
-# The readers of the table answer with the type of their field, which mypy cannot see.
+# Readers return the type of their field, which mypy cannot infer.
 _build: Callable[..., Settings] = Settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedSettings:
     settings: Settings
-    #: For each field where its value came from: `default`, `environment CHIMES_STORE`,
+    #: Origin of each value by field: `default`, `environment CHIMES_STORE`,
     #: `file chimes.yaml`, `flag --store`.
     origins: Mapping[str, str]
     file: Path | None = None
-    #: Parts of the file that are read later, by those who know them.
+    #: Sections of the file that are parsed later, where they are used.
     sources: object = None
     schedules: object = None
-    #: What the operator should hear, such as a file that others can read (S63).
+    #: Warnings for the operator, such as a secret file that other users can read.
     warnings: tuple[str, ...] = ()
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Values that must not appear in a log or an answer."""
+        """Values that must not appear in logs or responses."""
         found: list[str] = []
         for field in FIELDS.values():
             value = getattr(self.settings, field.name)
             if field.secret and isinstance(value, tuple):
-                found.extend(each for _unused, each in value)
+                found.extend(each for _name, each in value)
             elif field.secret and value:
                 found.append(str(value))
             elif field.secret_part and value:
@@ -61,10 +60,10 @@ def load_settings(
     environ: Mapping[str, str] | None = None,
     config_file: Path | None = None,
 ) -> LoadedSettings:
-    """Raises ConfigError that names the key, what was expected and what was given.
+    """Loads the settings. ConfigError names the key, the expected and the given value.
 
-    A flag that is None was not given. The file is `config_file`, else the one that CHIMES_CONFIG
-    names, else `chimes.yaml` in the data directory, else in the working directory.
+    A flag of None was not given. The file is `config_file`, or CHIMES_CONFIG, or `chimes.yaml` in
+    the data directory or the working directory.
     """
     environment = os.environ if environ is None else environ
     values: dict[str, object] = {}
@@ -76,7 +75,7 @@ def load_settings(
             field = FIELDS[name]
             origins[name] = _("flag {option}", option=field.option)
             values[name] = _value(field, given, origins[name])
-    file = _file(config_file, environment, values)
+    file = _find_file(config_file, environment, values)
     loaded = LoadedSettings(settings=Settings(), origins=origins, file=file)
     if file is not None:
         loaded = _from_file(file, values, origins, loaded)
@@ -93,14 +92,13 @@ def _from_environment(
     origins: dict[str, str],
 ) -> None:
     for variable in field.variables:
-        # An empty variable is how a compose file says "not set".
+        # Compose files set variables to empty to leave them unset.
         given = environment.get(variable, "")
         if given and not (field.name == "port" and given.startswith(SERVICE_LINK)):
             if field.file_only:
                 raise ConfigError(
                     _(
-                        "{variable} is not read from the environment: {field} may only be set "
-                        "in {file_name}",
+                        "{variable} cannot be set in the environment: set {field} in {file_name}",
                         variable=variable,
                         field=field.name,
                         file_name=FILE_NAME,
@@ -115,16 +113,16 @@ def _from_environment(
 def _value(field: Field, given: object, origin: str) -> object:
     try:
         return field.read(given)
-    except Expected as wanted:
+    except Expected as expected:
         if field.secret_part:
             given = masked_store_url(str(given))
-        shown = HIDDEN if field.secret else repr(given)[:80]
+        masked = HIDDEN if field.secret else repr(given)[:80]
         raise ConfigError(
             _(
                 "{field}: expected {wanted}, got {given} ({origin})",
                 field=field.name,
-                wanted=wanted.args[0],
-                given=shown,
+                wanted=expected.args[0],
+                given=masked,
                 origin=origin,
             ),
             key=field.name,
@@ -132,7 +130,7 @@ def _value(field: Field, given: object, origin: str) -> object:
 
 
 def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
-    """A lease that is renewed less than twice in its time is lost to a single late answer."""
+    """A lease that is renewed less than twice per period is lost by one late heartbeat."""
     if settings.heartbeat is not None and settings.heartbeat > settings.lease / 2:
         lease = format_duration_go(settings.lease)
         raise ConfigError(
@@ -147,16 +145,16 @@ def _check_heartbeat(settings: Settings, origins: Mapping[str, str]) -> None:
         )
 
 
-def _file(
+def _find_file(
     named: Path | None, environment: Mapping[str, str], values: Mapping[str, object]
 ) -> Path | None:
-    told = named or (Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None)
-    if told is not None:
-        if not told.is_file():
+    given = named or (Path(environment[FILE_VARIABLE]) if environment.get(FILE_VARIABLE) else None)
+    if given is not None:
+        if not given.is_file():
             raise ConfigError(
-                _("There is no configuration file {path!r}", path=str(told)), key="config"
+                _("configuration file {path!r} does not exist", path=str(given)), key="config"
             )
-        return told
+        return given
     data_dir = values.get("data_dir", Settings().data_dir)
     assert isinstance(data_dir, Path)
     for directory in (data_dir, Path()):
@@ -173,9 +171,9 @@ def _from_file(
     content = read_file(file)
     for key, given in content.values.items():
         field = FIELDS.get(key) or SPELLINGS[key]
-        value = _value(field, given, _in_file(str(file), key))
+        value = _value(field, given, _file_origin(str(file), key))
         if origins[field.name] == DEFAULT:
-            origins[field.name] = _in_file(file.name, key)
+            origins[field.name] = _file_origin(file.name, key)
             values[field.name] = value
     return replace(
         loaded,
@@ -185,7 +183,7 @@ def _from_file(
     )
 
 
-def _in_file(file: str, key: str) -> str:
+def _file_origin(file: str, key: str) -> str:
     if key in SPELLINGS:
         return _("file {file} {key}", file=file, key=key)
     return _("file {file}", file=file)
@@ -199,14 +197,13 @@ def _key_file_warnings(settings: Settings) -> tuple[str, ...]:
     return readable_by_others(settings.auth_keys_file)
 
 
-# @@ Settings as people may see them: each value as text, secrets hidden.
-
-#: Stands for a secret that is set.
-_SET = "***"
+# --- settings as text -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ShownSetting:
+class SettingView:
+    """A setting as text, with secrets masked."""
+
     name: str
     value: str
     #: `default`, `environment CHIMES_STORE`, `file chimes.yaml`, `flag --store`.
@@ -214,11 +211,11 @@ class ShownSetting:
     variables: tuple[str, ...]
 
 
-def shown_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[ShownSetting, ...]:
+def describe_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[SettingView, ...]:
     return tuple(
-        ShownSetting(
+        SettingView(
             name=name,
-            value=_shown(settings, field),
+            value=_value_text(settings, field),
             origin=origins.get(name, ""),
             variables=tuple(field.variables),
         )
@@ -226,19 +223,19 @@ def shown_settings(settings: Settings, origins: Mapping[str, str]) -> tuple[Show
     )
 
 
-def _shown(settings: Settings, field: Field) -> str:
+def _value_text(settings: Settings, field: Field) -> str:
     value = getattr(settings, field.name)
     if field.name == "store":
         try:
             return masked_store_url(resolve_store_url(settings))
         except ConfigError:
-            return _("(cannot be used)")
+            return _("(invalid)")
     if field.secret:
-        return _SET if value else ""
+        return HIDDEN if value else ""
     if field.secret_part:
         return masked_store_url(value)
     if isinstance(value, timedelta):
-        return format_duration_go_shown(value)
+        return format_duration_go(value)
     if isinstance(value, tuple):
         return ",".join(value)
     return "" if value is None else str(value)

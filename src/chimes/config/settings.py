@@ -1,4 +1,4 @@
-"""The settings themselves: one field per knob, with its default."""
+"""All settings: their defaults, their names, and how each value is parsed."""
 
 from __future__ import annotations
 
@@ -21,23 +21,22 @@ ROLES = ("api", "scheduler", "worker")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    #: Where the data is kept: sqlite:///path | json:///dir | memory:// (plain `json`, `sqlite`:
-    #: in the data directory) | postgresql://… | mariadb://… | redis://…. Empty: SQLite in the data
-    #: directory.
+    #: URL of the store: sqlite:///path | json:///dir | memory:// (`json`, `sqlite`: in the data
+    #: directory) | postgresql://… | mariadb://… | redis://…. Empty: SQLite in the data directory.
     store: str = ""
-    #: Use a Redis server also where its settings would lose what it has acknowledged (F42).
+    #: Accept a Redis server whose settings may lose acknowledged writes.
     allow_volatile: bool = False
     data_dir: Path = Path("data")
     host: str = "127.0.0.1"
     port: int = 7100
     roles: tuple[str, ...] = ROLES
-    #: Runs a node carries out at once; None: 4 on the JSON store (R3.22), otherwise 100.
+    #: Concurrent runs of a node; None: 4 on the JSON store, otherwise 100.
     workers: int | None = None
-    #: Sync tasks a node carries out at once, apart from `workers` (R4.4); 0: none.
+    #: Concurrent sync tasks of a node, in addition to `workers`; 0: none.
     sync_workers: int = 16
-    #: A sync task that shows no sign of life for so long has stalled, and fails.
+    #: A sync task without output or heartbeat for this long has stalled, and fails.
     sync_stall_after: timedelta = timedelta(seconds=60)
-    #: Of how many tasks of each collection the log is kept; -1: of all that there are.
+    #: Number of tasks per collection whose log is kept; -1: all.
     sync_log_runs: int = -1
     default_timeout: timedelta = timedelta(seconds=10)
     max_retries: int = 3
@@ -48,20 +47,20 @@ class Settings:
     #: json | text | auto (text on a terminal).
     log_format: str = "auto"
     lease: timedelta = timedelta(seconds=30)
-    #: Time between two renewals of the lease; None: a third of it.
+    #: Interval between renewals of the lease; None: a third of it.
     heartbeat: timedelta | None = None
     poll_interval: timedelta = timedelta(seconds=1)
-    #: The application whose tasks and flows this node carries out, as `module:name`.
+    #: Application whose tasks and flows this node executes, as `module:name`.
     app: str = ""
-    #: False: what the application declares is timed in memory unless it says otherwise (R2.15).
+    #: Mode of declared schedules that set none: True is db, False is memory.
     use_db_driven_scheduling: bool = True
     shutdown_grace: timedelta = timedelta(seconds=30)
-    #: How long a tick is, for the cap on what is fired in one (R1.38).
+    #: Length of a tick of `max_dispatch_per_tick`.
     dispatch_tick: timedelta = timedelta(seconds=15)
-    #: Schedules fired in one tick; 0: no cap (C13).
+    #: Maximum of schedules fired per tick; 0: no limit.
     max_dispatch_per_tick: int = 0
     retention: timedelta = timedelta(days=30)
-    #: None: allowed in open mode only (RELIABILITY 9).
+    #: Callbacks to private addresses; None: allowed in open mode only.
     allow_private_targets: bool | None = None
     egress_allow: tuple[str, ...] = ()
     egress_only: tuple[str, ...] = ()
@@ -69,84 +68,80 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     cors_origins: tuple[str, ...] = ()
     admin_token: str = ""
-    #: Ksana's key file: one key per line, `#` comments.
+    #: Key file of Ksana: one key per line, `#` comments.
     auth_keys_file: Path | None = None
     max_schedules_per_owner: int = 1000
     requests_per_second: float = 20.0
-    #: Active schedules of an owner that were made through the Softnix door or a chat (R1.38);
-    #: None: 20 where keys are on, and for chats.
+    #: Active schedules per owner that were created through the Softnix API or a chat; None: 20
+    #: with API keys and for chats.
     max_active_per_owner: int | None = None
-    #: The zone of schedules made through the Softnix door and in chats, where their owner has
-    #: chosen none (C3).
+    #: Time zone of schedules created through the Softnix API and in chats whose owner has set
+    #: none.
     softnix_default_timezone: str = "Asia/Bangkok"
-    #: False: schedules made through the Softnix door do not fire (R1.38).
+    #: False: schedules created through the Softnix API do not fire.
     softnix_scheduler_enabled: bool = True
-    #: Attempts to hand a prompt over, in total, and the first wait between them (R1.32).
+    #: Total attempts to send a prompt to the agent, and the first back-off between them.
     dispatch_attempts: int = 3
     dispatch_backoff: timedelta = timedelta(seconds=5)
-    #: `openai` (a chat endpoint) or `runs` (a run pipeline); empty: agent targets are not offered.
+    #: `openai` (a chat endpoint) or `runs` (a run pipeline); empty: no agent targets.
     agent_pipeline: str = ""
-    #: Without `/v1` and without `/runs`.
+    #: Base URL without `/v1` and `/runs`.
     agent_url: str = ""
     agent_model: str = ""
     agent_api_key: str = ""
-    #: Of an answer, unless the target says otherwise; 0: as many as the model likes.
+    #: Default limit of an answer; 0: the limit of the model.
     agent_max_tokens: int = 0
-    #: How long an agent run may take, unless its policy says otherwise.
+    #: Default timeout of an agent run.
     agent_timeout: timedelta = timedelta(minutes=10)
-    #: Prices of a million tokens, for the cost of a run.
+    #: Prices of a million tokens, to compute the cost of a run.
     agent_input_price: float = 0.0
     agent_output_price: float = 0.0
-    #: Where the pipeline can call this server back; empty: it is polled only.
+    #: URL at which the pipeline can call this server back; empty: it is only polled.
     agent_callback_url: str = ""
-    #: In front of `/action-types/{id}/execute`; `{kn_id}` and `{branch}` in it are filled in.
-    #: Empty: actions are not offered.
+    #: Base URL before `/action-types/{id}/execute`, with placeholders `{kn_id}` and `{branch}`.
+    #: Empty: no action targets.
     action_url: str = ""
-    #: Sent with every request to it, besides our own.
+    #: Additional headers of every request to the action service.
     action_headers: tuple[tuple[str, str], ...] = ()
-    #: Of one request to it.
+    #: Timeout of one request to the action service.
     action_timeout: timedelta = timedelta(seconds=30)
-    #: How long an action may take, unless its policy says otherwise (R0.34).
+    #: Default timeout of an action.
     schedule_execution_timeout: timedelta = timedelta(minutes=10)
-    #: What a caller of `/in/v1` has to show (C15); empty: nothing, in open mode.
+    #: Token that callers of `/in/v1` must send; empty: none, in open mode.
     internal_token: str = ""
     telegram_token: str = ""
     telegram_api_url: str = "https://api.telegram.org"
-    #: Chats that the bot answers, and that results are sent to; empty: nobody.
+    #: Chats that may use the bot and receive results; empty: none.
     telegram_allowed_chats: tuple[str, ...] = ()
-    #: Where Telegram can reach this server; empty: long polling.
+    #: URL at which Telegram can reach this server; empty: long polling.
     telegram_webhook_url: str = ""
-    #: What Telegram sends along with each update; empty: made from the token.
+    #: Secret that Telegram sends with each update; empty: derived from the token.
     telegram_webhook_secret: str = ""
-    #: Messages that a chat may send (R1.37).
+    #: Rate limit of messages per chat.
     telegram_per_minute: int = 30
     #: smtp://user:password@host:port, or smtps://; empty: no e-mail.
     smtp_url: str = ""
     smtp_from: str = ""
     #: Domains that mail may be sent to; empty: any.
     smtp_allowed: tuple[str, ...] = ()
-    #: The address of the dashboard, for links in messages.
+    #: URL of the dashboard, for links in messages.
     public_url: str = ""
 
 
-# @@ One setting from its text (environment, flags) or from its YAML value.
-#
-# A reader returns the value, or raises `Expected` with what it wanted; the caller knows the key
-# and what was given.
-
+# --- readers: parse a value from text (environment, flags) or YAML, or raise `Expected` -----------
 Read = Callable[[object], object]
 
 TRUE = ("true", "1", "yes", "on")
 FALSE = ("false", "0", "no", "off")
-LONGEST = timedelta(days=36500)
+MAX_DURATION = timedelta(days=36500)
 LEVELS = ("debug", "info", "warning", "error", "critical")
 _LEVEL_ALIASES = {"warn": "warning", "fatal": "critical"}
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_HEADERS_WANTED = _("headers as `Name: value`, or as an object of texts")
+_HEADERS_EXPECTED = _("headers as `Name: value`, or an object of strings")
 
 
 class Expected(ValueError):
-    """The value is not what the setting needs; the message says what that is."""
+    """The value is invalid; the message describes a valid one."""
 
 
 def text(value: object) -> str:
@@ -165,13 +160,19 @@ def path(value: object) -> Path:
     return Path(value).expanduser()
 
 
-def number(least: int, most: int) -> Read:
+def number(minimum: int, maximum: int) -> Read:
     def read(value: object) -> int:
         if isinstance(value, str) and value.strip().isascii():
             stripped = value.strip()
             value = int(stripped) if stripped.isdecimal() and len(stripped) < 20 else None
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise Expected(_("a whole number between {least} and {most}", least=least, most=most))
+        if not isinstance(value, int) or isinstance(value, bool) or not minimum <= value <= maximum:
+            raise Expected(
+                _(
+                    "a whole number between {minimum} and {maximum}",
+                    minimum=minimum,
+                    maximum=maximum,
+                )
+            )
         return value
 
     return read
@@ -201,7 +202,7 @@ def _float(value: object) -> float:
 def flag(value: object) -> bool:
     if isinstance(value, bool):
         return value
-    # YAML reads a bare 1 as a number and yes as a truth value, so both may arrive.
+    # YAML parses a bare 1 as a number and yes as a boolean.
     word = str(value).strip().lower() if isinstance(value, str | int) else ""
     if word in TRUE:
         return True
@@ -210,7 +211,7 @@ def flag(value: object) -> bool:
     raise Expected(_("true or false (also 1/0, yes/no)"))
 
 
-def duration(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Read:
+def duration(*, minimum: timedelta = timedelta(0), maximum: timedelta = MAX_DURATION) -> Read:
     def read(value: object) -> timedelta:
         if not isinstance(value, str | timedelta):
             raise Expected(_("a duration such as 10s, 1h30m or PT1H30M"))
@@ -218,18 +219,22 @@ def duration(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> R
             found = parse_duration(value, allow_zero=True)
         except InvalidTrigger as error:
             raise _expected(_("a duration such as 10s, 1h30m or PT1H30M"), error.hint) from None
-        if found < least:
-            raise Expected(_("a duration of {least} or more", least=format_duration_go(least)))
-        if found > most:
-            raise Expected(_("a duration of {most} or less", most=format_duration_go(most)))
+        if found < minimum:
+            raise Expected(
+                _("a duration of {minimum} or more", minimum=format_duration_go(minimum))
+            )
+        if found > maximum:
+            raise Expected(
+                _("a duration of {maximum} or less", maximum=format_duration_go(maximum))
+            )
         return found
 
     return read
 
 
-def seconds(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Read:
-    """A duration; a bare number, as in the names that end in _SEC, means seconds (R1.38)."""
-    read = duration(least=least, most=most)
+def seconds(*, minimum: timedelta = timedelta(0), maximum: timedelta = MAX_DURATION) -> Read:
+    """A duration; a bare number is in seconds, as in the variables that end in _SEC."""
+    read = duration(minimum=minimum, maximum=maximum)
 
     def either(value: object) -> object:
         number = _float(value)
@@ -239,44 +244,44 @@ def seconds(*, least: timedelta = timedelta(0), most: timedelta = LONGEST) -> Re
 
 
 def names(value: object) -> tuple[str, ...]:
-    """A list; in the environment, separated by commas."""
+    """A list; comma-separated in the environment."""
     if isinstance(value, str):
         value = value.split(",")
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
-        raise Expected(_("a list of texts, or one text separated by commas"))
+        raise Expected(_("a list of strings, or a comma-separated string"))
     return tuple(text(each) for each in value if each.strip())
 
 
 def headers(value: object) -> tuple[tuple[str, str], ...]:
-    """A mapping; in the environment a JSON object, or `Name: value` and further ones after a
-    semicolon or in lines of their own."""
+    """A mapping; in the environment a JSON object, or `Name: value` separated by semicolons or
+    newlines."""
     if isinstance(value, str):
-        value = _mapping_of(value)
+        value = _parse_headers(value)
     if not isinstance(value, dict):
-        raise Expected(_HEADERS_WANTED)
+        raise Expected(_HEADERS_EXPECTED)
     found = tuple((str(name), text(str(each))) for name, each in value.items())
     for name, each in found:
         if not _TOKEN.fullmatch(name) or not each or not isinstance(value[name], str | int):
-            raise Expected(_HEADERS_WANTED)
-    if len({name.lower() for name, _unused in found}) != len(found):
-        raise Expected(_("each header once"))
+            raise Expected(_HEADERS_EXPECTED)
+    if len({name.lower() for name, _value in found}) != len(found):
+        raise Expected(_("no duplicate headers"))
     return found
 
 
-def _mapping_of(given: str) -> object:
+def _parse_headers(given: str) -> object:
     if given.lstrip().startswith("{"):
         with contextlib.suppress(ValueError):
             return json.loads(given)
         return None
     parts = [part.partition(":") for part in re.split(r"[;\n]", given) if part.strip()]
-    return {name.strip(): value.strip() for name, _unused, value in parts}
+    return {name.strip(): value.strip() for name, _colon, value in parts}
 
 
 def chats(value: object) -> tuple[str, ...]:
-    """Numbers of Telegram chats; those of groups are negative."""
+    """Ids of Telegram chats; those of groups are negative."""
     given = names([str(each) for each in value] if isinstance(value, list | tuple) else value)
     if not all(each.removeprefix("-").isdecimal() for each in given):
-        raise Expected(_("numbers of chats, such as 123456789 or -1001234567890"))
+        raise Expected(_("ids of chats, such as 123456789 or -1001234567890"))
     return given
 
 
@@ -320,16 +325,15 @@ def _expected(wanted: str, hint: str | None) -> Expected:
     return Expected(_("{message} ({hint})", message=wanted, hint=hint) if hint else wanted)
 
 
-# @@ The table of settings: how each is read, and what it is called in the environment.
-#
-# `chimes.yaml` uses the field's own name or one of its spellings; the environment `CHIMES_` and
-# the name in capitals, or one of the aliases: the seeds' own names (R3.38). The first name that
-# is set wins (C23).
+# --- table of settings ----------------------------------------------------------------------------
+# In `chimes.yaml` a setting has its own name or one of its spellings; in the environment `CHIMES_`
+# and the name in capitals, or one of the aliases, which are the names of older systems. The first
+# name that is set takes precedence.
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Another name of a setting in `chimes.yaml`, where its value may be written differently."""
+    """An alternative name of a setting in `chimes.yaml`, with its own format of the value."""
 
     name: str
     read: Read
@@ -340,13 +344,13 @@ class Field:
     name: str
     read: Read
     aliases: tuple[str, ...] = ()
-    #: Other names in `chimes.yaml`, after its own.
+    #: Alternative names in `chimes.yaml`.
     spellings: tuple[Spelling, ...] = ()
-    #: Never shown by `config show`, never logged (S69).
+    #: Masked in `config show` and logs.
     secret: bool = False
-    #: A URL that may hold a password, which is never shown nor logged.
+    #: A URL whose password is masked.
     secret_part: bool = False
-    #: Only `chimes.yaml` may set it (RELIABILITY 9).
+    #: Can only be set in `chimes.yaml`, because it weakens security.
     file_only: bool = False
 
     @property
@@ -358,13 +362,13 @@ class Field:
         return "--" + self.name.replace("_", "-")
 
 
-_SHORT = duration(least=timedelta(milliseconds=1))
-_POLL = seconds(least=timedelta(milliseconds=1))
-_SHORTEST_LEASE, _LONGEST_LEASE = timedelta(seconds=1), timedelta(hours=1)
-_LEASE = duration(least=_SHORTEST_LEASE, most=_LONGEST_LEASE)
-_LOCK = seconds(least=_SHORTEST_LEASE, most=_LONGEST_LEASE)
+_POSITIVE = duration(minimum=timedelta(milliseconds=1))
+_POSITIVE_SECONDS = seconds(minimum=timedelta(milliseconds=1))
+_MIN_LEASE, _MAX_LEASE = timedelta(seconds=1), timedelta(hours=1)
+_LEASE = duration(minimum=_MIN_LEASE, maximum=_MAX_LEASE)
+_LEASE_SECONDS = seconds(minimum=_MIN_LEASE, maximum=_MAX_LEASE)
 
-_ALL = (
+_SETTINGS = (
     Field("store", text, secret_part=True),
     Field("allow_volatile", flag),
     Field("data_dir", path, ("DATA_DIR", "KSANA_DATA")),
@@ -373,39 +377,45 @@ _ALL = (
     Field("roles", roles),
     Field("workers", number(1, 10_000), ("WORKERS",)),
     Field("sync_workers", number(0, 10_000)),
-    Field("sync_stall_after", duration(least=timedelta(seconds=1))),
+    Field("sync_stall_after", duration(minimum=timedelta(seconds=1))),
     Field("sync_log_runs", number(-1, 1_000_000)),
-    Field("default_timeout", _SHORT, ("DEFAULT_TIMEOUT",)),
+    Field("default_timeout", _POSITIVE, ("DEFAULT_TIMEOUT",)),
     Field("max_retries", number(0, 1000), ("MAX_RETRIES",)),
     Field("retry_backoff", duration(), ("RETRY_BACKOFF",)),
     Field("misfire_grace", duration()),
     Field("default_timezone", zone),
     Field("log_level", level, ("LOG_LEVEL",)),
     Field("log_format", choice("auto", "json", "text")),
-    # C4: a lock that is renewed while its holder lives is a lease.
+    # The schedule lock of older systems is a lease: it is renewed while its holder lives.
     Field(
         "lease",
         _LEASE,
         ("CHIMES_SCHEDULE_LOCK_TIMEOUT",),
-        (Spelling("schedule_lock_timeout", _LEASE), Spelling("scheduleLockTimeout", _LOCK)),
+        (
+            Spelling("schedule_lock_timeout", _LEASE),
+            Spelling("scheduleLockTimeout", _LEASE_SECONDS),
+        ),
     ),
-    Field("heartbeat", _SHORT),
+    Field("heartbeat", _POSITIVE),
     Field(
         "poll_interval",
-        _POLL,
+        _POSITIVE_SECONDS,
         ("CHIMES_SCHEDULE_POLL_INTERVAL", "SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC"),
-        (Spelling("schedule_poll_interval", _POLL), Spelling("schedulePollInterval", _POLL)),
+        (
+            Spelling("schedule_poll_interval", _POSITIVE_SECONDS),
+            Spelling("schedulePollInterval", _POSITIVE_SECONDS),
+        ),
     ),
     Field("app", text),
     Field("use_db_driven_scheduling", flag),
     Field("shutdown_grace", duration()),
-    Field("dispatch_tick", _POLL, ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC",)),
+    Field("dispatch_tick", _POSITIVE_SECONDS, ("SOFTNIX_SCHEDULER_POLL_INTERVAL_SEC",)),
     Field(
         "max_dispatch_per_tick",
         number(0, 10_000_000),
         ("SOFTNIX_SCHEDULER_MAX_DISPATCH_PER_TICK",),
     ),
-    Field("retention", duration(least=timedelta(hours=1))),
+    Field("retention", duration(minimum=timedelta(hours=1))),
     Field("allow_private_targets", flag),
     Field("egress_allow", names),
     Field("egress_only", names),
@@ -428,17 +438,17 @@ _ALL = (
     Field("agent_model", text),
     Field("agent_api_key", text, secret=True),
     Field("agent_max_tokens", number(0, 1_000_000)),
-    Field("agent_timeout", _SHORT),
+    Field("agent_timeout", _POSITIVE),
     Field("agent_input_price", price),
     Field("agent_output_price", price),
     Field("agent_callback_url", text, secret_part=True),
     Field("action_url", text, secret_part=True),
     Field("action_headers", headers, secret=True),
-    Field("action_timeout", _POLL),
+    Field("action_timeout", _POSITIVE_SECONDS),
     Field(
         "schedule_execution_timeout",
-        _POLL,
-        spellings=(Spelling("scheduleExecutionTimeout", _POLL),),
+        _POSITIVE_SECONDS,
+        spellings=(Spelling("scheduleExecutionTimeout", _POSITIVE_SECONDS),),
     ),
     Field("internal_token", text, secret=True),
     Field("telegram_token", text, secret=True),
@@ -453,10 +463,10 @@ _ALL = (
     Field("public_url", text),
 )
 
-FIELDS: Mapping[str, Field] = {field.name: field for field in _ALL}
-#: Other names in `chimes.yaml`, by name.
+FIELDS: Mapping[str, Field] = {field.name: field for field in _SETTINGS}
+#: Settings by alternative name in `chimes.yaml`.
 SPELLINGS: Mapping[str, Field] = {
     spelling.name: replace(field, read=spelling.read)
-    for field in _ALL
+    for field in _SETTINGS
     for spelling in field.spellings
 }

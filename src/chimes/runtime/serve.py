@@ -1,4 +1,4 @@
-"""One process of Chimes: store, engine and doors, from start to drain."""
+"""Runs one Chimes process: store, engine and HTTP server, from start to drain."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from chimes.errors import StoreLost, StoreUnavailable, message_of
 from chimes.i18n import ENGLISH, _, in_language, joined
 from chimes.log import configure_logging
 from chimes.model.access import Actor
-from chimes.runtime.apply_config import PairDefaults, SourceFile, SourceSchedules
-from chimes.runtime.composition import JoinedOffers, Runtime, build_services, build_store
+from chimes.runtime.apply_config import PairCapabilities, SourceFile, SourceSchedules
+from chimes.runtime.composition import Runtime, build_services, build_store, merge_capabilities
 from chimes.runtime.health import watch_keys
 from chimes.runtime.node import Node
-from chimes.runtime.signals import loop_factory, on_hangup, signals, stop_or_hurry
+from chimes.runtime.signals import loop_factory, reload_signal, stop_gracefully, stop_signals
 from chimes.sdk.app import Chimes
 from chimes.services.demo import LONGEST, MADE_UP, TASK, DemoService
 from chimes.targets.python.call import overhearing
@@ -36,41 +36,37 @@ if TYPE_CHECKING:
     from chimes.runtime.http_server import Server
 
 
-# @@ A node that starts while its server is being started again waits for it: whoever restarts
-# both at once, or a node in the middle of a fail-over, would have to get the order right (F21).
-
 T = TypeVar("T")
 logger = logging.getLogger("chimes.runtime")
 
-#: A crashed server needs some seconds to recover; who has mistyped its address is told at once.
-PATIENCE = 20.0
+#: Seconds to wait for a database server at startup: a crashed one needs some to recover.
+STARTUP_TIMEOUT = 20.0
 #: Seconds between two tries.
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0
+MIN_PAUSE, MAX_PAUSE = 0.1, 1.0
 
 
-async def once_there(location: StoreLocation, clock: Clock, work: Callable[[], Awaitable[T]]) -> T:
-    """What the work answers; it is done again while a server is away. What is wrong with a file
-    does not pass by waiting."""
-    patience = PATIENCE if location.server else 0.0
-    began, pause = clock.monotonic(), FIRST_PAUSE
+async def retry_startup(
+    location: StoreLocation, clock: Clock, work: Callable[[], Awaitable[T]]
+) -> T:
+    """Repeats `work` while the database server is unavailable, so that node and server may start
+    in any order. An error of a local file is raised immediately."""
+    timeout = STARTUP_TIMEOUT if location.server else 0.0
+    began, pause = clock.monotonic(), MIN_PAUSE
     while True:
         try:
             return await work()
         except StoreLost:
             raise
         except StoreUnavailable as error:
-            if clock.monotonic() - began + pause > patience:
+            if clock.monotonic() - began + pause > timeout:
                 raise
-            if pause == FIRST_PAUSE:
+            if pause == MIN_PAUSE:
                 logger.warning(
-                    "the store cannot be used yet; trying again",
-                    extra={"error": message_of(error), "seconds": patience},
+                    "the store is unavailable; retrying",
+                    extra={"error": message_of(error), "seconds": timeout},
                 )
-        await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 spreads, hides nothing
-        pause = min(pause * 1.5, LONGEST_PAUSE)
-
-
-OK = 0
+        await asyncio.sleep(random.uniform(pause / 2, pause))  # noqa: S311 - only spreads retries
+        pause = min(pause * 1.5, MAX_PAUSE)
 
 
 def serve(
@@ -81,9 +77,9 @@ def serve(
     language: str = ENGLISH,
     demo: bool = False,
 ) -> int:
-    """Run until a signal says stop. Store errors are raised: the command line knows their codes.
-    With `queues` only the tasks of those are carried out. `language`: of the greeting. `demo`:
-    with example schedules."""
+    """Runs until a stop signal; returns the exit code. Store errors are raised, the command line
+    maps them to exit codes. `queues`: the task queues to serve; None: all. `language`: of the
+    start message. `demo`: with example schedules."""
     settings = loaded.settings
     clock = SystemClock()
     sources = SourceFile(loaded, clock)
@@ -110,23 +106,27 @@ async def _serve(
 ) -> int:
     location = store_location(settings)
     store = build_store(location, clock)
-    pairs = PairDefaults(sources.known)
-    offers = pairs if app is None else JoinedOffers(app.offers, pairs)
+    pairs = PairCapabilities(sources.known)
+    capabilities = pairs if app is None else merge_capabilities(app.capabilities, pairs)
     build = partial(
-        build_services, store=store, clock=clock, offers=lambda: offers, sources=sources.known
+        build_services,
+        store=store,
+        clock=clock,
+        capabilities=lambda: capabilities,
+        sources=sources.known,
     )
-    there = partial(once_there, location, clock)
-    await there(store.open)
+    retry = partial(retry_startup, location, clock)
+    await retry(store.open)
     try:
-        services = await there(partial(build, settings))
+        services = await retry(partial(build, settings))
         listener = None
         if "api" in settings.roles:
-            from chimes.runtime.http_server import listen, refuse_unsafe_bind
+            from chimes.runtime.http_server import check_bind_address, listen
 
-            refuse_unsafe_bind(settings, services)
+            check_bind_address(settings, services)
             listener = listen(settings)
             settings = replace(settings, port=listener.getsockname()[1])
-            services = await there(partial(build, settings))
+            services = await retry(partial(build, settings))
         runtime = Runtime(
             settings=settings,
             location=location,
@@ -137,7 +137,7 @@ async def _serve(
         if app is not None:
             app.attach(runtime)
         syncs = queues is None or DEFAULT_QUEUE in queues
-        node = Node(runtime, app, queues=queues, offers=offers, syncs=syncs)
+        node = Node(runtime, app, queues=queues, capabilities=capabilities, syncs=syncs)
         sources.attach(
             SourceSchedules(services, settings),
             announce=node.engine.announce,
@@ -150,10 +150,10 @@ async def _serve(
         await store.close()
 
 
-def settle_garbage() -> None:
-    """What is there after the start stays until the end, and a run leaves next to no cycles: the
-    collector would walk through all of it again and again, for a quarter of the time that the
-    end of a run costs. Only for processes of our own: a library leaves its host's alone."""
+def tune_garbage_collector() -> None:
+    """Objects that exist after the start live until the end, and a run leaves next to no cycles:
+    collecting them again and again took a quarter of the time that ending a run costs. Only for
+    processes of our own, not for applications that embed Chimes."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
@@ -173,49 +173,53 @@ class _Process:
         self._listener = listener
         self._sources = sources
         self._language = language
-        self._told = asyncio.Event()
+        self._signaled = asyncio.Event()
 
     async def run(self) -> int:
-        with overhearing(), signals(self._told.set), on_hangup(self._sources.reload_and_tell):
-            there = partial(once_there, self._runtime.location, self._runtime.clock)
-            await there(self._sources.begin)
-            await there(self._node.start)
+        with (
+            overhearing(),
+            stop_signals(self._signaled.set),
+            reload_signal(self._sources.reload_on_signal),
+        ):
+            retry = partial(retry_startup, self._runtime.location, self._runtime.clock)
+            await retry(self._sources.begin)
+            await retry(self._node.start)
             server = telegram = None
             if self._listener is not None:
-                from chimes.runtime.http_server import server_of
+                from chimes.runtime.http_server import build_server
 
                 if self._runtime.settings.telegram_token:
-                    from chimes.runtime.telegram import telegram_of
+                    from chimes.runtime.telegram import build_telegram
 
-                    telegram = telegram_of(self._runtime.settings, self._runtime.services)
-                server = server_of(self._runtime, self._node, self._listener, telegram)
+                    telegram = build_telegram(self._runtime.settings, self._runtime.services)
+                server = build_server(self._runtime, self._node, self._listener, telegram)
                 await server.start()
-            self._say_hello()
-            settle_garbage()
+            self._print_banner()
+            tune_garbage_collector()
             duties = [
                 asyncio.create_task(watch_keys(self._runtime.services)),
-                asyncio.create_task(self._sources.keep_up()),
+                asyncio.create_task(self._sources.reconcile()),
             ]
             if telegram is not None:
                 duties.append(asyncio.create_task(telegram.run()))
-            await self._told.wait()
+            await self._signaled.wait()
             for duty in duties:
                 duty.cancel()
-            # So that they close what they have opened.
+            # They close their resources when canceled.
             await asyncio.gather(*duties, return_exceptions=True)
             await self._stop(server)
-        return OK
+        return 0
 
     async def _stop(self, server: Server | None) -> None:
-        """R3.39: stop accepting, wait for what runs, flush, leave. A second signal ends the wait
-        (F69)."""
-        self._told.clear()
-        stopping = asyncio.create_task(stop_or_hurry(self._node.drain, self._told))
+        """Stops accepting requests, waits for running work, flushes and leaves. A second signal
+        ends the wait."""
+        self._signaled.clear()
+        stopping = asyncio.create_task(stop_gracefully(self._node.drain, self._signaled))
         if server is not None:
             await server.stop()
         await stopping
 
-    def _say_hello(self) -> None:
+    def _print_banner(self) -> None:
         lines: list[str] = [
             _("Chimes {version} is running, pid {pid}", version=__version__, pid=os.getpid())
         ]
@@ -226,7 +230,7 @@ class _Process:
             lines.append(_("  Pages  {url}/ui/", url=url))
             lines.append(_("  API    {url}/api/v1   (docs: {url}/docs)", url=url))
         location, settings = self._runtime.location, self._runtime.settings
-        lines.append(_("  Data   {place} ({kind})", place=location.shown, kind=location.kind))
+        lines.append(_("  Data   {place} ({kind})", place=location.display, kind=location.kind))
         lines.append(_("  Zone   {zone}", zone=settings.default_timezone))
         lines.append(_("  Roles  {roles}", roles=", ".join(settings.roles)))
         if tasks := self._node.tasks:
@@ -240,7 +244,9 @@ class _Process:
         if self._listener is not None:
             open_mode = self._runtime.services.access.open_mode
             lines.append(
-                _("  Access open: anybody on this machine") if open_mode else _("  Access by key")
+                _("  Access open: every user of this machine")
+                if open_mode
+                else _("  Access by key")
             )
         lines.append(_("Press Ctrl-C to stop."))
         with contextlib.suppress(OSError):
@@ -248,11 +254,8 @@ class _Process:
             print(greeting, file=sys.stderr, flush=True)  # noqa: T201 - the banner
 
 
-# @@ `serve --demo`: example schedules, loaded once, and the task that they run: it calls nobody.
-
-
 async def work(seconds: float, fails: bool = False) -> str:
-    """What an example does: it takes its time."""
+    """The task of the demo schedules; it only waits."""
     await asyncio.sleep(min(max(seconds, 0.0), LONGEST))
     if fails:
         raise RuntimeError(MADE_UP)
@@ -260,13 +263,12 @@ async def work(seconds: float, fails: bool = False) -> str:
 
 
 def with_demo(app: Chimes | None) -> Chimes:
-    """The application, which carries out the examples as well; one of its own if there is none."""
-    found = Chimes() if app is None else app
-    found.task(name=TASK)(work)
-    return found
+    """Adds the demo task to the application, or to a new one."""
+    app = Chimes() if app is None else app
+    app.task(name=TASK)(work)
+    return app
 
 
 async def load_demo(runtime: Runtime) -> int:
-    """How many schedules were added; 0: they are there already. Whoever starts a node may do
-    everything on its store."""
+    """Adds the demo schedules as the operator of the node; returns how many, 0 if they exist."""
     return await DemoService(runtime.services.store).load(Actor(interface="cli"), live=True)

@@ -26,7 +26,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import TaskTarget
 from chimes.model.validation import check_target
 from chimes.runtime.composition import Runtime, build_services, build_store
-from chimes.runtime.signals import loop_factory, signals, stop_or_hurry
+from chimes.runtime.signals import loop_factory, stop_gracefully, stop_signals
 from chimes.sdk.arguments import Duration, Moment, parse_owner, to_datetime, to_enum
 from chimes.sdk.capabilities import AppCapabilities
 from chimes.sdk.declare import (
@@ -165,7 +165,7 @@ class Chimes:
         return self._flows[name]
 
     @property
-    def offers(self) -> Mapping[str, RunDefaults]:
+    def capabilities(self) -> Mapping[str, RunDefaults]:
         """Capabilities of this application's nodes, with their run defaults."""
         return AppCapabilities(self.registry, self.flows)
 
@@ -442,7 +442,7 @@ class Chimes:
         await store.open()
         try:
             services = await build_services(
-                settings, store, self._clock, offers=lambda: self.offers
+                settings, store, self._clock, capabilities=lambda: self.capabilities
             )
         except BaseException:
             await store.close()
@@ -518,8 +518,8 @@ class Chimes:
 
     async def _run_until_signal(self, queues: Collection[str] | None) -> None:
         signaled = asyncio.Event()
-        with overhearing(), signals(signaled.set):
+        with overhearing(), stop_signals(signaled.set):
             await self.start(queues=queues)
             await signaled.wait()
             signaled.clear()
-            await stop_or_hurry(self.stop, signaled)
+            await stop_gracefully(self.stop, signaled)

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from starlette.responses import Response
 
 from chimes.config import Settings
-from chimes.config.loader import shown_settings
+from chimes.config.loader import describe_settings
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.services.templates import render_templates
@@ -123,7 +123,7 @@ _MAX_DAYS = 36_500
 async def settings(request: PageRequest) -> Response:
     require_operator(request)
     known = request.context.settings
-    found = shown_settings(known, request.context.origins)
+    found = describe_settings(known, request.context.origins)
     wanted = request.query.get("q", "").strip().lower()
     changed = request.query.get("changed") == "yes"
     country = request.query.get("country", "").strip()
