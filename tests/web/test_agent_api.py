@@ -283,9 +283,9 @@ async def test_a_member_names_only_chats_of_its_own(rig: Rig) -> None:
     alice = await rig.key(Role.MEMBER, ALICE)
     chat = await rig.key(Role.MEMBER, Owner(type=OwnerType.CHAT, id="99"))
     admin = await rig.key(Role.ADMIN)
-    await rig.store.set_state("telegram:chat:42", json.dumps({"owner": str(ALICE)}))
-    await rig.store.set_state("telegram:chat:43", json.dumps({"owner": str(BOB)}))
-    await rig.store.set_state("telegram:chat:44", "damaged")
+    await rig.store.set_checkpoint("telegram:chat:42", json.dumps({"owner": str(ALICE)}))
+    await rig.store.set_checkpoint("telegram:chat:43", json.dumps({"owner": str(BOB)}))
+    await rig.store.set_checkpoint("telegram:chat:44", "damaged")
 
     async def status(headers: dict[str, str], to: str, path: str = "schedules") -> Any:
         body = {"target": AGENT, "delivery": [INBOX, {"channel": "telegram", "to": to}]}
@@ -366,30 +366,30 @@ async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: R
     rig = any_rig
     await rig.key(Role.ADMIN)
     run = RunId("run-1")
-    await rig.store.set_state(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
+    await rig.store.set_checkpoint(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
     running = await called_back(rig, run, "T" * 43, json={"status": "running"})
     assert running.status_code == 204
-    assert await rig.store.read_state(agent_callback_name(run)) is None
+    assert await rig.store.get_checkpoint(agent_callback_name(run)) is None
     assert (await called_back(rig, run, "T" * 43)).status_code == 204
     later = await called_back(rig, run, "T" * 43, json={"status": "failed"})
     assert later.status_code == 204
-    heard = await rig.store.read_state(agent_callback_name(run))
+    heard = await rig.store.get_checkpoint(agent_callback_name(run))
     assert heard is not None
     assert json.loads(heard.value) == ENDED
 
 
 @pytest.mark.parametrize("token", ["", "t" * 43, "T" * 42, "ก", "T" * 2000])
 async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> None:
-    await rig.store.set_state(
+    await rig.store.set_checkpoint(
         agent_checkpoint_name(RunId("run-1")), AgentCheckpoint(token="T" * 43).to_text()
     )
-    await rig.store.set_state(agent_checkpoint_name(RunId("polled")), AgentCheckpoint().to_text())
+    await rig.store.set_checkpoint(agent_checkpoint_name(RunId("polled")), AgentCheckpoint().to_text())
     for run in ("run-1", "polled", "no-such-run", "a%00b"):
         # Not even whether the body could be read is told.
         for given in ({"json": ENDED}, {"content": b"{", "headers": {"Content-Type": "x/y"}}):
             answer = await called_back(rig, run, token, **given)
             assert answer.status_code == 404
-    assert await rig.store.read_state(agent_callback_name(RunId("run-1"))) is None
+    assert await rig.store.get_checkpoint(agent_callback_name(RunId("run-1"))) is None
 
 
 @pytest.mark.parametrize(
@@ -406,6 +406,6 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
 )
 async def test_callbacks_that_cannot_be_read(rig: Rig, given: Any, status: int) -> None:
     run = RunId("run-1")
-    await rig.store.set_state(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
+    await rig.store.set_checkpoint(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
     assert (await called_back(rig, run, "T" * 43, **given)).status_code == status
-    assert await rig.store.read_state(agent_callback_name(run)) is None
+    assert await rig.store.get_checkpoint(agent_callback_name(run)) is None

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chimes.errors import InvalidInput
-from chimes.web.requests import MAX_DEPTH, MAX_STRING, MAX_KEYS, RequestRejected, strict_json
+from chimes.web.requests import MAX_DEPTH, MAX_KEYS, MAX_STRING, RequestRejected, strict_json
 from tests.tables import each_row
 
 plain = st.recursive(

@@ -16,7 +16,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.store.memory import MemoryStore
-from chimes.store.port import Remembered
+from chimes.store.port import IdempotencyRecord
 from chimes.testing import SettableClock
 from chimes.web import middleware as envelope
 from tests.builders import ALICE, BOB
@@ -112,7 +112,7 @@ class HeldStore(MemoryStore):
         self.broken = False
         self.defect = False
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         await super().answer_request(scope, key, answer)
         self.done.set()
 
@@ -212,7 +212,7 @@ class DyingStore(MemoryStore):
             raise self.dying
         return made
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         if isinstance(self.dying, asyncio.CancelledError):
             return  # dead processes write nothing
         await super().answer_request(scope, key, answer)

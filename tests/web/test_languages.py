@@ -203,14 +203,14 @@ async def test_a_preference_counts_where_no_header_says_anything(
 async def test_a_preference_that_cannot_be_read_is_none(
     everything: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read_state = everything.store.read_state
+    get_checkpoint = everything.store.get_checkpoint
 
     async def down(name: str) -> Checkpoint | None:
         if name.startswith("me:"):
             raise StoreUnavailable()
-        return await read_state(name)
+        return await get_checkpoint(name)
 
-    monkeypatch.setattr(everything.store, "read_state", down)
+    monkeypatch.setattr(everything.store, "get_checkpoint", down)
     for bad in ("native: no JSON", "ksana: an id", "softnix: an id", "eventnative: a task"):
         check(await sent(everything, bad, {}), "en")
         check(await sent(everything, bad, {"X-Language": "th"}), "th")

@@ -22,7 +22,7 @@ from chimes.model.run import AttemptEnd, Run
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.web.api import streams as log_tail
-from tests.builders import ALICE, BOB, HOUR, NOW, a_node, a_run, a_verdict, log_lines, places
+from tests.builders import ALICE, BOB, HOUR, NOW, a_node, a_run, a_verdict, claim_request, log_lines
 from tests.engine.rig import Faults, until
 from tests.web.rig import Rig, serving
 from tests.web.test_connections import AnnouncedServer
@@ -50,7 +50,7 @@ class Served:
     async def running(self, **given: Any) -> Run:
         await self.store.join(a_node(), HOUR)
         await self.store.add_runs([a_run(**given)])
-        (run,) = await self.store.claim(places(free=1))
+        (run,) = await self.store.claim(claim_request(free=1))
         return run
 
     async def end(self, run: Run, *last: str) -> None:
@@ -194,7 +194,7 @@ async def test_a_long_log_comes_as_a_whole(server: Served) -> None:
 
 
 async def test_signs_of_life(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tail, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running()
     async with following(server, run.id) as stream:
         for _ in range(2):
@@ -202,7 +202,7 @@ async def test_signs_of_life(server: Served, monkeypatch: pytest.MonkeyPatch) ->
 
 
 async def test_who_has_gone_is_noticed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tail, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running()
     async with following(server, run.id):
         await until(lambda: server.streams == 1)
@@ -217,7 +217,7 @@ async def test_a_server_that_drains_lets_go(server: Served) -> None:
 
 
 async def test_an_outage_is_waited_for(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_tail, "PAUSE_WITHOUT_STORE", 0.05)
+    monkeypatch.setattr(log_tail, "POLL_SECONDS_ON_ERROR", 0.05)
     run = await server.running()
     async with following(server, run.id) as stream:
         asked = server.faults.count["get_run"]
@@ -231,7 +231,7 @@ async def test_an_outage_is_waited_for(server: Served, monkeypatch: pytest.Monke
 async def test_not_more_than_the_server_can_bear(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_tail, "MOST_FOLLOWERS", 1)
+    monkeypatch.setattr(log_tail, "MAX_STREAMS", 1)
     run = await server.running()
     async with following(server, run.id):
         await until(lambda: server.streams == 1)
@@ -244,7 +244,7 @@ async def test_not_more_than_the_server_can_bear(
 async def test_who_may_not_see_the_run_may_not_follow_it(
     server: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_tail, "HEARTBEAT", 0.1)
+    monkeypatch.setattr(log_tail, "KEEP_ALIVE_SECONDS", 0.1)
     run = await server.running(owner=ALICE)
     keys = {owner: await server.rig.key(Role.VIEWER, owner) for owner in (ALICE, BOB)}
     path = f"/runs/{run.id}/logs?follow=true"

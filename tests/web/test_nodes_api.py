@@ -26,7 +26,7 @@ async def test_drain_resume_and_forget() -> None:
             "draining",
             True,
         )
-        await rig.store.beat(a_node().id, LEASE, clock=rig.clock.now(), report=FACTS)
+        await rig.store.heartbeat(a_node().id, LEASE, clock=rig.clock.now(), report=FACTS)
         [listed] = (await rig.client.get("/api/v1/nodes")).json()["items"]
         assert (listed["state"], listed["memory_bytes"]) == ("drained", 5_000_000)
         assert (listed["claims_per_minute"], listed["queues"]) == (1.5, ["x"])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chimes.model.planning import plan
-from tests.builders import LEASE, a_node, a_verdict, log_lines, places
+from tests.builders import LEASE, a_node, a_verdict, claim_request, log_lines
 from tests.web.rig import Rig
 
 
@@ -17,7 +17,7 @@ async def finished_run(rig: Rig) -> dict[str, Any]:
     made = await rig.create(trigger={"kind": "every", "every": "10s"})
     await rig.store.join(a_node(), LEASE)
     rig.clock.advance(10)
-    fired = await rig.store.fire_due(plan, limit=10, places=places())
+    fired = await rig.store.fire_due(plan, limit=10, request=claim_request())
     [run] = fired.claimed
     await rig.store.append_logs(
         run.id, run.fence, log_lines(*(f"line {number}" for number in range(3)))

@@ -11,8 +11,8 @@ from starlette.responses import JSONResponse, Response
 
 from chimes.model.access import Actor, Role, Scope
 from chimes.services.preferences import (
-    LONGEST_NAME,
-    LONGEST_TEXT,
+    MAX_FILTER_NAME,
+    MAX_FILTER_TEXT,
     ListName,
     Preferences,
     SavedFilter,
@@ -100,13 +100,13 @@ async def _me_response(context: WebContext, actor: Actor, preferences: Preferenc
 filter_router = APIRouter(
     prefix="/api/v1/me/filters", tags=["system"], route_class=NativeRoute, responses=COMMON_ERRORS
 )
-Name = Annotated[str, Field(max_length=LONGEST_NAME, examples=["What failed this week"])]
+Name = Annotated[str, Field(max_length=MAX_FILTER_NAME, examples=["What failed this week"])]
 
 
 class FilterIn(Body):
     list: Annotated[ListName, EnumField]
     name: Name
-    filter: Annotated[str, Field(max_length=LONGEST_TEXT, examples=["status:failed since:7d"])]
+    filter: Annotated[str, Field(max_length=MAX_FILTER_TEXT, examples=["status:failed since:7d"])]
 
 
 class FilterPatch(Body):
@@ -117,7 +117,7 @@ class FilterPatch(Body):
 
 class FilterQuery(Query):
     list: ListName
-    name: Annotated[str, Field(max_length=LONGEST_NAME)]
+    name: Annotated[str, Field(max_length=MAX_FILTER_NAME)]
 
 
 class FilterOut(Out):

@@ -66,7 +66,7 @@ async def pipeline_ended(
     run = RunId(run_id)
     if "\0" in run_id:
         raise NotFound()
-    kept = await context.store.read_state(agent_checkpoint_name(run))
+    kept = await context.store.get_checkpoint(agent_checkpoint_name(run))
     expected = decode_agent_checkpoint(kept.value if kept else None).token
     # Always compared, so that the response time does not reveal whether the run exists.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
@@ -77,9 +77,9 @@ async def pipeline_ended(
         raise InvalidInput(_("the status is missing"), field="status", code="missing")
     if (
         pipeline_end(found["status"])
-        and await context.store.read_state(agent_callback_name(run)) is None
+        and await context.store.get_checkpoint(agent_callback_name(run)) is None
     ):
-        await context.store.set_state(
+        await context.store.set_checkpoint(
             agent_callback_name(run), json.dumps(found, ensure_ascii=False)
         )
     return Response(status_code=204)

@@ -24,7 +24,7 @@ from chimes.errors import ChimesError, InvalidInput, NotAllowed, RateLimited, St
 from chimes.i18n import _
 from chimes.model.access import Actor
 from chimes.model.ids import RunId
-from chimes.store.port import Remembered
+from chimes.store.port import IdempotencyRecord
 from chimes.triggers import format_moment, parse_moment
 from chimes.web.context import WebContext
 from chimes.web.problems import error_response
@@ -148,7 +148,7 @@ class _FirstRequest:
         await self._store.answer_request(
             self._scope,
             self._key,
-            Remembered(
+            IdempotencyRecord(
                 fingerprint=self._fingerprint,
                 status=answer.status_code,
                 body=bytes(content).decode(),
@@ -165,7 +165,7 @@ class _FirstRequest:
         """Releases the key for a takeover. `certain`: the request had no effect, so that the key of
         a path that is not repeatable becomes free, too."""
         if not request.url.path.endswith(_NOT_REPEATABLE):
-            released = Remembered(fingerprint=self._fingerprint, body=_ABANDONED)
+            released = IdempotencyRecord(fingerprint=self._fingerprint, body=_ABANDONED)
             await self._write(self._store.answer_request(self._scope, self._key, released))
         elif certain:
             await self._write(self._store.forget_request(self._scope, self._key))
@@ -177,7 +177,7 @@ class _FirstRequest:
             _log.warning("the key of a failed request stays in use until it expires")
 
 
-def _replay(known: Remembered) -> Response:
+def _replay(known: IdempotencyRecord) -> Response:
     answer = Response(known.body, status_code=known.status)
     for name, value in known.headers:
         answer.headers[name] = value
@@ -215,7 +215,7 @@ class _Fingerprint:
 
 def idempotent_id(request: Request) -> str | None:
     """The id of the object that a request with a key creates; the same for repeated requests."""
-    made: str | None = getattr(request.state, "made_id", None)
+    made: str | None = getattr(request.state, "idempotent_id", None)
     return made
 
 

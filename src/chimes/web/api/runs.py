@@ -172,7 +172,7 @@ async def get_known(run_id: str, context: Context, actor: Caller) -> Response:
     run = await context.runs.get(actor, RunId(run_id))
     if run.schedule_id is not None:
         schedule = await context.schedules.get(actor, run.schedule_id)
-        known = await KnownFailures(context.store).of(schedule)
+        known = await KnownFailures(context.store).get(schedule)
         if known is not None and known.error == fingerprint(run.error):
             return JSONResponse(_known_out(run, known))
     raise NotFound(_("the failure of run {id} is not marked as known", id=run.id))
@@ -195,7 +195,7 @@ async def mark_known(
 async def forget_known(run_id: str, context: Context, actor: Caller) -> Response:
     """Remove the mark of a known failure."""
     run = await context.runs.get(actor, RunId(run_id))
-    await KnownFailures(context.store).forget(actor, run)
+    await KnownFailures(context.store).unmark(actor, run)
     return Response(status_code=204)
 
 

@@ -35,8 +35,8 @@ from chimes.redaction import (
     HIDDEN,
     is_secret_field,
     is_secret_name,
-    masked_arguments,
-    masked_headers,
+    mask_arguments,
+    mask_headers,
 )
 from chimes.retelling import retold, retold_line
 from chimes.services.run_requests import RunRequest
@@ -167,7 +167,7 @@ def target_out(target: Target) -> Json:
                 "kind": target.kind,
                 "url": target.url,
                 "method": target.method,
-                "headers": masked_headers(target.headers),
+                "headers": mask_headers(target.headers),
                 "body": target.body,
                 "expected_status": list(target.expected_status),
                 "signing_secrets": [HIDDEN for _unused in target.signing_secrets],
@@ -177,13 +177,13 @@ def target_out(target: Target) -> Json:
             return {
                 "kind": target.kind,
                 "name": target.name,
-                "args": masked_arguments(target.args),
+                "args": mask_arguments(target.args),
             }
         case FlowTarget():
             return {
                 "kind": target.kind,
                 "name": target.name,
-                "input": masked_arguments(target.input),
+                "input": mask_arguments(target.input),
             }
         case SyncTarget():
             return {
@@ -206,7 +206,7 @@ def target_out(target: Target) -> Json:
                 "kn_id": target.kn_id,
                 "branch": target.branch,
                 "identities": [dict(each) for each in target.identities],
-                "params": masked_arguments(target.params),
+                "params": mask_arguments(target.params),
                 "account": {"id": target.account_id, "type": target.account_type},
             }
         case MessageTarget():

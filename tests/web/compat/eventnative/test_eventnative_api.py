@@ -22,7 +22,7 @@ from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.sync import HIGH, Collection, Source, Sources, task_id
 from chimes.model.target import SyncTarget
 from chimes.web.compat.eventnative.routes import eventnative_router
-from tests.builders import HOUR, MINUTE, NOW, SECOND, a_node, a_task, a_verdict, places
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_node, a_task, a_verdict, claim_request
 from tests.web.rig import Rig, serving
 
 SHOP = Source(
@@ -70,7 +70,7 @@ class Api:
 
     async def claim(self, free: int = 1) -> tuple[Run, ...]:
         await self.rig.store.join(a_node(capabilities=tuple(OFFERS)), HOUR * 24)
-        return await self.rig.store.claim(places(free=free, capabilities=OFFERS))
+        return await self.rig.store.claim(claim_request(free=free, capabilities=OFFERS))
 
     async def end(self, end: AttemptEnd = AttemptEnd.SUCCEEDED, **given: Any) -> Run:
         """What a worker would do with the next task."""

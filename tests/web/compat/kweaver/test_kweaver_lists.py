@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chimes.model.planning import plan
-from tests.builders import a_verdict, places
+from tests.builders import a_verdict, claim_request
 from tests.store_contract.scenes import joined
 from tests.tables import each_row
 from tests.web.compat.kweaver.asking import KN1, KN2, made
@@ -43,8 +43,8 @@ async def twenty_five(rig: Rig) -> None:
     await made(rig, f"{KN1}?branch=dev", name="job 98")
     rig.clock.advance(60)
     await joined(rig.store)
-    offer = places(free=4, capabilities=frozenset({"action"}))
-    for run in (await rig.store.fire_due(plan, limit=50, places=offer)).claimed:
+    offer = claim_request(free=4, capabilities=frozenset({"action"}))
+    for run in (await rig.store.fire_due(plan, limit=50, request=offer)).claimed:
         rig.clock.advance(1)
         await rig.store.finish([a_verdict(run, rig.clock.now())])
     (first, second, *_), _ = await listed(rig, "sort=name&direction=asc")

@@ -8,7 +8,7 @@ import pytest
 
 from chimes.errors import StoreUnavailable
 from chimes.i18n import LANGUAGES, Message, in_language
-from chimes.web.compat.kweaver.errors import WORDS
+from chimes.web.compat.kweaver.errors import ERROR_TEXTS
 from tests.tables import each_row
 from tests.web.compat.kweaver.asking import KN1, body, made
 from tests.web.rig import Rig
@@ -268,14 +268,14 @@ async def test_the_language_of_every_refusal(kweaver: Rig, tag: str, language: s
     ):
         told = answer.json()
         assert told["error_code"] == code
-        assert told["description"] == in_language(WORDS[code].description, language)
-        assert told["solution"] == in_language(WORDS[code].solution, language)
+        assert told["description"] == in_language(ERROR_TEXTS[code].description, language)
+        assert told["solution"] == in_language(ERROR_TEXTS[code].solution, language)
         assert told["error_link"] == "None"
         assert answer.headers["content-language"] == language
 
 
 def test_all_words_can_be_said_in_every_language() -> None:
-    for words in WORDS.values():
+    for words in ERROR_TEXTS.values():
         for text in (words.description, words.solution):
             assert isinstance(text, Message)
             assert all(text.in_language(language) for language in LANGUAGES)

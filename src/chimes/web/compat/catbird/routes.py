@@ -1,4 +1,4 @@
-"""Catbird's one route: every schedule that the caller may see, soonest first."""
+"""The route of the Catbird API: a list of all schedules that the caller may see."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ INTERFACE = "catbird"
 
 
 def catbird_router(context: WebContext) -> CompatRouter:
-    """Errors are told as the native API tells them: the seed has no words for them."""
+    """Errors are native problems: Catbird defines no error format."""
     router = CompatRouter(interface=INTERFACE, prefixes=["/api/schedules"], render=native_response)
 
     async def schedules(request: Request) -> Response:
-        """Every schedule, soonest first; those without a next run come last."""
+        """List all schedules by next run; those without one come last."""
         actor = await authenticate(request, interface=INTERFACE)
         rows: list[Row] = []
         query = ScheduleQuery(sort=ScheduleSort.NEXT_RUN_AT, limit=PAGE)

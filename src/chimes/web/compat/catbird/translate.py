@@ -1,4 +1,4 @@
-"""Schedules as Catbird lists them. Pure."""
+"""Converts schedules to rows of the Catbird list."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ Row = dict[str, object]
 
 
 def row_from_schedule(schedule: Schedule) -> Row:
-    """Exactly these keys. `last_run_at` is the slot that was last taken, as in the seed, where
-    the scheduler wrote it when it claimed a row; what became of the run is not told here."""
+    """Exactly these keys. `last_run_at` is the last slot that was fired, as in Catbird, whose
+    scheduler sets it when it claims a row."""
     return {
         "name": schedule.name,
         "kind": schedule.target.kind,
@@ -24,16 +24,14 @@ def row_from_schedule(schedule: Schedule) -> Row:
 
 
 def time_out(moment: datetime | None) -> str | None:
-    """RFC 3339 in UTC; fractions only where there are any."""
+    """RFC 3339 in UTC, with a fraction only if it is not zero."""
     if moment is None:
         return None
     text = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
     return f"{text.rstrip('Z').rstrip('0')}Z" if "." in text else text
 
 
-# @@ What the Catbird namespace stands for.
-
 #: Where a schedule's name is its identity.
 NAMESPACE = "catbird"
-#: Rows that are read from the store at a time.
+#: Schedules per read from the store.
 PAGE = 500

@@ -1,4 +1,4 @@
-"""EventNative's routes: thin, with the answers that its users know."""
+"""Routes and error format of the EventNative task API."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from chimes.web.compat.eventnative.translate import (
     log_out,
     number_from,
     pair_from,
+    period_from,
     task_out,
-    window_from,
     within,
 )
 from chimes.web.context import WebContext
@@ -57,25 +57,25 @@ Handler = Callable[..., Awaitable[Response]]
 
 
 def eventnative_router(context: WebContext) -> CompatRouter:
-    """R4.13–R4.18, at `/tasks` and at `/api/v1/tasks`."""
+    """The same routes at `/tasks` and `/api/v1/tasks`."""
     router = CompatRouter(interface=INTERFACE, prefixes=PREFIXES, render=render)
     tasks = _Tasks(context)
     routes: Sequence[tuple[str, str, Handler, Sequence[Json]]] = (
-        ("", "POST", tasks.create, _ASKS["create"]),
-        ("", "GET", tasks.all, _ASKS["all"]),
+        ("", "POST", tasks.create, _PARAMETERS["create"]),
+        ("", "GET", tasks.all, _PARAMETERS["all"]),
         ("/{task_id}", "GET", tasks.one, ()),
-        ("/{task_id}/logs", "GET", tasks.logs, _ASKS["logs"]),
+        ("/{task_id}/logs", "GET", tasks.logs, _PARAMETERS["logs"]),
         ("/{task_id}/cancel", "POST", tasks.cancel, ()),
     )
     first, *aliases = PREFIXES
-    for path, method, handler, asks in routes:
+    for path, method, handler, parameters in routes:
         router.add_api_route(
             f"{first}{path}",
             handler,
             methods=[method],
             response_model=None,
             status_code=201 if handler == tasks.create else 200,
-            openapi_extra={"parameters": list(asks)} if asks else None,
+            openapi_extra={"parameters": list(parameters)} if parameters else None,
         )
         others = [f"{each}{path}" for each in aliases]
         others += [f"{each}/" for each in PREFIXES if not path]
@@ -95,12 +95,12 @@ class _Tasks:
         self._grace = context.settings.misfire_grace
 
     async def create(self, request: Request) -> Response:
-        """Synchronise a collection: 201 with a new task, or 200 with the one that is waiting or
-        running already."""
+        """Synchronise a collection: 201 with a new task, or 200 with the task that is already
+        scheduled or running."""
         actor = await _admin(request)
         target = pair_from(request.query_params)
-        priority = number_from(request.query_params, "priority", most=PRIORITY_LIMIT)
-        order = RunRequest(
+        priority = number_from(request.query_params, "priority", maximum=PRIORITY_LIMIT)
+        run_request = RunRequest(
             target=target,
             policy=task_policy(target, misfire_grace=self._grace),
             name=task_name(target),
@@ -109,32 +109,33 @@ class _Tasks:
             explicit_fields=frozenset({PRIORITY} if priority else ()),
         )
         try:
-            run, created = await self._manual_runs.start_or_get(actor, order)
+            run, created = await self._manual_runs.start_or_get(actor, run_request)
         except StoreBusy:
-            raise _starting(target) from None
+            raise _sync_is_starting(target) from None
         return JSONResponse({"task_id": task_id(run)}, status_code=201 if created else 200)
 
     async def all(self, request: Request) -> Response:
-        """Tasks of a source that were created within a window, oldest first."""
+        """List the tasks of a source created within a period, oldest first."""
         actor = await _admin(request)
-        asked = listing_from(request.query_params)
-        pages = _pages(self._runs, actor, asked.query)
+        listing = listing_from(request.query_params)
+        pages = _pages(self._runs, actor, listing.query)
         first = await anext(pages)
         if not first:
-            await self._check_known(actor, asked)
+            await self._check_known(actor, listing)
         return StreamingResponse(
-            _listed(asked, _chained(first, pages), self._drivers), media_type="application/json"
+            _stream_tasks(listing, _prepend(first, pages), self._drivers),
+            media_type="application/json",
         )
 
     async def one(self, request: Request, task_id: str) -> Response:
-        """One task."""
+        """Get a task."""
         run = await self._task(await _admin(request), task_id)
         return JSONResponse(task_out(run, self._drivers))
 
     async def logs(self, request: Request, task_id: str) -> Response:
-        """The log of a task, or what of it was written within a window."""
+        """Get the log of a task, optionally of a period."""
         actor = await _admin(request)
-        start, end = window_from(request.query_params)
+        start, end = period_from(request.query_params)
         run = await self._task(actor, task_id)
         found: list[LogEntry] = []
         after = 0
@@ -148,8 +149,8 @@ class _Tasks:
         return set_language(JSONResponse({"logs": logs}), lang)
 
     async def cancel(self, request: Request, task_id: str) -> Response:
-        """A waiting task ends at once, a running one is asked to stop. One that has ended keeps
-        its status: 409, unless it was canceled."""
+        """Cancel a task. A scheduled task ends at once, a running one is requested to stop; a task
+        that has ended is 409, unless it was canceled."""
         actor = await _admin(request)
         run = await self._task(actor, task_id)
         if run.status is not RunStatus.CANCELED:
@@ -168,18 +169,18 @@ class _Tasks:
             raise _unknown(given)
         return run
 
-    async def _check_known(self, actor: Actor, asked: Listing) -> None:
-        """Nothing was found: a name that nobody knows is an error, but what has left the
-        configuration keeps its history."""
-        ever = replace(asked.query, statuses=(), created_since=None, created_until=None, limit=1)
+    async def _check_known(self, actor: Actor, listing: Listing) -> None:
+        """An unknown source or collection is an error unless it has tasks: the history stays when
+        it is removed from the configuration."""
+        ever = replace(listing.query, statuses=(), created_since=None, created_until=None, limit=1)
         if (await self._runs.find(actor, ever)).items:
             return
-        if asked.collection is not None:
+        if listing.collection is not None:
             await self._schedules.rules.get_run_defaults(
-                SyncTarget(source=asked.source, collection=asked.collection)
+                SyncTarget(source=listing.source, collection=listing.collection)
             )
         else:
-            await self._schedules.rules.check_source(asked.source)
+            await self._schedules.rules.check_source(listing.source)
 
     @property
     def _drivers(self) -> Mapping[str, str]:
@@ -195,7 +196,7 @@ async def _pages(runs: RunService, actor: Actor, query: RunQuery) -> AsyncIterat
         query = replace(query, after=page.next)
 
 
-async def _chained(
+async def _prepend(
     first: Sequence[Run], rest: AsyncIterator[Sequence[Run]]
 ) -> AsyncIterator[Sequence[Run]]:
     yield first
@@ -203,30 +204,30 @@ async def _chained(
         yield page
 
 
-async def _listed(
-    asked: Listing, pages: AsyncIterator[Sequence[Run]], drivers: Mapping[str, str]
+async def _stream_tasks(
+    listing: Listing, pages: AsyncIterator[Sequence[Run]], drivers: Mapping[str, str]
 ) -> AsyncIterator[str]:
-    """Page by page: a history may be longer than what fits into memory."""
-    taken: Counter[str] = Counter()
+    """Streams page by page: the history may not fit into memory."""
+    counts: Counter[str] = Counter()
     separator = ""
     yield '{"tasks":['
     async for page in pages:
-        shown: list[str] = []
+        rows: list[str] = []
         for run in page:
             collection = sync_target(run).collection
-            if asked.limit is None or taken[collection] < asked.limit:
-                taken[collection] += 1
-                shown.append(json.dumps(task_out(run, drivers), ensure_ascii=False))
-        if shown:
-            yield separator + ",".join(shown)
+            if listing.limit is None or counts[collection] < listing.limit:
+                counts[collection] += 1
+                rows.append(json.dumps(task_out(run, drivers), ensure_ascii=False))
+        if rows:
+            yield separator + ",".join(rows)
             separator = ","
-        if asked.limit is not None and taken[asked.collection or ""] >= asked.limit:
+        if listing.limit is not None and counts[listing.collection or ""] >= listing.limit:
             break
     yield "]}"
 
 
 def render(request: Request, problem: Problem) -> Response:
-    """`{message, error}`. Input that is not valid is 400 here."""
+    """`{message, error}`. Invalid input is 400."""
     if problem.status == 401:
         content = {"message": problem.translate(NO_MATCH)}
         return JSONResponse(content, 401, headers=dict(problem.headers))
@@ -242,7 +243,7 @@ def render(request: Request, problem: Problem) -> Response:
 
 
 async def _admin(request: Request) -> Actor:
-    """R4.13, C15."""
+    """Authenticates an admin."""
     actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if actor.role is not Role.ADMIN:
         raise NotAllowed(_("Only an admin may call this"))
@@ -253,7 +254,7 @@ def _unknown(task: str) -> NotFound:
     return NotFound(_("Task with id [{task}] does not exist", task=task[:300]))
 
 
-def _starting(target: SyncTarget) -> RequestRejected:
+def _sync_is_starting(target: SyncTarget) -> RequestRejected:
     return RequestRejected(
         409,
         "starting",
@@ -265,32 +266,32 @@ def _starting(target: SyncTarget) -> RequestRejected:
     )
 
 
-def _parameter(name: str, about: str, *, required: bool = False) -> Json:
+def _parameter(name: str, description: str, *, required: bool = False) -> Json:
     return {
         "name": name,
         "in": "query",
         "required": required,
-        "description": about,
+        "description": description,
         "schema": {"type": "string"},
     }
 
 
-_ASKS: Mapping[str, Sequence[Json]] = {
+_PARAMETERS: Mapping[str, Sequence[Json]] = {
     "create": (
         _parameter("source", "Id of the source.", required=True),
         _parameter("collection", "Name of the collection.", required=True),
-        _parameter("priority", "Class of the task; 300 where it is left out."),
+        _parameter("priority", "Priority of the task; default 300."),
     ),
     "all": (
         _parameter("source", "Id of the source.", required=True),
-        _parameter("start", f"Created at or after, as {TIME_LAYOUT}.", required=True),
-        _parameter("end", f"Created at or before, as {TIME_LAYOUT}.", required=True),
-        _parameter("collection", "All of the source where it is left out."),
+        _parameter("start", f"Created at or after this time, as {TIME_LAYOUT}.", required=True),
+        _parameter("end", f"Created at or before this time, as {TIME_LAYOUT}.", required=True),
+        _parameter("collection", "Name of the collection; default: all of the source."),
         _parameter("status", "SCHEDULED, RUNNING, FAILED, SUCCESS or CANCELED."),
-        _parameter("limit", "At most so many of each collection; 0: no limit."),
+        _parameter("limit", "Maximum of tasks per collection; 0 for no limit."),
     ),
     "logs": (
-        _parameter("start", f"Written at or after, as {TIME_LAYOUT}."),
-        _parameter("end", f"Written at or before, as {TIME_LAYOUT}."),
+        _parameter("start", f"Written at or after this time, as {TIME_LAYOUT}."),
+        _parameter("end", f"Written at or before this time, as {TIME_LAYOUT}."),
     ),
 }

@@ -1,5 +1,5 @@
-"""Runs of a pair as tasks of EventNative, and its query parameters. Pure; the messages are those
-that its users know."""
+"""Converts sync runs to EventNative tasks, and query parameters to run queries. The messages are
+those of EventNative."""
 
 from __future__ import annotations
 
@@ -23,37 +23,35 @@ from chimes.model.target import SyncTarget
 from chimes.retelling import retold_line
 from chimes.triggers import parse_moment
 
-# @@ What the EventNative door takes for granted.
-
-#: Where a key may stand: the admin token as its users send it, or a native admin key.
+#: Credentials: the admin token as EventNative clients send it, or a native admin key.
 ACCEPTS = ("X-Admin-Token", "?token", "Bearer", "ApiKey", "X-API-Key")
-#: Its users know `/api/v1/tasks`, the seed says `/tasks`; both are the same.
+#: EventNative clients use either prefix.
 PREFIXES = ("/tasks", "/api/v1/tasks")
-#: Rows that are read from the store at a time.
+#: Runs per read from the store.
 PAGE = 500
-#: As Go writes a layout: how times are written here.
+#: Time format, as a Go layout.
 TIME_LAYOUT = "2006-01-02T15:04:05.000000Z"
-#: Who wrote a log entry.
+#: `system` of log entries.
 SYSTEM = "chimes"
 
 
 Json = dict[str, object]
-#: R4.3 and what its users know besides: info, warn, error, debug.
+#: EventNative has the levels info, warn, error, debug.
 _LEVELS = {"warning": "warn", "critical": "error"}
-_MOST = 1_000_000_000
+_MAX_LIMIT = 1_000_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What GET /tasks asks for."""
+    """Parameters of GET /tasks."""
 
     source: str
-    #: None: all of the source.
+    #: None for all collections of the source.
     collection: str | None
     start: datetime
     end: datetime
     statuses: tuple[RunStatus, ...]
-    #: Of each collection; None: all of them.
+    #: Per collection; None for no limit.
     limit: int | None
 
     @property
@@ -80,12 +78,12 @@ def listing_from(given: Mapping[str, str]) -> Listing:
         start=start,
         end=moment_from(end, "end"),
         statuses=statuses_from(given.get("status", "")),
-        limit=number_from(given, "limit", most=_MOST) or None,
+        limit=number_from(given, "limit", maximum=_MAX_LIMIT) or None,
     )
 
 
 def pair_from(given: Mapping[str, str]) -> SyncTarget:
-    """Of POST /tasks."""
+    """The target of POST /tasks."""
     source = required(given, "source")
     return SyncTarget(source=source, collection=required(given, "collection"))
 
@@ -93,12 +91,12 @@ def pair_from(given: Mapping[str, str]) -> SyncTarget:
 def required(given: Mapping[str, str], name: str) -> str:
     value = given.get(name, "")
     if not value:
-        raise _wrong(_("'{name}' is required query parameter", name=name), name, "missing")
+        raise _invalid(_("'{name}' is required query parameter", name=name), name, "missing")
     return value
 
 
-def window_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
-    """Of GET /tasks/{id}/logs: both are optional."""
+def period_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | None]:
+    """The optional period of GET /tasks/{id}/logs."""
     start, end = given.get("start", ""), given.get("end", "")
     return (
         moment_from(start, "start") if start else None,
@@ -106,14 +104,13 @@ def window_from(given: Mapping[str, str]) -> tuple[datetime | None, datetime | N
     )
 
 
-#: What `parse_moment` takes.
+#: Years that `parse_moment` accepts.
 FIRST_YEAR, LAST_YEAR = 1970, 9998
 
 
 def moment_from(text: str, name: str) -> datetime:
-    """RFC 3339, with or without a fraction. The beginning and the end of all time, as windows are
-    written that mean everything, are as early and as late as anything can be."""
-    # A plus sign that was not escaped arrives as a space.
+    """Parses RFC 3339. Years out of range, as in year 1 to 9999 for everything, are clamped."""
+    # An unescaped plus sign arrives as a space.
     unescaped = text.replace(" ", "+") if "T" in text else text
     year = unescaped[:4]
     if year.isascii() and year.isdigit() and unescaped[4:5] == "-":
@@ -124,7 +121,7 @@ def moment_from(text: str, name: str) -> datetime:
     try:
         return parse_moment(unescaped, field=name)
     except InvalidInput as error:
-        raise _wrong(
+        raise _invalid(
             _(
                 "Error parsing '{name}' query parameter. Accepted datetime format: {time_layout}",
                 name=name,
@@ -132,19 +129,19 @@ def moment_from(text: str, name: str) -> datetime:
             ),
             name,
             "bad_moment",
-            why=error.message,
+            hint=error.message,
         ) from None
 
 
 def statuses_from(word: str) -> tuple[RunStatus, ...]:
-    """Without one: all that are tasks."""
+    """Run statuses of a task status; all task statuses if empty."""
     if not word:
         return TASK_RUN_STATUSES
     try:
         return run_statuses(TaskStatus(word.upper()))
     except ValueError:
         supported = ", ".join(TaskStatus)
-        raise _wrong(
+        raise _invalid(
             _(
                 "Unknown status: {word}. Supported: [{supported}]",
                 word=word[:100],
@@ -155,26 +152,28 @@ def statuses_from(word: str) -> tuple[RunStatus, ...]:
         ) from None
 
 
-def number_from(given: Mapping[str, str], name: str, *, most: int) -> int:
-    """0 if there is none."""
+def number_from(given: Mapping[str, str], name: str, *, maximum: int) -> int:
+    """0 if absent."""
     text = given.get(name, "")
     if not text:
         return 0
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
-    if not 0 <= number <= most:
-        raise _wrong(
-            _("'{name}' is a number from 0 to {most}", name=name, most=most), name, "bad_number"
+    if not 0 <= number <= maximum:
+        raise _invalid(
+            _("'{name}' is a number from 0 to {maximum}", name=name, maximum=maximum),
+            name,
+            "bad_number",
         )
     return number
 
 
 def task_out(run: Run, drivers: Mapping[str, str]) -> Json:
-    """R4.6, and `source_type`, which is known where the source is."""
+    """The fields of a task; `source_type` is empty if this node does not know the source."""
     return {**task_fields(run), "source_type": drivers.get(sync_target(run).source, "")}
 
 
 def log_out(task: str, entry: LogEntry, lang: str = ENGLISH) -> Json:
-    """The task's id stands before each message, as in the lines that its users know."""
+    """Messages start with the task id, as in EventNative."""
     text = retold_line(entry.message, lang)
     return {
         "time": task_time(entry.at),
@@ -188,5 +187,5 @@ def within(entry: LogEntry, start: datetime | None, end: datetime | None) -> boo
     return (start is None or start <= entry.at) and (end is None or entry.at <= end)
 
 
-def _wrong(message: str, name: str, code: str, *, why: str = "") -> InvalidInput:
-    return InvalidInput(message, field=name, code=code, hint=why or None, source="query")
+def _invalid(message: str, name: str, code: str, *, hint: str = "") -> InvalidInput:
+    return InvalidInput(message, field=name, code=code, hint=hint or None, source="query")

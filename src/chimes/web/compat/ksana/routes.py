@@ -1,4 +1,4 @@
-"""Ksana's routes: thin, with the answers that its users know."""
+"""Routes and error format of the Ksana API."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _TITLES = {
 
 
 def ksana_router(context: WebContext) -> CompatRouter:
-    """R3.30–R3.36; /health is the server's."""
+    """All routes under /jobs; /health is a route of the server."""
     router = CompatRouter(interface=INTERFACE, prefixes=["/jobs"], render=render)
     jobs = _Jobs(context)
     for path, method, handler in (
@@ -78,7 +78,9 @@ class _Jobs:
         now = await self._store.now()
         new_id = uuid7(now).replace("-", "")
         draft = schedule_from_job(data, actor, self._defaults, new_id=new_id, now=now)
-        return await self._answer(request, actor, await self._schedules.create(actor, draft), 201)
+        return await self._job_response(
+            request, actor, await self._schedules.create(actor, draft), 201
+        )
 
     async def all(self, request: Request) -> Response:
         actor = await _actor(request)
@@ -90,7 +92,9 @@ class _Jobs:
 
     async def one(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
-        return await self._answer(request, actor, await self._schedules.get(actor, _id(job_id)))
+        return await self._job_response(
+            request, actor, await self._schedules.get(actor, _id(job_id))
+        )
 
     async def patch(self, request: Request, job_id: str) -> Response:
         actor = await _actor(request)
@@ -99,14 +103,14 @@ class _Jobs:
         changed = await self._schedules.change(
             actor, _id(job_id), lambda schedule: edited_by_job(schedule, data, now)
         )
-        return await self._answer(request, actor, changed)
+        return await self._job_response(request, actor, changed)
 
     async def delete(self, request: Request, job_id: str) -> Response:
         await self._schedules.delete(await _actor(request), _id(job_id))
         return Response(status_code=204)
 
     async def run_now(self, request: Request, job_id: str) -> Response:
-        """At once, beside a run that may be under way."""
+        """Run a job at once, even if a run of it is active."""
         run = await self._manual_runs.run_now(
             await _actor(request), _id(job_id), beside_others=True
         )
@@ -121,7 +125,7 @@ class _Jobs:
         await self._schedules.resume(await _actor(request), _id(job_id))
         return await _message(request, _("Job resumed successfully"))
 
-    async def _answer(
+    async def _job_response(
         self, request: Request, actor: Actor, schedule: Schedule, status: int = 200
     ) -> Response:
         lang = await _language(request, [schedule])
@@ -130,8 +134,7 @@ class _Jobs:
 
 
 def render(request: Request, problem: Problem) -> Response:
-    """`{error, message}`. Input that is not valid is 400 here; a key that is wrong, rather than
-    missing, is 403."""
+    """`{error, message}`. Invalid input is 400; a wrong key is 403, a missing one 401."""
     status = 400 if problem.status == 422 else problem.status
     title = _TITLES.get(status, problem.title)
     headers = dict(problem.headers)
@@ -139,7 +142,7 @@ def render(request: Request, problem: Problem) -> Response:
         title = _("Invalid JSON")
     if status == 401:
         headers["WWW-Authenticate"] = "ApiKey"
-        if _sent_a_key(request):
+        if _has_key(request):
             status, title = 403, _TITLES[403]
     message = problem.detail
     if problem.errors:
@@ -150,7 +153,7 @@ def render(request: Request, problem: Problem) -> Response:
     return JSONResponse(content, status_code=status, headers=headers)
 
 
-def _sent_a_key(request: Request) -> bool:
+def _has_key(request: Request) -> bool:
     return "authorization" in request.headers or "x-api-key" in request.headers
 
 
@@ -166,7 +169,7 @@ async def _body(request: Request) -> object:
 
 
 async def _language(request: Request, schedules: Sequence[Schedule]) -> str:
-    """Nobody's preference is asked for where there is nothing to tell."""
+    """Reads the preference of the caller only if there is text to translate."""
     if any(schedule.last_error for schedule in schedules):
         return await negotiated_language(request)
     return language_of_headers(request) or ENGLISH
@@ -178,5 +181,5 @@ def _id(job_id: str) -> ScheduleId:
 
 async def _message(request: Request, text: str, headers: dict[str, str] | None = None) -> Response:
     lang = await negotiated_language(request)
-    answer = JSONResponse({"message": in_language(text, lang)}, headers=headers)
-    return set_language(answer, lang)
+    response = JSONResponse({"message": in_language(text, lang)}, headers=headers)
+    return set_language(response, lang)

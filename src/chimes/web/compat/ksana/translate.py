@@ -1,4 +1,4 @@
-"""Ksana jobs to schedules and back. Pure; the messages are those that Ksana's users know."""
+"""Converts Ksana jobs to schedules and back. The messages are those of Ksana."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
-from chimes.redaction import masked_arguments, masked_headers
+from chimes.redaction import mask_arguments, mask_headers
 from chimes.retelling import retold
 from chimes.triggers import (
     Cron,
@@ -36,16 +36,14 @@ from chimes.triggers import (
     parse_moment,
 )
 
-# @@ What a schedule does, as Ksana jobs show it. Pure.
-
-_NO_HTTP: Mapping[str, object] = {"method": "", "url": "", "headers": {}, "body": ""}
+_EMPTY_HTTP: Mapping[str, object] = {"method": "", "url": "", "headers": {}, "body": ""}
 
 
 def target_out(target: Target, *, literal: bool) -> dict[str, object]:
-    """`http` is always there, because Ksana's users read it without asking."""
+    """`http` is always present, because Ksana clients rely on it."""
     match target:
         case HttpTarget():
-            headers = dict(target.headers) if literal else masked_headers(target.headers)
+            headers = dict(target.headers) if literal else mask_headers(target.headers)
             return {
                 "http": {
                     "method": target.method,
@@ -55,18 +53,18 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
                 }
             }
         case TaskTarget():
-            args = target.args if literal else masked_arguments(target.args)
-            return {"http": dict(_NO_HTTP), "task": {"name": target.name, "args": dict(args)}}
+            args = target.args if literal else mask_arguments(target.args)
+            return {"http": dict(_EMPTY_HTTP), "task": {"name": target.name, "args": dict(args)}}
         case FlowTarget():
-            start = target.input if literal else masked_arguments(target.input)
-            return {"http": dict(_NO_HTTP), "flow": {"name": target.name, "input": dict(start)}}
+            start = target.input if literal else mask_arguments(target.input)
+            return {"http": dict(_EMPTY_HTTP), "flow": {"name": target.name, "input": dict(start)}}
         case SyncTarget():
             pair = {"source": target.source, "collection": target.collection}
-            return {"http": dict(_NO_HTTP), "sync": pair}
+            return {"http": dict(_EMPTY_HTTP), "sync": pair}
         case AgentTarget():
-            return {"http": dict(_NO_HTTP), "agent": {"prompt": target.prompt}}
+            return {"http": dict(_EMPTY_HTTP), "agent": {"prompt": target.prompt}}
         case ActionTarget():
-            params = target.params if literal else masked_arguments(target.params)
+            params = target.params if literal else mask_arguments(target.params)
             action = {
                 "action_type_id": target.action_type_id,
                 "kn_id": target.kn_id,
@@ -74,26 +72,25 @@ def target_out(target: Target, *, literal: bool) -> dict[str, object]:
                 "identities": [dict(each) for each in target.identities],
                 "params": dict(params),
             }
-            return {"http": dict(_NO_HTTP), "action": action}
+            return {"http": dict(_EMPTY_HTTP), "action": action}
         case MessageTarget():
-            return {"http": dict(_NO_HTTP), "message": {"text": target.text}}
-
-
-# @@ What a job gets that does not say otherwise.
+            return {"http": dict(_EMPTY_HTTP), "message": {"text": target.text}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobDefaults:
+    """Values of fields that a job omits."""
+
     timeout: timedelta = timedelta(seconds=10)
     max_retries: int = 3
     retry_backoff: timedelta = timedelta(seconds=5)
 
 
 NAMESPACE = "ksana"
-#: C1 on this door: an overdue once is missed, an overdue interval rolls on.
+#: An overdue `once` is missed; an overdue interval continues with the next slot.
 MISFIRE_GRACE = timedelta(seconds=1)
-#: What the service writes itself; a job that is sent back as it was read may carry it.
-_BOOKKEEPING = frozenset({"last_run_at", "next_run_at", "last_status", "last_error"})
+#: Read-only fields, accepted and ignored so that a job can be sent back as it was read.
+_READ_ONLY = frozenset({"last_run_at", "next_run_at", "last_status", "last_error"})
 _SETTABLE = frozenset(
     {
         *("id", "name", "enabled", "type", "http", "schedule"),
@@ -119,16 +116,18 @@ def schedule_from_job(
     data: object, actor: Actor, defaults: JobDefaults, *, new_id: str, now: datetime
 ) -> Schedule:
     """A new schedule from the body of POST /jobs."""
-    job = _object(data, "job", _SETTABLE | _BOOKKEEPING)
+    job = _object(data, "job", _SETTABLE | _READ_ONLY)
     name = _text(job, "name")
     if not name.strip():
         raise InvalidInput(_("job name is required"), field="name")
     if _text(job, "type", "http") not in ("http", ""):
         raise InvalidInput(_("job type must be 'http'"), field="type")
-    given: dict[str, object] = {}
+    original_texts: dict[str, object] = {}
     target = _target(_object(job.get("http"), "http", _HTTP), HttpTarget(url="", method="POST"))
-    trigger = _trigger(_object(job.get("schedule"), "schedule", _SCHEDULE), given, now, None)
-    usual = Policy(
+    trigger = _trigger(
+        _object(job.get("schedule"), "schedule", _SCHEDULE), original_texts, now, None
+    )
+    policy = Policy(
         misfire=Misfire.SKIP,
         misfire_grace=MISFIRE_GRACE,
         overlap=Overlap.SKIP,
@@ -144,18 +143,18 @@ def schedule_from_job(
         owner=actor.owner,
         trigger=trigger,
         target=target,
-        policy=_policy(job, usual, given),
+        policy=_policy(job, policy, original_texts),
         enabled=_flag(job, "enabled", True),
-        compat_data={NAMESPACE: given},
+        compat_data={NAMESPACE: original_texts},
         created_at=now,
         updated_at=now,
     )
 
 
 def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
-    """The schedule after PATCH /jobs/{id}: only what the body names changes."""
+    """The schedule after PATCH /jobs/{id}; omitted fields stay as they are."""
     kind = schedule.target.kind
-    job = _object(data, "job", _SETTABLE | _BOOKKEEPING | {kind})
+    job = _object(data, "job", _SETTABLE | _READ_ONLY | {kind})
     if job.get("id", schedule.id) not in (schedule.id, ""):
         raise InvalidInput(_("id cannot be changed"), field="id")
     if "type" in job and _text(job, "type") != kind:
@@ -163,27 +162,27 @@ def edited_by_job(schedule: Schedule, data: object, now: datetime) -> Schedule:
     name = _text(job, "name", schedule.name)
     if not name.strip():
         raise InvalidInput(_("job name is required"), field="name")
-    given = dict(_given(schedule))
+    original_texts = dict(_original_texts(schedule))
     target = _patched_target(job, schedule.target)
     trigger = schedule.trigger
     if job.get("schedule") is not None:
         patch = _object(job["schedule"], "schedule", _SCHEDULE | {"expression", "timezone"})
-        trigger = _patched_trigger(patch, schedule, given, now)
+        trigger = _patched_trigger(patch, schedule, original_texts, now)
     return replace(
         schedule,
         name=name,
         target=target,
         trigger=trigger,
-        policy=_policy(job, schedule.policy, given),
+        policy=_policy(job, schedule.policy, original_texts),
         enabled=_flag(job, "enabled", schedule.enabled),
-        compat_data={**schedule.compat_data, NAMESPACE: given},
+        compat_data={**schedule.compat_data, NAMESPACE: original_texts},
     )
 
 
 def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str = ENGLISH) -> Job:
-    """R3.15, with "" for a time that is not there. Secrets are for those who may change them."""
+    """An empty time is "". Secrets are masked unless the actor may change the schedule."""
     policy = schedule.policy
-    given = _given(schedule)
+    original_texts = _original_texts(schedule)
     literal = actor.may_write(schedule.owner)
     return {
         "id": schedule.id,
@@ -191,10 +190,10 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str
         "enabled": schedule.enabled,
         "type": schedule.target.kind,
         **target_out(schedule.target, literal=literal),
-        "schedule": _schedule_out(schedule.trigger, given),
-        "timeout": _duration_out(policy.timeout, given.get("timeout")),
+        "schedule": _schedule_out(schedule.trigger, original_texts),
+        "timeout": _duration_out(policy.timeout, original_texts.get("timeout")),
         "max_retries": policy.max_retries,
-        "retry_backoff": _duration_out(policy.retry_backoff, given.get("retry_backoff")),
+        "retry_backoff": _duration_out(policy.retry_backoff, original_texts.get("retry_backoff")),
         "last_run_at": _time_out(schedule.last_run_at),
         "next_run_at": _time_out(schedule.next_run_at),
         "last_status": _status_out(schedule, now),
@@ -203,10 +202,14 @@ def job_from_schedule(schedule: Schedule, actor: Actor, now: datetime, lang: str
 
 
 def _status_out(schedule: Schedule, now: datetime) -> str:
-    """`paused` is a view: shown until a run by hand has something newer to say. An overdue
-    once that was resumed too late never ran and never will: missed."""
-    ran = schedule.last_run_at
-    if not schedule.enabled and schedule.version > 1 and (not ran or ran < schedule.updated_at):
+    """`paused` is shown until a manual run has a newer status. A `once` that was resumed after its
+    time will not run: it is missed."""
+    last_run_at = schedule.last_run_at
+    if (
+        not schedule.enabled
+        and schedule.version > 1
+        and (not last_run_at or last_run_at < schedule.updated_at)
+    ):
         return "paused"
     if schedule.last_status is not None:
         return _STATUS[schedule.last_status]
@@ -214,7 +217,6 @@ def _status_out(schedule: Schedule, now: datetime) -> str:
     return "missed" if overdue and schedule.enabled and schedule.next_slot is None else ""
 
 
-# --- in -----------------------------------------------------------------------------------------
 def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
     method = _text(http, "method", before.method).upper() or "POST"
     if method not in ("GET", "POST"):
@@ -234,7 +236,7 @@ def _target(http: Mapping[str, object], before: HttpTarget) -> HttpTarget:
 
 
 def _patched_target(job: Mapping[str, object], before: Target) -> Target:
-    """A task or a flow of another door may come back as it was read, and that is all."""
+    """A target that Ksana does not know can be sent back unchanged, but not changed."""
     if isinstance(before, HttpTarget):
         http = job.get("http")
         return before if http is None else _target(_object(http, "http", _HTTP), before)
@@ -243,7 +245,7 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
         if job.get(name) is not None and all(job[name] != each[name] for each in shown):
             raise InvalidInput(
                 _(
-                    "this job is a {kind}; what it does is changed through /api/v1",
+                    "the target of this job is a {kind}; change it through /api/v1",
                     kind=before.kind,
                 ),
                 field=name,
@@ -253,13 +255,13 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
 
 def _trigger(
     schedule: Mapping[str, object],
-    given: dict[str, object],
+    original_texts: dict[str, object],
     now: datetime,
     unchanged: Trigger | None,
 ) -> Trigger:
     kind = _text(schedule, "kind")
     for name in ("every", "jitter", "start_at", "run_at"):
-        given.pop(name, None)
+        original_texts.pop(name, None)
     if kind == "once":
         run_at = _text(schedule, "run_at")
         if not run_at:
@@ -279,7 +281,7 @@ def _trigger(
     if jitter < timedelta():
         raise InvalidInput(_("jitter must be non-negative"), field="schedule.jitter")
     start_at = _text(schedule, "start_at")
-    given.update(
+    original_texts.update(
         {
             name: _text(schedule, name)
             for name in ("every", "jitter", "start_at")
@@ -294,19 +296,22 @@ def _trigger(
 
 
 def _patched_trigger(
-    patch: Mapping[str, object], schedule: Schedule, given: dict[str, object], now: datetime
+    patch: Mapping[str, object],
+    schedule: Schedule,
+    original_texts: dict[str, object],
+    now: datetime,
 ) -> Trigger:
-    """Without a kind the patch changes single fields. A job that is sent back as it was read
-    changes nothing, also where this door could not have made it (cron)."""
-    shown = _schedule_out(schedule.trigger, given)
+    """Without a kind the patch changes single fields. A trigger sent back as it was read changes
+    nothing, even if Ksana could not have created it (cron)."""
+    shown = _schedule_out(schedule.trigger, original_texts)
     if all(shown.get(name, "") == value for name, value in patch.items()):
         return schedule.trigger
     if "kind" not in patch:
         patch = {**shown, **patch}
-    return _trigger(patch, given, now, schedule.trigger)
+    return _trigger(patch, original_texts, now, schedule.trigger)
 
 
-def _policy(job: Mapping[str, object], before: Policy, given: dict[str, object]) -> Policy:
+def _policy(job: Mapping[str, object], before: Policy, original_texts: dict[str, object]) -> Policy:
     timeout = _duration(job, "timeout", "timeout")
     if timeout is not None and timeout <= timedelta():
         raise InvalidInput(_("timeout must be greater than 0"), field="timeout")
@@ -318,7 +323,7 @@ def _policy(job: Mapping[str, object], before: Policy, given: dict[str, object])
         raise InvalidInput(_("max_retries must be a whole number"), field="max_retries")
     if retries is not None and retries < 0:
         raise InvalidInput(_("max_retries must be non-negative"), field="max_retries")
-    given.update({n: job[n] for n in ("timeout", "retry_backoff") if job.get(n)})
+    original_texts.update({n: job[n] for n in ("timeout", "retry_backoff") if job.get(n)})
     return replace(
         before,
         timeout=before.timeout if timeout is None else timeout,
@@ -367,7 +372,7 @@ def _flag(data: Mapping[str, object], name: str, default: bool) -> bool:
 
 
 def _duration(data: Mapping[str, object], name: str, field: str) -> timedelta | None:
-    """None for an absent or empty one; JSON numbers are refused as they always were."""
+    """None if absent or empty; JSON numbers are refused, as in Ksana."""
     text = _text(data, name)
     if not text:
         return None
@@ -386,40 +391,41 @@ def _moment(text: str, name: str) -> datetime:
         ) from None
 
 
-# --- out ----------------------------------------------------------------------------------------
-def _schedule_out(trigger: Trigger, given: Mapping[str, object]) -> dict[str, str]:
+def _schedule_out(trigger: Trigger, original_texts: Mapping[str, object]) -> dict[str, str]:
     if isinstance(trigger, Once):
         return {"kind": "once", "run_at": _time_out(trigger.instant)}
     if isinstance(trigger, Cron):
         return {"kind": "cron", "expression": trigger.expression, "timezone": trigger.zone}
-    # An interval that this door was given without a start shows none; one of another door does.
-    start_at = trigger.anchor if given.get("start_at") or "every" not in given else None
+    # An interval created here without start_at shows none; one of another interface does.
+    start_at = (
+        trigger.anchor if original_texts.get("start_at") or "every" not in original_texts else None
+    )
     return {
         "kind": "every",
-        "every": _duration_out(trigger.every, given.get("every")),
+        "every": _duration_out(trigger.every, original_texts.get("every")),
         "start_at": _time_out(start_at),
-        "jitter": _duration_out(trigger.jitter or timedelta(), given.get("jitter")),
+        "jitter": _duration_out(trigger.jitter or timedelta(), original_texts.get("jitter")),
     }
 
 
-def _given(schedule: Schedule) -> Mapping[str, object]:
-    given = schedule.compat_data.get(NAMESPACE)
-    return given if isinstance(given, Mapping) else {}
+def _original_texts(schedule: Schedule) -> Mapping[str, object]:
+    original_texts = schedule.compat_data.get(NAMESPACE)
+    return original_texts if isinstance(original_texts, Mapping) else {}
 
 
-def _duration_out(value: timedelta, given: object) -> str:
-    """In the form it was given, as long as that still says the same."""
+def _duration_out(value: timedelta, original_texts: object) -> str:
+    """The text of the request while it still means this duration, else Go format."""
     if (
-        isinstance(given, str)
-        and given
-        and parse_duration(given, allow_zero=True, allow_negative=True) == value
+        isinstance(original_texts, str)
+        and original_texts
+        and parse_duration(original_texts, allow_zero=True, allow_negative=True) == value
     ):
-        return given
+        return original_texts
     return format_duration_go(value) if value else ""
 
 
 def _time_out(moment: datetime | None) -> str:
-    """RFC 3339 in UTC; fractions only where there are any, as Go writes them."""
+    """RFC 3339 in UTC, with a fraction only if it is not zero, as Go writes it."""
     if moment is None:
         return ""
     text = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")

@@ -21,44 +21,42 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
 from chimes.services.validation import action_policy
-from chimes.web import requests as refusal
+from chimes.web import requests as requests
 from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.kweaver.errors import render
 from chimes.web.compat.kweaver.translate import (
     ACTION,
     MAIN,
-    MOST_LISTED,
+    MAX_LISTED,
     SORTED_BY,
     STATUSES,
     Account,
+    BranchScope,
     Json,
-    Place,
     checked_new,
     checked_status,
     checked_update,
     draft_from,
     edited_by,
     listing_from,
-    place_from,
     request_from,
     schedule_out,
+    scope_from,
     written_by,
 )
 from chimes.web.context import WebContext
 from chimes.web.requests import read_json
 
-# @@ Who calls the KWeaver door, and for which account.
-#
-# Without keys everybody on this machine is the same actor, and the headers say for whom it asks.
-# With keys the key says so, and headers change nothing: nobody acts as somebody else. On internal
-# routes a peer that knows the internal token is believed what its headers say.
+# Authentication. Without keys the account is in the headers. With keys the account is the owner of
+# the key and the headers are ignored. On internal routes a service with the internal token may name
+# any account in the headers.
 
 INTERFACE = "kweaver"
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key")
-#: Of an account that comes without one.
+#: Default account type.
 USER = "user"
-ID, TYPE = "X-Account-Id", "X-Account-Type"
+ACCOUNT_ID, ACCOUNT_TYPE = "X-Account-Id", "X-Account-Type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,39 +65,39 @@ class Caller:
     account: Account
 
 
-Admission = Callable[[Request], Awaitable[Caller]]
+Authenticate = Callable[[Request], Awaitable[Caller]]
 
 
-async def by_key(request: Request) -> Caller:
+async def authenticate_key(request: Request) -> Caller:
     actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if actor.key_id is None:
-        return Caller(actor, _told(request))
+        return Caller(actor, _account_in_headers(request))
     return Caller(actor, Account(actor.owner.id, actor.owner.type.value))
 
 
-def by_token(settings: Settings) -> Admission:
-    async def admit(request: Request) -> Caller:
+def authenticate_token(settings: Settings) -> Authenticate:
+    async def authenticate_request(request: Request) -> Caller:
         actor = await authenticate_internal(
             request, interface=INTERFACE, token=settings.internal_token
         )
-        account = _told(request)
+        account = _account_in_headers(request)
         if actor.key_id is not None and account.id and account.type == USER:
-            # What it makes belongs to them, so that their own key finds it.
+            # Schedules belong to the account, so that its own key can see them.
             owner = Owner(type=OwnerType.USER, id=account.id)
             actor = request.state.actor = replace(actor, owner=owner)
         return Caller(actor, account)
 
-    return admit
+    return authenticate_request
 
 
-def _told(request: Request) -> Account:
-    """What the headers say, checked on every route: it is kept with whatever is written."""
-    account_id, account_type = _header(request, ID), _header(request, TYPE)
+def _account_in_headers(request: Request) -> Account:
+    """The account in the headers, validated on every route because it is stored."""
+    account_id, account_type = _header(request, ACCOUNT_ID), _header(request, ACCOUNT_TYPE)
     return Account(account_id, account_type or USER) if account_id else Account()
 
 
 def _header(request: Request, name: str) -> str:
-    """As UTF-8, which is how it is sent on; the framework reads headers as Latin-1."""
+    """Decodes a header as UTF-8; Starlette decodes Latin-1."""
     given = request.headers.get(name, "")
     try:
         text = given.encode("latin-1").decode().strip(" \t")
@@ -112,54 +110,54 @@ def _header(request: Request, name: str) -> str:
     return text
 
 
-# @@ What the OpenAPI document says of the routes, beyond their paths.
+# OpenAPI descriptions of the routes
 
 Schema = dict[str, Any]
 
 
-def _asked(name: str, about: str, **schema: object) -> Schema:
+def _query_parameter(name: str, description: str, **schema: object) -> Schema:
     return {
         "name": name,
         "in": "query",
         "required": False,
-        "description": about,
+        "description": description,
         "schema": {"type": "string", **schema},
     }
 
 
-def _body_described(required: tuple[str, ...], **properties: Schema) -> Schema:
+def _request_body(required: tuple[str, ...], **properties: Schema) -> Schema:
     schema = {"type": "object", "required": list(required), "properties": properties}
     if not required:
         del schema["required"]
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-_BRANCH = _asked("branch", "Of the knowledge network.", default=MAIN)
+_BRANCH = _query_parameter("branch", "Branch of the knowledge network.", default=MAIN)
 _STATUS: Schema = {"type": "string", "enum": list(STATUSES)}
 _CHANGEABLE: dict[str, Schema] = {
     "name": {"type": "string", "maxLength": 100},
-    "cron_expression": {"type": "string", "description": "Five fields; a TZ= prefix is taken."},
+    "cron_expression": {"type": "string", "description": "Five fields, optionally after TZ=…"},
     "unique_identities": {
         "type": "array",
         "items": {"type": "object"},
-        "description": "The objects; `_instance_identities` is another name.",
+        "description": "Objects of the action; alias: `_instance_identities`.",
     },
     "dynamic_params": {"type": "object"},
 }
 _LIST = (
-    _asked("name_pattern", "A part of the name."),
-    _asked("action_type_id", "Only of this action type."),
-    _asked("status", "Only those.", enum=list(STATUSES)),
-    _asked("offset", "How many to leave out.", type="integer", default=0),
-    _asked("limit", f"1 to {MOST_LISTED}; -1: all of them.", type="integer", default=10),
-    _asked("sort", "By what.", enum=list(SORTED_BY), default="create_time"),
-    _asked("direction", "Which way.", enum=["desc", "asc"], default="desc"),
+    _query_parameter("name_pattern", "Substring of the name."),
+    _query_parameter("action_type_id", "Only schedules of this action type."),
+    _query_parameter("status", "Only schedules with this status.", enum=list(STATUSES)),
+    _query_parameter("offset", "Number of entries to skip.", type="integer", default=0),
+    _query_parameter("limit", f"1 to {MAX_LISTED}; -1 for all.", type="integer", default=10),
+    _query_parameter("sort", "Sort field.", enum=list(SORTED_BY), default="create_time"),
+    _query_parameter("direction", "Sort direction.", enum=["desc", "asc"], default="desc"),
 )
-#: By the name of a route.
-DESCRIBED: Mapping[str, Schema] = {
+#: By route name.
+OPENAPI: Mapping[str, Schema] = {
     "create": {
         "parameters": [_BRANCH],
-        "requestBody": _body_described(
+        "requestBody": _request_body(
             ("name", "action_type_id", "cron_expression", "unique_identities"),
             **_CHANGEABLE,
             action_type_id={"type": "string", "maxLength": 40},
@@ -168,20 +166,20 @@ DESCRIBED: Mapping[str, Schema] = {
     },
     "all": {"parameters": [_BRANCH, *_LIST]},
     "one": {"parameters": [_BRANCH]},
-    "update": {"parameters": [_BRANCH], "requestBody": _body_described((), **_CHANGEABLE)},
+    "update": {"parameters": [_BRANCH], "requestBody": _request_body((), **_CHANGEABLE)},
     "delete": {"parameters": [_BRANCH]},
     "switch": {
         "parameters": [_BRANCH],
-        "requestBody": _body_described(("status",), status=_STATUS),
+        "requestBody": _request_body(("status",), status=_STATUS),
     },
     "due": {"parameters": [_BRANCH]},
 }
 
 
-#: The seed's own paths first, then those that its users know.
+#: Path prefixes; KWeaver clients use the longer ones.
 PREFIXES = ("", "/api/ontology-manager/v1", "/api/bkn-backend/v1")
 INTERNAL_PREFIXES = ("/in/v1", "/api/ontology-manager/in/v1", "/api/bkn-backend/in/v1")
-#: Below these nobody else has anything.
+#: Path prefixes that belong to this API alone.
 OWN_PATHS = ("/knowledge-networks", "/in/v1", "/api/ontology-manager", "/api/bkn-backend")
 SCHEDULES = "/knowledge-networks/{kn_id}/action-schedules"
 Handler = Callable[..., Awaitable[Response]]
@@ -189,14 +187,14 @@ Route = tuple[str, str, Handler, int, str]
 
 
 def kweaver_router(context: WebContext) -> CompatRouter:
-    """R0.25–R0.31."""
+    """Public routes, and internal routes with the additional list of due schedules."""
     router = CompatRouter(interface=INTERFACE, prefixes=OWN_PATHS, render=render)
-    outside = _Schedules(context, by_key)
-    inside = _Schedules(context, by_token(context.settings))
-    # Before the routes with an id: no schedule has the id `due`.
-    due: Route = ("/due", "GET", inside.due, 200, "due")
-    _add(router, INTERNAL_PREFIXES, [due, *_routes(inside)], "internal_")
-    _add(router, PREFIXES, _routes(outside), "")
+    public = _Schedules(context, authenticate_key)
+    internal = _Schedules(context, authenticate_token(context.settings))
+    # Must come before the routes with an id.
+    due: Route = ("/due", "GET", internal.due, 200, "due")
+    _add(router, INTERNAL_PREFIXES, [due, *_routes(internal)], "internal_")
+    _add(router, PREFIXES, _routes(public), "")
     return router
 
 
@@ -212,7 +210,7 @@ def _routes(schedules: _Schedules) -> Sequence[Route]:
 
 
 def _add(
-    router: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], named: str
+    router: CompatRouter, prefixes: Sequence[str], routes: Iterable[Route], name_prefix: str
 ) -> None:
     for path, method, handler, status, name in routes:
         paths = [f"{prefix}{SCHEDULES}{path}" for prefix in prefixes]
@@ -224,31 +222,31 @@ def _add(
                 methods=[method],
                 response_model=None,
                 status_code=status,
-                name=f"{named}{name}",
-                openapi_extra=DESCRIBED[name],
+                name=f"{name_prefix}{name}",
+                openapi_extra=OPENAPI[name],
                 include_in_schema=number == 0,
             )
 
 
 class _Schedules:
-    def __init__(self, context: WebContext, admit: Admission) -> None:
+    def __init__(self, context: WebContext, authenticate_request: Authenticate) -> None:
         self._schedules = context.schedules
         self._runs = context.runs
         self._store = context.store
-        self._admit = admit
+        self._authenticate = authenticate_request
         self._policy = replace(
             action_policy(context.settings), misfire_grace=context.settings.misfire_grace
         )
 
     async def create(self, request: Request, kn_id: str) -> Response:
-        """Have an action executed by a cron expression. It is inactive unless it says otherwise."""
-        caller, place = await self._asked(request, kn_id)
+        """Create an action schedule; inactive by default."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
         given = checked_new(request_from(await _body(request)))
         owner = caller.actor.owner
         now = await self._store.now()
         draft = draft_from(
             given,
-            place,
+            scope,
             caller.account,
             owner,
             self._policy,
@@ -256,53 +254,55 @@ class _Schedules:
             schedule_id=new_short_schedule_id(now),
             now=now,
         )
-        made = await self._schedules.create(caller.actor, draft)
-        return JSONResponse({"id": made.id}, 201)
+        created = await self._schedules.create(caller.actor, draft)
+        return JSONResponse({"id": created.id}, 201)
 
     async def all(self, request: Request, kn_id: str) -> Response:
-        """The schedules of a branch of a knowledge network that the caller may see."""
-        caller, place = await self._asked(request, kn_id)
-        asked = listing_from(request.query_params)
-        query = asked.query(place)
-        if asked.in_order:
-            page = await self._schedules.find(caller.actor, replace(query, limit=asked.until))
+        """List the action schedules of a branch that the caller may see."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
+        listing = listing_from(request.query_params)
+        query = listing.query(scope)
+        if listing.in_order:
+            page = await self._schedules.find(caller.actor, replace(query, limit=listing.until))
             total = await self._schedules.count(caller.actor, query)
         else:
             page = await self._schedules.find(caller.actor, query)
             total = len(page.items)
-        entries = await self._shown(caller.actor, asked.part(page.items))
+        entries = await self._entries(caller.actor, listing.page(page.items))
         return JSONResponse({"entries": entries, "total_count": total})
 
     async def one(self, request: Request, kn_id: str, schedule_id: str) -> Response:
-        """One schedule; `lock_holder` is the node that executes it at this moment."""
-        caller, place = await self._asked(request, kn_id)
-        schedule = await self._found(caller.actor, place, schedule_id)
-        (shown,) = await self._shown(caller.actor, [schedule])
-        return JSONResponse(shown)
+        """Get an action schedule; `lock_holder` is the node that is executing it."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
+        schedule = await self._load(caller.actor, scope, schedule_id)
+        (entry,) = await self._entries(caller.actor, [schedule])
+        return JSONResponse(entry)
 
     async def update(self, request: Request, kn_id: str, schedule_id: str) -> Response:
-        """Change its name, cron expression, objects or parameters; the rest stays."""
-        caller, place, schedule = await self._meant(request, kn_id, schedule_id)
+        """Change name, cron expression, objects or parameters of an action schedule."""
+        caller, scope, schedule = await self._load_for_change(request, kn_id, schedule_id)
         given = checked_update(request_from(await _body(request)))
         zone = await self._schedules.rules.zone_for(schedule.owner)
         await self._schedules.change(
             caller.actor,
             schedule.id,
-            lambda before: edited_by(_in(before, place), given, caller.account, zone=zone),
+            lambda before: edited_by(
+                _check_branch(before, scope), given, caller.account, zone=zone
+            ),
         )
         return JSONResponse(None)
 
     async def switch(self, request: Request, kn_id: str, schedule_id: str) -> Response:
-        """Activate it, from now on, or deactivate it."""
-        caller, _unused, schedule = await self._meant(request, kn_id, schedule_id)
+        """Activate or deactivate an action schedule."""
+        caller, _unused, schedule = await self._load_for_change(request, kn_id, schedule_id)
         active = checked_status(request_from(await _body(request)).status)
-        turn = self._schedules.resume if active else self._schedules.pause
-        await turn(caller.actor, schedule.id, also=_by(caller.account))
+        switch_state = self._schedules.resume if active else self._schedules.pause
+        await switch_state(caller.actor, schedule.id, also=_written_by(caller.account))
         return JSONResponse(None)
 
     async def delete(self, request: Request, kn_id: str, schedule_ids: str) -> Response:
-        """Delete several, with commas between their ids: all of them or none."""
-        caller, place = await self._asked(request, kn_id)
+        """Delete action schedules by comma-separated ids: all or none."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
         ids = [_id(each) for each in schedule_ids.split(",") if each.strip()]
         if not ids:
             raise InvalidInput(_("schedule_ids is required"), code="invalid_parameter")
@@ -310,48 +310,46 @@ class _Schedules:
         def check(schedule: Schedule) -> None:
             if not isinstance(schedule.target, ActionTarget):
                 raise _unknown(schedule.id)
-            if not place.holds(schedule.target):
-                raise _elsewhere(schedule.id, place)
+            if not scope.contains(schedule.target):
+                raise _wrong_branch(schedule.id, scope)
 
         await self._schedules.delete_all(caller.actor, ids, check=check)
         return Response(status_code=204)
 
     async def due(self, request: Request, kn_id: str) -> Response:
-        """Active schedules whose time has come, earliest first. Nothing is changed by
-        asking: a scheduler fires them all the same."""
-        caller, place = await self._asked(request, kn_id)
+        """List due active schedules, earliest first. Read-only: Chimes fires them itself."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
         now = await self._store.now()
         query = ScheduleQuery(
             kind=ACTION,
-            target=place.fields,
+            target=scope.fields,
             enabled=True,
             due_by=now,
             sort=ScheduleSort.NEXT_RUN_AT,
-            limit=MOST_LISTED,
+            limit=MAX_LISTED,
         )
         page = await self._schedules.find(caller.actor, query)
-        # Without a slot it was switched on by SQL, and is yet to be planned from now.
+        # Without a slot it was activated by SQL and is not planned yet.
         found = [each for each in page.items if each.next_slot is not None]
-        return JSONResponse({"entries": await self._shown(caller.actor, found)})
+        return JSONResponse({"entries": await self._entries(caller.actor, found)})
 
-    # --- what they share ------------------------------------------------------------------------
-    async def _asked(self, request: Request, kn_id: str) -> tuple[Caller, Place]:
-        caller = await self._admit(request)
-        return caller, place_from(kn_id, request.query_params.get("branch"))
+    async def _caller_and_scope(self, request: Request, kn_id: str) -> tuple[Caller, BranchScope]:
+        caller = await self._authenticate(request)
+        return caller, scope_from(kn_id, request.query_params.get("branch"))
 
-    async def _meant(
+    async def _load_for_change(
         self, request: Request, kn_id: str, schedule_id: str
-    ) -> tuple[Caller, Place, Schedule]:
-        """For a change: what kind of body it is comes before what it is about."""
-        caller, place = await self._asked(request, kn_id)
+    ) -> tuple[Caller, BranchScope, Schedule]:
+        """For a change: checks the content type before the schedule."""
+        caller, scope = await self._caller_and_scope(request, kn_id)
         _check_content_type(request)
-        return caller, place, await self._found(caller.actor, place, schedule_id)
+        return caller, scope, await self._load(caller.actor, scope, schedule_id)
 
-    async def _found(self, actor: Actor, place: Place, schedule_id: str) -> Schedule:
-        return _in(await self._schedules.get(actor, _id(schedule_id)), place)
+    async def _load(self, actor: Actor, scope: BranchScope, schedule_id: str) -> Schedule:
+        return _check_branch(await self._schedules.get(actor, _id(schedule_id)), scope)
 
-    async def _shown(self, actor: Actor, schedules: Sequence[Schedule]) -> list[Json]:
-        """With the runs that are under way; there are never more than nodes have places."""
+    async def _entries(self, actor: Actor, schedules: Sequence[Schedule]) -> list[Json]:
+        """Adds the active runs; their number is limited by the capacity of the nodes."""
         if not schedules:
             return []
         query = RunQuery(statuses=(RunStatus.RUNNING,), limit=None)
@@ -365,13 +363,13 @@ class _Schedules:
         return [schedule_out(each, running.get(each.id, ())) for each in schedules]
 
 
-def _by(account: Account) -> Callable[[Schedule], Schedule]:
+def _written_by(account: Account) -> Callable[[Schedule], Schedule]:
     return lambda schedule: written_by(schedule, account)
 
 
-def _in(schedule: Schedule, place: Place) -> Schedule:
-    """Other targets, networks and branches are not there."""
-    if not isinstance(schedule.target, ActionTarget) or not place.holds(schedule.target):
+def _check_branch(schedule: Schedule, scope: BranchScope) -> Schedule:
+    """404 for other targets, networks and branches."""
+    if not isinstance(schedule.target, ActionTarget) or not scope.contains(schedule.target):
         raise _unknown(schedule.id)
     return schedule
 
@@ -382,30 +380,30 @@ async def _body(request: Request) -> object:
 
 
 def _check_content_type(request: Request) -> None:
-    """Also where there is no body."""
+    """Required even without a body."""
     given = request.headers.get("content-type", "")
     if given.partition(";")[0].strip().lower() != "application/json":
-        raise refusal.not_json(given)
+        raise requests.not_json(given)
 
 
 def _id(schedule_id: str) -> ScheduleId:
-    """No id has a NUL, and some stores would choke on one."""
+    """No id has a NUL, and some stores fail on one."""
     return ScheduleId(schedule_id.strip().replace("\0", "?"))
 
 
 def _unknown(schedule_id: str) -> NotFound:
-    """In the words of the service: whether it is elsewhere or nowhere is nobody's business."""
+    """The same text as the service: does not reveal that a schedule exists elsewhere."""
     return NotFound(_("schedule {id} not found", id=schedule_id))
 
 
-def _elsewhere(schedule_id: str, place: Place) -> InvalidInput:
+def _wrong_branch(schedule_id: str, scope: BranchScope) -> InvalidInput:
     return InvalidInput(
         _(
             "schedule {schedule_id} does not belong to the branch {branch} of the knowledge "
             "network {kn_id}",
             schedule_id=schedule_id,
-            kn_id=place.kn_id,
-            branch=place.branch,
+            kn_id=scope.kn_id,
+            branch=scope.branch,
         ),
         code="invalid_parameter",
     )

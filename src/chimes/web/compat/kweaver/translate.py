@@ -1,4 +1,4 @@
-"""KWeaver's action schedules to ours and back. Pure; the messages are those that its users know."""
+"""Converts KWeaver action schedules to ours and back. The messages are those of KWeaver."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.moment import to_microseconds
 from chimes.triggers.zones import UTC_NAME
 
-# @@ What the KWeaver door takes for granted, and what its cron expressions mean.
-
 NAMESPACE: Final = "kweaver"
-#: `needs` and kind of an action.
+#: Kind and requirement of an action.
 ACTION: Final = "action"
-#: The branch where none is named.
+#: The default branch.
 MAIN: Final = "main"
 ACTIVE, INACTIVE = "active", "inactive"
 STATUSES: Final = (ACTIVE, INACTIVE)
-#: As long as the seed's columns.
+#: Lengths of the KWeaver columns.
 NAME_LIMIT, CRON_LIMIT = 100, 100
 _PREFIXES = ("CRON_TZ=", "TZ=")
 _FIELDS = 5
 
 
 def cron(expression: str, timezone: str | None) -> Cron:
-    """Five fields and nothing else, perhaps behind the name of a zone; `?` is `*`, in
-    every field, as robfig/cron has it. InvalidInput, with the code `invalid_cron`."""
+    """Parses five fields, optionally after a zone; `?` is `*` in every field, as in robfig/cron.
+    Raises InvalidInput with the code `invalid_cron`."""
     try:
-        return _parsed(expression, timezone)
+        return _parse(expression, timezone)
     except InvalidInput as error:
         raise InvalidInput(
             error.message, field="cron_expression", code="invalid_cron", hint=error.hint
         ) from None
 
 
-def _parsed(expression: str, timezone: str | None) -> Cron:
+def _parse(expression: str, timezone: str | None) -> Cron:
     if len(expression) > CRON_LIMIT:
         raise InvalidTrigger(
             _("a cron expression has at most {limit} characters here", limit=CRON_LIMIT)
@@ -63,28 +61,28 @@ def _parsed(expression: str, timezone: str | None) -> Cron:
                 expression=expression,
             )
         )
-    text = " ".join(filter(None, [zone, *map(_starred, fields)]))
+    text = " ".join(filter(None, [zone, *map(_question_marks_to_stars, fields)]))
     return Cron(text, timezone=None if zone else timezone)
 
 
-def _starred(field: str) -> str:
+def _question_marks_to_stars(field: str) -> str:
     items = field.split(",")
     return ",".join(f"*{each[1:]}" if each[:1] == "?" else each for each in items)
 
 
 Json = dict[str, object]
-Given = Mapping[str, object]
+Body = Mapping[str, object]
 Identities = tuple[Mapping[str, object], ...]
 
 _TEXTS = ("name", "action_type_id", "cron_expression", "status")
-#: The seed's name, and the original's.
+#: Two names of the same field.
 _IDENTITIES = ("unique_identities", "_instance_identities")
 _PARAMS = "dynamic_params"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whoever is behind a request, in the words of KWeaver."""
+    """The account of a request."""
 
     id: str = ""
     type: str = ""
@@ -94,24 +92,24 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A branch of a knowledge network: nothing is seen from another one."""
+class BranchScope:
+    """A branch of a knowledge network; schedules are visible in their branch only."""
 
     kn_id: str
     branch: str = MAIN
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """As the target of a schedule has them."""
+        """The fields of the target of a schedule."""
         return (("kn_id", self.kn_id), ("branch", self.branch))
 
-    def holds(self, target: ActionTarget) -> bool:
+    def contains(self, target: ActionTarget) -> bool:
         return (target.kn_id, target.branch) == (self.kn_id, self.branch)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A body, with the right types. Empty and None: not there."""
+    """A request body with checked types. Empty and None mean absent."""
 
     name: str = ""
     action_type_id: str = ""
@@ -121,18 +119,17 @@ class Request:
     params: Mapping[str, object] | None = None
 
 
-# --- in -----------------------------------------------------------------------------------------
-def place_from(kn_id: str, branch: str | None) -> Place:
-    place = Place(kn_id, branch or MAIN)
-    for name, value in place.fields:
+def scope_from(kn_id: str, branch: str | None) -> BranchScope:
+    scope = BranchScope(kn_id, branch or MAIN)
+    for name, value in scope.fields:
         check_action_id(value, name)
-    return place
+    return scope
 
 
 def request_from(data: object) -> Request:
-    """What it does not know is ignored, as its users expect: what was read can be sent back."""
+    """Ignores unknown fields, so that a schedule can be sent back as it was read."""
     if not isinstance(data, Mapping):
-        raise _wrong(_("a JSON object is needed"))
+        raise _invalid(_("a JSON object is required"))
     name, action_type_id, expression, status = (_text(data, each) for each in _TEXTS)
     return Request(
         name=name,
@@ -145,14 +142,14 @@ def request_from(data: object) -> Request:
 
 
 def checked_new(given: Request) -> Request:
-    """Of POST, in the order in which its users know the refusals."""
+    """Checks the body of POST in the order of KWeaver, which decides the reported error."""
     if not given.name.strip():
-        raise _wrong(_("name is required"), "name")
+        raise _invalid(_("name is required"), "name")
     _check_name(given.name)
     if not given.action_type_id:
-        raise _wrong(_("action_type_id is required"), "action_type_id")
+        raise _invalid(_("action_type_id is required"), "action_type_id")
     if not given.cron_expression:
-        raise _wrong(_("cron_expression is required"), "cron_expression")
+        raise _invalid(_("cron_expression is required"), "cron_expression")
     _check_identities(given.identities)
     if given.status:
         checked_status(given.status)
@@ -160,19 +157,18 @@ def checked_new(given: Request) -> Request:
 
 
 def checked_update(given: Request) -> Request:
-    """Of PUT. An empty text is one that is not there; the action type and the status are not
-    changed here, whatever is said about them."""
+    """Checks the body of PUT. An empty text is absent; action type and status are ignored."""
     _check_name(given.name)
     if given.identities is not None:
         _check_identities(given.identities)
-    told = given.name.strip() or given.cron_expression or given.identities or given.params
-    if not told and given.params is None:
-        raise _wrong(_("at least one field must be provided for update"))
+    changes = given.name.strip() or given.cron_expression or given.identities or given.params
+    if not changes and given.params is None:
+        raise _invalid(_("at least one field must be provided for update"))
     return given
 
 
 def checked_status(status: str) -> bool:
-    """Whether it is to be active."""
+    """Whether the status is `active`."""
     if status not in STATUSES:
         raise InvalidInput(
             _("status must be 'active' or 'inactive'"), field="status", code="invalid_status"
@@ -182,7 +178,7 @@ def checked_status(status: str) -> bool:
 
 def draft_from(
     given: Request,
-    place: Place,
+    scope: BranchScope,
     account: Account,
     owner: Owner,
     policy: Policy,
@@ -191,7 +187,7 @@ def draft_from(
     schedule_id: ScheduleId,
     now: datetime,
 ) -> Schedule:
-    """A new schedule from a body that was checked. Inactive unless it says so."""
+    """A new schedule from a checked body; inactive by default."""
     draft = Schedule(
         id=schedule_id,
         namespace=NAMESPACE,
@@ -200,8 +196,8 @@ def draft_from(
         trigger=cron(given.cron_expression, zone),
         target=ActionTarget(
             action_type_id=given.action_type_id,
-            kn_id=place.kn_id,
-            branch=place.branch,
+            kn_id=scope.kn_id,
+            branch=scope.branch,
             identities=given.identities or (),
             params=given.params or {},
             account_id=account.id,
@@ -216,7 +212,7 @@ def draft_from(
 
 
 def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str) -> Schedule:
-    """The schedule after PUT: what is left out stays, and so does the action type."""
+    """The schedule after PUT; omitted fields and the action type stay as they are."""
     after = replace(schedule, name=given.name) if given.name.strip() else schedule
     target = _action(schedule)
     if given.identities is not None:
@@ -225,106 +221,104 @@ def edited_by(schedule: Schedule, given: Request, account: Account, *, zone: str
         target = replace(target, params=given.params)
     after = replace(after, target=target)
     if given.cron_expression and given.cron_expression != expression_out(schedule):
-        wanted = cron(given.cron_expression, zone)
-        after = replace(after, trigger=_turned(schedule.trigger, wanted))
+        new_trigger = cron(given.cron_expression, zone)
+        after = replace(after, trigger=_with_expression(schedule.trigger, new_trigger))
         after = with_expression(after, given.cron_expression)
-    # It is the next version that was written so.
+    # This change creates the next version.
     return written_by(after, account, version=schedule.version + 1)
 
 
 def written_by(schedule: Schedule, account: Account, *, version: int | None = None) -> Schedule:
-    """With who wrote this version of it, unless nobody is named."""
-    kept = {
-        name: each for name, each in _kept(schedule).items() if name not in ("updater", "version")
+    """Stores the account that wrote this version, if there is one."""
+    stored = {
+        name: each for name, each in _stored(schedule).items() if name not in ("updater", "version")
     }
     if account.id:
-        kept |= {"updater": account.to_dict(), "version": version or schedule.version}
-    return _keeping(schedule, kept)
+        stored |= {"updater": account.to_dict(), "version": version or schedule.version}
+    return _with_stored(schedule, stored)
 
 
-def _turned(before: Trigger, wanted: Cron) -> Cron:
-    """Bounds and days left out, which cannot be said here, stay."""
+def _with_expression(before: Trigger, new_trigger: Cron) -> Cron:
+    """Keeps bounds and exclusions, which KWeaver cannot express."""
     if not isinstance(before, Cron):
-        return wanted
+        return new_trigger
     return replace(
         before,
-        expression=wanted.expression,
-        timezone=wanted.timezone,
-        dialect=wanted.dialect,
+        expression=new_trigger.expression,
+        timezone=new_trigger.timezone,
+        dialect=new_trigger.dialect,
         anchor=None,
     )
 
 
 def with_expression(schedule: Schedule, written: str) -> Schedule:
-    """It is shown as it was written, for as long as it means that."""
-    kept = {"cron_expression": written, "trigger": schedule.trigger.to_dict()}
-    return _keeping(schedule, {**_kept(schedule), **kept})
+    """Stores the text of the expression, to show it while the trigger does not change."""
+    stored = {"cron_expression": written, "trigger": schedule.trigger.to_dict()}
+    return _with_stored(schedule, {**_stored(schedule), **stored})
 
 
-def _keeping(schedule: Schedule, kept: Given) -> Schedule:
-    return replace(schedule, compat_data={**schedule.compat_data, NAMESPACE: dict(kept)})
+def _with_stored(schedule: Schedule, stored: Body) -> Schedule:
+    return replace(schedule, compat_data={**schedule.compat_data, NAMESPACE: dict(stored)})
 
 
-def _kept(schedule: Schedule) -> Given:
+def _stored(schedule: Schedule) -> Body:
     found = schedule.compat_data.get(NAMESPACE)
     return found if isinstance(found, Mapping) else {}
 
 
 def _check_name(name: str) -> None:
     if len(name) > NAME_LIMIT:
-        raise _wrong(_("name must be less than 100 characters"), "name")
+        raise _invalid(_("name must be less than 100 characters"), "name")
 
 
 def _check_identities(identities: Identities | None) -> None:
     if not identities:
-        raise _wrong(
+        raise _invalid(
             _("_instance_identities is required and cannot be empty"), "_instance_identities"
         )
 
 
-def _text(given: Given, name: str) -> str:
+def _text(given: Body, name: str) -> str:
     value = given.get(name)
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise _wrong(_("{name} must be text", name=name), name)
+        raise _invalid(_("{name} must be text", name=name), name)
     return value
 
 
-def _identities(given: Given) -> Identities | None:
-    told = [each for name in _IDENTITIES if (each := given.get(name)) is not None]
-    if not told:
+def _identities(given: Body) -> Identities | None:
+    values = [each for name in _IDENTITIES if (each := given.get(name)) is not None]
+    if not values:
         return None
-    found = told[0]
-    if told[1:] and told[1] != found:
-        raise _wrong(
-            _("unique_identities and _instance_identities are the same thing; send one"),
+    found = values[0]
+    if values[1:] and values[1] != found:
+        raise _invalid(
+            _("unique_identities and _instance_identities have the same meaning; send one of them"),
             _IDENTITIES[0],
         )
     if not isinstance(found, list) or not all(isinstance(each, Mapping) for each in found):
-        raise _wrong(_("_instance_identities must be a list of objects"), "_instance_identities")
+        raise _invalid(_("_instance_identities must be a list of objects"), "_instance_identities")
     return tuple(found)
 
 
-def _params(given: Given) -> Mapping[str, object] | None:
+def _params(given: Body) -> Mapping[str, object] | None:
     found = given.get(_PARAMS)
     if found is None or isinstance(found, Mapping):
         return found
-    raise _wrong(_("dynamic_params must be an object"), _PARAMS)
+    raise _invalid(_("dynamic_params must be an object"), _PARAMS)
 
 
-def _wrong(message: str, field: str | None = None) -> InvalidInput:
+def _invalid(message: str, field: str | None = None) -> InvalidInput:
     return InvalidInput(message, field=field, code="invalid_parameter")
 
 
-# --- out ----------------------------------------------------------------------------------------
 def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
-    """What is empty or 0 is left out, as its users know it; the lock of R0.15 is the claim
-    of the node that carries the latest of the `running` runs out."""
+    """Omits empty values and 0, as KWeaver does. The lock is the claim of the latest active run."""
     target = _action(schedule)
     identities = [dict(each) for each in target.identities]
-    lock = max(running, key=_claimed, default=None)
-    shown: Json = {
+    lock = max(running, key=_claim_time, default=None)
+    entry: Json = {
         "id": schedule.id,
         "name": schedule.name,
         "kn_id": target.kn_id,
@@ -345,23 +339,23 @@ def schedule_out(schedule: Schedule, running: Sequence[Run] = ()) -> Json:
         "lock_time": milliseconds(lock.claimed_at) if lock else 0,
     }
     found |= dict.fromkeys(_IDENTITIES, identities)
-    return shown | {name: each for name, each in found.items() if each}
+    return entry | {name: each for name, each in found.items() if each}
 
 
-def _claimed(run: Run) -> int:
+def _claim_time(run: Run) -> int:
     return milliseconds(run.claimed_at)
 
 
 def milliseconds(moment: datetime | None) -> int:
-    """C18."""
+    """Unix time in milliseconds; 0 if there is none."""
     return 0 if moment is None else to_microseconds(moment) // 1000
 
 
 def expression_out(schedule: Schedule) -> str:
-    """As it was written here; otherwise so that it says all that the trigger does, and its zone."""
-    kept, trigger = _kept(schedule), schedule.trigger
-    written = kept.get("cron_expression")
-    if isinstance(written, str) and kept.get("trigger") == trigger.to_dict():
+    """The stored text while it matches the trigger, else the trigger with its zone."""
+    stored, trigger = _stored(schedule), schedule.trigger
+    written = stored.get("cron_expression")
+    if isinstance(written, str) and stored.get("trigger") == trigger.to_dict():
         return written
     match trigger:
         case Once():
@@ -379,19 +373,19 @@ def _creator(schedule: Schedule) -> Account:
     target = _action(schedule)
     if target.account_id:
         return Account(target.account_id, target.account_type)
-    return _named(schedule.created_by)
+    return _account_of(schedule.created_by)
 
 
 def _updater(schedule: Schedule) -> Account:
-    kept = _kept(schedule)
-    updater = kept.get("updater")
-    if isinstance(updater, Mapping) and kept.get("version") == schedule.version:
+    stored = _stored(schedule)
+    updater = stored.get("updater")
+    if isinstance(updater, Mapping) and stored.get("version") == schedule.version:
         return Account(str(updater.get("id", "")), str(updater.get("type", "")))
-    return _named(schedule.updated_by)
+    return _account_of(schedule.updated_by)
 
 
-def _named(actor: str) -> Account:
-    """Whoever wrote it without KWeaver's words: `user:alice`, `key:abc`, or just a name."""
+def _account_of(actor: str) -> Account:
+    """The account of an actor such as `user:alice`, `key:abc` or a plain name."""
     kind, colon, name = actor.partition(":")
     return Account(name, kind) if colon else Account(actor)
 
@@ -401,14 +395,12 @@ def _action(schedule: Schedule) -> ActionTarget:
     return schedule.target
 
 
-# @@ Lists of action schedules: what is asked for, in which order, and which part of it. Pure.
-
-MOST_LISTED = 1000
-#: The limit that means all of them.
+MAX_LISTED = 1000
+#: Limit for all entries.
 ALL = -1
 _NUMBER = re.compile(r"-?[0-9]{1,15}")
 _DIRECTIONS = ("desc", "asc")
-#: None: no store has this order.
+#: None if stores do not support the order.
 _SORTS: Mapping[str, ScheduleSort | None] = {
     "create_time": ScheduleSort.CREATED_AT,
     "update_time": ScheduleSort.UPDATED_AT,
@@ -423,21 +415,21 @@ SORTED_BY = tuple(_SORTS)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """What GET asks for."""
+    """Parameters of the list."""
 
     name_pattern: str
     action_type_id: str
-    #: None: both.
+    #: None for both.
     active: bool | None
     offset: int
-    #: None: all of them.
+    #: None for all.
     limit: int | None
     sort: str
     descending: bool
 
-    def query(self, place: Place) -> ScheduleQuery:
-        """Of all that match; in the order that is asked for where `in_order`."""
-        fields = place.fields
+    def query(self, scope: BranchScope) -> ScheduleQuery:
+        """The query for all matches; in the requested order if `in_order`."""
+        fields = scope.fields
         if self.action_type_id:
             fields += (("action_type_id", self.action_type_id),)
         return ScheduleQuery(
@@ -452,19 +444,19 @@ class Listing:
 
     @property
     def in_order(self) -> bool:
-        """Whether a store has this order. Where there is no next run it is 0 here, and comes first
-        in an ascending list; a store has it last."""
+        """Whether stores support the order. KWeaver sorts a missing next run first in an ascending
+        list, stores sort it last."""
         if self.sort == "next_run_time":
             return self.descending
         return _SORTS[self.sort] is not None
 
     @property
     def until(self) -> int | None:
-        """How many have to be read if they come in order; None: all."""
+        """Number of schedules to read if they are in order; None for all."""
         return None if self.limit is None else self.offset + self.limit
 
-    def part(self, found: Sequence[Schedule]) -> Sequence[Schedule]:
-        """The part that is asked for, of all that match or of enough of them in order."""
+    def page(self, found: Sequence[Schedule]) -> Sequence[Schedule]:
+        """The requested page."""
         if not self.in_order:
             found = sorted(found, key=self._value, reverse=self.descending)
         return found[self.offset : self.until]
@@ -475,21 +467,21 @@ class Listing:
 
 
 def listing_from(given: Mapping[str, str]) -> Listing:
-    """InvalidInput, with a code for each of them."""
+    """Parses the query. Raises InvalidInput with a code per parameter."""
     offset = _number(given.get("offset") or "0")
     if offset is None or offset < 0:
-        raise _wrong_listing(_("offset must be a number, 0 or more"), "offset")
+        raise _invalid_query(_("offset must be a number, 0 or more"), "offset")
     limit = _number(given.get("limit") or "10")
-    if limit is None or (limit != ALL and not 1 <= limit <= MOST_LISTED):
-        raise _wrong_listing(
-            _("limit must be -1 or lie between 1 and {most}", most=MOST_LISTED), "limit"
+    if limit is None or (limit != ALL and not 1 <= limit <= MAX_LISTED):
+        raise _invalid_query(
+            _("limit must be -1 or between 1 and {maximum}", maximum=MAX_LISTED), "limit"
         )
     sort = given.get("sort") or "create_time"
     if sort not in _SORTS:
-        raise _wrong_listing(_("sort must be one of {known}", known=", ".join(SORTED_BY)), "sort")
+        raise _invalid_query(_("sort must be one of {known}", known=", ".join(SORTED_BY)), "sort")
     direction = given.get("direction") or "desc"
     if direction not in _DIRECTIONS:
-        raise _wrong_listing(_("direction must be desc or asc"), "direction")
+        raise _invalid_query(_("direction must be desc or asc"), "direction")
     status = given.get("status") or ""
     return Listing(
         name_pattern=given.get("name_pattern", ""),
@@ -506,5 +498,5 @@ def _number(text: str) -> int | None:
     return int(text) if _NUMBER.fullmatch(text) else None
 
 
-def _wrong_listing(message: str, name: str) -> InvalidInput:
+def _invalid_query(message: str, name: str) -> InvalidInput:
     return InvalidInput(message, field=name, code=f"invalid_{name}", source="query")

@@ -1,4 +1,4 @@
-"""Softnix's routes: thin, with the answers that its users know."""
+"""Routes and error format of the Softnix schedule API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chimes.services.prompts import new_short_id
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (
-    Given,
+    Body,
     Item,
     checked_item,
     checked_text_request,
@@ -33,7 +33,7 @@ from chimes.web.compat.softnix.translate import (
     owner_from,
     parsed_out,
     prompt_defaults,
-    prompted,
+    prompt_schedule,
     run_out,
     text_from,
     zone_from,
@@ -51,16 +51,16 @@ INTERFACE = "softnix"
 PREFIX = "/schedules"
 ACCEPTS = ("X-API-Key", "?api_key", "Bearer", "ApiKey")
 _AGENT = "agent"
-#: The seed's list has no pages; nobody reads more than this.
-MOST_LISTED = 1000
+#: Limit of the list, which has no pages.
+MAX_LISTED = 1000
 _PAGE = 200
-#: How far a question is followed that few of them answer.
-_MOST_PAGES = 50
+#: Limit of pages read for a filter that matches few schedules.
+_MAX_PAGES = 50
 Handler = Callable[..., Awaitable[Response]]
 
 
 def softnix_router(context: WebContext) -> CompatRouter:
-    """R1.18–R1.24, and what the original has besides."""
+    """All routes under /schedules."""
     router = CompatRouter(interface=INTERFACE, prefixes=[PREFIX], render=render)
     schedules = _Schedules(context)
     routes: Sequence[tuple[str, str, Handler]] = (
@@ -97,7 +97,7 @@ class _Schedules:
         self._defaults = prompt_defaults(context.settings)
 
     async def create(self, request: Request) -> Response:
-        """Have a prompt run once (`one_time`) or again and again (`cron`)."""
+        """Schedule a prompt once (`one_time`) or repeatedly (`cron`)."""
         actor = await _actor(request)
         given = checked_item(await read_json(request))
         owner = _owner(given, actor)
@@ -112,36 +112,36 @@ class _Schedules:
         return _item(await self._schedules.create(actor, draft, allow_overdue=True))
 
     async def all(self, request: Request) -> Response:
-        """The prompts that the caller may see, newest change first."""
+        """List the prompts that the caller may see, last updated first."""
         actor = await _actor(request)
-        asked = listing_from(request.query_params)
+        filters = listing_from(request.query_params)
         query = ScheduleQuery(
-            owner=asked.owner,
+            owner=filters.owner,
             kind=_AGENT,
-            # A single moment that is over shows as switched off, and is not.
-            enabled=True if asked.enabled else None,
+            # A `one_time` that is over is shown as disabled, but is stored as enabled.
+            enabled=True if filters.enabled else None,
             sort=ScheduleSort.UPDATED_AT,
             descending=True,
             limit=_PAGE,
         )
         items: list[Item] = []
-        for _unused in range(_MOST_PAGES):
+        for _unused in range(_MAX_PAGES):
             page = await self._schedules.find(actor, query)
-            shown = map(item_from, page.items)
-            items += [item for item in shown if asked.matches(item)]
-            if page.next is None or len(items) >= MOST_LISTED:
+            candidates = map(item_from, page.items)
+            items += [item for item in candidates if filters.matches(item)]
+            if page.next is None or len(items) >= MAX_LISTED:
                 break
             query = replace(query, after=page.next)
-        return JSONResponse({"items": items[:MOST_LISTED]})
+        return JSONResponse({"items": items[:MAX_LISTED]})
 
     async def one(self, request: Request, schedule_id: str) -> Response:
-        """One schedule."""
-        return _item(await self._found(await _actor(request), schedule_id))
+        """Get a schedule."""
+        return _item(await self._prompt_schedule(await _actor(request), schedule_id))
 
     async def patch(self, request: Request, schedule_id: str) -> Response:
-        """Change the prompt, the time or the delivery, or switch it on or off."""
+        """Change the prompt, time or delivery of a schedule, or enable or disable it."""
         actor = await _actor(request)
-        schedule = await self._found(actor, schedule_id)
+        schedule = await self._prompt_schedule(actor, schedule_id)
         given = checked_item(await read_json(request))
         changed = await self._schedules.change(
             actor, schedule.id, lambda before: edited_by(before, given), allow_overdue=True
@@ -149,47 +149,47 @@ class _Schedules:
         return _item(changed)
 
     async def delete(self, request: Request, schedule_id: str) -> Response:
-        """Switch it off for good."""
+        """Delete a schedule."""
         actor = await _actor(request)
-        schedule = await self._found(actor, schedule_id)
-        gone = await self._schedules.delete(actor, schedule.id)
-        return JSONResponse({"status": "deleted", "item": item_from(gone)})
+        schedule = await self._prompt_schedule(actor, schedule_id)
+        deleted = await self._schedules.delete(actor, schedule.id)
+        return JSONResponse({"status": "deleted", "item": item_from(deleted)})
 
     async def run_now(self, request: Request, schedule_id: str) -> Response:
-        """Run it once, at once, beside a run that may be under way."""
+        """Run a schedule at once, even if a run of it is active."""
         actor = await _actor(request)
-        schedule = await self._found(actor, schedule_id)
+        schedule = await self._prompt_schedule(actor, schedule_id)
         run = await self._manual_runs.run_now(actor, schedule.id, beside_others=True)
         return JSONResponse({"status": "started", "schedule_id": schedule.id, "run_id": run.id})
 
     async def runs(self, request: Request, schedule_id: str) -> Response:
-        """Its history, newest first."""
+        """List the runs of a schedule, newest first."""
         actor = await _actor(request)
         limit = limit_from(request.query_params)
-        schedule = await self._found(actor, schedule_id)
+        schedule = await self._prompt_schedule(actor, schedule_id)
         page = await self._runs.find(actor, RunQuery(schedule_id=schedule.id, limit=limit))
         lang = await negotiated_language(request)
         items = [run_out(run, lang) for run in page.items]
         return set_language(JSONResponse({"items": items}), lang)
 
     async def parse(self, request: Request) -> Response:
-        """What a sentence means; nothing is saved."""
+        """Parse a sentence. Saves nothing."""
         actor = await _actor(request)
         given = checked_text_request(await read_json(request))
         owner = _owner(given, actor)
-        parsed = await self._parsed(request, given, owner, await self._store.now())
+        parsed = await self._parse(request, given, owner, await self._store.now())
         return JSONResponse({"item": parsed_out(parsed)})
 
     async def from_text(self, request: Request) -> Response:
-        """A schedule from a sentence. One that does not say exactly when is asked about."""
+        """Create a schedule from a sentence; an ambiguous one gets a clarification."""
         actor = await _actor(request)
         given = checked_text_request(await read_json(request))
         owner = _owner(given, actor)
         now = await self._store.now()
-        parsed = await self._parsed(request, given, owner, now)
+        parsed = await self._parse(request, given, owner, now)
         if not parsed.task:
             raise InvalidInput(_("task is required"), field="text")
-        draft = prompted(
+        draft = prompt_schedule(
             parsed.task,
             parsed.trigger,
             given,
@@ -198,23 +198,23 @@ class _Schedules:
             schedule_id=new_short_id(),
             now=now,
         )
-        made = await self._schedules.create(actor, draft)
-        return JSONResponse({"item": item_from(made), "parsed": parsed_out(parsed)})
+        created = await self._schedules.create(actor, draft)
+        return JSONResponse({"item": item_from(created), "parsed": parsed_out(parsed)})
 
-    async def _parsed(self, request: Request, given: Given, owner: Owner, now: datetime) -> Parsed:
+    async def _parse(self, request: Request, given: Body, owner: Owner, now: datetime) -> Parsed:
         zone = await self._zone(given, owner)
         lang = await preferred_language(request)
         return await parse_sentence(text_from(given), now=now, timezone=zone, lang=lang)
 
     async def _zone(self, given: Mapping[str, object], owner: Owner) -> str:
-        """That of the request, of the owner, of the door."""
-        if named := zone_from(given):
-            return named
+        """The zone of the request, else of the owner, else the default of this API."""
+        if requested := zone_from(given):
+            return requested
         return (await self._preferences.get(owner)).timezone or self._defaults.timezone
 
-    async def _found(self, actor: Actor, schedule_id: str) -> Schedule:
-        """Only prompts are seen here, of whatever door."""
-        # No id has a NUL, and some stores would choke on one.
+    async def _prompt_schedule(self, actor: Actor, schedule_id: str) -> Schedule:
+        """This API shows prompts only, created through any interface."""
+        # No id has a NUL, and some stores fail on one.
         known = ScheduleId(schedule_id.replace("\0", "?"))
         schedule = await self._schedules.get(actor, known)
         if not isinstance(schedule.target, AgentTarget):
@@ -223,7 +223,7 @@ class _Schedules:
 
 
 def render(request: Request, problem: Problem) -> Response:
-    """`{detail}`. Input that is not valid is 400 here."""
+    """`{detail}`. Invalid input is 400."""
     status = 400 if problem.status == 422 else problem.status
     detail = problem.detail
     if problem.errors:
@@ -245,8 +245,8 @@ async def _actor(request: Request) -> Actor:
     return await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
 
 
-def _owner(given: Given, actor: Actor) -> Owner:
-    """Somebody else's name is refused before anything else is looked at."""
+def _owner(given: Body, actor: Actor) -> Owner:
+    """The owner of the request. Refuses a foreign owner before other checks."""
     owner = owner_from(given, actor)
     if not actor.may_see(owner):
         raise NotAllowed()

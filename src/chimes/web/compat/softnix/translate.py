@@ -1,4 +1,4 @@
-"""Softnix schedules to ours and back. Pure; the messages are those that Softnix's users know."""
+"""Converts Softnix schedules to ours and back. The messages are those of Softnix."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ if TYPE_CHECKING:
     from chimes.language import Parsed
 
 
-# @@ What a schedule gets that does not say otherwise.
-
 ONE_TIME = "one_time"
 CRON = "cron"
 WEB_UI = "web_ui"
 TELEGRAM = "telegram"
-RUNS_LISTED = 50
-MOST_RUNS_LISTED = 200
+DEFAULT_RUNS = 50
+MAX_RUNS = 200
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PromptDefaults:
-    #: Where neither the request nor the owner names one.
+    """Values of fields that a request omits."""
+
+    #: If neither the request nor the owner has one.
     timezone: str
-    #: C1, C6 and R1.32, without anybody who is told.
+    #: Without recipients.
     policy: Policy
 
 
@@ -55,33 +55,32 @@ def prompt_defaults(settings: Settings) -> PromptDefaults:
 
 
 Item = dict[str, object]
-Given = Mapping[str, object]
+Body = Mapping[str, object]
 
 _OWNER = frozenset({"owner_type", "owner_id"})
 _DELIVERY = frozenset({"delivery_channel", "delivery_target"})
 _TASK = frozenset({"task", "task_prompt"})
 _WHEN = frozenset({"schedule_type", "run_at", "cron_expr", "timezone", "enabled"})
-#: What the service writes itself, and nobody else.
-_BOOKKEEPING = frozenset(
+#: Read-only fields.
+_READ_ONLY = frozenset(
     {"id", "next_run_at", "last_dispatched_at", "created_at", "updated_at", "deleted_at"}
 )
 _SETTABLE = _OWNER | _DELIVERY | _TASK | _WHEN
 _FROM_TEXT = _OWNER | _DELIVERY | {"text", "timezone", "enabled"}
 
 
-# --- in -----------------------------------------------------------------------------------------
-def owner_from(given: Given, actor: Actor) -> Owner:
-    """The caller's own, unless one is named."""
+def owner_from(given: Body, actor: Actor) -> Owner:
+    """The owner in the request, else that of the caller."""
     if not any(given.get(name) is not None for name in _OWNER):
         return actor.owner
     kind = _text(given, "owner_type") or OwnerType.SYSTEM.value
     if kind not in OwnerType.__members__.values():
         raise InvalidInput(_("owner_type must be user, chat or system"), field="owner_type")
-    return Owner(type=OwnerType(kind), id=_named(given, "owner_id") or Owner().id)
+    return Owner(type=OwnerType(kind), id=_id_text(given, "owner_id") or Owner().id)
 
 
-def zone_from(given: Given) -> str | None:
-    """None: it names none."""
+def zone_from(given: Body) -> str | None:
+    """The zone in the request, or None."""
     name = _text(given, "timezone").strip()
     if not name:
         return None
@@ -91,19 +90,19 @@ def zone_from(given: Given) -> str | None:
         raise InvalidInput(_("invalid timezone"), field="timezone") from None
 
 
-def checked_item(data: object) -> Given:
+def checked_item(data: object) -> Body:
     if isinstance(data, Mapping):
         for name in data:
-            if name in _BOOKKEEPING:
+            if name in _READ_ONLY:
                 raise InvalidInput(_("{name} cannot be set", name=name), field=name)
     return _object(data, _SETTABLE)
 
 
-def checked_text_request(data: object) -> Given:
+def checked_text_request(data: object) -> Body:
     return _object(data, _FROM_TEXT)
 
 
-def text_from(given: Given) -> str:
+def text_from(given: Body) -> str:
     text = _text(given, "text")
     if not text.strip():
         raise InvalidInput(_("text is required"), field="text")
@@ -111,7 +110,7 @@ def text_from(given: Given) -> str:
 
 
 def draft_from(
-    given: Given,
+    given: Body,
     owner: Owner,
     defaults: PromptDefaults,
     *,
@@ -125,20 +124,20 @@ def draft_from(
     task = _task(given, None)
     if not task.strip():
         raise InvalidInput(_("task is required"), field="task")
-    return prompted(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
+    return prompt_schedule(task, trigger, given, owner, defaults, schedule_id=schedule_id, now=now)
 
 
-def prompted(
+def prompt_schedule(
     task: str,
     trigger: Trigger,
-    given: Given,
+    given: Body,
     owner: Owner,
     defaults: PromptDefaults,
     *,
     schedule_id: ScheduleId,
     now: datetime,
 ) -> Schedule:
-    channel, target = _channel(given, WEB_UI), _named(given, "delivery_target")
+    channel, target = _channel(given, WEB_UI), _id_text(given, "delivery_target")
     draft = prompt_draft(
         schedule_id=schedule_id,
         prompt=task,
@@ -151,8 +150,8 @@ def prompted(
     return _with_target(draft, target)
 
 
-def edited_by(schedule: Schedule, given: Given) -> Schedule:
-    """The schedule after PATCH /schedules/{id}: what is left out, or null, stays."""
+def edited_by(schedule: Schedule, given: Body) -> Schedule:
+    """The schedule after PATCH /schedules/{id}; omitted and null fields stay as they are."""
     shown = item_from(schedule)
     for name in ("owner_type", "owner_id", "schedule_type"):
         if given.get(name) not in (None, shown[name]):
@@ -166,7 +165,7 @@ def edited_by(schedule: Schedule, given: Given) -> Schedule:
     trigger = _patched_trigger(given, schedule)
     if _delivery_differs(given, shown):
         channel = _channel(given, str(shown["delivery_channel"]))
-        target = _named(given, "delivery_target")
+        target = _id_text(given, "delivery_target")
         if given.get("delivery_target") is None and channel == shown["delivery_channel"]:
             target = str(shown["delivery_target"] or "")
         others = [
@@ -178,14 +177,14 @@ def edited_by(schedule: Schedule, given: Given) -> Schedule:
         after = _with_target(
             replace(after, policy=replace(after.policy, delivery=delivery)), target
         )
-    # A single moment that is over shows as switched off; to send that back asks for nothing.
+    # A `one_time` that is over is shown as disabled; sending that back changes nothing.
     enabled = schedule.enabled
     if given.get("enabled") not in (None, shown["enabled"]) or trigger != schedule.trigger:
         enabled = _flag(given, "enabled", schedule.enabled)
     return replace(after, trigger=trigger, enabled=enabled)
 
 
-def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
+def _patched_trigger(given: Body, schedule: Schedule) -> Trigger:
     before = schedule.trigger
     zone = zone_from(given) or before.zone
     run_at, expression = _text(given, "run_at"), _text(given, "cron_expr")
@@ -193,7 +192,7 @@ def _patched_trigger(given: Given, schedule: Schedule) -> Trigger:
         if expression:
             raise InvalidInput(_("cron_expr is for cron schedules"), field="cron_expr")
         if run_at and run_at != time_out(before.instant):
-            return replace(before, at=_once(run_at, zone).at, timezone=zone)
+            return replace(before, at=_once_trigger(run_at, zone).at, timezone=zone)
         return before if zone == before.zone else replace(before, timezone=zone)
     if run_at:
         raise InvalidInput(_("run_at is for one_time schedules"), field="run_at")
@@ -210,7 +209,7 @@ def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
     if kind == ONE_TIME:
         if not run_at.strip():
             raise InvalidInput(_("run_at is required for one_time schedule"), field="run_at")
-        return _once(run_at, zone)
+        return _once_trigger(run_at, zone)
     if not expression.strip():
         raise InvalidInput(_("cron_expr is required for cron schedule"), field="cron_expr")
     try:
@@ -219,8 +218,8 @@ def _trigger(kind: str, run_at: str, expression: str, zone: str) -> Trigger:
         raise InvalidInput(error.message, field="trigger.expression", hint=error.hint) from None
 
 
-def _once(text: str, zone: str) -> Once:
-    """A moment with an offset, or a wall time in the zone of the schedule."""
+def _once_trigger(text: str, zone: str) -> Once:
+    """A time with an offset, or a wall time in the zone of the schedule."""
     given = text.strip()
     if len(given) > 10 and given[10] == " ":
         given = f"{given[:10]}T{given[11:]}"
@@ -230,19 +229,19 @@ def _once(text: str, zone: str) -> Once:
         raise InvalidInput(_("invalid run_at datetime"), field="run_at") from None
 
 
-def _task(given: Given, schedule: Schedule | None) -> str:
-    """Two names of one thing. Sent back together, the one that was changed counts."""
+def _task(given: Body, schedule: Schedule | None) -> str:
+    """`task` and `task_prompt` are aliases; if both are sent, the changed one counts."""
     before = "" if schedule is None else _prompt_of(schedule)
-    told = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
-    if len(told) > 1:
-        raise InvalidInput(_("task and task_prompt are the same thing; send one"), field="task")
-    if not told:
-        return before
-    return told.pop()
+    tasks = {_text(given, name) for name in _TASK if given.get(name) is not None} - {before}
+    if len(tasks) > 1:
+        raise InvalidInput(
+            _("task and task_prompt have the same meaning; send one of them"), field="task"
+        )
+    return tasks.pop() if tasks else before
 
 
-def _channel(given: Given, usual: str) -> str:
-    channel = (_text(given, "delivery_channel") or usual).strip().lower()
+def _channel(given: Body, default: str) -> str:
+    channel = (_text(given, "delivery_channel") or default).strip().lower()
     if channel not in (WEB_UI, TELEGRAM):
         raise InvalidInput(
             _("delivery_channel must be web_ui or telegram"), field="delivery_channel"
@@ -260,16 +259,16 @@ def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
     return Recipient(channel=Channel.TELEGRAM, to=target)
 
 
-def _delivery_differs(given: Given, shown: Item) -> bool:
+def _delivery_differs(given: Body, shown: Item) -> bool:
     return any(given.get(name) not in (None, shown[name]) for name in _DELIVERY)
 
 
 def _with_target(schedule: Schedule, target: str) -> Schedule:
-    """What was named for the web, which needs no target, is given back as it was."""
-    kept = {name: each for name, each in schedule.compat_data.items() if name != NAMESPACE}
+    """Keeps the delivery_target of web_ui, which has no use for it, to return it as it was sent."""
+    stored = {name: each for name, each in schedule.compat_data.items() if name != NAMESPACE}
     if target and all(each.to != target for each in schedule.policy.delivery):
-        kept[NAMESPACE] = {"delivery_target": target}
-    return replace(schedule, compat_data=kept)
+        stored[NAMESPACE] = {"delivery_target": target}
+    return replace(schedule, compat_data=stored)
 
 
 def _prompt(schedule: Schedule, task: str) -> AgentTarget:
@@ -283,15 +282,13 @@ def _prompt_of(schedule: Schedule) -> str:
     return schedule.target.prompt
 
 
-# --- out ----------------------------------------------------------------------------------------
 def item_from(schedule: Schedule) -> Item:
-    """R1.16, and beside the seed's names those of the original. A single moment that has had
-    its turn shows as switched off."""
+    """`task` and `task_prompt` are aliases. A `one_time` that is over is shown as disabled."""
     trigger = schedule.trigger
     once = isinstance(trigger, Once)
     over = once and schedule.next_slot is None
     prompt = _prompt_of(schedule)
-    told = [each for each in schedule.policy.delivery if each.channel is Channel.TELEGRAM]
+    chats = [each for each in schedule.policy.delivery if each.channel is Channel.TELEGRAM]
     return {
         "id": schedule.id,
         "owner_type": schedule.owner.type.value,
@@ -304,8 +301,8 @@ def item_from(schedule: Schedule) -> Item:
         "timezone": trigger.zone,
         "enabled": schedule.enabled and not over,
         "next_run_at": time_out(schedule.next_run_at),
-        "delivery_channel": TELEGRAM if told else WEB_UI,
-        "delivery_target": told[0].to if told else _kept_target(schedule),
+        "delivery_channel": TELEGRAM if chats else WEB_UI,
+        "delivery_target": chats[0].to if chats else _stored_target(schedule),
         "last_dispatched_at": time_out(schedule.last_enqueued_at),
         "created_at": time_out(schedule.created_at),
         "updated_at": time_out(schedule.updated_at),
@@ -323,21 +320,20 @@ def expression_out(trigger: Trigger) -> str | None:
             return trigger.expression
 
 
-def _kept_target(schedule: Schedule) -> str | None:
-    kept = schedule.compat_data.get(NAMESPACE)
-    target = kept.get("delivery_target") if isinstance(kept, Mapping) else None
+def _stored_target(schedule: Schedule) -> str | None:
+    stored = schedule.compat_data.get(NAMESPACE)
+    target = stored.get("delivery_target") if isinstance(stored, Mapping) else None
     return target if isinstance(target, str) else None
 
 
 def time_out(moment: datetime | None) -> str | None:
-    """C18: `+00:00`."""
+    """ISO 8601 with the offset +00:00."""
     return None if moment is None else moment.astimezone(UTC).isoformat()
 
 
-# --- reading ------------------------------------------------------------------------------------
-def _object(data: object, known: frozenset[str]) -> Given:
+def _object(data: object, known: frozenset[str]) -> Body:
     if not isinstance(data, Mapping):
-        raise InvalidInput(_("a JSON object is needed"))
+        raise InvalidInput(_("a JSON object is required"))
     for name in data:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
@@ -351,7 +347,7 @@ def _object(data: object, known: frozenset[str]) -> Given:
     return data
 
 
-def _text(given: Given, name: str) -> str:
+def _text(given: Body, name: str) -> str:
     value = given.get(name)
     if value is None:
         return ""
@@ -360,8 +356,8 @@ def _text(given: Given, name: str) -> str:
     return value
 
 
-def _named(given: Given, name: str) -> str:
-    """An id: chats have numbers."""
+def _id_text(given: Body, name: str) -> str:
+    """An id as text; chat ids may be numbers."""
     value = given.get(name)
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
@@ -374,19 +370,17 @@ def _named(given: Given, name: str) -> str:
     return text
 
 
-def _flag(given: Given, name: str, usual: bool) -> bool:
+def _flag(given: Body, name: str, default: bool) -> bool:
     value = given.get(name)
     if value is None:
-        return usual
+        return default
     if not isinstance(value, bool):
         raise InvalidInput(_("{name} must be true or false", name=name), field=name)
     return value
 
 
-# @@ Softnix's lists, runs and parsed sentences. Pure.
-
-#: What never began has no word there: a slot that was missed has failed, one that was left out
-#: on purpose is canceled; `run_stop_reason` tells which.
+#: Softnix has no status for runs that did not start: a missed slot is failed, a skipped one
+#: canceled; `run_stop_reason` has the difference.
 _STATUS = {
     RunStatus.QUEUED: "queued",
     RunStatus.RUNNING: "running",
@@ -400,8 +394,8 @@ _STATUS = {
 }
 _ERRORS = {
     RunStatus.TIMEOUT: _("timeout"),
-    RunStatus.UNKNOWN: _("unknown: the node that had the run is gone"),
-    RunStatus.MISSED: _("missed: nobody was there at its time"),
+    RunStatus.UNKNOWN: _("unknown: the node that executed the run is gone"),
+    RunStatus.MISSED: _("missed: no node was running at the planned time"),
     RunStatus.SKIPPED: _("skipped"),
 }
 _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
@@ -409,7 +403,7 @@ _YES, _NO = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """None: any."""
+    """Filters of GET /schedules; None for any."""
 
     owner_type: str | None = None
     owner_id: str | None = None
@@ -417,15 +411,15 @@ class Listing:
 
     @property
     def owner(self) -> Owner | None:
-        """None: not named in full."""
+        """None unless type and id are given."""
         if self.owner_type is None or self.owner_id is None:
             return None
         return Owner(type=OwnerType(self.owner_type), id=self.owner_id)
 
     def matches(self, item: Item) -> bool:
         return all(
-            asked is None or asked == item[name]
-            for name, asked in (
+            wanted is None or wanted == item[name]
+            for name, wanted in (
                 ("owner_type", self.owner_type),
                 ("owner_id", self.owner_id),
                 ("enabled", self.enabled),
@@ -437,7 +431,7 @@ def listing_from(given: Mapping[str, str]) -> Listing:
     owner_type = given.get("owner_type") or None
     if owner_type is not None and owner_type not in OwnerType.__members__.values():
         raise InvalidInput(_("owner_type must be user, chat or system"), field="owner_type")
-    enabled = _yes_or_no(given, "enabled")
+    enabled = _optional_flag(given, "enabled")
     status = given.get("status", "").strip().lower()
     if status in ("enabled", "active"):
         enabled = True
@@ -445,22 +439,22 @@ def listing_from(given: Mapping[str, str]) -> Listing:
         enabled = False
     elif status not in ("", "all"):
         raise InvalidInput(_("status must be enabled, disabled or all"), field="status")
-    if enabled is None and _yes_or_no(given, "include_disabled") is False:
+    if enabled is None and _optional_flag(given, "include_disabled") is False:
         enabled = True
     return Listing(owner_type=owner_type, owner_id=given.get("owner_id") or None, enabled=enabled)
 
 
 def limit_from(given: Mapping[str, str]) -> int:
-    text = given.get("limit", str(RUNS_LISTED))
-    if not text.isdecimal() or not 1 <= int(text[:9]) <= MOST_RUNS_LISTED:
+    text = given.get("limit", str(DEFAULT_RUNS))
+    if not text.isdecimal() or not 1 <= int(text[:9]) <= MAX_RUNS:
         raise InvalidInput(
-            _("limit must lie between 1 and {most_runs_listed}", most_runs_listed=MOST_RUNS_LISTED),
+            _("limit must be between 1 and {maximum}", maximum=MAX_RUNS),
             field="limit",
         )
     return int(text)
 
 
-def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
+def _optional_flag(given: Mapping[str, str], name: str) -> bool | None:
     text = given.get(name, "").strip().lower()
     if text not in ("", *_YES, *_NO):
         raise InvalidInput(_("{name} must be true or false", name=name), field=name)
@@ -468,7 +462,7 @@ def _yes_or_no(given: Mapping[str, str], name: str) -> bool | None:
 
 
 def run_out(run: Run, lang: str = ENGLISH) -> Item:
-    """R1.17. `run_id` is the run itself; the pipeline's own id stands beside it."""
+    """`run_id` is the id of the run; `pipeline_run_id` that of the pipeline."""
     status = _STATUS[run.status]
     error = run.error or _ERRORS.get(run.status)
     pipeline_id = (run.result or {}).get("pipeline_run_id")
