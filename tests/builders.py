@@ -12,7 +12,13 @@ from chimes.model.access import ApiKey, Owner, OwnerType, Role
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import DeliveryId, InboxId, KeyId, NodeId, RunId, ScheduleId
 from chimes.model.node import Node
-from chimes.model.notification import Artifact, Delivery, DeliveryState, DeliveryCompletion, InboxItem
+from chimes.model.notification import (
+    Artifact,
+    Delivery,
+    DeliveryCompletion,
+    DeliveryState,
+    InboxItem,
+)
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import Attempt, AttemptEnd, Completion, LogEntry, Origin, Run, RunStatus
@@ -60,7 +66,9 @@ ACTION = ActionTarget(
     account_id="u-1",
     account_type="user",
 )
-OFFERS = frozenset({TARGET.requirement, TASK.requirement, FLOW.requirement, SYNC.requirement, ACTION.requirement})
+OFFERS = frozenset(
+    {TARGET.requirement, TASK.requirement, FLOW.requirement, SYNC.requirement, ACTION.requirement}
+)
 #: Told of every end.
 INBOX = Recipient(channel=Channel.INBOX)
 CHAT = Recipient(channel=Channel.TELEGRAM, to="-100200300", on=(NotifyOn.SUCCESS,), language="th")
@@ -76,7 +84,10 @@ FULL_HOOK = replace(
     HOOK,
     late_after=timedelta(minutes=5, microseconds=1),
     quiet=QuietHours(
-        start=time(22), end=time(7, 30), zone="Asia/Bangkok", except_for=(NotifyOn.FAILURE, NotifyOn.LATE)
+        start=time(22),
+        end=time(7, 30),
+        zone="Asia/Bangkok",
+        except_for=(NotifyOn.FAILURE, NotifyOn.LATE),
     ),
     digest=Digest(
         every=Period.WEEK,
@@ -152,7 +163,9 @@ def a_node(node_id: str = "node-1", **given: Any) -> Node:
     return Node(id=NodeId(node_id), **(values | given))
 
 
-def places(node_id: str = "node-1", free: int = 10, capabilities: frozenset[str] = KINDS) -> ClaimRequest:
+def claim_request(
+    node_id: str = "node-1", free: int = 10, capabilities: frozenset[str] = KINDS
+) -> ClaimRequest:
     return ClaimRequest(node_id=NodeId(node_id), capabilities=capabilities, free=free)
 
 

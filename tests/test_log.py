@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from chimes.log import LONGEST_TEXT, QUIET, LineHandler, configure_logging
-from chimes.redaction import HIDDEN, Redactor, escaped
+from chimes.log import MAX_TEXT_LENGTH, VERBOSE_LIBRARIES, LineHandler, configure_logging
+from chimes.redaction import HIDDEN, Redactor, escape_control
 from tests.tables import each_row
 
 
@@ -20,7 +20,7 @@ from tests.tables import each_row
 def _as_before() -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
-    levels = {name: logging.getLogger(name).level for name in QUIET}
+    levels = {name: logging.getLogger(name).level for name in VERBOSE_LIBRARIES}
     yield
     for handler in [each for each in root.handlers if isinstance(each, LineHandler)]:
         root.removeHandler(handler)
@@ -97,7 +97,7 @@ def test_every_record_is_one_line_without_control_characters(format: str) -> Non
 
 
 def test_escapes_are_visible() -> None:
-    assert escaped("a\x1b[2Jb\nc\u202ed é ไทย") == "a\\x1b[2Jb\\nc\\u202ed é ไทย"
+    assert escape_control("a\x1b[2Jb\nc\u202ed é ไทย") == "a\\x1b[2Jb\\nc\\u202ed é ไทย"
 
 
 def test_text_format_reads_well() -> None:
@@ -128,7 +128,7 @@ def test_a_value_that_cannot_be_shown_is_counted() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    assert len(json.loads(logged("x" * 100_000))["event"]) == LONGEST_TEXT + 1
+    assert len(json.loads(logged("x" * 100_000))["event"]) == MAX_TEXT_LENGTH + 1
 
 
 def test_the_level_counts_and_libraries_stay_quiet() -> None:

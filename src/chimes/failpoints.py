@@ -54,7 +54,7 @@ class Step:
     turn: int = 1
 
 
-def armed(environ: Mapping[str, str]) -> dict[str, tuple[Step, ...]]:
+def parse_failpoints(environ: Mapping[str, str]) -> dict[str, tuple[Step, ...]]:
     if environ.get("CHIMES_TEST") != "1":
         return {}
     found: dict[str, tuple[Step, ...]] = {}
@@ -68,17 +68,17 @@ def armed(environ: Mapping[str, str]) -> dict[str, tuple[Step, ...]]:
     return found
 
 
-_armed = armed(os.environ)
-_passed: Counter[str] = Counter()
+_armed = parse_failpoints(os.environ)
+_hits: Counter[str] = Counter()
 _log = os.environ.get("CHIMES_FAILPOINTS_LOG", "")
 
 
 def hit(name: str) -> None:
     if not _armed or name not in _armed:
         return
-    _passed[name] += 1
+    _hits[name] += 1
     for step in _armed[name]:
-        if step.turn == _passed[name]:
+        if step.turn == _hits[name]:
             _act(step, name)
 
 

@@ -15,12 +15,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TextIO
 
-from chimes.redaction import Redactor, escaped
+from chimes.redaction import Redactor, escape_control
 
-LONGEST_TEXT = 16_384
+MAX_TEXT_LENGTH = 16_384
 
 #: Libraries that talk a lot, or would log URLs and headers of callbacks.
-QUIET = (
+VERBOSE_LIBRARIES = (
     "aiohttp",
     "alembic",
     "asyncio",
@@ -64,7 +64,7 @@ def configure_logging(
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(level.upper())
-    for name in QUIET:
+    for name in VERBOSE_LIBRARIES:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     return handler
 
@@ -137,7 +137,7 @@ class TextFormatter(logging.Formatter):
         for name, value in _fields(record, self._redactor).items():
             shown = value if isinstance(value, str) else json.dumps(value, default=str)
             parts.append(f"{name}={shown}")
-        return escaped("  ".join([*parts, f"({record.name})"]))
+        return escape_control("  ".join([*parts, f"({record.name})"]))
 
 
 def _time(record: logging.LogRecord) -> str:
@@ -166,4 +166,4 @@ def _fields(record: logging.LogRecord, redactor: Redactor) -> dict[str, object]:
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "…"
+    return text if len(text) <= MAX_TEXT_LENGTH else text[:MAX_TEXT_LENGTH] + "…"

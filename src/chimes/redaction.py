@@ -9,22 +9,22 @@ from urllib.parse import unquote
 
 HIDDEN = "***"
 
-_Masking = Callable[[Mapping[str, object]], dict[str, object]]
+_Mask = Callable[[Mapping[str, object]], dict[str, object]]
 
-_SHORTEST_SECRET = 4
-_DEEPEST = 8
-_TELLING = (
+_MIN_SECRET_LENGTH = 4
+_MAX_DEPTH = 8
+_SECRET_WORDS = (
     r"auth(?!or(?!i))|token|secret|passw|pwd|api-?_?key|access-?_?key|private-?_?key|signature"
     r"|credential|session|cookie"
 )
-_TELLING_ALONE = r"key|sig|code|jwt"
+_SECRET_NAMES = r"key|sig|code|jwt"
 #: Secrets as names of headers and parameters; as fields of a record they name ordinary things.
 _ORDINARY_FIELDS = frozenset({"code", "key"})
 
 
 @lru_cache(maxsize=1)
 def _secret_names() -> re.Pattern[str]:
-    return re.compile(rf"{_TELLING}|^({_TELLING_ALONE})$", re.IGNORECASE)
+    return re.compile(rf"{_SECRET_WORDS}|^({_SECRET_NAMES})$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
@@ -38,37 +38,37 @@ def is_secret_field(name: str) -> bool:
     return name.lower() not in _ORDINARY_FIELDS and is_secret_name(name)
 
 
-def masked_headers(headers: Mapping[str, str]) -> dict[str, str]:
+def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: HIDDEN if is_secret_name(name) else value for name, value in headers.items()}
 
 
-def masked_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
+def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """Values under secret-looking names are hidden at any depth; what is empty hides nothing."""
     return {
-        name: HIDDEN if is_secret_field(name) and value else _masked_inside(value)
+        name: HIDDEN if is_secret_field(name) and value else _mask_nested(value)
         for name, value in arguments.items()
     }
 
 
-def masked_result(result: Mapping[str, object]) -> dict[str, object]:
+def mask_result(result: Mapping[str, object]) -> dict[str, object]:
     """What came of a run, for people to read: as arguments are, but for numbers of tokens, which
     are what the answer of a model cost."""
     return {
-        name: HIDDEN if _hides(name, value) else _masked_inside(value, masked_result)
+        name: HIDDEN if _is_secret(name, value) else _mask_nested(value, mask_result)
         for name, value in result.items()
     }
 
 
-def _hides(name: str, value: object) -> bool:
+def _is_secret(name: str, value: object) -> bool:
     counts = isinstance(value, int | float) and "tokens" in name.lower()
     return is_secret_field(name) and bool(value) and not counts
 
 
-def _masked_inside(value: object, masked: _Masking = masked_arguments) -> object:
+def _mask_nested(value: object, masked: _Mask = mask_arguments) -> object:
     if isinstance(value, Mapping):
         return masked(value)
     if isinstance(value, list | tuple):
-        return [_masked_inside(each, masked) for each in value]
+        return [_mask_nested(each, masked) for each in value]
     return value
 
 
@@ -77,24 +77,24 @@ def query_pairs(query: str) -> list[tuple[str, str, str]]:
     return _url_patterns()[0].findall(query)
 
 
-def masked_tail(tail: str) -> str:
+def mask_tail(tail: str) -> str:
     """Path and query for people to read: values of telling parameters are gone."""
     pairs, bot_token, known_shapes = _url_patterns()
     if "?" in tail:
         path, _, query = tail.partition("?")
-        tail = path + pairs.sub(_masked_pair, f"?{query}")
+        tail = path + pairs.sub(_mask_pair, f"?{query}")
     return known_shapes.sub(rf"\1{HIDDEN}", bot_token.sub(rf"\1{HIDDEN}", tail))
 
 
-def masked_url(url: str) -> str:
+def mask_url(url: str) -> str:
     scheme, mark, rest = url.partition("://")
     if not mark:
-        return masked_tail(url)
+        return mask_tail(url)
     authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    return scheme + mark + authority + masked_tail(rest[len(authority) :])
+    return scheme + mark + authority + mask_tail(rest[len(authority) :])
 
 
-def _masked_pair(found: re.Match[str]) -> str:
+def _mask_pair(found: re.Match[str]) -> str:
     value = HIDDEN if is_secret_name(unquote(found[2])) else found[3]
     return f"{found[1]}{found[2]}={value}"
 
@@ -116,7 +116,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         (
             re.compile(
                 r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie"
-                rf"|x-[a-z0-9_-]{{0,40}}?(?:{_TELLING})[a-z0-9_-]{{0,40}})"
+                rf"|x-[a-z0-9_-]{{0,40}}?(?:{_SECRET_WORDS})[a-z0-9_-]{{0,40}})"
                 r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)[^\"'\\\r\n]+"
             ),
             r"\1\2" + HIDDEN,
@@ -132,7 +132,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         ),
         (
             re.compile(
-                rf"(?i)([?&;](?:[\w.-]{{0,40}}?(?:{_TELLING})[\w.-]{{0,40}}|{_TELLING_ALONE})=)"
+                rf"(?i)([?&;](?:[\w.-]{{0,40}}?(?:{_SECRET_WORDS})[\w.-]{{0,40}}|{_SECRET_NAMES})=)"
                 r"[^&;\s\"'#]+"
             ),
             r"\1" + HIDDEN,
@@ -145,7 +145,7 @@ class Redactor:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         # Longest first, so that a secret inside another leaves no rest of it.
-        known = {secret for secret in secrets if len(secret) >= _SHORTEST_SECRET}
+        known = {secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH}
         self._known = sorted(known, key=len, reverse=True)
 
     def text(self, text: str) -> str:
@@ -159,19 +159,19 @@ class Redactor:
         """The same for JSON-like data; what is no plain value becomes text."""
         if value is None or isinstance(value, bool | int | float):
             return value
-        if depth < _DEEPEST and isinstance(value, Mapping):
+        if depth < _MAX_DEPTH and isinstance(value, Mapping):
             return {
                 str(key): HIDDEN
                 if is_secret_field(str(key)) and inner
                 else self.value(inner, depth + 1)
                 for key, inner in value.items()
             }
-        if depth < _DEEPEST and isinstance(value, list | tuple | set | frozenset):
+        if depth < _MAX_DEPTH and isinstance(value, list | tuple | set | frozenset):
             return [self.value(inner, depth + 1) for inner in value]
         return self.text(value if isinstance(value, str) else str(value))
 
 
-def escaped(text: str) -> str:
+def escape_control(text: str) -> str:
     """The text in one line, with nothing in it that a terminal would obey."""
     if text.isprintable():
         return text

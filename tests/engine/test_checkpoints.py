@@ -49,8 +49,8 @@ class Away(MemoryStore):
 async def claimed(store: MemoryStore) -> Run:
     node = await store.join(a_node(capabilities=(PAIR.requirement,)), LEASE)
     await store.add_runs([task_run(PAIR, None, NOW)])
-    places = ClaimRequest(node_id=node.id, capabilities=frozenset({PAIR.requirement}), free=1)
-    (run,) = await store.claim(places)
+    request = ClaimRequest(node_id=node.id, capabilities=frozenset({PAIR.requirement}), free=1)
+    (run,) = await store.claim(request)
     return run
 
 

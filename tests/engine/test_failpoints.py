@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import chimes
-from chimes.failpoints import NAMES, Step, parse_failpoints, hit
+from chimes.failpoints import NAMES, Step, hit, parse_failpoints
 
 SOURCE = Path(chimes.__file__).parent
 

@@ -19,7 +19,7 @@ from chimes.model.run import Completion, LogEntry, Outcome, RunStatus
 from chimes.model.target import TaskTarget
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call
-from tests.builders import NOW, a_node, a_run, a_verdict, places
+from tests.builders import NOW, a_node, a_run, a_verdict, claim_request
 from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
 
 
@@ -179,7 +179,7 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     store, put = MemoryStore(), list[Completion]()
     node = await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([a_run(available_at=await store.now())])
-    (run,) = await store.claim(places(node.id))
+    (run,) = await store.claim(claim_request(node.id))
     writer = LogWriter(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), permits=1)
     attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)
@@ -200,7 +200,7 @@ async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() 
     node = await store.join(a_node(), timedelta(minutes=1))
     task = TaskTarget(name="talkative", args={})
     await store.add_runs([a_run(target=task, available_at=await store.now())])
-    (run,) = await store.claim(places(node.id, capabilities=frozenset({task.requirement})))
+    (run,) = await store.claim(claim_request(node.id, capabilities=frozenset({task.requirement})))
     writer = LogWriter(store, SystemClock(), put.append)
     pool = Pool(name="worker", runners=(), permits=1)
     attempt = InFlightRun(run, Capacity(pool, asyncio.Event()), writer.watch, lambda: NOW)

@@ -12,7 +12,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Outcome, RunStatus
 from chimes.targets.base import Call
-from tests.builders import a_run, places
+from tests.builders import a_run, claim_request
 from tests.engine.rig import SUCCESS, Faults, Recording, Rig, until
 
 DOWN = StoreUnavailable("not now")
@@ -81,7 +81,7 @@ async def test_a_claim_that_comes_true_late_is_given_back(
     await until(lambda: rig.told(DutyFailed))
     run = a_run(available_at=await rig.now())
     await rig.store.add_runs([run])
-    assert await rig.store.claim(places(engine.node_id))
+    assert await rig.store.claim(claim_request(engine.node_id))
     faults.failing = {}
     done = await rig.reached(run.id, RunStatus.SUCCEEDED)
     assert (done.attempt, done.fence, len(done.attempts)) == (1, 2, 1)

@@ -7,16 +7,18 @@ import pytest
 from chimes.model.checkpoint import (
     AgentCheckpoint,
     PipelineEnd,
-    callback_url,
-    pipeline_end,
-    decode_agent_checkpoint,
     agent_callback_name,
     agent_checkpoint_name,
+    callback_url,
+    decode_agent_checkpoint,
+    pipeline_end,
 )
 from chimes.model.ids import RunId
 
 
-@pytest.mark.parametrize("kept", [AgentCheckpoint(), AgentCheckpoint(token="t", pipeline_run_id="p/1")])
+@pytest.mark.parametrize(
+    "kept", [AgentCheckpoint(), AgentCheckpoint(token="t", pipeline_run_id="p/1")]
+)
 def test_a_handover_comes_back_as_it_was(kept: AgentCheckpoint) -> None:
     assert decode_agent_checkpoint(kept.to_text()) == kept
 

@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput
 from chimes.model.egress import EgressRules
 from chimes.model.target import FlowTarget, HttpTarget, Target, TaskTarget
 from chimes.model.validation import MAX_ARGUMENT_BYTES, check_target
-from chimes.redaction import masked_arguments
+from chimes.redaction import mask_arguments
 from tests.builders import FLOW, ODD_JSON, TARGET, TASK
 
 
@@ -87,9 +87,9 @@ def test_egress_is_asked_about_calls_only() -> None:
 
 def test_secrets_are_hidden_at_any_depth() -> None:
     given = {"token": "t", "a": {"password": "p", "list": ({"api_key": 5},), "code": "x"}, "n": 1}
-    assert masked_arguments(given) == {
+    assert mask_arguments(given) == {
         "token": "***",
         "a": {"password": "***", "list": [{"api_key": "***"}], "code": "x"},
         "n": 1,
     }
-    assert masked_arguments({"token": "", "secret": None}) == {"token": "", "secret": None}
+    assert mask_arguments({"token": "", "secret": None}) == {"token": "", "secret": None}

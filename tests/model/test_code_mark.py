@@ -13,14 +13,14 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.schedule import (
     Dependency,
-    reattach,
-    source_marker,
+    clear_source_marker,
     definition_digest,
-    move_source,
     is_detached,
     mark_source,
+    move_source,
     pause_schedule,
-    clear_source_marker,
+    reattach,
+    source_marker,
 )
 from chimes.model.target import HttpTarget, TaskTarget
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain

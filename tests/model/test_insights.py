@@ -15,23 +15,23 @@ from chimes.model.ids import NodeId, ScheduleId
 from chimes.model.insights import (
     BOUNDS,
     MAX_BUCKETS,
-    UNKNOWN_NODE,
     QUARTER,
+    UNKNOWN_NODE,
     IssueCause,
     LagHistogram,
     Result,
     ScheduleIssue,
-    Streak,
     StatusCounts,
+    Streak,
     Window,
+    assess_health,
+    bracket_lag,
     bracket_of,
     first_node,
-    assess_health,
-    most_severe,
     is_failing,
-    merge_lags,
-    bracket_lag,
     median_duration,
+    merge_lags,
+    most_severe,
     quarter_start,
     result_of,
     stopped_by_error,
@@ -87,7 +87,9 @@ def test_rates() -> None:
     assert (tally.success_rate, tally.bad, tally.total) == (0.5, 3, 15)
     assert tally[OK] == 3
     assert tally[RunStatus.CANCELED] == 0
-    whole = sum_counts([tally, StatusCounts(at=NOW, statuses={OK: 1}), StatusCounts(at=NOW)], NOW - HOUR)
+    whole = sum_counts(
+        [tally, StatusCounts(at=NOW, statuses={OK: 1}), StatusCounts(at=NOW)], NOW - HOUR
+    )
     assert whole == StatusCounts(at=NOW - HOUR, statuses=counts | {OK: 4})
 
 
@@ -207,7 +209,9 @@ def test_what_has_stopped_by_itself() -> None:
     assert not stopped_by_error(stop_with_error(limited, "failed"))
     assert stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes", note="gone"))
     assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes"))
-    assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "chimes", note="x", until=NOW + HOUR))
+    assert not stopped_by_error(
+        pause_schedule(a_schedule(), NOW, "chimes", note="x", until=NOW + HOUR)
+    )
     assert not stopped_by_error(pause_schedule(a_schedule(), NOW, "user:alice", note="holidays"))
 
 

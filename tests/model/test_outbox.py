@@ -17,8 +17,8 @@ from chimes.model.notification import (
     belongs_to_digest,
     digest_end,
     digest_of,
-    plan_deliveries,
     make_test_delivery,
+    plan_deliveries,
 )
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
@@ -85,8 +85,8 @@ def test_a_late_run_is_told_once_and_by_what_became_of_it_if_that_is_asked_for()
 def test_what_falls_into_quiet_hours_waits_for_their_end() -> None:
     (delivery,) = plan_deliveries(ended(replace(CHAT, quiet=QUIET)), None, NOW)
     assert (delivery.created_at, delivery.available_at) == (NOW, QUIET.until(NOW))
-    but = replace(QUIET, but=(NotifyOn.SUCCESS,))
-    (urgent,) = plan_deliveries(ended(replace(CHAT, quiet=but)), None, NOW)
+    loud = replace(QUIET, except_for=(NotifyOn.SUCCESS,))
+    (urgent,) = plan_deliveries(ended(replace(CHAT, quiet=loud)), None, NOW)
     assert urgent.available_at == NOW
     (inbox,) = plan_deliveries(ended(replace(INBOX, quiet=QUIET)), None, NOW)
     assert inbox.available_at == NOW
@@ -186,7 +186,9 @@ def test_recipients_with_other_quiet_hours_have_digests_of_their_own() -> None:
     ids = {plan_deliveries(ended(each), None, NOW)[1].id for each in some}
     assert len(ids) == 2
     spared = replace(some[1], quiet=replace(night, except_for=(NotifyOn.FAILURE,)))
-    assert plan_deliveries(ended(spared), None, NOW)[1].id in ids, "what is urgent divides no digest"
+    assert plan_deliveries(ended(spared), None, NOW)[1].id in ids, (
+        "what is urgent divides no digest"
+    )
     inbox = [replace(INBOX, digest=DAILY), replace(INBOX, digest=DAILY, quiet=night)]
     assert len({plan_deliveries(ended(each), None, NOW)[1].id for each in inbox}) == 1
 

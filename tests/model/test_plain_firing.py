@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from chimes.model.change import replace
 from chimes.model.ids import NodeId, RunId
-from chimes.model.planning import FireContext, PolicyPlan, SingleSlotPlan, _plan_by_policy, _plan_single_slot, plan
+from chimes.model.planning import (
+    FireContext,
+    PolicyPlan,
+    SingleSlotPlan,
+    _plan_by_policy,
+    _plan_single_slot,
+    plan,
+)
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import claim
 from chimes.triggers import Cron, Every

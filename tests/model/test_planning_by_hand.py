@@ -12,14 +12,14 @@ from chimes.model.planning import (
     backfill_run,
     end_immediately,
     manual_run,
-    runs_to_insert,
     plan,
     retry_run,
+    runs_to_insert,
     slot_run,
 )
 from chimes.model.policy import Misfire, Policy
 from chimes.model.run import Origin, Reason, RunStatus
-from chimes.model.schedule import Schedule, set_cursor, move_next_run, reschedule_next
+from chimes.model.schedule import Schedule, move_next_run, reschedule_next, set_cursor
 from chimes.triggers import Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, a_schedule, due_schedule, full_schedule
 from tests.model.firings import FREE, MISSED, QUEUED, shown

@@ -20,16 +20,16 @@ from chimes.model.run import (
     Reason,
     Run,
     RunStatus,
-    owns_fence,
-    request_cancel,
     cancel,
     claim,
+    complete,
     completion_of,
     mark_lost,
     mark_started,
+    owns_fence,
     queue_order,
     release,
-    complete,
+    request_cancel,
     unblock,
 )
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_retry, a_run, a_verdict, an_attempt
@@ -144,13 +144,15 @@ def test_failures_and_crashes_are_counted_apart() -> None:
 # --- from outcome to verdict, C14, R3.48 ------------------------------------------------------
 def judge(run: Run, **outcome: Any) -> Completion:
     made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
-    return completion_of(run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),))
+    return completion_of(
+        run, made, an_attempt(run, NOW, made.end), (LogEntry(at=NOW, message="x"),)
+    )
 
 
 def test_a_success_is_the_verdict() -> None:
     run = running()
-    verdict = judge(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
-    assert verdict == Completion(
+    completion = judge(run, end=AttemptEnd.SUCCEEDED, result={"status": 200})
+    assert completion == Completion(
         run_id=run.id,
         fence=1,
         attempt=an_attempt(run, NOW, AttemptEnd.SUCCEEDED),
@@ -166,24 +168,24 @@ def test_a_retryable_failure_is_tried_max_retries_times_again(end: AttemptEnd) -
     statuses = []
     for _ in range(3):
         run = claim(run, NODE, NOW)
-        verdict = judge(run, end=end, retryable=True, error="no", code="http_503")
-        statuses.append((verdict.status, verdict.retry_in))
-        assert (verdict.error, verdict.reason) == ("no", "http_503")
-        run = complete(run, verdict, NOW)
+        completion = judge(run, end=end, retryable=True, error="no", code="http_503")
+        statuses.append((completion.status, completion.retry_in))
+        assert (completion.error, completion.reason) == ("no", "http_503")
+        run = complete(run, completion, NOW)
     ended = RunStatus(end.value)
     assert statuses == [(RunStatus.QUEUED, 7 * SECOND)] * 2 + [(ended, None)]
     assert (run.status, run.attempt) == (ended, 3)
 
 
 def test_a_permanent_failure_is_not_tried_again() -> None:
-    verdict = judge(running(policy=Policy(max_retries=9)), error="404")
-    assert (verdict.status, verdict.retry_in) == (RunStatus.FAILED, None)
+    completion = judge(running(policy=Policy(max_retries=9)), error="404")
+    assert (completion.status, completion.retry_in) == (RunStatus.FAILED, None)
 
 
 def test_lost_attempts_do_not_use_up_retries() -> None:
     run = mark_lost(running(policy=Policy(max_retries=1)), NOW)
-    verdict = judge(claim(run, NODE, NOW), retryable=True)
-    assert verdict.status is RunStatus.QUEUED
+    completion = judge(claim(run, NODE, NOW), retryable=True)
+    assert completion.status is RunStatus.QUEUED
 
 
 def test_the_back_off_grows_with_the_failures() -> None:
@@ -192,10 +194,10 @@ def test_the_back_off_grows_with_the_failures() -> None:
     waits = []
     for _ in range(4):
         run = claim(run, NODE, NOW)
-        verdict = judge(run, retryable=True)
-        assert verdict.retry_in is not None
-        waits.append(verdict.retry_in / SECOND)
-        run = complete(run, verdict, NOW)
+        completion = judge(run, retryable=True)
+        assert completion.retry_in is not None
+        waits.append(completion.retry_in / SECOND)
+        run = complete(run, completion, NOW)
     assert [round(wait // 1) for wait in waits] == [1, 2, 4, 8]
 
 
@@ -229,31 +231,31 @@ def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
 )
 def test_a_verdict_ends_the_run(end: AttemptEnd) -> None:
     run = mark_started(running())
-    verdict = a_verdict(run, NOW, end, reason="why")
-    assert complete(run, verdict, NOW + SECOND) == replace(
+    completion = a_verdict(run, NOW, end, reason="why")
+    assert complete(run, completion, NOW + SECOND) == replace(
         run,
         status=RunStatus(end.value),
         holder=None,
         started=False,
-        result=verdict.result,
-        error=verdict.error,
+        result=completion.result,
+        error=completion.error,
         reason="why",
         finished_at=NOW + SECOND,
-        attempts=(verdict.attempt,),
+        attempts=(completion.attempt,),
     )
 
 
 def test_a_retry_waits_its_time() -> None:
     run = running()
-    verdict = a_retry(run, NOW, MINUTE)
-    waiting = complete(run, verdict, NOW + SECOND)
+    completion = a_retry(run, NOW, MINUTE)
+    waiting = complete(run, completion, NOW + SECOND)
     assert waiting == replace(
         run,
         status=RunStatus.QUEUED,
         holder=None,
-        error=verdict.error,
+        error=completion.error,
         available_at=NOW + SECOND + MINUTE,
-        attempts=(verdict.attempt,),
+        attempts=(completion.attempt,),
     )
     assert waiting.finished_at is None
 

@@ -11,18 +11,18 @@ import pytest
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import (
     Schedule,
-    set_cursor,
+    apply_edit,
     delete_schedule,
     due_time,
-    apply_edit,
+    has_runs_left,
     move_next_run,
-    skip_next_slot,
     pause_schedule,
     plan_after,
     record_run,
     reschedule_next,
     resume_schedule,
-    has_runs_left,
+    set_cursor,
+    skip_next_slot,
     stop_with_error,
 )
 from chimes.triggers import Every, Once
@@ -135,7 +135,9 @@ def test_deleting() -> None:
 def test_rescheduling_makes_another_next_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR + SECOND
-    assert reschedule_next(schedule, to, LATER, "me") == changed(schedule, next_slot=to, next_run_at=to)
+    assert reschedule_next(schedule, to, LATER, "me") == changed(
+        schedule, next_slot=to, next_run_at=to
+    )
     past = reschedule_next(schedule, NOW - HOUR, LATER, "me")
     assert past == changed(schedule, next_slot=LATER, next_run_at=LATER)
 

@@ -88,7 +88,7 @@ async def ended(app: Chimes, run: Run) -> Run:
 async def nothing_kept(app: Chimes, run: Run) -> None:
     store = app.runtime().services.store
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id)):
-        await eventually(lambda name=name: store.read_state(name), lambda found: found is None)  # type: ignore[misc]
+        await eventually(lambda name=name: store.get_checkpoint(name), lambda found: found is None)  # type: ignore[misc]
 
 
 # R1.10
@@ -296,11 +296,11 @@ async def test_a_callback_that_another_node_has_taken_ends_the_run(url: str) -> 
         run = await ordered(app)
         await until(lambda: there.gets > 1)
         store = app.runtime().services.store
-        kept = await store.read_state(agent_checkpoint_name(run.id))
+        kept = await store.get_checkpoint(agent_checkpoint_name(run.id))
         assert kept is not None
         assert decode_agent_checkpoint(kept.value).token in there.posts[0]["callback_url"]
         said = json.dumps({"status": "succeeded", "output": {"text": "told"}})
-        await store.set_state(agent_callback_name(run.id), said)
+        await store.set_checkpoint(agent_callback_name(run.id), said)
         done = await ended(app, run)
         await nothing_kept(app, done)
     assert done.status is RunStatus.SUCCEEDED

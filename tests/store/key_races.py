@@ -14,7 +14,7 @@ from typing import Any
 from chimes.model.ids import ScheduleId
 from chimes.model.run import Run
 from chimes.store.sql import SqlStore
-from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry, places
+from tests.builders import LEASE, a_node, a_run, a_schedule, a_verdict, an_entry, claim_request
 
 AUDIT_HEAD = "SELECT number FROM audit_head FOR UPDATE"
 #: Long enough for a verb that waits for nobody.
@@ -29,12 +29,12 @@ async def a_blocked_run_is_seen_by_whoever_ends_the_one_before(
     first, second = await _two_of_one_key(adding, kind)
     await ending.join(a_node(), LEASE)
     await adding.add_runs([first])
-    (running,) = await ending.claim(places())
-    verdict = a_verdict(running, await ending.now())
+    (running,) = await ending.claim(claim_request())
+    completion = a_verdict(running, await ending.now())
     await one_after_the_other(
-        adding.add_runs([second], an_entry()), ending.finish([verdict]), audit_held
+        adding.add_runs([second], an_entry()), ending.finish([completion]), audit_held
     )
-    (now,) = await ending.claim(places())
+    (now,) = await ending.claim(claim_request())
     assert (now.id, now.blocked) == (second.id, False)
 
 
@@ -46,7 +46,7 @@ async def two_that_are_added_at_once_do_not_both_go(
     await one_after_the_other(
         one.add_runs([first], an_entry()), other.add_runs([second]), audit_held
     )
-    assert [run.id for run in await one.claim(places())] == [first.id]
+    assert [run.id for run in await one.claim(claim_request())] == [first.id]
 
 
 async def _two_of_one_key(store: SqlStore, kind: str) -> tuple[Run, Run]:

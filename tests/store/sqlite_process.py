@@ -19,7 +19,7 @@ from pathlib import Path
 from chimes.errors import StoreUnavailable
 from chimes.model.planning import plan
 from chimes.store.sql import open_sqlite
-from tests.builders import a_node, a_schedule, due_schedule, places
+from tests.builders import a_node, a_schedule, claim_request, due_schedule
 from tests.forking import Forked
 
 LONG_LEASE = timedelta(minutes=10)
@@ -38,7 +38,7 @@ async def fire(path: str, name: str) -> None:
     say("ready")
     sys.stdin.readline()
     while True:
-        fired = await store.fire_due(plan, limit=7, places=places(name, free=3))
+        fired = await store.fire_due(plan, limit=7, request=claim_request(name, free=3))
         for run in (*fired.claimed, *fired.others):
             say(f"fired {run.id}")
         if not fired.more:

@@ -27,8 +27,8 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_task,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.stores import KINDS, Home
 
@@ -59,11 +59,11 @@ async def test_a_damaged_run_ends_and_the_others_are_claimed(store: SqlStore, co
     await store.add_runs([good, bad, waiting])
     assert (await the_run(store, waiting.id)).blocked
     await damage(store, "runs", bad.id, **{column: "junk"})
-    assert [run.id for run in await store.claim(places(free=10))] == [good.id]
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
     ended = await the_run(store, bad.id)
     assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
     assert column in ended.error
-    assert [run.id for run in await store.claim(places(free=10))] == [waiting.id]
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
     assert len((await store.list_runs(RunQuery())).items) == 3
 
 
@@ -78,7 +78,7 @@ async def test_a_damaged_task_is_still_one_of_its_source(store: SqlStore, key: s
     assert (listed.reason, listed.id) == (Reason.UNREADABLE, bad.id)
     if key is not None:
         assert await store.add_unless_active(good) == (listed, False)
-    assert await store.claim(places(capabilities=OFFERS)) == ()
+    assert await store.claim(claim_request(capabilities=OFFERS)) == ()
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED
     assert await store.add_unless_active(good) == (good, True)
 
@@ -158,10 +158,10 @@ async def test_a_damaged_schedule_can_be_mended(store: SqlStore) -> None:
 
 async def test_a_damaged_run_of_a_dead_node_is_rescued(store: SqlStore) -> None:
     await store.add_runs([good := a_run(), bad := a_run()])
-    assert len(await store.claim(places(free=10))) == 2
+    assert len(await store.claim(claim_request(free=10))) == 2
     await damage(store, "runs", bad.id, target="junk")
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
-    again = await store.claim(places("node-2", free=10))
+    again = await store.claim(claim_request("node-2", free=10))
     assert [run.id for run in again] == [good.id]
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED

@@ -69,7 +69,7 @@ async def test_beats_and_reads_write_nothing(tmp_path: Path, counting: Counting)
     async with opened(tmp_path) as store:
         counting.fsyncs = 0
         node = await store.join(a_node(), LEASE)
-        await store.beat(node.id, LEASE, clock=NOW)
+        await store.heartbeat(node.id, LEASE, clock=NOW)
         await store.remember_request("s", "k", "print", keep=LEASE)
         await store.next_due()
         await store.rescue(limit=10)

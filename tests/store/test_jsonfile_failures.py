@@ -34,8 +34,8 @@ from tests.builders import (
     a_task,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store.jsonfiles import crash, document, dumped, opened
 
@@ -84,7 +84,7 @@ def steps() -> list[Step]:
     claimed: list[Run] = []
 
     async def claim(store: JsonFileStore) -> None:
-        claimed.extend(await store.claim(places()))
+        claimed.extend(await store.claim(claim_request()))
 
     async def finish(store: JsonFileStore) -> None:
         await store.finish([a_verdict(each, NOW) for each in claimed])
@@ -96,9 +96,9 @@ def steps() -> list[Step]:
         claim,
         finish,
         lambda store: store.add_runs([run], an_entry()),
-        lambda store: store.set_state("cursor", "1", an_entry()),
+        lambda store: store.set_checkpoint("cursor", "1", an_entry()),
         lambda store: store.add_unless_active(task),
-        lambda store: store.set_state("cursor", None),
+        lambda store: store.set_checkpoint("cursor", None),
         lambda store: store.prune_runs(before=NOW.replace(year=2031), limit=5),
     ]
 

@@ -14,7 +14,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.planning import plan
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import AttemptEnd, Reason, RunStatus
-from chimes.model.schedule import delete_schedule, apply_edit, pause_schedule
+from chimes.model.schedule import apply_edit, delete_schedule, pause_schedule
 from chimes.model.target import SyncTarget, Target, TaskTarget
 from chimes.store.jsonfile import JsonFileStore
 from chimes.testing import SettableClock
@@ -31,11 +31,11 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
+    claim_request,
     due_schedule,
     full_run,
     full_schedule,
     log_lines,
-    places,
 )
 from tests.store.jsonfiles import SEED_FILE, document, dumped, edit, job, opened
 from tests.tables import each_row
@@ -619,7 +619,7 @@ async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> No
     async with opened(tmp_path, clock) as store:
         await store.join(a_node(), LEASE)
         (run,) = await store.add_runs([a_run()])
-        await store.claim(places())
+        await store.claim(claim_request())
     for crashes in (1, 2):
         async with opened(tmp_path, clock) as store:
             found = await store.get_run(run.id)
@@ -627,7 +627,7 @@ async def test_runs_of_the_process_before_are_lost_at_once(tmp_path: Path) -> No
             assert (found.status, found.crashes) == (RunStatus.QUEUED, crashes)
             assert await store.nodes() == ()
             await store.join(a_node(f"node-{crashes + 1}"), LEASE)
-            assert len(await store.claim(places(f"node-{crashes + 1}"))) == 1
+            assert len(await store.claim(claim_request(f"node-{crashes + 1}"))) == 1
     async with opened(tmp_path, clock) as store:
         found = await store.get_run(run.id)
         assert found is not None
@@ -657,7 +657,7 @@ async def test_verdicts_and_logs_are_there_after_a_restart(tmp_path: Path) -> No
     async with opened(tmp_path) as store:
         await store.join(a_node(), LEASE)
         await store.add_runs([a_run()])
-        (run,) = await store.claim(places())
+        (run,) = await store.claim(claim_request())
         for message in ("one", "two"):
             await store.append_logs(run.id, run.fence, log_lines(message))
         await store.finish([a_verdict(run, NOW, AttemptEnd.TIMEOUT)])

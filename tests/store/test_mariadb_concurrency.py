@@ -21,7 +21,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database.base import Tx, Work
 from chimes.triggers import Every
-from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, places
+from tests.builders import NOW, a_node, a_run, a_schedule, a_verdict, claim_request
 from tests.store.key_races import (
     AUDIT_HEAD,
     KINDS_OF_KEY,
@@ -61,7 +61,7 @@ async def test_one_of_ten_gets_what_is_due(stores: list[SqlStore]) -> None:
         workers = [*enumerate(stores), *enumerate(stores)]
         passes = await asyncio.gather(
             *(
-                store.fire_due(plan, limit=10, places=places(f"node-{number}"))
+                store.fire_due(plan, limit=10, request=claim_request(f"node-{number}"))
                 for number, store in workers
             )
         )
@@ -95,8 +95,8 @@ async def test_many_slots_and_many_nodes(stores: list[SqlStore]) -> None:
         mine: list[Run] = []
         idle = 0
         while idle < 3:
-            fired = await store.fire_due(plan, limit=7, places=places(node, 3))
-            taken = [*fired.claimed, *await store.claim(places(node, 4))]
+            fired = await store.fire_due(plan, limit=7, request=claim_request(node, 3))
+            taken = [*fired.claimed, *await store.claim(claim_request(node, 4))]
             mine.extend(taken)
             idle = 0 if taken or fired.others or fired.more else idle + 1
             now = await store.now()
@@ -154,8 +154,8 @@ async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> Non
         store, node = stores[number], f"node-{number}"
         idle = 0
         while idle < 4:
-            fired = await store.fire_due(plan, limit=3, places=places(node, 1))
-            taken = [*fired.claimed, *await store.claim(places(node, 2))]
+            fired = await store.fire_due(plan, limit=3, request=claim_request(node, 1))
+            taken = [*fired.claimed, *await store.claim(claim_request(node, 2))]
             idle = 0 if taken or fired.others or fired.more else idle + 1
             if not taken and number == 0 and idle == 1:
                 more = a_run(
@@ -179,7 +179,7 @@ async def test_blocked_runs_are_never_left_behind(stores: list[SqlStore]) -> Non
 
     await asyncio.gather(*map(work, range(5)))
     async with asyncio.timeout(30):
-        while runs := await stores[0].claim(places("node-0", 5)):
+        while runs := await stores[0].claim(claim_request("node-0", 5)):
             now = await stores[0].now()
             await stores[0].finish([a_verdict(run, now) for run in runs])
     left = [run for run in (await all_runs(stores[0])).values() if not run.status.terminal]
@@ -262,12 +262,12 @@ async def test_a_wait_for_a_lock_is_repeated(stores: list[SqlStore], mariadb_url
 # A claim races with the end of its node's lease: one of them wins.
 async def test_a_rescue_and_a_beat_at_once(stores: list[SqlStore], mariadb_url: str) -> None:
     await add_due(stores[0], 5)
-    fired = await stores[0].fire_due(plan, limit=5, places=places("node-0"))
+    fired = await stores[0].fire_due(plan, limit=5, request=claim_request("node-0"))
     assert len(fired.claimed) == 5
     await sql(mariadb_url, "UPDATE nodes SET lease_until = 1 WHERE id = 'node-0'")
     answers = await asyncio.gather(
         *(store.rescue(limit=10) for store in stores),
-        stores[0].beat(NodeId("node-0"), LONG, clock=await stores[0].now()),
+        stores[0].heartbeat(NodeId("node-0"), LONG, clock=await stores[0].now()),
         return_exceptions=True,
     )
     rescued = [run.id for answer in answers if isinstance(answer, tuple) for run in answer]

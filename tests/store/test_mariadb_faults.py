@@ -16,7 +16,7 @@ from chimes.model.planning import plan
 from chimes.store.sql import SqlStore, open_mariadb
 from chimes.store.sql.database import server as server_database
 from chimes.store.sql.database.base import Tx
-from tests.builders import a_node, a_schedule, a_verdict, due_schedule, places
+from tests.builders import a_node, a_schedule, a_verdict, claim_request, due_schedule
 from tests.servers import start_mariadb
 from tests.servers.server import PrivateServer
 from tests.store.mariadb_rig import connect, database_of, opened, sql
@@ -109,14 +109,14 @@ async def test_a_verdict_survives_kill_9(server: PrivateServer, store: SqlStore)
     await store.join(a_node(), LONG)
     now = await store.now()
     await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
-    (run,) = (await store.fire_due(plan, limit=1, places=places())).claimed
-    verdict = a_verdict(run, await store.now())
-    (before,) = (await store.finish([verdict])).accepted
+    (run,) = (await store.fire_due(plan, limit=1, request=claim_request())).claimed
+    completion = a_verdict(run, await store.now())
+    (before,) = (await store.finish([completion])).accepted
     await asyncio.to_thread(server.restart, "crash")
     await until_it_answers(store)
     (after,) = (await all_runs(store)).values()
     assert after == before
-    assert (await store.finish([verdict])).accepted == (before,)
+    assert (await store.finish([completion])).accepted == (before,)
 
 
 # F22
@@ -225,10 +225,10 @@ async def test_runs_go_on_without_the_table_of_schedules(store: SqlStore, url: s
         await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
     await store.fire_due(plan, limit=10)
     await sql(url, "RENAME TABLE schedules TO schedules_elsewhere")
-    claimed = await store.claim(places())
+    claimed = await store.claim(claim_request())
     assert len(claimed) == 2
-    verdicts = [a_verdict(run, await store.now()) for run in claimed]
-    assert len((await store.finish(verdicts)).accepted) == 2
+    completions = [a_verdict(run, await store.now()) for run in claimed]
+    assert len((await store.finish(completions)).accepted) == 2
     with pytest.raises(Exception, match="schedules"):
         await store.fire_due(plan, limit=10)
     await sql(url, "RENAME TABLE schedules_elsewhere TO schedules")
@@ -240,7 +240,7 @@ async def test_runs_are_rescued_without_the_table_of_schedules(store: SqlStore, 
     await store.join(a_node(), LONG)
     now = await store.now()
     schedule = await store.add_schedule(due_schedule(now, created_at=now, updated_at=now))
-    (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
     await sql(
         url,
         "UPDATE t_action_schedule SET f_status = 'inactive'",

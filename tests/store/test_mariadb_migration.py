@@ -184,7 +184,7 @@ async def test_an_earlier_schema_is_brought_up_to_date_with_its_data(
                 assert "update this node soon" in caplog.text
         async with opened(mariadb_url) as new:
             assert (await new.add_unless_active(a_task()))[1]
-            await new.set_state(SYNC.key, "1")
+            await new.set_checkpoint(SYNC.key, "1")
             assert await new.get_schedule(schedule.id) == schedule
             assert len(await all_runs(new)) == len(await all_runs(old)) == 2
             assert (await new.take_tokens("a", rate=1, burst=1)).granted == 1

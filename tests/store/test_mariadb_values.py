@@ -13,7 +13,7 @@ from chimes.errors import AlreadyExists
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects import mariadb
-from tests.builders import a_node, a_run, a_schedule, a_verdict, places
+from tests.builders import a_node, a_run, a_schedule, a_verdict, claim_request
 from tests.store.mariadb_rig import opened
 from tests.store_contract.scenes import all_runs
 
@@ -63,13 +63,13 @@ async def test_texts_that_look_alike_are_not_the_same(store: SqlStore) -> None:
 async def test_verdicts_keep_their_texts_in_a_batch(store: SqlStore) -> None:
     runs = [a_run(available_at=await store.now(), id=f"r{text}") for text in TEXTS]
     await store.add_runs(runs)
-    claimed = await store.claim(places(free=100))
+    claimed = await store.claim(claim_request(free=100))
     now = await store.now()
-    verdicts = [
+    completions = [
         replace(a_verdict(run, now), error=text, result={text: text})
         for run, text in zip(sorted(claimed, key=lambda run: run.id), sorted(TEXTS), strict=True)
     ]
-    accepted = (await store.finish(verdicts)).accepted
+    accepted = (await store.finish(completions)).accepted
     rows = await all_runs(store)
     for run in accepted:
         text = run.id.removeprefix("r")
@@ -81,11 +81,11 @@ async def test_verdicts_keep_their_texts_in_a_batch(store: SqlStore) -> None:
 async def test_large_results_go_through(store: SqlStore) -> None:
     now = await store.now()
     await store.add_runs([a_run(available_at=now) for _ in range(12)])
-    claimed = await store.claim(places(free=100))
+    claimed = await store.claim(claim_request(free=100))
     large = {"value": "水" * 490_000 + '"\\\n' * 1000}
-    verdicts = [replace(a_verdict(run, now), result=large) for run in claimed]
-    assert len(json.dumps(large, ensure_ascii=False).encode()) * len(verdicts) > 16 << 20
-    assert len((await store.finish(verdicts)).accepted) == 12
+    completions = [replace(a_verdict(run, now), result=large) for run in claimed]
+    assert len(json.dumps(large, ensure_ascii=False).encode()) * len(completions) > 16 << 20
+    assert len((await store.finish(completions)).accepted) == 12
     assert {len(str(run.result)) for run in (await all_runs(store)).values()} == {len(str(large))}
 
 

@@ -22,7 +22,7 @@ from chimes.store.json_values import EPOCH
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every
 from chimes.web.compat.kweaver.translate import Account, with_expression, written_by
-from tests.builders import a_node, a_schedule, places
+from tests.builders import a_node, a_schedule, claim_request
 from tests.store.mariadb_rig import opened, sql
 
 COLUMNS = [
@@ -179,7 +179,7 @@ async def test_the_lock_shows_while_a_run_is_held(store: SqlStore, mariadb_url: 
     now = await store.now()
     schedule_id = await add(store, next_slot=now, next_run_at=now)
     await store.join(a_node("pod-7"), HOUR)
-    fired = await store.fire_due(plan, limit=10, places=places("pod-7"))
+    fired = await store.fire_due(plan, limit=10, request=claim_request("pod-7"))
     (run,) = fired.claimed
     assert run.claimed_at is not None
     assert await column(mariadb_url, "f_lock_holder", schedule_id) == "pod-7"
@@ -367,7 +367,7 @@ async def test_passes_are_measured(store: SqlStore, mariadb_url: str) -> None:
     now = await store.now()
     schedule_id = await add(store, next_slot=now, next_run_at=now)
     await store.join(a_node("pod-7"), HOUR)
-    (run,) = (await store.fire_due(plan, limit=10, places=places("pod-7"))).claimed
+    (run,) = (await store.fire_due(plan, limit=10, request=claim_request("pod-7"))).claimed
     ((*row,),) = await sql(mariadb_url, "SELECT * FROM cb_schedule_metrics")
     assert row[:2] == [run.id, schedule_id]
     # As on PostgreSQL.

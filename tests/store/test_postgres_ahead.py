@@ -64,7 +64,7 @@ async def crowd(store: SqlStore, seconds: float = 60.0, count: int = CROWD) -> l
 
 async def look(store: SqlStore, number: int = 0, prefetch: timedelta = HOUR) -> FireResult:
     offer = ClaimRequest(node_id=NodeId(f"node-{number}"), capabilities=KINDS, free=500)
-    return await store.fire_due(plan, limit=25, places=offer, prefetch=prefetch)
+    return await store.fire_due(plan, limit=25, request=offer, prefetch=prefetch)
 
 
 async def taken(store: SqlStore) -> list[Run]:
@@ -156,7 +156,7 @@ async def test_by_sql_it_is_too_late_for_a_slot_that_is_closed(
     )
     await sql.execute("UPDATE cb_schedules SET enabled = false WHERE id = $1", run.schedule_id)
     assert (await current(stores[0], run.schedule_id)).fired_count == 1
-    assert await stores[0].confirm([(run.id, run.fence)]) == {(run.id, run.fence)}
+    assert await stores[0].confirm_prefetched([(run.id, run.fence)]) == {(run.id, run.fence)}
 
 
 # --- locks --------------------------------------------------------------------------------------
@@ -174,11 +174,11 @@ async def test_what_somebody_is_just_taking_back_is_not_confirmed(
     assert left > PREFETCH_CUTOFF, "this machine was too busy to change anything in time"
     await asyncio.sleep(left.total_seconds())  # until it is closed
     holds = [(run.id, run.fence) for run in runs]
-    answer = await asyncio.wait_for(stores[1].confirm(holds), 5)
+    answer = await asyncio.wait_for(stores[1].confirm_prefetched(holds), 5)
     assert answer == set(holds[1:])
     await change.rollback()
     # It was not taken back after all.
-    assert await stores[1].confirm(holds[:1]) == set(holds[:1])
+    assert await stores[1].confirm_prefetched(holds[:1]) == set(holds[:1])
 
 
 # I1, I2, F55
@@ -200,7 +200,7 @@ async def test_changes_race_with_those_who_look_ahead(stores: list[SqlStore], se
             fired = await look(store, number, AHEAD)
             mine.update({run.id: run for run in fired.claimed if run.prefetched})
             holds = [(run.id, run.fence) for run in mine.values() if run.id not in sure]
-            for run_id, fence in await store.confirm(holds):
+            for run_id, fence in await store.confirm_prefetched(holds):
                 sure[run_id] = (number, fence)
             await asyncio.sleep(rng.uniform(0, 0.05))
 

@@ -206,7 +206,7 @@ class Crowd:
                     name,
                     lambda s, at: reschedule_next(s, at, at, "me"),
                 )
-                await store.fire_due(plan, limit=5, places=offer)
+                await store.fire_due(plan, limit=5, request=offer)
             case 1:
                 new = replace(
                     a_run(schedule_id=name, concurrency_key=self._key or f"schedule:{name}"),

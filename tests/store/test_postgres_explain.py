@@ -246,8 +246,14 @@ PAGES = [
     (RunQuery(limit=50, after=(1, "a")), "runs_created_at"),
     (RunQuery(limit=50, schedule_id="s"), "runs_scheduled"),
     (RunQuery(limit=50, requirement="sync:crm"), "runs_by_source"),
-    (RunQuery(limit=50, requirement="sync:crm", descending=False, after=(1, "a")), "runs_by_source"),
-    (RunQuery(limit=50, requirement="sync:crm", created_since=NOW, created_until=NOW), "runs_by_source"),
+    (
+        RunQuery(limit=50, requirement="sync:crm", descending=False, after=(1, "a")),
+        "runs_by_source",
+    ),
+    (
+        RunQuery(limit=50, requirement="sync:crm", created_since=NOW, created_until=NOW),
+        "runs_by_source",
+    ),
     # None has failed: nothing is shorter than the index of those that did.
     (RunQuery(limit=50, requirement="sync:crm", statuses=(RunStatus.FAILED,)), "runs_unusual"),
     (RunQuery(limit=50, requirement="sync:crm", concurrency_key="sync:crm#a"), "runs_by_source"),

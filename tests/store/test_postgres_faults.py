@@ -259,17 +259,17 @@ async def test_a_verdict_is_repeated_after_a_lost_answer(link: Link, planned: bo
     await store.join(NODE, LEASE)
     if planned:
         await due_now(store)
-        (run,) = (await store.fire_due(plan, limit=1, places=PLACES)).claimed
+        (run,) = (await store.fire_due(plan, limit=1, request=PLACES)).claimed
     else:
         now = await store.now()
         await store.add_runs([a_run(available_at=now, created_at=now)])
         (run,) = await store.claim(PLACES)
-    verdict = replace(a_verdict(run, await store.now()), run=run)
+    completion = replace(a_verdict(run, await store.now()), run=run)
     link.set("ambiguous")
     with pytest.raises(StoreUnavailable):
-        await store.finish([verdict])
+        await store.finish([completion])
     link.set("pass")
-    again = await store.finish([verdict])
+    again = await store.finish([completion])
     assert [each.status for each in again.accepted] == [RunStatus.SUCCEEDED]
     assert again.refused == ()
     await store.close()
@@ -373,10 +373,10 @@ async def test_a_heartbeat_gets_through_when_every_connection_is_taken(
     store = await opened(own_server.new_database())
     await store.join(NODE, timedelta(minutes=5))
     with _Heart(store) as heart:
-        assert heart.beat().alive
+        assert heart.heartbeat().alive
         async with _Full(own_server, store) as refused:
             assert "cannot" in refused or "in use" in refused
-            assert heart.beat().alive
+            assert heart.heartbeat().alive
     await store.close()
 
 
@@ -401,8 +401,8 @@ class _Heart:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(10)
 
-    def beat(self) -> HeartbeatResult:
-        beating = self._store.beat(NODE.id, timedelta(minutes=5), clock=SystemClock().now())
+    def heartbeat(self) -> HeartbeatResult:
+        beating = self._store.heartbeat(NODE.id, timedelta(minutes=5), clock=SystemClock().now())
         return asyncio.run_coroutine_threadsafe(beating, self._loop).result(10)
 
 

@@ -21,7 +21,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Policy
 from chimes.model.run import RunStatus
-from chimes.store.epoch import Epoch, regress
+from chimes.store.epoch import Epoch, describe_rollback
 from chimes.store.sql import SqlStore, migrations, open_postgres
 from chimes.store.sql.migrations import HEAD, SERVER_VERSIONS
 from chimes.store.sql.tables import metadata
@@ -150,7 +150,7 @@ async def test_nodes_of_an_earlier_schema_go_on_over_the_newest(
     assert "newer than this version" in caplog.text
     new = await opened(postgres_url)
     assert (await new.add_unless_active(a_task()))[1]
-    await new.set_state(SYNC.key, "1")
+    await new.set_checkpoint(SYNC.key, "1")
     assert len((await another.list_runs(RunQuery())).items) == 2
     assert await new.get_schedule(schedule.id) == await old.get_schedule(schedule.id)
     assert (await new.take_tokens("a", rate=1, burst=1)).granted == 1
@@ -325,17 +325,17 @@ async def test_an_older_state_of_the_store_is_noticed(postgres_url: str) -> None
     after = await store.epoch()
     assert (before.counter + 1, before.history) == (after.counter, after.history)
     assert before.history.count("/") == 1
-    assert regress(before, after) == ""
+    assert describe_rollback(before, after) == ""
     # As after a restore of a dump that was made earlier.
     await apply(postgres_url, "UPDATE store_facts SET value = value - 1 WHERE name = 'epoch'")
     restored = await store.epoch()
-    assert f"from epoch {after.counter} to {after.counter}" in regress(after, restored)
+    assert f"from epoch {after.counter} to {after.counter}" in describe_rollback(after, restored)
     await store.close()
 
 
 def test_a_new_history_alone_is_no_regress() -> None:
-    assert regress(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
-    assert "1/00000002" in regress(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
+    assert describe_rollback(Epoch(5, "1/00000001"), Epoch(6, "1/00000002")) == ""
+    assert "1/00000002" in describe_rollback(Epoch(5, "1/00000001"), Epoch(5, "1/00000002"))
 
 
 def test_who_asked_the_old_server_when_the_new_one_had_begun_was_left_behind() -> None:
@@ -345,5 +345,5 @@ def test_who_asked_the_old_server_when_the_new_one_had_begun_was_left_behind() -
     for seconds, why in ((-5, False), (1, False), (5, True)):
         at = began + timedelta(seconds=seconds)
         old = Epoch(5, "1/00000001", at=at, begun=began - timedelta(days=1))
-        assert bool(regress(old, new)) is why
-    assert regress(new, Epoch(10, "1/00000002", at=new.at, begun=began)) == ""
+        assert bool(describe_rollback(old, new)) is why
+    assert describe_rollback(new, Epoch(10, "1/00000002", at=new.at, begun=began)) == ""

@@ -19,7 +19,7 @@ from chimes.model.target import FlowTarget, TaskTarget
 from chimes.services.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once
-from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, places
+from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, claim_request
 from tests.servers import POSTGRES, shared
 
 
@@ -236,7 +236,7 @@ async def test_each_claim_of_a_schedule_has_its_row(
             raise ValueError("cannot plan this")
         return plan(schedule, context, at)
 
-    (run,) = (await store.fire_due(choosy, limit=5, places=places())).claimed
+    (run,) = (await store.fire_due(choosy, limit=5, request=claim_request())).claimed
     rows = {row["schedule_id"]: row for row in await sql.fetch("SELECT * FROM cb_schedule_metrics")}
     assert list(rows[good.id].keys()) == [
         "id",

@@ -28,9 +28,9 @@ from tests.builders import (
     a_task,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
     log_lines,
-    places,
 )
 from tests.servers.redis_places import empty_place
 from tests.store.redis_rig import opened, plain_client
@@ -77,12 +77,12 @@ async def test_a_damaged_run_ends_and_the_others_are_claimed(
     waiting = replace(waiting, concurrency_key="shared")
     await store.add_runs([good, bad, waiting])
     damage(client, f"run:{bad.id}", part)
-    assert [run.id for run in await store.claim(places(free=10))] == [good.id]
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
     ended = await the_run(store, bad.id)
     assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
     assert "of this run cannot be read" in ended.error
     # It holds nobody back, even where its key cannot be read any more.
-    assert [run.id for run in await store.claim(places(free=10))] == [waiting.id]
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
     assert len((await store.list_runs(RunQuery())).items) == 3
 
 
@@ -131,11 +131,11 @@ async def test_a_damaged_run_of_a_dead_node_is_rescued(
     store: RedisStore, client: redis.Redis
 ) -> None:
     await store.add_runs([good := a_run(), bad := a_run()])
-    assert len(await store.claim(places(free=10))) == 2
+    assert len(await store.claim(claim_request(free=10))) == 2
     damage(client, f"run:{bad.id}", "target")
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
-    assert [run.id for run in await store.claim(places("node-2", free=10))] == [good.id]
+    assert [run.id for run in await store.claim(claim_request("node-2", free=10))] == [good.id]
     assert (await the_run(store, bad.id)).status is RunStatus.FAILED
 
 
@@ -148,18 +148,18 @@ async def test_records_that_somebody_took_away_stop_nobody(
     held, first, blocked, next_one = a_run(priority=8), a_run(**key), a_run(**key), a_run(**key)
     await store.add_runs([gone, held, first, blocked, next_one, good])
     due, lost = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
-    assert [run.id for run in await store.claim(places(free=2))] == [gone.id, held.id]
+    assert [run.id for run in await store.claim(claim_request(free=2))] == [gone.id, held.id]
     await store.release([(gone.id, 1)])
     for run in (gone, held, blocked):
         client.delete(f"chimes:run:{run.id}")
     client.delete(f"chimes:schedule:{lost.id}")
     client.hdel(f"chimes:run:{good.id}", "rest")
-    assert {run.id for run in await store.claim(places(free=10))} == {first.id, good.id}
+    assert {run.id for run in await store.claim(claim_request(free=10))} == {first.id, good.id}
     assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
     await store.finish([a_verdict(await the_run(store, first.id), NOW)])
     await store.leave(NodeId("node-1"))
     await store.join(a_node("node-2"), LEASE)
-    again = {run.id for run in await store.claim(places("node-2", free=10))}
+    again = {run.id for run in await store.claim(claim_request("node-2", free=10))}
     assert {next_one.id, good.id} <= again
     assert not {gone.id, held.id, blocked.id} & again
     assert await store.rescue(limit=10) == ()
@@ -180,7 +180,7 @@ async def test_keys_that_others_use_can_stop_nothing(
     target = SyncTarget(source="crm", collection="people")
     task = a_task(target)
     key = spoiled.format(task_id(task))
-    offered = places(capabilities=frozenset({target.requirement}))
+    offered = claim_request(capabilities=frozenset({target.requirement}))
 
     def spoil() -> None:
         client.delete(key)

@@ -17,7 +17,16 @@ from chimes.model.run import AttemptEnd, LogEntry, Run, RunStatus
 from chimes.model.target import SyncTarget
 from chimes.store.redis import RedisStore
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_node, a_task, a_verdict, due_schedule, places
+from tests.builders import (
+    LEASE,
+    NOW,
+    SECOND,
+    a_node,
+    a_task,
+    a_verdict,
+    claim_request,
+    due_schedule,
+)
 from tests.servers.redis_places import empty_place
 from tests.store.redis_rig import opened, plain_client
 
@@ -63,7 +72,7 @@ def named(run: Run) -> str:
 
 
 async def claimed(store: RedisStore, free: int = 10) -> tuple[Run, ...]:
-    return await store.claim(places(free=free, capabilities=OFFERS))
+    return await store.claim(claim_request(free=free, capabilities=OFFERS))
 
 
 async def test_a_task_from_the_queue_to_its_end(
@@ -200,7 +209,7 @@ async def test_a_tick_in_the_way_is_no_task(
 
 async def test_a_tick_makes_a_task(store: RedisStore, client: redis.Redis) -> None:
     await store.add_schedule(due_schedule(target=PAIR, priority=200))
-    fired = await store.fire_due(plan, limit=5, places=places(capabilities=OFFERS))
+    fired = await store.fire_due(plan, limit=5, request=claim_request(capabilities=OFFERS))
     (run,) = fired.claimed
     assert client.hget(f"sync_tasks#{named(run)}", "status") == "RUNNING"
     assert client.zrange(INDEX, 0, -1) == [named(run)]

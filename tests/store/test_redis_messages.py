@@ -40,8 +40,8 @@ from tests.builders import (
     a_verdict,
     an_entry,
     an_item,
-    due_schedule,
     claim_request,
+    due_schedule,
 )
 from tests.servers.redis_places import empty_place
 from tests.store.redis_calls import Calls
@@ -203,7 +203,9 @@ async def test_other_nodes_hear_that_there_is_something_to_deliver(
 ) -> None:
     async with opened(url, clock) as other:
         await store.add_runs([a_run(policy=TOLD), a_run()])
-        told, untold = sorted(await store.claim(claim_request()), key=lambda run: not run.policy.delivery)
+        told, untold = sorted(
+            await store.claim(claim_request()), key=lambda run: not run.policy.delivery
+        )
         await _quiet(other)
         seen = other.changes()
         await store.finish([a_verdict(told, clock.now())])

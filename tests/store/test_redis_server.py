@@ -36,8 +36,8 @@ from tests.builders import (
     a_verdict,
     an_entry,
     an_item,
-    log_lines,
     claim_request,
+    log_lines,
 )
 from tests.servers.kinds import REDIS
 from tests.servers.server import PrivateServer, free_port, start

@@ -15,7 +15,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.audit import verify_chain
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery, RunQuery, RunSort, ScheduleQuery, ScheduleSort
-from chimes.model.planning import FirePlan, FireContext, plan
+from chimes.model.planning import FireContext, FirePlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, delete_schedule
 from chimes.store.redis import RedisStore
@@ -35,9 +35,9 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
     log_lines,
-    places,
 )
 from tests.servers.kinds import REDIS
 from tests.servers.redis_places import empty_place
@@ -71,13 +71,13 @@ async def test_a_batch_takes_as_many_trips_as_one(
     calls = Calls(store, monkeypatch)
     await store.add_runs([a_run(concurrency_key=str(number)) for number in range(100)])
     assert calls.trips == 1
-    held = await store.claim(places(free=100))
+    held = await store.claim(claim_request(free=100))
     assert (len(held), calls.trips) == (100, 2)
     finished = await store.finish([a_verdict(run, NOW) for run in held])
     assert (len(finished.accepted), calls.trips) == (100, 3)
     await store.load([due_schedule() for _ in range(50)])
     calls.reset()
-    fired = await store.fire_due(plan, limit=100, places=places(free=100))
+    fired = await store.fire_due(plan, limit=100, request=claim_request(free=100))
     assert (len(fired.claimed), calls.trips) == (50, 2)
     await store.finish([a_verdict(run, NOW) for run in fired.claimed])
     assert calls.trips == 3
@@ -87,7 +87,7 @@ async def test_a_started_mark_costs_no_look_at_the_end(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.add_runs([a_run()])
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     assert await store.start(run.id, run.fence)
     calls = Calls(store, monkeypatch)
     (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
@@ -99,7 +99,7 @@ async def test_what_changed_meanwhile_is_looked_at(store: RedisStore) -> None:
     """The claim is remembered, and the revision tells that it is not all."""
     async with opened(f"redis://{store._connections.address.shown.partition('://')[2]}") as other:
         await store.add_runs([a_run(), a_run()])
-        one, two = await store.claim(places())
+        one, two = await store.claim(claim_request())
         await other.cancel_run(one.id, "enough")
         await other.start(two.id, two.fence)
         finished = await store.finish([a_verdict(one, NOW), a_verdict(two, NOW)])
@@ -189,7 +189,7 @@ async def test_a_dump_is_no_trip_for_each_run(
     store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await store.add_runs([a_run() for _ in range(300)])
-    (held,) = await store.claim(places(free=1))
+    (held,) = await store.claim(claim_request(free=1))
     await store.append_logs(held.id, held.fence, log_lines("one", "two"))
     calls = Calls(store, monkeypatch)
     items = [item async for item in store.dump()]

@@ -13,7 +13,7 @@ from chimes.model.policy import Policy
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd
 from chimes.store.sql import SqlStore, open_mariadb, open_postgres
-from tests.builders import INBOX, MINUTE, SECOND, a_node, a_run, a_sending, a_verdict, places
+from tests.builders import INBOX, MINUTE, SECOND, a_node, a_run, a_sending, a_verdict, claim_request
 from tests.store_contract.scenes import all_deliveries
 
 NODES = 3
@@ -51,15 +51,15 @@ async def test_ends_and_senders_side_by_side(stores: list[SqlStore]) -> None:
     async def work(number: int) -> None:
         store = stores[number % NODES]
         end = AttemptEnd.SUCCEEDED if number % 2 else AttemptEnd.FAILED
-        while claimed := await store.claim(places(f"node-{number % NODES}", 5)):
-            verdicts = [a_verdict(run, await store.now(), end) for run in claimed]
-            assert not (await store.finish(verdicts)).refused
-            await store.finish(verdicts)  # as if the answer had been lost (F23)
+        while claimed := await store.claim(claim_request(f"node-{number % NODES}", 5)):
+            completions = [a_verdict(run, await store.now(), end) for run in claimed]
+            assert not (await store.finish(completions)).refused
+            await store.finish(completions)  # as if the answer had been lost (F23)
 
     async def send(store: SqlStore) -> None:
         while True:
             last = not working
-            claimed = await store.claim_deliveries(Channel, limit=4, hold=MINUTE, overdue=MINUTE)
+            claimed = await store.claim_deliveries(Channel, limit=4, lease=MINUTE, overdue=MINUTE)
             sent.extend(await store.finish_deliveries([a_sending(each) for each in claimed]))
             if last and not claimed:
                 return
@@ -98,7 +98,7 @@ async def test_a_sender_on_another_node_is_woken(stores: list[SqlStore]) -> None
     now = await stores[0].now()
     times = {"created_at": now, "planned_at": now, "available_at": now}
     await stores[0].add_runs([a_run(policy=Policy(delivery=(INBOX,)), **times)])
-    (run,) = await stores[0].claim(places("node-0"))
+    (run,) = await stores[0].claim(claim_request("node-0"))
     await asyncio.sleep(0.1)  # until the news of the run itself is through
     seen = stores[1].changes()
     await stores[0].finish([a_verdict(run, now)])

@@ -135,7 +135,7 @@ async def test_an_older_file_is_brought_up_to_date_with_its_data(
     store = open_sqlite(path)
     await store.open()
     assert await contents(store) == items
-    await store.set_state(SYNC.key, "1")
+    await store.set_checkpoint(SYNC.key, "1")
     assert (await store.add_unless_active(a_task()))[1] is False
     key = await store.add_key(a_key(scopes=(Scope.READ,)))
     assert await store.get_key(key.id) == key

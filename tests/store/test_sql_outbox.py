@@ -35,8 +35,8 @@ from tests.builders import (
     a_run,
     a_verdict,
     an_item,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.scenes import all_deliveries, running_run, running_slot
 
@@ -175,7 +175,7 @@ async def test_a_delivery_that_cannot_be_read_is_given_up_alone(
     await sqlite.load([bad, good])
     await damage(sqlite, deliveries, bad.id, **values)
     assert set(await all_deliveries(sqlite)) == {bad.id, good.id}
-    claimed = await sqlite.claim_deliveries(Channel, limit=9, hold=MINUTE, overdue=MINUTE)
+    claimed = await sqlite.claim_deliveries(Channel, limit=9, lease=MINUTE, overdue=MINUTE)
     assert [each.id for each in claimed] == [good.id]
     dead = (await all_deliveries(sqlite))[bad.id]
     assert (dead.state, dead.code) == (DeliveryState.DEAD, Reason.UNREADABLE)
@@ -201,5 +201,5 @@ async def test_a_pass_that_misses_some_and_fires_others(store: SqlStore) -> None
     (ended,) = (await store.finish([a_verdict(run, NOW)])).accepted
     assert ended.status is RunStatus.SUCCEEDED
     assert len(await all_deliveries(store)) == 3
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     assert (await store.get_schedule(schedule.id)) is not None

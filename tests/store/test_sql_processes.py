@@ -127,7 +127,7 @@ async def test_a_long_lock_is_an_answer_after_five_seconds(store: SqlStore, path
         began = monotonic()
         answers = await asyncio.gather(
             store.add_schedule(a_schedule(id="refused")),
-            store.beat(NodeId("node-1"), LEASE, clock=just_now()),
+            store.heartbeat(NodeId("node-1"), LEASE, clock=just_now()),
             return_exceptions=True,
         )
         assert monotonic() - began >= 5
@@ -159,7 +159,7 @@ async def test_our_own_commits_do_not_look_like_those_of_others(store: SqlStore)
     node = await store.join(a_node(), LEASE)
     since = store.changes()
     for _ in range(3):
-        await store.beat(node.id, LEASE, clock=just_now())
+        await store.heartbeat(node.id, LEASE, clock=just_now())
     until = await store.now() + timedelta(seconds=0.5)
     await store.wait_for_work(since, until)
     assert await store.now() >= until

@@ -28,9 +28,9 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
     log_lines,
-    places,
 )
 
 
@@ -168,10 +168,10 @@ async def test_a_thread_with_its_own_loop_may_beat(store: SqlStore) -> None:
     beats: list[HeartbeatResult] = []
 
     def thread() -> None:
-        async def beat() -> None:
-            beats.append(await store.beat(NodeId("node-1"), LEASE, clock=NOW))
+        async def heartbeat() -> None:
+            beats.append(await store.heartbeat(NodeId("node-1"), LEASE, clock=NOW))
 
-        asyncio.run(beat())
+        asyncio.run(heartbeat())
 
     beating = threading.Thread(target=thread)
     beating.start()
@@ -254,9 +254,9 @@ async def test_half_a_character_does_not_keep_a_verdict_from_being_written(
 ) -> None:
     await store.join(a_node(), LEASE)
     await store.add_runs([a_run(id=RunId("run"))])
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     told = a_verdict(run, NOW)
-    verdict = Completion(
+    completion = Completion(
         run_id=run.id,
         fence=run.fence,
         attempt=told.attempt,
@@ -265,7 +265,7 @@ async def test_half_a_character_does_not_keep_a_verdict_from_being_written(
         error="half \ud83d",
         logs=log_lines("half \ud83d"),
     )
-    finished = await store.finish([verdict])
+    finished = await store.finish([completion])
     assert finished.refused == ()
     kept = await store.get_run(run.id)
     assert kept is not None

@@ -26,13 +26,13 @@ from chimes.store.port import ClaimRequest, CompletionResult, ScheduleChange
 class NoFence(MemoryStore):
     """A verdict counts whatever its fence."""
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
         current = [
-            replace(verdict, fence=runs[verdict.run_id].fence)
-            if verdict.run_id in runs
-            else verdict
-            for verdict in verdicts
+            replace(completion, fence=runs[completion.run_id].fence)
+            if completion.run_id in runs
+            else completion
+            for completion in completions
         ]
         return await super().finish(current)
 
@@ -81,7 +81,7 @@ class NoPoison(MemoryStore):
 class HeartbeatRevives(MemoryStore):
     """A beat that comes too late renews the lease all the same."""
 
-    async def beat(
+    async def heartbeat(
         self,
         node_id: NodeId,
         lease: timedelta,
@@ -93,7 +93,7 @@ class HeartbeatRevives(MemoryStore):
         if node is not None:
             until = max(node.lease_until, self._clock.now() + lease)
             self._state.nodes[node_id] = replace(node, lease_until=until)
-        return await super().beat(node_id, lease, clock=clock, report=report)
+        return await super().heartbeat(node_id, lease, clock=clock, report=report)
 
 
 class NeverUnblocks(MemoryStore):
@@ -117,10 +117,12 @@ class StuckCursor(MemoryStore):
 class ForgetsVerdicts(MemoryStore):
     """A verdict repeated after a lost answer is refused (F23)."""
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
-        told = [v for v in verdicts if v.run_id in runs and v.attempt in runs[v.run_id].attempts]
-        finished = await super().finish([verdict for verdict in verdicts if verdict not in told])
+        told = [v for v in completions if v.run_id in runs and v.attempt in runs[v.run_id].attempts]
+        finished = await super().finish(
+            [completion for completion in completions if completion not in told]
+        )
         return replace(finished, refused=(*finished.refused, *(v.run_id for v in told)))
 
 
@@ -154,9 +156,9 @@ class AuditsWhatStands(MemoryStore):
 class OpenStates(MemoryStore):
     """Whoever had the run once may keep state for it."""
 
-    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         run = self._state.runs.get(run_id)
-        return await super().keep_state(run_id, run.fence if run else fence, name, value)
+        return await super().save_checkpoint(run_id, run.fence if run else fence, name, value)
 
 
 @dataclass(slots=True)
@@ -176,10 +178,12 @@ class NoLease(MemoryStore):
 class RetriesAtOnce(MemoryStore):
     """The wait before a retry is lost."""
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         at_once = [
-            verdict if verdict.retry_in is None else replace(verdict, retry_in=timedelta(0))
-            for verdict in verdicts
+            completion
+            if completion.retry_in is None
+            else replace(completion, retry_in=timedelta(0))
+            for completion in completions
         ]
         return await super().finish(at_once)
 
@@ -271,8 +275,8 @@ class EndsTwice(MemoryStore):
 class TellsAgain(MemoryStore):
     """A verdict that is repeated tells everybody again."""
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
-        finished = await super().finish(verdicts)
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
+        finished = await super().finish(completions)
         for run in finished.accepted:
             for delivery in plan_deliveries(run, None, self._clock.now()):
                 self._state.deliveries[delivery.id] = delivery
@@ -290,12 +294,14 @@ class ForgetsFailures(MemoryStore):
 class OpenDeliveries(MemoryStore):
     """What a sender says counts whatever its fence."""
 
-    async def finish_deliveries(self, verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         known = self._state.deliveries
         current = [
-            replace(verdict, fence=known[verdict.delivery_id].fence)
-            for verdict in verdicts
-            if verdict.delivery_id in known
+            replace(completion, fence=known[completion.delivery_id].fence)
+            for completion in completions
+            if completion.delivery_id in known
         ]
         return await super().finish_deliveries(current)
 

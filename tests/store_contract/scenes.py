@@ -38,13 +38,13 @@ from tests.builders import (
     a_verdict,
     an_entry,
     an_item,
+    claim_request,
     due_schedule,
     full_delivery,
     full_item,
     full_run,
     full_schedule,
     log_lines,
-    places,
 )
 
 SCOPES = (Scope.READ, Scope.AGENT)
@@ -59,14 +59,16 @@ async def running_run(store: Store, run: Run | None = None, node_id: str = "node
     await joined(store, node_id)
     wanted = run or a_run()
     await store.add_runs([wanted])
-    return next(each for each in await store.claim(places(node_id, 1000)) if each.id == wanted.id)
+    return next(
+        each for each in await store.claim(claim_request(node_id, 1000)) if each.id == wanted.id
+    )
 
 
 async def running_slot(store: Store, **given: Any) -> tuple[Schedule, Run]:
     """A schedule whose slot of just now is being carried out by node-1."""
     await joined(store)
     schedule = await store.add_schedule(due_schedule(**given))
-    (run,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    (run,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
     now = await store.get_schedule(schedule.id)
     assert now is not None
     return now, run
@@ -118,11 +120,13 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     await store.add_schedule(due_schedule(next_run_at=NOW + SECOND / 2), an_entry())
     await store.add_schedule(a_schedule(owner=BOB, enabled=False, labels={"a": "b"}))
     gone = await store.add_schedule(a_schedule())
-    await store.change_schedule(gone.id, lambda s, now: delete_schedule(s, now, "user:alice"), an_entry())
+    await store.change_schedule(
+        gone.id, lambda s, now: delete_schedule(s, now, "user:alice"), an_entry()
+    )
     clock.advance(1.25)
     await store.fire_due(plan, limit=10)
     await store.add_runs([a_run(priority=number) for number in range(5)])
-    ended, again, stays, *_ = await store.claim(places(free=5))
+    ended, again, stays, *_ = await store.claim(claim_request(free=5))
     await store.append_logs(ended.id, ended.fence, log_lines("one", "two", moment=clock.now()))
     clock.advance(0.5)
     await store.finish([a_verdict(ended, clock.now(), AttemptEnd.TIMEOUT)])
@@ -132,8 +136,8 @@ async def furnish(store: Store, clock: SettableClock) -> None:
     key = {"concurrency_key": "k"}
     await store.add_runs([a_run(**key), a_run(**key)])
     await store.add_unless_active(a_task(), an_entry(verb="run"))
-    await store.keep_state(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
-    await store.set_state("by hand", "[]", an_entry(verb="state"))
+    await store.save_checkpoint(stays.id, stays.fence, SYNC.key, '{"cursor": "น้ำ 水"}')
+    await store.set_checkpoint("by hand", "[]", an_entry(verb="state"))
     await furnish_messages(store, clock)
 
 
@@ -144,7 +148,7 @@ async def furnish_messages(store: Store, clock: SettableClock) -> None:
     ended = [replace(run, status=RunStatus.SUCCEEDED, finished_at=clock.now()) for run in told]
     await store.add_runs(ended)
     first, second, *_ = await store.claim_deliveries(
-        [Channel.INBOX], limit=3, hold=MINUTE, overdue=HOUR
+        [Channel.INBOX], limit=3, lease=MINUTE, overdue=HOUR
     )
     await store.finish_deliveries(
         [a_sending(first, inbox=an_item()), a_sending(second, retry_in=MINUTE, error="busy")]

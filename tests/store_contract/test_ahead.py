@@ -12,26 +12,42 @@ import pytest
 
 from chimes.model.ids import slot_run_id
 from chimes.model.listing import RunQuery
-from chimes.model.planning import PREFETCH_CUTOFF, PREFETCH_MINIMUM, FireContext, PolicyPlan, manual_run, plan
+from chimes.model.planning import (
+    PREFETCH_CUTOFF,
+    PREFETCH_MINIMUM,
+    FireContext,
+    PolicyPlan,
+    manual_run,
+    plan,
+)
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus, release_or_cancel
 from chimes.model.schedule import (
     Dependency,
     Schedule,
-    delete_schedule,
     apply_edit,
+    delete_schedule,
     move_next_run,
-    skip_next_slot,
     pause_schedule,
     reschedule_next,
     resume_schedule,
+    skip_next_slot,
 )
 from chimes.model.target import TaskTarget
-from chimes.store.port import FireResult, LookingAhead, Pressing, Store
+from chimes.store.port import FireResult, PrefetchStore, PrefetchWindow, Store
 from chimes.store.sql import SqlStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every
-from tests.builders import LEASE, MINUTE, NOW, SECOND, a_verdict, an_entry, due_schedule, places
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    NOW,
+    SECOND,
+    a_verdict,
+    an_entry,
+    claim_request,
+    due_schedule,
+)
 from tests.store_contract.scenes import NODE, all_runs, joined
 from tests.store_contract.stores import KINDS, Home
 
@@ -47,12 +63,14 @@ async def ahead_store(tmp_path: Path, clock: SettableClock) -> AsyncIterator[Sql
     home = Home(POSTGRES, tmp_path / "ahead", clock)
     store = await home.open()
     assert isinstance(store, SqlStore)
-    assert store.looks_ahead
+    assert store.supports_prefetch
     yield store
     await home.close()
 
 
-async def crowd(store: Store, count: int = PREFETCH_MINIMUM, slot: datetime = SLOT, **given: Any) -> None:
+async def crowd(
+    store: Store, count: int = PREFETCH_MINIMUM, slot: datetime = SLOT, **given: Any
+) -> None:
     await store.load([due_schedule(slot, **given) for _ in range(count)])
 
 
@@ -65,7 +83,7 @@ async def a_crowd_ahead(store: Store, **given: Any) -> FireResult:
 
 async def looked(store: Store, node_id: str = "node-1", **given: Any) -> FireResult:
     return await store.fire_due(
-        plan, limit=1000, places=places(node_id, **({"free": 1000} | given)), prefetch=AHEAD
+        plan, limit=1000, request=claim_request(node_id, **({"free": 1000} | given)), prefetch=AHEAD
     )
 
 
@@ -96,18 +114,18 @@ TENTH = timedelta(milliseconds=10)
 @pytest.mark.parametrize("count", [0, PREFETCH_MINIMUM - 1])
 async def test_few_do_not_press(ahead_store: SqlStore, count: int) -> None:
     await crowd(ahead_store, count)
-    assert await ahead_store.pressing(MINUTE, TENTH) is None
+    assert await ahead_store.next_prefetch(MINUTE, TENTH) is None
 
 
 async def test_a_crowd_presses_the_earlier_the_larger_it_is(ahead_store: SqlStore) -> None:
     slot = NOW + 5 * SECOND
     await crowd(ahead_store, PREFETCH_MINIMUM, slot)
-    expected = Pressing(due=slot, begin_by=slot - PREFETCH_MINIMUM * TENTH)
-    assert await ahead_store.pressing(MINUTE, TENTH) == expected
+    expected = PrefetchWindow(due=slot, begin_by=slot - PREFETCH_MINIMUM * TENTH)
+    assert await ahead_store.next_prefetch(MINUTE, TENTH) == expected
     await crowd(ahead_store, PREFETCH_MINIMUM, slot)
-    expected = Pressing(due=slot, begin_by=slot - 2 * PREFETCH_MINIMUM * TENTH)
-    assert await ahead_store.pressing(MINUTE, TENTH) == expected
-    assert await ahead_store.pressing(4 * SECOND, TENTH) is None
+    expected = PrefetchWindow(due=slot, begin_by=slot - 2 * PREFETCH_MINIMUM * TENTH)
+    assert await ahead_store.next_prefetch(MINUTE, TENTH) == expected
+    assert await ahead_store.next_prefetch(4 * SECOND, TENTH) is None
 
 
 async def test_who_comes_before_a_crowd_is_taken_before_it(ahead_store: SqlStore) -> None:
@@ -115,10 +133,10 @@ async def test_who_comes_before_a_crowd_is_taken_before_it(ahead_store: SqlStore
     await crowd(ahead_store, 10, near)
     await crowd(ahead_store, 3 * PREFETCH_MINIMUM, far)
     await crowd(ahead_store, 5, far + 5 * SECOND)
-    answer = await ahead_store.pressing(MINUTE, TENTH)
-    assert answer == Pressing(due=far, begin_by=far - (10 + 3 * PREFETCH_MINIMUM) * TENTH)
+    answer = await ahead_store.next_prefetch(MINUTE, TENTH)
+    assert answer == PrefetchWindow(due=far, begin_by=far - (10 + 3 * PREFETCH_MINIMUM) * TENTH)
     # An even stream presses least: each has its own time.
-    answer = await ahead_store.pressing(MINUTE, timedelta(microseconds=1))
+    answer = await ahead_store.next_prefetch(MINUTE, timedelta(microseconds=1))
     assert answer is not None
     assert answer.due == near
 
@@ -222,7 +240,9 @@ async def test_a_plan_that_fails_is_left_to_its_time(ahead_store: SqlStore) -> N
     def faulty(schedule: Schedule, context: FireContext, now: datetime) -> PolicyPlan:
         raise ValueError("this can never be planned")
 
-    fired = await ahead_store.fire_due(faulty, limit=99, places=places(free=99), prefetch=AHEAD)
+    fired = await ahead_store.fire_due(
+        faulty, limit=99, request=claim_request(free=99), prefetch=AHEAD
+    )
     assert fired == FireResult()
     page = await ahead_store.next_due()
     assert page == SLOT
@@ -244,10 +264,10 @@ async def test_nothing_is_confirmed_before_it_is_closed(
 ) -> None:
     runs = (await a_crowd_ahead(ahead_store)).claimed
     clock.set(SLOT - PREFETCH_CUTOFF - timedelta(microseconds=1))
-    assert await ahead_store.confirm(holds(runs)) == frozenset()
+    assert await ahead_store.confirm_prefetched(holds(runs)) == frozenset()
     clock.set(SLOT - PREFETCH_CUTOFF)
-    assert await ahead_store.confirm(holds(runs)) == set(holds(runs))
-    assert await ahead_store.confirm([]) == frozenset()
+    assert await ahead_store.confirm_prefetched(holds(runs)) == set(holds(runs))
+    assert await ahead_store.confirm_prefetched([]) == frozenset()
 
 
 async def test_only_what_is_still_held_is_confirmed(
@@ -260,7 +280,7 @@ async def test_only_what_is_still_held_is_confirmed(
     await ahead_store.change_schedule(gone.schedule_id, lambda s, now: pause_schedule(s, now, "me"))
     clock.set(SLOT)
     asked = [*holds([canceled, released, gone, *others]), (fenced.id, fenced.fence + 1)]
-    assert await ahead_store.confirm(asked) == set(holds(others))
+    assert await ahead_store.confirm_prefetched(asked) == set(holds(others))
 
 
 async def test_given_back_it_waits_for_its_time_in_the_queue(
@@ -273,9 +293,9 @@ async def test_given_back_it_waits_for_its_time_in_the_queue(
     ended = await ahead_store.get_run(asked.id)
     assert ended is not None
     assert (ended.status, ended.started_at, ended.attempts) == (RunStatus.CANCELED, None, ())
-    assert await ahead_store.claim(places()) == ()
+    assert await ahead_store.claim(claim_request()) == ()
     clock.set(SLOT)
-    (again,) = await ahead_store.claim(places())
+    (again,) = await ahead_store.claim(claim_request())
     assert (again.id, again.attempt, again.fence) == (run.id, 1, run.fence + 1)
     assert not again.prefetched
 
@@ -297,9 +317,9 @@ async def test_a_node_that_is_gone(
     assert {run.available_at for run in found} == {clock.now() if later else SLOT}
     await joined(ahead_store, "node-2")
     if not later:
-        assert await ahead_store.claim(places("node-2")) == ()
+        assert await ahead_store.claim(claim_request("node-2")) == ()
         clock.set(SLOT)
-    again = await ahead_store.claim(places("node-2", free=1000))
+    again = await ahead_store.claim(claim_request("node-2", free=1000))
     assert {run.id for run in again} == {run.id for run in runs}
 
 
@@ -335,7 +355,7 @@ async def test_until_it_is_closed_a_change_finds_nothing_taken(
     assert run.id not in await all_runs(ahead_store)
     assert len(await all_runs(ahead_store)) == PREFETCH_MINIMUM - 1
     clock.set(SLOT)
-    assert await ahead_store.confirm(holds([run])) == frozenset()
+    assert await ahead_store.confirm_prefetched(holds([run])) == frozenset()
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
@@ -347,7 +367,7 @@ async def test_once_it_is_closed_a_change_comes_after_it(
     clock.set(SLOT - PREFETCH_CUTOFF)
     after = await ahead_store.change_schedule(was.id, change, an_entry())
     assert after == change(was, clock.now())
-    assert await ahead_store.confirm(holds([run])) == set(holds([run]))
+    assert await ahead_store.confirm_prefetched(holds([run])) == set(holds([run]))
     # However the cursor stands now, the slot has its row.
     clock.set(SLOT)
     fired = await looked(ahead_store)
@@ -398,7 +418,7 @@ async def test_taken_back_and_taken_again(ahead_store: SqlStore, clock: Settable
     assert not {run.fence for run in again} & {run.fence for run in runs}
     await ahead_store.release(holds(runs))
     clock.set(SLOT)
-    assert await ahead_store.confirm(holds([*runs, *again])) == set(holds(again))
+    assert await ahead_store.confirm_prefetched(holds([*runs, *again])) == set(holds(again))
     assert (await ahead_store.finish([a_verdict(runs[0], SLOT)])).refused == (runs[0].id,)
 
 
@@ -441,11 +461,13 @@ async def test_a_store_moved_elsewhere_keeps_what_was_ahead(
     runs = (await a_crowd_ahead(ahead_store)).claimed
     await store.load([item async for item in ahead_store.dump()])
     await joined(store)
-    assert await store.claim(places(free=1000)) == ()
+    assert await store.claim(claim_request(free=1000)) == ()
     clock.set(SLOT)
-    assert {run.id for run in await store.claim(places(free=1000))} == {run.id for run in runs}
+    assert {run.id for run in await store.claim(claim_request(free=1000))} == {
+        run.id for run in runs
+    }
 
 
 async def test_who_looks_ahead_says_so(store: Store) -> None:
-    looks_ahead = isinstance(store, LookingAhead) and store.looks_ahead
-    assert looks_ahead == ((await store.status()).kind == "postgresql")
+    supports_prefetch = isinstance(store, PrefetchStore) and store.supports_prefetch
+    assert supports_prefetch == ((await store.status()).kind == "postgresql")

@@ -10,7 +10,16 @@ from chimes.model.run import Reason, RunStatus, cancel
 from chimes.model.schedule import record_run
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, MINUTE, a_retry, a_run, a_schedule, a_verdict, an_entry, places
+from tests.builders import (
+    LEASE,
+    MINUTE,
+    a_retry,
+    a_run,
+    a_schedule,
+    a_verdict,
+    an_entry,
+    claim_request,
+)
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
 
 BY_HAND = Reason.CANCELED_BY_HAND
@@ -55,11 +64,11 @@ async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: Set
     assert store.changes() > before
     assert await store.get_run(run.id) == asked
     assert await store.get_schedule(schedule.id) == schedule
-    beat = await store.beat(NODE, LEASE, clock=clock.now())
-    assert beat.cancel == (run.id,)
+    heartbeat = await store.heartbeat(NODE, LEASE, clock=clock.now())
+    assert heartbeat.cancel == (run.id,)
     (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
     assert ended.status is RunStatus.SUCCEEDED
-    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == ()
+    assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == ()
 
 
 # I4
@@ -71,7 +80,7 @@ async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -
     assert await store.cancel_run(run.id, BY_HAND, an_entry()) == ended
     assert await store.get_run(run.id) == ended
     assert await store.get_schedule(schedule.id) == summary
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
 
 
 # A run that is given back after somebody asked it to stop is not begun again
@@ -81,7 +90,7 @@ async def test_a_released_run_that_was_asked_to_stop_ends(
     key = {"concurrency_key": "k", "concurrency_limit": 1}
     await store.add_runs([a_run(id=RunId("first"), **key), a_run(id=RunId("second"), **key)])
     await joined(store)
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     await store.cancel_run(run.id, Reason.CANCELED_BY_HAND)
     await store.release([(run.id, run.fence)])
     after = await store.get_run(run.id)
@@ -91,4 +100,4 @@ async def test_a_released_run_that_was_asked_to_stop_ends(
         Reason.CANCELED_BY_HAND,
         0,
     )
-    assert [run.id for run in await store.claim(places())] == ["second"]
+    assert [run.id for run in await store.claim(claim_request())] == ["second"]

@@ -12,7 +12,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Run, RunStatus
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import NOW, SECOND, a_run, a_verdict, due_schedule, places
+from tests.builders import NOW, SECOND, a_run, a_verdict, claim_request, due_schedule
 from tests.store_contract.scenes import all_runs, joined
 from tests.store_contract.stores import Home
 
@@ -22,7 +22,7 @@ SCHEDULES = 40
 async def _fire_until_short(store: Store, node_id: str, limit: int) -> list[Run]:
     claimed: list[Run] = []
     while True:
-        fired = await store.fire_due(plan, limit=limit, places=places(node_id, 2))
+        fired = await store.fire_due(plan, limit=limit, request=claim_request(node_id, 2))
         claimed.extend(fired.claimed)
         if not fired.more:
             return claimed
@@ -30,7 +30,7 @@ async def _fire_until_short(store: Store, node_id: str, limit: int) -> list[Run]
 
 async def _claim_until_empty(store: Store, node_id: str) -> list[Run]:
     claimed: list[Run] = []
-    while runs := await store.claim(places(node_id, 3)):
+    while runs := await store.claim(claim_request(node_id, 3)):
         claimed.extend(runs)
     return claimed
 
@@ -69,9 +69,9 @@ async def _verdicts_race(stores: list[Store], clock: SettableClock) -> None:
     await joined(stores[0])
     await stores[0].add_runs([a_run(concurrency_key="k") for _ in range(10)])
     for _ in range(10):
-        (run,) = await stores[0].claim(places())
-        verdict = a_verdict(run, clock.now())
-        answers = await asyncio.gather(*(store.finish([verdict]) for store in stores * 3))
+        (run,) = await stores[0].claim(claim_request())
+        completion = a_verdict(run, clock.now())
+        answers = await asyncio.gather(*(store.finish([completion]) for store in stores * 3))
         assert all(len(answer.accepted) == 1 for answer in answers)
     rows = await all_runs(stores[0])
     assert {run.status for run in rows.values()} == {RunStatus.SUCCEEDED}
@@ -95,7 +95,7 @@ async def test_runs_added_at_once_do_not_pass_the_limit(store: Store) -> None:
     rows = [a_run(concurrency_key="k", concurrency_limit=3) for _ in range(20)]
     await asyncio.gather(*(store.add_runs([row]) for row in rows))
     await joined(store)
-    assert len(await store.claim(places(free=100))) == 3
+    assert len(await store.claim(claim_request(free=100))) == 3
 
 
 # C5

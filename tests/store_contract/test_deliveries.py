@@ -15,8 +15,8 @@ from chimes.model.notification import (
     Delivery,
     DeliveryState,
     claim_delivery,
-    reopen_delivery,
     complete_delivery,
+    reopen_delivery,
 )
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.store.port import Store
@@ -425,7 +425,12 @@ async def test_errors_of_any_size(store: Store, text: str) -> None:
 # --- those that no run has written (ADR 32) -----------------------------------------------------
 async def test_a_delivery_of_no_run_is_added_once(store: Store) -> None:
     added = a_delivery(
-        run_id=None, schedule_id=None, schedule_name="", notify_on=NotifyOn.TEST, fence=0, attempts=0
+        run_id=None,
+        schedule_id=None,
+        schedule_name="",
+        notify_on=NotifyOn.TEST,
+        fence=0,
+        attempts=0,
     )
     before = store.changes()
     assert await store.add_delivery(added, an_entry(object_id="first")) == added

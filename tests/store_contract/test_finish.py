@@ -23,8 +23,8 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
+    claim_request,
     log_lines,
-    places,
 )
 from tests.store_contract.scenes import all_runs, contents, joined, running_run, running_slot
 
@@ -38,10 +38,10 @@ async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
 ) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(2.5)
-    verdict = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
-    ended = complete(run, verdict, now)
+    completion = a_verdict(run, now, end, reason="some_code", logs=tuple(log_lines("line")))
+    ended = complete(run, completion, now)
     assert (ended.status, ended.finished_at) == (RunStatus(end.value), now)
-    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
+    assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
     assert await store.get_schedule(schedule.id) == record_run(schedule, ended)
     assert [entry.message for entry in await store.read_logs(run.id)] == ["line"]
@@ -55,11 +55,11 @@ async def test_a_run_without_a_schedule_ends_too(
     """Also where its worker says which run it means; then nothing else follows from it."""
     run = await running_run(store)
     whose = run if known else None
-    verdict = replace(a_verdict(run, clock.now(), end), run=whose)
-    ended = complete(run, verdict, NOW)
-    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
+    completion = replace(a_verdict(run, clock.now(), end), run=whose)
+    ended = complete(run, completion, NOW)
+    assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
     assert await store.get_run(run.id) == ended
-    assert await store.finish([verdict]) == CompletionResult(accepted=(ended,))
+    assert await store.finish([completion]) == CompletionResult(accepted=(ended,))
     later = replace(a_verdict(run, clock.advance(1)), run=whose)
     assert await store.finish([later]) == CompletionResult(refused=(run.id,))
 
@@ -70,7 +70,7 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
 ) -> None:
     await joined(store)
     await store.add_runs([a_run() for _ in range(5)])
-    runs = await store.claim(places(free=5))
+    runs = await store.claim(claim_request(free=5))
     await store.cancel_run(runs[3].id, "no_more")
     now = clock.advance(1)
     said = [
@@ -80,8 +80,10 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
         a_retry(runs[3], now, SECOND),
         a_verdict(runs[4], now, result={"word": "สวัสดี"}),
     ]
-    verdicts = [replace(v, run=run if known else None) for v, run in zip(said, runs, strict=True)]
-    answer = await store.finish(verdicts)
+    completions = [
+        replace(v, run=run if known else None) for v, run in zip(said, runs, strict=True)
+    ]
+    answer = await store.finish(completions)
     assert answer.refused == (runs[2].id,)
     assert [run.status for run in answer.accepted] == [
         RunStatus.SUCCEEDED,
@@ -91,7 +93,7 @@ async def test_of_runs_without_a_schedule_each_verdict_counts_for_itself(
     ]
     stored = [await store.get_run(run.id) for run in runs if run.id != runs[2].id]
     assert stored == list(answer.accepted)
-    assert (await store.finish(verdicts)).accepted == answer.accepted
+    assert (await store.finish(completions)).accepted == answer.accepted
 
 
 async def test_an_empty_batch_is_nothing(store: Store) -> None:
@@ -102,17 +104,17 @@ async def test_an_empty_batch_is_nothing(store: Store) -> None:
 async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
-    verdict = a_retry(run, now, 5 * SECOND)
-    waiting = complete(run, verdict, now)
-    assert await store.finish([verdict]) == CompletionResult(accepted=(waiting,))
+    completion = a_retry(run, now, 5 * SECOND)
+    waiting = complete(run, completion, now)
+    assert await store.finish([completion]) == CompletionResult(accepted=(waiting,))
     assert (waiting.status, waiting.available_at) == (RunStatus.QUEUED, now + 5 * SECOND)
     assert await store.get_schedule(schedule.id) == schedule
     assert await store.next_available() == now + 5 * SECOND
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     clock.advance(5)
-    (again,) = await store.claim(places())
+    (again,) = await store.claim(claim_request())
     assert (again.id, again.attempt, again.fence) == (run.id, 2, 2)
-    assert again.attempts == (verdict.attempt,)
+    assert again.attempts == (completion.attempt,)
 
 
 # F23
@@ -120,12 +122,14 @@ async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     store: Store, clock: SettableClock
 ) -> None:
     _, run = await running_slot(store)
-    verdict = a_verdict(run, clock.advance(1), logs=tuple(log_lines("once")))
-    first = await store.finish([verdict])
+    completion = a_verdict(run, clock.advance(1), logs=tuple(log_lines("once")))
+    first = await store.finish([completion])
     after = await contents(store)
     clock.advance(1)
-    assert await store.finish([verdict]) == first
-    assert await store.finish([verdict, verdict]) == CompletionResult(accepted=first.accepted * 2)
+    assert await store.finish([completion]) == first
+    assert await store.finish([completion, completion]) == CompletionResult(
+        accepted=first.accepted * 2
+    )
     assert await contents(store) == after
 
 
@@ -134,11 +138,11 @@ async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
     store: Store, clock: SettableClock
 ) -> None:
     run = await running_run(store)
-    verdict = a_retry(run, clock.now(), SECOND)
-    await store.finish([verdict])
+    completion = a_retry(run, clock.now(), SECOND)
+    await store.finish([completion])
     clock.advance(1)
-    (again,) = await store.claim(places())
-    assert await store.finish([verdict]) == CompletionResult(accepted=(again,))
+    (again,) = await store.claim(claim_request())
+    assert await store.finish([completion]) == CompletionResult(accepted=(again,))
     assert await store.get_run(run.id) == again
 
 
@@ -159,7 +163,7 @@ async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) ->
     clock.advance(LEASE)
     await store.rescue(limit=10)
     await joined(store, "node-2")
-    (taken,) = await store.claim(places("node-2"))
+    (taken,) = await store.claim(claim_request("node-2"))
     stale = a_verdict(run, clock.now(), logs=tuple(log_lines("too late")))
     before = await contents(store)
     assert await store.finish([stale]) == CompletionResult(refused=(run.id,))
@@ -198,16 +202,19 @@ async def test_a_batch_says_which_were_accepted_and_which_refused(
 ) -> None:
     await joined(store)
     await store.add_runs([a_run(priority=priority) for priority in (3, 2, 1)])
-    first, second, third = await store.claim(places())
+    first, second, third = await store.claim(claim_request())
     now = clock.advance(1)
-    verdicts = [
+    completions = [
         a_verdict(third, now, AttemptEnd.FAILED),
         replace(a_verdict(second, now), fence=second.fence + 1),
         replace(a_verdict(first, now), run_id=RunId("nobody")),
         a_verdict(first, now),
     ]
-    finished = await store.finish(verdicts)
-    assert finished.accepted == (complete(third, verdicts[0], now), complete(first, verdicts[3], now))
+    finished = await store.finish(completions)
+    assert finished.accepted == (
+        complete(third, completions[0], now),
+        complete(first, completions[3], now),
+    )
     assert finished.refused == (second.id, "nobody")
     assert await store.get_run(second.id) == second
 
@@ -218,17 +225,17 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
     """Also where a batch has an old verdict and a good one on the same run."""
     await joined(store)
     await store.add_runs([a_run(priority=priority) for priority in (2, 1)])
-    first, second = await store.claim(places())
+    first, second = await store.claim(claim_request())
     now = clock.advance(1)
-    verdicts = [
+    completions = [
         a_verdict(first, now),
         a_verdict(second, now),
         replace(a_verdict(first, now, AttemptEnd.FAILED), fence=first.fence - 1),
     ]
-    finished = await store.finish(verdicts)
+    finished = await store.finish(completions)
     assert finished.accepted == (
-        complete(first, verdicts[0], now),
-        complete(second, verdicts[1], now),
+        complete(first, completions[0], now),
+        complete(second, completions[1], now),
     )
     assert finished.refused == (first.id,)
 
@@ -237,12 +244,12 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
 async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
-    verdict = a_verdict(run, now, AttemptEnd.FAILED, pause_schedule="gone")
-    (ended,) = (await store.finish([verdict])).accepted
+    completion = a_verdict(run, now, AttemptEnd.FAILED, pause_schedule="gone")
+    (ended,) = (await store.finish([completion])).accepted
     expected = pause_schedule(record_run(schedule, ended), now, "chimes", note="gone")
     assert await store.get_schedule(schedule.id) == expected
     assert (expected.enabled, expected.next_run_at) == (False, None)
-    await store.finish([verdict])
+    await store.finish([completion])
     assert await store.get_schedule(schedule.id) == expected
 
 
@@ -255,8 +262,8 @@ async def test_a_paused_or_deleted_schedule_is_not_paused_again(
     ):
         schedule, run = await running_slot(store)
         before = await store.change_schedule(schedule.id, change)
-        verdict = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
-        (ended,) = (await store.finish([verdict])).accepted
+        completion = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
+        (ended,) = (await store.finish([completion])).accepted
         assert await store.get_schedule(schedule.id) == record_run(before, ended)
 
 
@@ -266,14 +273,14 @@ async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: Setta
     key = {"concurrency_key": "k"}
     rows = [a_run(**key), a_run(**key), a_run(priority=5, **key), a_run(concurrency_key="other")]
     await store.add_runs(rows)
-    first = next(run for run in await store.claim(places()) if run.id == rows[0].id)
+    first = next(run for run in await store.claim(claim_request()) if run.id == rows[0].id)
     before = store.changes()
     await store.finish([a_verdict(first, clock.now())])
     assert store.changes() > before
     runs = await all_runs(store)
     assert runs[rows[2].id] == rows[2]
     assert runs[rows[1].id] == replace(rows[1], blocked=True)
-    (second,) = await store.claim(places())
+    (second,) = await store.claim(claim_request())
     await store.finish([a_verdict(second, clock.now(), AttemptEnd.FAILED)])
     assert await store.get_run(rows[1].id) == rows[1]
 
@@ -291,9 +298,9 @@ async def test_as_many_go_as_the_limit_lets(store: Store, clock: SettableClock) 
     key = {"concurrency_key": "k", "concurrency_limit": 2}
     rows = await store.add_runs([a_run(**key) for _ in range(6)])
     assert [run.blocked for run in rows] == [False, False, True, True, True, True]
-    both = await store.claim(places())
+    both = await store.claim(claim_request())
     await store.finish([a_verdict(run, clock.now()) for run in both])
-    assert [run.id for run in await store.claim(places())] == [rows[2].id, rows[3].id]
+    assert [run.id for run in await store.claim(claim_request())] == [rows[2].id, rows[3].id]
 
 
 # A run keeps the limit it was made with, also when the schedule is edited meanwhile.
@@ -306,7 +313,7 @@ async def test_each_waiting_run_has_its_own_limit(store: Store, clock: SettableC
     await store.finish([a_verdict(run, clock.now())])
     # `wide` still counts, so the one that tolerates nobody beside it goes on waiting.
     assert await store.get_run(waiting.id) == waiting
-    (claimed_wide,) = await store.claim(places())
+    (claimed_wide,) = await store.claim(claim_request())
     await store.finish([a_verdict(claimed_wide, clock.now())])
     assert await store.get_run(waiting.id) == unblock(waiting)
 
@@ -318,12 +325,12 @@ async def test_the_runs_of_a_batch_end_one_after_the_other(
     await joined(store)
     key = {"concurrency_key": "k", "concurrency_limit": 2}
     await store.add_runs([a_run(**key), a_run(**key)])
-    running = await store.claim(places())
+    running = await store.claim(claim_request())
     patient = a_run(concurrency_key="k", concurrency_limit=1, priority=1)
     eager = a_run(**key)
     await store.add_runs([patient, eager])
     await store.finish([a_verdict(run, clock.now()) for run in running])
-    assert [run.id for run in await store.claim(places())] == [eager.id]
+    assert [run.id for run in await store.claim(claim_request())] == [eager.id]
 
 
 async def test_queued_slots_of_a_schedule_go_one_after_the_other(
@@ -337,7 +344,7 @@ async def test_queued_slots_of_a_schedule_go_one_after_the_other(
     await joined(store, "node-2")
     while True:
         await store.finish([a_verdict(run, clock.now())])
-        claimed = await store.claim(places("node-2"))
+        claimed = await store.claim(claim_request("node-2"))
         if not claimed:
             break
         (run,) = claimed
@@ -376,7 +383,7 @@ async def test_a_pause_by_the_receiver_is_in_the_audit(store: Store, clock: Sett
     schedule = await store.add_schedule(a_schedule())
     await joined(store)
     await store.add_runs([a_run(schedule)])
-    (run,) = await store.claim(places())
+    (run,) = await store.claim(claim_request())
     gone = a_verdict(run, clock.now(), AttemptEnd.FAILED, pause_schedule="gone")
     await store.finish([gone])
     (entry,) = await store.list_audit(AuditQuery())

@@ -23,8 +23,8 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.scenes import NODE, all_runs, joined, running_slot
 
@@ -85,7 +85,7 @@ async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock
     await store.change_schedule(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW, priority=7)
     )
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert (fired.claimed, fired.others, len(fired.plans)) == ((), (), 1)
     assert await all_runs(store) == {run.id: ended}
     after = await store.get_schedule(schedule.id)
@@ -112,7 +112,7 @@ async def test_nobody_waits_behind_a_slot_that_has_its_row(
         schedule.id, lambda s, now: replace(s, next_slot=NOW, next_run_at=NOW)
     )
     await joined(store, "node-2")
-    (behind,) = (await store.fire_due(plan, limit=10, places=places("node-2"))).claimed
+    (behind,) = (await store.fire_due(plan, limit=10, request=claim_request("node-2"))).claimed
     assert (behind.slot, behind.blocked) == (NOW + MINUTE, False)
 
 
@@ -146,10 +146,10 @@ async def test_new_runs_come_claimed_for_a_node_with_free_places(
     now = clock.advance(1)
     expected = plan(schedule, FireContext(), now)
     (run,) = expected.runs
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert fired == FireResult(claimed=(claim(run, NODE, now),), plans=((schedule, expected),))
     assert await all_runs(store) == {run.id: claim(run, NODE, now)}
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
 
 
 async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> None:
@@ -162,11 +162,11 @@ async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> N
                 priority=priority,
             )
         )
-    fired = await store.fire_due(plan, limit=10, places=places(free=3))
+    fired = await store.fire_due(plan, limit=10, request=claim_request(free=3))
     assert [run.schedule_id for run in fired.claimed] == ["5 2", "5 1", "0 4"]
     assert {run.schedule_id for run in fired.others} == {"0 3", "-1 9"}
     assert all(run.status is RunStatus.QUEUED for run in fired.others)
-    rest = await store.claim(places())
+    rest = await store.claim(claim_request())
     assert [run.schedule_id for run in rest] == ["0 3", "-1 9"]
 
 
@@ -178,8 +178,8 @@ async def test_slots_of_one_catch_up_are_claimed_in_their_order(
     await store.add_schedule(due_schedule(policy=policy))
     clock.advance(HOUR - SECOND)
     await joined(store)
-    fired = await store.fire_due(plan, limit=10, places=places(free=20))
-    rest = await store.claim(places(free=100))
+    fired = await store.fire_due(plan, limit=10, request=claim_request(free=20))
+    rest = await store.claim(claim_request(free=100))
     handed_out = [run.slot for run in (*fired.claimed, *rest)]
     assert handed_out == [NOW + number * MINUTE for number in range(60)]
 
@@ -187,13 +187,13 @@ async def test_slots_of_one_catch_up_are_claimed_in_their_order(
 async def test_nothing_comes_claimed_for_a_full_node(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
-    fired = await store.fire_due(plan, limit=10, places=places(free=0))
+    fired = await store.fire_due(plan, limit=10, request=claim_request(free=0))
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
 async def test_nothing_comes_claimed_for_a_node_that_never_joined(store: Store) -> None:
     await store.add_schedule(due_schedule())
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
@@ -202,7 +202,7 @@ async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: Settab
     await joined(store)
     clock.advance(LEASE)
     await store.add_schedule(due_schedule(clock.now()))
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
@@ -210,7 +210,9 @@ async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: Settab
 async def test_only_known_kinds_come_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
-    fired = await store.fire_due(plan, limit=10, places=places(capabilities=frozenset({"task"})))
+    fired = await store.fire_due(
+        plan, limit=10, request=claim_request(capabilities=frozenset({"task"}))
+    )
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
@@ -223,7 +225,7 @@ async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -
         runs = tuple(replace(run, available_at=now + SECOND) for run in firing.runs)
         return PolicyPlan(schedule=firing.schedule, runs=runs)
 
-    fired = await store.fire_due(later, limit=10, places=places())
+    fired = await store.fire_due(later, limit=10, request=claim_request())
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
@@ -234,12 +236,12 @@ async def test_a_blocked_run_waits_for_the_one_before_it(
     await joined(store)
     await store.add_schedule(due_schedule(NOW, trigger=Every("10s", anchor=NOW)))
     clock.advance(10)
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     (first,), (second,) = fired.claimed, fired.others
     assert (first.slot, second.slot, second.blocked) == (NOW, NOW + 10 * SECOND, True)
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     await store.finish([a_verdict(first, clock.now())])
-    (next_one,) = await store.claim(places())
+    (next_one,) = await store.claim(claim_request())
     assert next_one == claim(replace(second, blocked=False), NODE, clock.now())
 
 
@@ -248,7 +250,7 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     schedule, run = await running_slot(store)
     now = clock.advance(MINUTE)
     expected = plan(schedule, FireContext(admitted=(run.id,)), now)
-    fired = await store.fire_due(plan, limit=10, places=places())
+    fired = await store.fire_due(plan, limit=10, request=claim_request())
     assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
@@ -264,7 +266,7 @@ async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableCl
     await store.add_schedule(due_schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
     (old,) = (await store.fire_due(plan, limit=10)).others
     now = clock.advance(MINUTE)
-    (new,) = (await store.fire_due(plan, limit=10, places=places())).claimed
+    (new,) = (await store.fire_due(plan, limit=10, request=claim_request())).claimed
     assert await all_runs(store) == {old.id: cancel(old, Reason.REPLACED, now), new.id: new}
     assert (new.slot, new.status) == (NOW + MINUTE, RunStatus.RUNNING)
 
@@ -273,17 +275,17 @@ async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableCl
 async def test_a_running_run_is_asked_to_make_place(store: Store, clock: SettableClock) -> None:
     _, old = await running_slot(store, policy=Policy(overlap=Overlap.CANCEL_OLD))
     clock.advance(20)
-    await store.beat(NODE, MINUTE, clock=clock.now())
+    await store.heartbeat(NODE, MINUTE, clock=clock.now())
     clock.advance(40)
     before = store.changes()
-    (new,) = (await store.fire_due(plan, limit=10, places=places())).others
+    (new,) = (await store.fire_due(plan, limit=10, request=claim_request())).others
     assert store.changes() > before
     assert new.blocked
     asked = replace(old, cancel_requested=True, reason=Reason.REPLACED)
     assert await store.get_run(old.id) == asked
-    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == (old.id,)
+    assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == (old.id,)
     await store.finish([a_verdict(asked, clock.now())])
-    assert [run.id for run in await store.claim(places())] == [new.id]
+    assert [run.id for run in await store.claim(claim_request())] == [new.id]
 
 
 async def test_the_plan_hears_which_runs_are_active_oldest_first(
@@ -371,7 +373,7 @@ async def test_caught_up_slots_go_in_their_order(store: Store, clock: SettableCl
     await joined(store)
     await store.fire_due(plan, limit=10)
     seen = []
-    while claimed_now := await store.claim(places()):
+    while claimed_now := await store.claim(claim_request()):
         (run,) = claimed_now
         seen.append(run.slot)
         await store.finish([a_verdict(run, clock.now())])

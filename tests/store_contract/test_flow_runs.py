@@ -15,7 +15,7 @@ from chimes.model.schedule import delete_schedule
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_run, a_schedule, a_verdict, places
+from tests.builders import LEASE, NOW, SECOND, a_run, a_schedule, a_verdict, claim_request
 from tests.store_contract.scenes import joined
 
 FLOW = FlowTarget(name="etl", input={"day": 1})
@@ -33,7 +33,7 @@ async def a_flow(store: Store, node: str = "node-1", **given: object) -> Run:
     """A flow that node-1 has in hand."""
     await joined(store, node)
     await store.add_runs([a_run(**{"target": FLOW} | given)])
-    (flow,) = await store.claim(places(node, capabilities=frozenset({FLOW.requirement})))
+    (flow,) = await store.claim(claim_request(node, capabilities=frozenset({FLOW.requirement})))
     return flow
 
 
@@ -54,7 +54,7 @@ async def test_a_flow_that_is_lost_goes_on_without_an_attempt(
         assert (rescued.status, rescued.attempt, rescued.attempts) == (RunStatus.QUEUED, 0, ())
         assert rescued.started_at == flow.started_at, "its time goes on"
         await joined(store, f"node-{turn + 1}")
-        (again,) = await store.claim(places(f"node-{turn + 1}", capabilities=OFFERS))
+        (again,) = await store.claim(claim_request(f"node-{turn + 1}", capabilities=OFFERS))
         assert (again.id, again.attempt, again.fence) == (flow.id, 1, turn + 1)
 
 
@@ -72,7 +72,7 @@ async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: Attempt
     done, running, waiting = (a_step(flow) for _ in range(3))
     other = a_step(a_run(target=FLOW))
     await store.add_runs([done, running])
-    first, second = await store.claim(places(free=2, capabilities=OFFERS))
+    first, second = await store.claim(claim_request(free=2, capabilities=OFFERS))
     await store.finish([a_verdict(first, NOW)])
     await store.add_runs([waiting, other])
     await store.finish([a_verdict(flow, NOW, end)])
@@ -87,7 +87,7 @@ async def test_a_flow_that_ends_takes_its_steps_along(store: Store, end: Attempt
 async def test_a_step_that_fails_as_its_flow_ends_is_not_tried_again(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow)])
-    (step,) = await store.claim(places(capabilities=OFFERS))
+    (step,) = await store.claim(claim_request(capabilities=OFFERS))
     failed = a_verdict(
         step, NOW, AttemptEnd.FAILED, status=RunStatus.QUEUED, retry_in=timedelta(seconds=1)
     )
@@ -122,7 +122,7 @@ async def test_a_flow_whose_schedule_goes_away_takes_its_steps_along(store: Stor
     schedule = await store.add_schedule(a_schedule(target=FLOW))
     await joined(store)
     await store.add_runs([a_run(schedule, target=FLOW)])
-    (flow,) = await store.claim(places(capabilities=OFFERS))
+    (flow,) = await store.claim(claim_request(capabilities=OFFERS))
     step = a_step(flow)
     await store.add_runs([step])
     await store.release([(flow.id, flow.fence)])
@@ -150,13 +150,13 @@ async def test_a_step_that_comes_after_the_end_of_its_flow_never_begins(store: S
     assert (added.status, added.reason) == (RunStatus.CANCELED, Reason.FLOW_ENDED)
     assert skipped == decided
     assert await the_run(store, late.id) == added
-    assert await store.claim(places(capabilities=OFFERS)) == ()
+    assert await store.claim(claim_request(capabilities=OFFERS)) == ()
 
 
 async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow)])
-    (step,) = await store.claim(places(capabilities=OFFERS))
+    (step,) = await store.claim(claim_request(capabilities=OFFERS))
     before = store.changes()
     await store.finish([a_verdict(step, NOW)])
     assert store.changes() > before
@@ -165,9 +165,9 @@ async def test_the_end_of_a_step_wakes_its_flow(store: Store) -> None:
 async def test_runs_are_listed_by_id_and_by_holder(store: Store) -> None:
     flow = await a_flow(store)
     await store.add_runs([a_step(flow), a_step(flow)])
-    (mine,) = await store.claim(places(free=1, capabilities=OFFERS))
+    (mine,) = await store.claim(claim_request(free=1, capabilities=OFFERS))
     await joined(store, "node-2")
-    (theirs,) = await store.claim(places("node-2", free=1, capabilities=OFFERS))
+    (theirs,) = await store.claim(claim_request("node-2", free=1, capabilities=OFFERS))
 
     async def found(query: RunQuery) -> set[str]:
         return {run.id for run in (await store.list_runs(query)).items}

@@ -302,7 +302,9 @@ async def test_lags_are_those_of_slots_that_have_begun(store: Store, clock: Sett
     (whole,) = await store.run_lags(WINDOW)
     for _ in range(2):
         assert whole == LagBucket(at=SINCE, lags=LagHistogram({second: 1, minute: 1, 0: 2}))
-        assert await store.run_lags(WINDOW, ALICE) == (LagBucket(at=SINCE, lags=LagHistogram({second: 1})),)
+        assert await store.run_lags(WINDOW, ALICE) == (
+            LagBucket(at=SINCE, lags=LagHistogram({second: 1})),
+        )
         assert await store.run_lags(WINDOW, BOB) == (LagBucket(at=SINCE),)
         assert await store.run_lags(WINDOW, step=QUARTER) == (
             LagBucket(at=SINCE, lags=LagHistogram({second: 1, minute: 1})),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from chimes.model.insights import ScheduleAttention, AttentionList, IssueCause, ScheduleIssue
+from chimes.model.insights import AttentionList, IssueCause, ScheduleAttention, ScheduleIssue
 from chimes.model.planning import plan
 from chimes.model.run import AttemptEnd, Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, pause_schedule, stop_with_error
@@ -23,7 +23,7 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
-    places,
+    claim_request,
 )
 from tests.ended_runs import ended
 from tests.store_contract.scenes import joined, running_slot
@@ -37,7 +37,9 @@ async def attention(store: Store, **given: Any) -> AttentionList:
 
 
 def sign(schedule: Schedule, cause: IssueCause, **given: Any) -> ScheduleAttention:
-    return ScheduleAttention(schedule=schedule, sign=ScheduleIssue(schedule_id=schedule.id, cause=cause, **given))
+    return ScheduleAttention(
+        schedule=schedule, sign=ScheduleIssue(schedule_id=schedule.id, cause=cause, **given)
+    )
 
 
 def past(schedule: Schedule, *statuses: RunStatus) -> list[Run]:
@@ -64,7 +66,9 @@ async def test_failures_in_a_row(store: Store) -> None:
     await store.load([*past(off, FAILED, FAILED), *past(once, OK, FAILED)])
     await store.load(past(gone, FAILED, FAILED))
     first = sign(failing, IssueCause.FAILING, at=runs[3].planned_at, count=3, run_id=runs[3].id)
-    second = sign(skipped, IssueCause.FAILING, at=others[1].planned_at, count=2, run_id=others[1].id)
+    second = sign(
+        skipped, IssueCause.FAILING, at=others[1].planned_at, count=2, run_id=others[1].id
+    )
     assert await attention(store) == AttentionList(total=2, items=(first, second))
     assert await attention(store, limit=1) == AttentionList(total=2, items=(first,))
     assert await attention(store, owner=BOB) == AttentionList(total=1, items=(second,))
@@ -77,7 +81,7 @@ async def test_failures_of_real_runs(store: Store, clock: SettableClock) -> None
     assert (await attention(store)).total == 0
     clock.advance(59)
     await joined(store, "node-2")
-    (run,) = (await store.fire_due(plan, limit=5, places=places("node-2"))).claimed
+    (run,) = (await store.fire_due(plan, limit=5, request=claim_request("node-2"))).claimed
     await store.finish([a_verdict(run, clock.advance(1), AttemptEnd.FAILED)])
     (item,) = (await attention(store)).items
     expected = ScheduleIssue(
@@ -134,7 +138,14 @@ async def test_late_slots(store: Store) -> None:
         total=3,
         items=(
             sign(overdue, IssueCause.LATE, at=NOW - 3 * MINUTE, lag=3 * MINUTE),
-            sign(begun, IssueCause.LATE, at=later.planned_at, count=2, lag=2 * MINUTE, run_id=later.id),
+            sign(
+                begun,
+                IssueCause.LATE,
+                at=later.planned_at,
+                count=2,
+                lag=2 * MINUTE,
+                run_id=later.id,
+            ),
             sign(waiting, IssueCause.LATE, at=queued.planned_at, lag=2 * HOUR, run_id=queued.id),
         ),
     )

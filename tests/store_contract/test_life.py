@@ -22,8 +22,8 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.scenes import all_runs, contents, furnish, joined, running_run
 from tests.store_contract.stores import KINDS, Home, StoreKind
@@ -172,9 +172,9 @@ async def test_indexes_and_counts_outlive_a_restart(
     store = await durable_home.reopen()
     assert before == (await store.counts(), await store.next_due(), await store.next_available())
     await joined(store)
-    (first,) = await store.claim(places())
+    (first,) = await store.claim(claim_request())
     await store.finish([a_verdict(first, clock.now())])
-    assert [run.id for run in await store.claim(places())] == [blocked.id]
+    assert [run.id for run in await store.claim(claim_request())] == [blocked.id]
 
 
 async def test_ids_slots_and_the_chain_outlive_a_restart(
@@ -201,7 +201,7 @@ async def test_runs_of_a_node_that_died_with_the_process_go_on(
     clock.advance(LEASE)
     await store.rescue(limit=10)
     await joined(store, "node-2")
-    (again,) = await store.claim(places("node-2"))
+    (again,) = await store.claim(claim_request("node-2"))
     assert (again.id, again.attempt, again.fence, again.crashes) == (run.id, 2, 2, 1)
     stale = a_verdict(run, clock.now())
     assert (await store.finish([stale])).refused == (run.id,)

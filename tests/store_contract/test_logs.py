@@ -8,7 +8,7 @@ from chimes.model.ids import RunId
 from chimes.model.run import LogEntry
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import LEASE, NOW, SECOND, a_retry, a_verdict, log_lines, places
+from tests.builders import LEASE, NOW, SECOND, a_retry, a_verdict, claim_request, log_lines
 from tests.store_contract.scenes import running_run
 
 
@@ -26,7 +26,7 @@ async def test_lines_are_numbered_from_one_through_all_attempts(
     retry = replace(a_retry(run, clock.now(), SECOND), logs=tuple(log_lines("four")))
     await store.finish([retry])
     clock.advance(1)
-    (again,) = await store.claim(places())
+    (again,) = await store.claim(claim_request())
     assert await store.append_logs(run.id, again.fence, log_lines("five"))
     expected = [*given, *log_lines("three", "four", "five")]
     assert await store.read_logs(run.id) == tuple(

@@ -11,10 +11,10 @@ from chimes.errors import Conflict, NotFound
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, NodeReport, NodeEvent, NodeState
+from chimes.model.node import HeartbeatResult, NodeEvent, NodeReport, NodeState
 from chimes.model.run import mark_lost
 from chimes.store.codec.node import report_from_text, report_to_text
-from chimes.store.port import MARKS_KEPT, Store
+from chimes.store.port import NODE_EVENT_RETENTION, Store
 from chimes.testing import SettableClock
 from tests.builders import LEASE, NOW, SECOND, a_node, a_run, a_verdict
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
@@ -47,13 +47,13 @@ async def test_a_node_hears_with_its_beat_that_it_is_to_drain(
     before = store.changes()
     assert await store.drain_node(NODE, True, note("drain")) == replace(node, drain=True)
     assert store.changes() > before
-    assert await store.beat(NODE, LEASE, clock=NOW) == HeartbeatResult(
+    assert await store.heartbeat(NODE, LEASE, clock=NOW) == HeartbeatResult(
         alive=True, now=NOW, drain=True
     )
-    assert not (await store.beat(NodeId("other"), LEASE, clock=NOW)).drain
+    assert not (await store.heartbeat(NodeId("other"), LEASE, clock=NOW)).drain
     assert (await store.drain_node(NODE, True, note("drain"))).drain
     assert not (await store.drain_node(NODE, False, note("resume"))).drain
-    assert not (await store.beat(NODE, LEASE, clock=NOW)).drain
+    assert not (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
     assert await verbs(store) == ["resume", "drain", "drain"]
 
 
@@ -72,36 +72,36 @@ async def test_only_a_node_that_is_alive_can_be_drained(store: Store, clock: Set
 async def test_a_node_keeps_its_drain_when_it_tells_what_it_offers(store: Store) -> None:
     await joined(store)
     await store.drain_node(NODE, True)
-    await store.beat(NODE, LEASE, clock=NOW, report=FACTS)
+    await store.heartbeat(NODE, LEASE, clock=NOW, report=FACTS)
     again = await store.join(a_node(capabilities=("http",)), LEASE)
     assert (again.drain, again.report) == (True, FACTS)
     assert await store.nodes() == (again,)
     # One that has lost its lease says itself that it is draining, under its new id.
     new = await store.join(a_node("new", drain=True), LEASE)
     assert new.drain
-    assert (await store.beat(NodeId("new"), LEASE, clock=NOW)).drain
+    assert (await store.heartbeat(NodeId("new"), LEASE, clock=NOW)).drain
 
 
 async def test_a_node_that_has_not_heard_of_its_resume_does_not_undo_it(store: Store) -> None:
     await joined(store)
     await store.drain_node(NODE, True)
-    assert (await store.beat(NODE, LEASE, clock=NOW)).drain
+    assert (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
     await store.drain_node(NODE, False)
     again = await store.join(a_node(capabilities=("http",), drain=True), LEASE)
     assert not again.drain
-    assert not (await store.beat(NODE, LEASE, clock=NOW)).drain
+    assert not (await store.heartbeat(NODE, LEASE, clock=NOW)).drain
 
 
 async def test_what_a_node_tells_is_kept_until_the_next_beat(store: Store) -> None:
     await joined(store)
-    await store.beat(NODE, LEASE, clock=NOW, report=FACTS)
+    await store.heartbeat(NODE, LEASE, clock=NOW, report=FACTS)
     (node,) = await store.nodes()
     assert node.report == FACTS
-    await store.beat(NODE, LEASE, clock=NOW, report=NodeReport())
+    await store.heartbeat(NODE, LEASE, clock=NOW, report=NodeReport())
     (node,) = await store.nodes()
     assert node.report == NodeReport()
     # A node of an older version tells nothing.
-    await store.beat(NODE, LEASE, clock=NOW)
+    await store.heartbeat(NODE, LEASE, clock=NOW)
     (node,) = await store.nodes()
     assert node.report is None
 
@@ -116,7 +116,7 @@ async def test_only_a_node_whose_lease_is_over_is_forgotten(
     with pytest.raises(Conflict):
         await store.forget_node(NODE, note("forget"))
     clock.advance(LEASE - SECOND)
-    await store.beat(NodeId("node-2"), LEASE, clock=clock.now())
+    await store.heartbeat(NodeId("node-2"), LEASE, clock=clock.now())
     now = clock.advance(1)
     before = store.changes()
     assert (await store.forget_node(NODE, note("forget"))).id == NODE
@@ -148,13 +148,13 @@ async def test_who_came_and_went(store: Store, clock: SettableClock) -> None:
         *(mark(LEASE, name, False) for name in ("forgotten", "lost")),
         mark(LEASE + SECOND, "there", False),
     ]
-    assert await store.node_marks(NOW) == (*came, *gone)
-    assert await store.node_marks(NOW + SECOND) == tuple(gone)
-    assert await store.node_marks(NOW, limit=1) == (gone[-1],)
+    assert await store.node_events(NOW) == (*came, *gone)
+    assert await store.node_events(NOW + SECOND) == tuple(gone)
+    assert await store.node_events(NOW, limit=1) == (gone[-1],)
     # What is old goes when the next node comes.
-    at = clock.advance(MARKS_KEPT + SECOND)
+    at = clock.advance(NODE_EVENT_RETENTION + SECOND)
     await joined(store, "late")
-    found = await store.node_marks(NOW - SECOND)
+    found = await store.node_events(NOW - SECOND)
     assert [each.at for each in found] == [at]
 
 

@@ -21,7 +21,7 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_verdict,
-    places,
+    claim_request,
 )
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run, running_slot
 
@@ -77,10 +77,10 @@ async def test_a_beat_renews_the_lease(store: Store, clock: SettableClock) -> No
     node = await store.join(a_node(), LEASE)
     now = clock.advance(10)
     ahead = now + timedelta(seconds=2.5)
-    assert await store.beat(NODE, MINUTE, clock=ahead) == HeartbeatResult(alive=True, now=now)
+    assert await store.heartbeat(NODE, MINUTE, clock=ahead) == HeartbeatResult(alive=True, now=now)
     renewed = replace(node, heartbeat_at=now, lease_until=now + MINUTE, clock_offset=2.5)
     assert await store.nodes() == (renewed,)
-    assert (await store.beat(NODE, LEASE, clock=now - MINUTE)).alive
+    assert (await store.heartbeat(NODE, LEASE, clock=now - MINUTE)).alive
     (node,) = await store.nodes()
     assert node.clock_offset == -60.0
 
@@ -90,8 +90,10 @@ async def test_a_beat_tells_which_runs_are_to_stop(store: Store, clock: Settable
     theirs = await running_run(store, node_id="node-2")
     await store.cancel_run(mine.id, "x")
     await store.cancel_run(theirs.id, "x")
-    assert (await store.beat(NODE, LEASE, clock=clock.now())).cancel == (mine.id,)
-    assert (await store.beat(NodeId("node-2"), LEASE, clock=clock.now())).cancel == (theirs.id,)
+    assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == (mine.id,)
+    assert (await store.heartbeat(NodeId("node-2"), LEASE, clock=clock.now())).cancel == (
+        theirs.id,
+    )
     assert kept.id not in (mine.id, theirs.id)
 
 
@@ -102,29 +104,29 @@ async def test_a_beat_after_the_lease_is_refused_for_ever(
     run = await running_run(store)
     now = clock.advance(LEASE)
     dead = HeartbeatResult(alive=False, now=now)
-    assert await store.beat(NODE, LEASE, clock=now) == dead
-    assert await store.beat(NODE, LEASE, clock=now) == dead
+    assert await store.heartbeat(NODE, LEASE, clock=now) == dead
+    assert await store.heartbeat(NODE, LEASE, clock=now) == dead
     (rescued,) = await store.rescue(limit=10)
-    assert await store.beat(NODE, LEASE, clock=now) == dead
-    assert await store.claim(places()) == ()
+    assert await store.heartbeat(NODE, LEASE, clock=now) == dead
+    assert await store.claim(claim_request()) == ()
     await joined(store, "node-2")
-    (taken,) = await store.claim(places("node-2"))
+    (taken,) = await store.claim(claim_request("node-2"))
     assert (taken.id, taken.fence, taken.attempt) == (run.id, run.fence + 1, run.attempt + 1)
     assert taken.attempts == rescued.attempts
-    assert await store.beat(NODE, LEASE, clock=now) == dead
+    assert await store.heartbeat(NODE, LEASE, clock=now) == dead
 
 
 async def test_a_beat_just_before_the_end_counts(store: Store, clock: SettableClock) -> None:
     await joined(store)
     clock.advance(LEASE - timedelta(microseconds=1))
-    assert (await store.beat(NODE, LEASE, clock=clock.now())).alive
+    assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).alive
     clock.advance(LEASE - timedelta(microseconds=1))
     assert await store.rescue(limit=10) == ()
-    assert (await store.beat(NODE, LEASE, clock=clock.now())).alive
+    assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).alive
 
 
 async def test_an_unknown_node_is_not_alive(store: Store, clock: SettableClock) -> None:
-    assert await store.beat(NODE, LEASE, clock=NOW) == HeartbeatResult(alive=False, now=NOW)
+    assert await store.heartbeat(NODE, LEASE, clock=NOW) == HeartbeatResult(alive=False, now=NOW)
     assert await store.nodes() == ()
 
 
@@ -138,7 +140,7 @@ async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> 
     assert store.changes() > before
     assert [node.id for node in await store.nodes()] == ["node-2"]
     assert await all_runs(store) == {run.id: mark_lost(run, now), theirs.id: theirs}
-    assert not (await store.beat(NODE, LEASE, clock=now)).alive
+    assert not (await store.heartbeat(NODE, LEASE, clock=now)).alive
     await store.leave(NODE)
     await store.leave(NodeId("nobody"))
 
@@ -186,9 +188,9 @@ async def test_the_oldest_runs_are_rescued_and_named_first(
     oldest_first = [rows[1].id, rows[3].id, rows[2].id, rows[0].id]
     await store.add_runs(rows)
     await joined(store)
-    for run in await store.claim(places()):
+    for run in await store.claim(claim_request()):
         await store.cancel_run(run.id, "x")
-    assert list((await store.beat(NODE, LEASE, clock=NOW)).cancel) == oldest_first
+    assert list((await store.heartbeat(NODE, LEASE, clock=NOW)).cancel) == oldest_first
     clock.advance(LEASE)
     rescued = [*await store.rescue(limit=2), *await store.rescue(limit=2)]
     assert [run.id for run in rescued] == oldest_first
@@ -212,7 +214,7 @@ async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: Setta
     for number in range(CRASH_LIMIT):
         assert behind == await store.get_run(behind.id)
         await joined(store, f"victim-{number}")
-        (claimed,) = await store.claim(places(f"victim-{number}"))
+        (claimed,) = await store.claim(claim_request(f"victim-{number}"))
         assert (claimed.id, claimed.attempt, claimed.fence) == (run.id, number + 1, number + 1)
         clock.advance(LEASE)
         (after,) = await store.rescue(limit=10)
@@ -221,7 +223,7 @@ async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: Setta
     assert after.finished_at == clock.now()
     assert await store.get_schedule(schedule.id) == record_run(schedule, after)
     await joined(store, "next")
-    (claimed,) = await store.claim(places("next"))
+    (claimed,) = await store.claim(claim_request("next"))
     assert claimed.id == behind.id
 
 
@@ -235,7 +237,7 @@ async def test_on_lost_stop_ends_a_run_that_had_begun(store: Store, clock: Setta
     assert (after.status, after.reason) == (RunStatus.UNKNOWN, Reason.LOST_AFTER_START)
     assert await store.get_schedule(schedule.id) == record_run(schedule, after)
     await joined(store, "node-2")
-    assert await store.claim(places("node-2")) == ()
+    assert await store.claim(claim_request("node-2")) == ()
     stale = a_verdict(run, now)
     assert (await store.finish([stale])).refused == (run.id,)
 

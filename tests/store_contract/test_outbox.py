@@ -16,7 +16,7 @@ from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.policy import Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import Channel, Digest, NotifyOn, Period, QuietHours, Recipient
 from chimes.model.run import AttemptEnd, Origin, Reason, Run, RunStatus
-from chimes.model.schedule import delete_schedule, apply_edit, skip_next_slot
+from chimes.model.schedule import apply_edit, delete_schedule, skip_next_slot
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from tests.builders import (
@@ -37,8 +37,8 @@ from tests.builders import (
     a_sending,
     a_verdict,
     an_entry,
-    due_schedule,
     claim_request,
+    due_schedule,
 )
 from tests.store_contract.scenes import all_deliveries, contents, joined, running_run, running_slot
 
@@ -119,7 +119,7 @@ async def test_quiet_hours_and_digests_are_written_with_the_verdict(
     }
     assert (
         await store.claim_deliveries(
-            [Channel.INBOX, Channel.TELEGRAM], limit=9, hold=MINUTE, overdue=HOUR
+            [Channel.INBOX, Channel.TELEGRAM], limit=9, lease=MINUTE, overdue=HOUR
         )
         == ()
     )
@@ -480,7 +480,9 @@ async def test_a_row_that_comes_with_a_change_tells(store: Store, clock: Settabl
         return [end_immediately(run, RunStatus.MISSED, Reason.MISFIRE, now)]
 
     for _ in range(2):
-        await store.change_schedule(schedule.id, lambda s, at: skip_next_slot(s, at, "me"), runs=rows)
+        await store.change_schedule(
+            schedule.id, lambda s, at: skip_next_slot(s, at, "me"), runs=rows
+        )
     ((_, notify_on),) = await told(store)
     assert notify_on is NotifyOn.FAILURE
 
@@ -513,7 +515,9 @@ async def test_a_run_that_is_loaded_tells_nobody(store: Store) -> None:
 
 async def test_a_delivery_that_is_there_stays_as_it_is(store: Store, clock: SettableClock) -> None:
     run = await running_run(store, a_run(policy=TOLD))
-    (expected,) = plan_deliveries(replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW)
+    (expected,) = plan_deliveries(
+        replace(run, status=RunStatus.SUCCEEDED, finished_at=NOW), None, NOW
+    )
     kept = replace(expected, state=DeliveryState.DELIVERED, finished_at=NOW, attempts=1)
     other = replace(kept, id=DeliveryId("other"))
     assert await store.load([kept, other]) == 2

@@ -12,7 +12,13 @@ from chimes.errors import AlreadyExists, QuotaExceeded
 from chimes.model.access import Owner, OwnerType, Quota
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import plan
-from chimes.model.schedule import Schedule, delete_schedule, apply_edit, pause_schedule, resume_schedule
+from chimes.model.schedule import (
+    Schedule,
+    apply_edit,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+)
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Once
@@ -100,13 +106,19 @@ async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> Non
     with pytest.raises(QuotaExceeded):
         await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
     # Resuming one that counts already is no more than before.
-    await store.change_schedule(made[0].id, lambda s, now: resume_schedule(s, now, "me"), quotas=quotas)
-    await store.change_schedule(made[1].id, lambda s, now: pause_schedule(s, now, "me"), quotas=quotas)
+    await store.change_schedule(
+        made[0].id, lambda s, now: resume_schedule(s, now, "me"), quotas=quotas
+    )
+    await store.change_schedule(
+        made[1].id, lambda s, now: pause_schedule(s, now, "me"), quotas=quotas
+    )
     third = await store.add_schedule(a_schedule(namespace="softnix"), quotas=quotas)
     # Nor is a pause given an end afterwards where there is no room for it.
     with pytest.raises(QuotaExceeded):
         await store.change_schedule(
-            made[1].id, lambda s, now: pause_schedule(s, now, "me", until=now + MINUTE), quotas=quotas
+            made[1].id,
+            lambda s, now: pause_schedule(s, now, "me", until=now + MINUTE),
+            quotas=quotas,
         )
     await store.change_schedule(third.id, lambda s, now: delete_schedule(s, now, "me"))
     await store.change_schedule(
@@ -146,7 +158,9 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
         lambda s, now: apply_edit(s, replace(s, name="other"), now, "me"),
         quotas=TWENTY_ACTIVE,
     )
-    await store.change_schedule(last.id, lambda s, now: pause_schedule(s, now, "me"), quotas=TWENTY_ACTIVE)
+    await store.change_schedule(
+        last.id, lambda s, now: pause_schedule(s, now, "me"), quotas=TWENTY_ACTIVE
+    )
     after = await store.change_schedule(
         waiting.id, lambda s, now: resume_schedule(s, now, "me"), quotas=TWENTY_ACTIVE
     )

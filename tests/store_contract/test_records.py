@@ -19,7 +19,7 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel
 from chimes.model.run import AttemptEnd, RunStatus
 from chimes.model.schedule import delete_schedule
-from chimes.store.port import Remembered, Store
+from chimes.store.port import IdempotencyRecord, Store
 from chimes.testing import SettableClock
 from tests.builders import (
     ALICE,
@@ -34,8 +34,8 @@ from tests.builders import (
     a_sending,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.scenes import joined
 
@@ -82,7 +82,9 @@ async def test_the_audit_is_asked_newest_first(store: Store) -> None:
         an_entry(verb="create", object_id="a", owner="user:alice"),
         an_entry(verb="pause", object_id="a", owner="user:alice", actor="key:k1"),
         an_entry(verb="create", object_id="b", owner="user:bob", interface="softnix"),
-        an_entry(verb="pause", object_id="b", owner="user:bob", interface="softnix", actor="key:k1"),
+        an_entry(
+            verb="pause", object_id="b", owner="user:bob", interface="softnix", actor="key:k1"
+        ),
     ]
     for row in rows:
         await store.append_audit(row)
@@ -184,9 +186,9 @@ KEEP = timedelta(hours=24)
 
 async def test_the_first_request_is_new_and_the_second_known(store: Store) -> None:
     assert await store.remember_request("alice", "k", "print", keep=KEEP) is None
-    under_way = Remembered(fingerprint="print")
+    under_way = IdempotencyRecord(fingerprint="print")
     assert await store.remember_request("alice", "k", "other print", keep=KEEP) == under_way
-    answer = Remembered(
+    answer = IdempotencyRecord(
         fingerprint="print", status=201, body='{"id": "水"}', headers=(("ETag", '"1"'), ("A", "b"))
     )
     await store.answer_request("alice", "k", answer)
@@ -204,7 +206,7 @@ async def test_a_request_may_come_from_far_below(store: Store) -> None:
     scope, neighbour = ("user:" + "x" * 600 + end for end in "ab")
     assert await store.remember_request(scope, "k", "print", keep=KEEP) is None
     assert await store.remember_request(neighbour, "k", "print", keep=KEEP) is None
-    answer = Remembered(fingerprint="print", status=201)
+    answer = IdempotencyRecord(fingerprint="print", status=201)
     await store.answer_request(scope, "k", answer)
     assert await store.remember_request(scope, "k", "print", keep=KEEP) == answer
     await store.forget_request(scope, "k")
@@ -226,19 +228,19 @@ async def test_a_failed_request_may_be_tried_again(store: Store) -> None:
 
 async def test_requests_are_kept_for_their_time(store: Store, clock: SettableClock) -> None:
     await store.remember_request("alice", "k", "print", keep=KEEP)
-    answer = Remembered(fingerprint="print", status=200)
+    answer = IdempotencyRecord(fingerprint="print", status=200)
     clock.advance(KEEP - SECOND)
     await store.answer_request("alice", "k", answer)
     assert await store.remember_request("alice", "k", "print", keep=KEEP) == answer
     clock.advance(1)
     assert await store.remember_request("alice", "k", "new", keep=KEEP) is None
-    assert await store.remember_request("alice", "k", "x", keep=KEEP) == Remembered(
+    assert await store.remember_request("alice", "k", "x", keep=KEEP) == IdempotencyRecord(
         fingerprint="new"
     )
 
 
 async def test_only_a_remembered_request_is_answered(store: Store) -> None:
-    await store.answer_request("alice", "k", Remembered(fingerprint="p", status=200))
+    await store.answer_request("alice", "k", IdempotencyRecord(fingerprint="p", status=200))
     assert await store.remember_request("alice", "k", "q", keep=KEEP) is None
 
 
@@ -265,7 +267,7 @@ async def test_counts(store: Store, clock: SettableClock) -> None:
     gone = await store.add_schedule(due_schedule(NOW))
     await store.change_schedule(gone.id, lambda s, now: delete_schedule(s, now, "me"))
     await store.add_runs([a_run() for _ in range(4)])
-    first, second, _ = await store.claim(places(free=3))
+    first, second, _ = await store.claim(claim_request(free=3))
     await store.finish(
         [a_verdict(first, clock.now()), a_verdict(second, clock.now(), AttemptEnd.FAILED)]
     )
@@ -288,7 +290,7 @@ async def test_counts(store: Store, clock: SettableClock) -> None:
 async def test_deliveries_are_counted_by_state(store: Store, clock: SettableClock) -> None:
     await store.load([a_delivery() for _ in range(4)])
     first, second = await store.claim_deliveries(
-        [Channel.INBOX], limit=2, hold=MINUTE, overdue=MINUTE
+        [Channel.INBOX], limit=2, lease=MINUTE, overdue=MINUTE
     )
     await store.finish_deliveries([a_sending(first), a_sending(second, sent=False)])
     assert (await store.counts()).deliveries == {

@@ -24,8 +24,8 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     full_run,
-    places,
 )
 from tests.store_contract.scenes import NODE, all_runs, joined, running_run
 
@@ -89,7 +89,7 @@ async def test_a_run_at_the_limit_of_its_key_waits(store: Store) -> None:
         replace(row, blocked=run.blocked) for row, run in zip(rows, added, strict=True)
     )
     await joined(store)
-    assert added[2].id not in {run.id for run in await store.claim(places())}
+    assert added[2].id not in {run.id for run in await store.claim(claim_request())}
     assert (await store.add_runs([of_key("k", 4)]))[0].blocked is False
     assert (await store.add_runs([of_key("k", 4)]))[0].blocked is True
 
@@ -108,10 +108,10 @@ async def test_taken_slots(store: Store) -> None:
     first, second = a_run(schedule, slot=NOW), a_run(schedule, slot=NOW + MINUTE)
     await store.add_runs([first, second, a_run(schedule), a_run(a_schedule(), slot=NOW)])
     wanted = [NOW, NOW + MINUTE, NOW + 2 * MINUTE]
-    assert await store.slots_taken(schedule.id, wanted) == {NOW: first, NOW + MINUTE: second}
-    assert await store.slots_taken(schedule.id, []) == {}
+    assert await store.find_slot_runs(schedule.id, wanted) == {NOW: first, NOW + MINUTE: second}
+    assert await store.find_slot_runs(schedule.id, []) == {}
     many = [NOW + n * SECOND for n in range(2000)]
-    assert await store.slots_taken(schedule.id, many) == {NOW: first, NOW + MINUTE: second}
+    assert await store.find_slot_runs(schedule.id, many) == {NOW: first, NOW + MINUTE: second}
 
 
 async def test_next_available_is_the_earliest_of_the_claimable(
@@ -149,27 +149,27 @@ async def test_claims_go_by_rank_then_time_then_plan_then_id(
     await joined(store)
     expected = sorted(rows, key=lambda run: run.id)
     now = clock.advance(1)
-    first = await store.claim(places(free=3))
+    first = await store.claim(claim_request(free=3))
     assert first == tuple(claim(run, NODE, now) for run in expected[:3])
-    rest = await store.claim(places(free=100))
+    rest = await store.claim(claim_request(free=100))
     assert [run.id for run in rest] == [run.id for run in expected[3:]]
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     assert await all_runs(store) == {run.id: claim(run, NODE, now) for run in rows}
 
 
 async def test_claims_take_no_more_than_free(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
-    assert await store.claim(places(free=0)) == ()
+    assert await store.claim(claim_request(free=0)) == ()
 
 
 # F70
 async def test_claims_take_known_kinds_only(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
-    assert await store.claim(places(capabilities=frozenset())) == ()
-    assert await store.claim(places(capabilities=frozenset({"task", "flow"}))) == ()
-    assert len(await store.claim(places(capabilities=frozenset({"task", "http"})))) == 1
+    assert await store.claim(claim_request(capabilities=frozenset())) == ()
+    assert await store.claim(claim_request(capabilities=frozenset({"task", "flow"}))) == ()
+    assert len(await store.claim(claim_request(capabilities=frozenset({"task", "http"})))) == 1
 
 
 async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) -> None:
@@ -177,27 +177,27 @@ async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) ->
     await store.add_runs([a_run(available_at=moment)])
     await joined(store)
     clock.set(moment - SECOND / 1_000_000)
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     clock.set(moment)
-    assert len(await store.claim(places())) == 1
+    assert len(await store.claim(claim_request())) == 1
 
 
 # F14, I5
 async def test_claims_need_a_living_lease(store: Store, clock: SettableClock) -> None:
     await store.add_runs([a_run()])
-    assert await store.claim(places("never joined")) == ()
+    assert await store.claim(claim_request("never joined")) == ()
     await joined(store)
     clock.advance(LEASE)
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
     await joined(store, "node-2")
-    assert len(await store.claim(places("node-2"))) == 1
+    assert len(await store.claim(claim_request("node-2"))) == 1
 
 
 async def test_claims_after_leaving_are_empty(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
     await store.leave(NODE)
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
 
 
 async def test_the_started_mark_needs_the_current_fence(store: Store, clock: SettableClock) -> None:
@@ -221,7 +221,7 @@ async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: Set
     await store.release([(run.id, run.fence)])
     after = await store.get_run(run.id)
     assert after == release(run) == replace(before, fence=1)
-    (again,) = await store.claim(places())
+    (again,) = await store.claim(claim_request())
     assert (again.attempt, again.fence) == (1, 2)
 
 
@@ -231,7 +231,7 @@ async def test_a_retry_that_is_released_keeps_its_first_start(
     run = await running_run(store)
     await store.finish([a_retry(run, clock.advance(1), SECOND)])
     clock.advance(1)
-    (second,) = await store.claim(places())
+    (second,) = await store.claim(claim_request())
     await store.release([(second.id, second.fence)])
     assert await store.get_run(run.id) == release(second)
     assert release(second).started_at == NOW
@@ -263,5 +263,5 @@ async def test_a_run_that_was_only_marked_as_started_is_released(store: Store) -
     assert await store.get_run(run.id) == replace(before, fence=1)
     # A mark that was still on its way comes too late.
     assert not await store.start(run.id, run.fence)
-    (again,) = await store.claim(places())
+    (again,) = await store.claim(claim_request())
     assert (again.attempt, again.fence, again.started) == (1, 2, False)

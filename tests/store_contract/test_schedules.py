@@ -14,7 +14,14 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import AuditQuery, ScheduleQuery
 from chimes.model.planning import end_immediately, plan, slot_run
 from chimes.model.run import Reason, Run, RunStatus, cancel
-from chimes.model.schedule import Schedule, restore_schedule, delete_schedule, skip_next_slot, pause_schedule, record_run
+from chimes.model.schedule import (
+    Schedule,
+    delete_schedule,
+    pause_schedule,
+    record_run,
+    restore_schedule,
+    skip_next_slot,
+)
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.store.port import Store
 from chimes.testing import SettableClock
@@ -32,9 +39,9 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
     full_schedule,
-    places,
 )
 from tests.store_contract.scenes import all_runs, joined, running_slot
 
@@ -226,7 +233,7 @@ async def test_deleting_ends_a_run_that_waits_for_its_retry(
     (ended,) = (await all_runs(store)).values()
     assert (ended.status, ended.reason) == (RunStatus.CANCELED, Reason.SCHEDULE_DELETED)
     clock.advance(MINUTE)
-    assert await store.claim(places()) == ()
+    assert await store.claim(claim_request()) == ()
 
 
 async def test_changes_at_once_do_not_overwrite_each_other(store: Store) -> None:

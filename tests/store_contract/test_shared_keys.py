@@ -11,7 +11,7 @@ from chimes.model.run import Reason, request_cancel
 from chimes.model.schedule import pause_schedule
 from chimes.store.port import Store
 from chimes.testing import SettableClock
-from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, due_schedule, places
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_run, claim_request, due_schedule
 from tests.store_contract.scenes import all_runs, joined
 
 REPLACING = Policy(overlap=Overlap.CANCEL_OLD, concurrency_key="shared", max_concurrent_runs=3)
@@ -30,7 +30,7 @@ async def test_a_schedule_makes_place_by_its_own_runs_only(
     clock.advance(1)
     (own,) = (await store.fire_due(plan, limit=10)).others
     if begun:
-        taken = await store.claim(places())
+        taken = await store.claim(claim_request())
         by_hand, theirs, own = sorted(taken, key=lambda run: run.created_at)
     await store.change_schedule(other.id, lambda s, now: pause_schedule(s, now, "me"))
     now = clock.advance(MINUTE)

@@ -30,8 +30,8 @@ from tests.builders import (
     a_task,
     a_verdict,
     an_entry,
+    claim_request,
     due_schedule,
-    places,
 )
 from tests.store_contract.scenes import all_runs, contents, joined
 from tests.store_contract.stores import Home
@@ -43,7 +43,9 @@ OF_PAIR = Policy(overlap=Overlap.SKIP, concurrency_key=SYNC.key)
 async def claimed(store: Store, run: Run) -> Run:
     await joined(store)
     return next(
-        each for each in await store.claim(places(free=9, capabilities=OFFERS)) if each.id == run.id
+        each
+        for each in await store.claim(claim_request(free=9, capabilities=OFFERS))
+        if each.id == run.id
     )
 
 
@@ -224,7 +226,7 @@ async def test_a_tick_of_a_pair_that_is_active_is_skipped(
 async def test_the_run_of_a_tick_is_the_answer(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule(target=SYNC, policy=OF_PAIR))
-    fired = await store.fire_due(plan, limit=10, places=places(capabilities=OFFERS))
+    fired = await store.fire_due(plan, limit=10, request=claim_request(capabilities=OFFERS))
     (run,) = fired.claimed
     assert await store.add_unless_active(a_task(priority=300)) == (run, False)
 
@@ -285,16 +287,19 @@ async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
         )
         runs.append((await store.add_unless_active(run))[0])
     await joined(store)
-    taken = [await store.claim(places(free=1, capabilities=OFFERS)) for _ in order]
+    taken = [await store.claim(claim_request(free=1, capabilities=OFFERS)) for _ in order]
     assert [run.id for (run,) in taken] == [run.id for run in reversed(runs)]
 
 
 async def test_a_node_gets_the_tasks_of_its_sources_only(store: Store) -> None:
     await joined(store)
     run, _ = await store.add_unless_active(a_task(SyncTarget(source="shop", collection="x")))
-    assert await store.claim(places(capabilities=frozenset({"http", "sync:crm", "sync:sho"}))) == ()
-    assert await store.claim(places(free=0, capabilities=frozenset({"sync:shop"}))) == ()
-    (taken,) = await store.claim(places(capabilities=frozenset({"sync:shop"})))
+    assert (
+        await store.claim(claim_request(capabilities=frozenset({"http", "sync:crm", "sync:sho"})))
+        == ()
+    )
+    assert await store.claim(claim_request(free=0, capabilities=frozenset({"sync:shop"}))) == ()
+    (taken,) = await store.claim(claim_request(capabilities=frozenset({"sync:shop"})))
     assert taken.id == run.id
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import timedelta
 
-from chimes.store.port import Store, Taken
+from chimes.store.port import Store, TokenGrant
 from chimes.testing import SettableClock
 from tests.builders import HOUR, MINUTE, SECOND
 from tests.store_contract.stores import Home
@@ -16,9 +16,9 @@ NO_WAIT = timedelta()
 async def test_a_bucket_begins_full(store: Store) -> None:
     for left in (2, 1, 0):
         answer = await store.take_tokens("chat:1", rate=1, burst=3)
-        assert answer == Taken(granted=1, remaining=left, wait=NO_WAIT)
+        assert answer == TokenGrant(granted=1, remaining=left, wait=NO_WAIT)
     answer = await store.take_tokens("chat:1", rate=1, burst=3)
-    assert answer == Taken(granted=0, remaining=0, wait=SECOND)
+    assert answer == TokenGrant(granted=0, remaining=0, wait=SECOND)
     # One that was refused has taken nothing.
     assert await store.take_tokens("chat:1", rate=1, burst=3) == answer
 
@@ -31,22 +31,22 @@ async def test_everybody_has_a_bucket_of_his_own(store: Store) -> None:
 
 
 async def test_tokens_come_by_the_stores_clock(store: Store, clock: SettableClock) -> None:
-    async def take(count: int = 1) -> Taken:
+    async def take(count: int = 1) -> TokenGrant:
         return await store.take_tokens("a", rate=0.5, burst=4, count=count)
 
     assert (await take(4)).remaining == 0
     clock.advance(1)
-    assert await take() == Taken(granted=0, remaining=0, wait=SECOND)
+    assert await take() == TokenGrant(granted=0, remaining=0, wait=SECOND)
     clock.advance(1)
-    assert await take() == Taken(granted=1, remaining=0, wait=NO_WAIT)
+    assert await take() == TokenGrant(granted=1, remaining=0, wait=NO_WAIT)
     clock.advance(7)
-    assert await take() == Taken(granted=1, remaining=2, wait=NO_WAIT)
+    assert await take() == TokenGrant(granted=1, remaining=2, wait=NO_WAIT)
 
 
 async def test_a_bucket_does_not_run_over(store: Store, clock: SettableClock) -> None:
     await store.take_tokens("a", rate=10, burst=5, count=5)
     clock.advance(HOUR)
-    assert await store.take_tokens("a", rate=10, burst=5) == Taken(
+    assert await store.take_tokens("a", rate=10, burst=5) == TokenGrant(
         granted=1, remaining=4, wait=NO_WAIT
     )
     # A smaller bucket, after a change of the settings.
@@ -54,14 +54,14 @@ async def test_a_bucket_does_not_run_over(store: Store, clock: SettableClock) ->
 
 
 async def test_all_or_none(store: Store, clock: SettableClock) -> None:
-    async def take(count: int) -> Taken:
+    async def take(count: int) -> TokenGrant:
         return await store.take_tokens("a", rate=2, burst=10, count=count)
 
-    assert await take(8) == Taken(granted=8, remaining=2, wait=NO_WAIT)
-    assert await take(3) == Taken(granted=0, remaining=2, wait=SECOND / 2)
-    assert await take(2) == Taken(granted=2, remaining=0, wait=NO_WAIT)
+    assert await take(8) == TokenGrant(granted=8, remaining=2, wait=NO_WAIT)
+    assert await take(3) == TokenGrant(granted=0, remaining=2, wait=SECOND / 2)
+    assert await take(2) == TokenGrant(granted=2, remaining=0, wait=NO_WAIT)
     clock.advance(1.5)
-    assert await take(3) == Taken(granted=3, remaining=0, wait=NO_WAIT)
+    assert await take(3) == TokenGrant(granted=3, remaining=0, wait=NO_WAIT)
 
 
 async def test_a_clock_that_went_back_adds_nothing(store: Store, clock: SettableClock) -> None:

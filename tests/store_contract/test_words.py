@@ -17,8 +17,8 @@ async def test_what_an_attempt_failed_of_is_kept_as_plain_text(
     schedule, run = await running_slot(store)
     wording = _("timed out after {seconds:g}s", seconds=30.0)
     attempt = an_attempt(run, clock.now(), AttemptEnd.TIMEOUT, wording)
-    verdict = completion_of(run, Outcome(end=AttemptEnd.TIMEOUT, error=wording), attempt, ())
-    (accepted,) = (await store.finish([verdict])).accepted
+    completion = completion_of(run, Outcome(end=AttemptEnd.TIMEOUT, error=wording), attempt, ())
+    (accepted,) = (await store.finish([completion])).accepted
     kept = await store.get_run(run.id)
     shown = await store.get_schedule(schedule.id)
     assert kept is not None

@@ -13,7 +13,12 @@ import pytest
 
 from chimes.errors import ConfigError
 from chimes.model.access import Owner, OwnerType
-from chimes.model.checkpoint import ExecutionEnd, execution_end, decode_action_checkpoint, encode_action_checkpoint
+from chimes.model.checkpoint import (
+    ExecutionEnd,
+    decode_action_checkpoint,
+    encode_action_checkpoint,
+    execution_end,
+)
 from chimes.model.egress import EgressRules
 from chimes.model.run import AttemptEnd, Origin
 from chimes.model.target import ActionTarget

@@ -41,7 +41,7 @@ from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.notifications.base import Sender
 from chimes.services.prompts import plan_without_prompts
-from chimes.store.epoch import WithEpoch
+from chimes.store.epoch import EpochStore
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner
 
@@ -162,7 +162,7 @@ class Engine:
         store, settings, member = self._store, self._settings, self._membership
         claiming: list[Poller] = []
         recording: list[Poller] = [self._poller(LeaseRecovery(store, member, self._executor))]
-        if isinstance(store, WithEpoch):
+        if isinstance(store, EpochStore):
             watch = FailoverWatch(store, store, member, time=time, events=self._events)
             claiming.append(self._poller(watch))
         for capacity in self._capacities:

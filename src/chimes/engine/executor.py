@@ -38,7 +38,7 @@ from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
-from chimes.store.port import LookingAhead, Store
+from chimes.store.port import PrefetchStore, Store
 from chimes.targets.base import Call, NotHere, TargetRunner
 
 #: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
@@ -87,7 +87,7 @@ class Executor:
         self.recorder = Recorder(store, clock, self._on_recorded)
         #: None where the store does not support prefetch.
         self.prefetched: PrefetchQueue | None = None
-        if isinstance(store, LookingAhead) and store.looks_ahead:
+        if isinstance(store, PrefetchStore) and store.supports_prefetch:
             self.prefetched = PrefetchQueue(
                 store,
                 time,

@@ -35,7 +35,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId
 from chimes.model.node import Node, NodeReport
 from chimes.model.policy import RunDefaults
-from chimes.store.epoch import Epoch, WithEpoch, regress
+from chimes.store.epoch import Epoch, EpochStore, describe_rollback
 from chimes.store.port import Store
 
 #: Seconds by which store clock and monotonic clock may diverge before it counts as a jump.
@@ -336,7 +336,7 @@ class Heartbeat:
         try:
             report = self._report()
             async with asyncio.timeout(member.margin.total_seconds()):
-                result = await self._store.beat(
+                result = await self._store.heartbeat(
                     node_id, member.lease, clock=self._clock.now(), report=report
                 )
         except Exception as error:
@@ -383,7 +383,7 @@ class FailoverWatch:
     def __init__(
         self,
         store: Store,
-        epochs: WithEpoch,
+        epochs: EpochStore,
         membership: Membership,
         *,
         time: StoreClock,
@@ -401,7 +401,7 @@ class FailoverWatch:
 
     async def run_once(self) -> NextPoll:
         before, self._last = self._last, await self._epochs.epoch()
-        why = regress(before, self._last) if before is not None else ""
+        why = describe_rollback(before, self._last) if before is not None else ""
         if why:
             self._events.emit(StoreRegressed(why=why))
             self._membership.lose(why)

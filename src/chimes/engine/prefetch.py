@@ -18,7 +18,7 @@ from chimes.engine.in_flight import InFlightRun
 from chimes.engine.membership import StoreClock
 from chimes.engine.poller import NextPoll, PollOnEvent
 from chimes.model.planning import PREFETCH_CUTOFF
-from chimes.store.port import LookingAhead, Pressing
+from chimes.store.port import PrefetchStore, PrefetchWindow
 
 #: How long before its time a batch of any size is claimed, and a large one at most.
 MIN_LEAD = timedelta(seconds=1.5)
@@ -41,7 +41,7 @@ COST_MARGIN = 1.25
 
 
 class PrefetchPlanner:
-    def __init__(self, store: LookingAhead, clock: Clock) -> None:
+    def __init__(self, store: PrefetchStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
         self._cost = INITIAL_COST
@@ -49,7 +49,7 @@ class PrefetchPlanner:
         self._paused_until = -math.inf
         #: The last `horizon` fell into the pause.
         self._deferred = False
-        self._pressing: Pressing | None = None
+        self._pressing: PrefetchWindow | None = None
         #: Part of a batch found no permit.
         self.incomplete = False
 
@@ -75,12 +75,12 @@ class PrefetchPlanner:
             return now
         if monotonic - self._queried >= QUERY_INTERVAL:
             each = timedelta(seconds=self._cost * COST_MARGIN)
-            self._pressing = await self._store.pressing(self.max_lead, each)
+            self._pressing = await self._store.next_prefetch(self.max_lead, each)
             self._queried = monotonic
-        pressing = self._pressing
-        if pressing is None or now < self._start(pressing):
+        next_prefetch = self._pressing
+        if next_prefetch is None or now < self._start(next_prefetch):
             return now + MIN_LEAD
-        return max(now + MIN_LEAD, pressing.due)
+        return max(now + MIN_LEAD, next_prefetch.due)
 
     def next_check(self, due: datetime, now: datetime) -> datetime:
         """When to look again if the next schedule is due at `due` and nothing changes."""
@@ -94,8 +94,8 @@ class PrefetchPlanner:
         return min((each for each in times if each > now), default=due)
 
     @staticmethod
-    def _start(pressing: Pressing) -> datetime:
-        return pressing.begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
+    def _start(next_prefetch: PrefetchWindow) -> datetime:
+        return next_prefetch.begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
 
 
 #: Runs in one confirmation, and concurrent confirmations: a batch has a tenth of a second between
@@ -116,7 +116,7 @@ class PrefetchQueue:
 
     def __init__(
         self,
-        store: LookingAhead,
+        store: PrefetchStore,
         time: StoreClock,
         *,
         start: Callable[[Sequence[InFlightRun]], None],
@@ -186,7 +186,7 @@ class PrefetchQueue:
     ) -> tuple[list[InFlightRun], list[InFlightRun]]:
         """Confirmed and unconfirmed ones, without those that were stopped. The claim includes the
         fence: a slot that was taken back may have been claimed again, also by this node."""
-        answer = await self._store.confirm([each.claim for each in attempts if not each.finished])
+        answer = await self._store.confirm_prefetched([each.claim for each in attempts if not each.finished])
         left = [each for each in attempts if not each.finished]
         confirmed = [each for each in left if each.claim in answer]
         return confirmed, [each for each in left if each.claim not in answer]

@@ -19,7 +19,7 @@ from chimes.failpoints import hit
 from chimes.model.planning import FirePlan, SingleSlotPlan, plan
 from chimes.model.schedule import Schedule
 from chimes.services.prompts import is_postponed
-from chimes.store.port import ClaimRequest, LookingAhead, Planner, Store
+from chimes.store.port import ClaimRequest, Planner, PrefetchStore, Store
 
 #: Schedules in one transaction: in a larger one the first would wait long for the last.
 BATCH = 200
@@ -65,7 +65,7 @@ class Scheduler:
         #: None: nothing is claimed before its time.
         self._prefetch: PrefetchPlanner | None = None
         if executor is not None and executor.prefetched is not None and not max_per_tick:
-            assert isinstance(store, LookingAhead)
+            assert isinstance(store, PrefetchStore)
             self._prefetch = PrefetchPlanner(store, clock)
 
     async def run_once(self) -> NextPoll:
@@ -134,7 +134,7 @@ class Scheduler:
             if prefetching and free <= 0:
                 return False, 0
             fired = await self._store.fire_due(
-                self._planner, limit=limit, places=self._request(free), prefetch=max(lead, ZERO)
+                self._planner, limit=limit, request=self._request(free), prefetch=max(lead, ZERO)
             )
             if fired.claimed or fired.others:
                 hit("fire.after")

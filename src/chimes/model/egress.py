@@ -300,7 +300,9 @@ def _entry(text: str, key: str) -> AllowEntry:
     place = re.sub(r"^\[(.*?)\](/[0-9]+)?$", r"\1\2", place).lower()
     if place and re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65536:
         try:
-            return AllowEntry(network=ipaddress.ip_network(place, strict=False), host="", port=int(port))
+            return AllowEntry(
+                network=ipaddress.ip_network(place, strict=False), host="", port=int(port)
+            )
         except ValueError:
             if re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", place):
                 return AllowEntry(network=None, host=place, port=int(port))
@@ -426,7 +428,9 @@ class EgressRules:
             return None
         return self._judge_listed(max(reach, _name_reach(host)), listed, host, port)
 
-    def _judge_listed(self, reach: AddressClass, listed: bool, host: str, port: int) -> Denial | None:
+    def _judge_listed(
+        self, reach: AddressClass, listed: bool, host: str, port: int
+    ) -> Denial | None:
         if listed:
             return None
         if port not in (80, 443) and port < 1024:
@@ -496,7 +500,9 @@ def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> b
     return own == address or (own.is_loopback and address.is_loopback)
 
 
-def _covered(entries: tuple[AllowEntry, ...], address: Address | None, host: str, port: int) -> bool:
+def _covered(
+    entries: tuple[AllowEntry, ...], address: Address | None, host: str, port: int
+) -> bool:
     return any(entry.covers(address, host, port) for entry in entries)
 
 

@@ -360,7 +360,9 @@ def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
 
 def is_failing(results: Sequence[Result]) -> bool:
     """By the newest results of a schedule."""
-    judged = [result.status for result in results if result.status in CONCLUSIVE_STATUSES][:FAILING_STREAK]
+    judged = [result.status for result in results if result.status in CONCLUSIVE_STATUSES][
+        :FAILING_STREAK
+    ]
     return len(judged) == FAILING_STREAK and all(status in FAILED_STATUSES for status in judged)
 
 

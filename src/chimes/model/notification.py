@@ -261,13 +261,13 @@ def _kept(recipient: Recipient) -> str:
     return rhythm if quiet is None else f"{rhythm} {quiet.start} {quiet.end} {quiet.zone}"
 
 
-def claim_delivery(delivery: Delivery, now: datetime, hold: timedelta) -> Delivery:
+def claim_delivery(delivery: Delivery, now: datetime, lease: timedelta) -> Delivery:
     """In the hands of a sender, who has this long before it counts as lost."""
     return replace(
         delivery,
         attempts=delivery.attempts + 1,
         fence=delivery.fence + 1,
-        available_at=now + hold,
+        available_at=now + lease,
     )
 
 
@@ -275,21 +275,23 @@ def owns_delivery_fence(delivery: Delivery, fence: int) -> bool:
     return delivery.state is DeliveryState.PENDING and delivery.fence == fence
 
 
-def complete_delivery(delivery: Delivery, verdict: DeliveryCompletion, now: datetime) -> Delivery:
+def complete_delivery(
+    delivery: Delivery, completion: DeliveryCompletion, now: datetime
+) -> Delivery:
     after = replace(
         delivery,
-        progress=max(delivery.progress, verdict.progress),
-        error=str(verdict.error),
-        code=verdict.code,
-        receipt=verdict.receipt or delivery.receipt,
+        progress=max(delivery.progress, completion.progress),
+        error=str(completion.error),
+        code=completion.code,
+        receipt=completion.receipt or delivery.receipt,
     )
-    if verdict.sent:
+    if completion.sent:
         return replace(after, state=DeliveryState.DELIVERED, finished_at=now)
-    if verdict.retry_in is not None and not verdict.counts:
+    if completion.retry_in is not None and not completion.counts:
         begun = max(0, delivery.attempts - 1)
-        return replace(after, attempts=begun, available_at=now + verdict.retry_in)
-    if verdict.retry_in is not None and delivery.attempts < MAX_DELIVERY_ATTEMPTS:
-        return replace(after, available_at=now + verdict.retry_in)
+        return replace(after, attempts=begun, available_at=now + completion.retry_in)
+    if completion.retry_in is not None and delivery.attempts < MAX_DELIVERY_ATTEMPTS:
+        return replace(after, available_at=now + completion.retry_in)
     return replace(after, state=DeliveryState.DEAD, finished_at=now)
 
 

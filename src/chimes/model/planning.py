@@ -14,7 +14,7 @@ from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId, manual_run_id, slot_run_id
 from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
-from chimes.model.schedule import Schedule, set_cursor, due_time, plan_after, has_runs_left
+from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
 
 # @@ Which slots of a schedule are due now, and which of them are late (C1).
 
@@ -211,7 +211,9 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
     return _plan_single_slot(schedule, context, now) or _plan_by_policy(schedule, context, now)
 
 
-def _plan_single_slot(schedule: Schedule, context: FireContext, now: datetime) -> SingleSlotPlan | None:
+def _plan_single_slot(
+    schedule: Schedule, context: FireContext, now: datetime
+) -> SingleSlotPlan | None:
     """None: it is not as simple as that."""
     head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
     assert head is not None

@@ -122,9 +122,13 @@ class RunDefaults:
 
 def apply_task_defaults(policy: Policy, own: Policy, said: Collection[str]) -> Policy:
     """`policy`, with what nobody `said` as the target's own policy has it."""
-    return replace(policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(said)})
+    return replace(
+        policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(said)}
+    )
 
 
 def unchanged_fields(policy: Policy, own: Policy) -> frozenset[str]:
     """Those that are as the target had them itself."""
-    return frozenset(name for name in TASK_POLICY_FIELDS if getattr(policy, name) == getattr(own, name))
+    return frozenset(
+        name for name in TASK_POLICY_FIELDS if getattr(policy, name) == getattr(own, name)
+    )

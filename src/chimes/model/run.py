@@ -268,7 +268,9 @@ _STATUS_OF: dict[AttemptEnd, RunStatus] = {
 }
 
 
-def completion_of(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]) -> Completion:
+def completion_of(
+    run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]
+) -> Completion:
     """From an attempt's outcome to the verdict on its run (C14, R3.48).
 
     What is kept is plain text in English; doors find the reader's words for it again
@@ -296,20 +298,20 @@ def completion_of(run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogE
     )
 
 
-def complete(run: Run, verdict: Completion, now: datetime) -> Run:
+def complete(run: Run, completion: Completion, now: datetime) -> Run:
     """The run after an accepted verdict. A cancel that came in meanwhile beats a retry."""
-    again = verdict.retry_in
+    again = completion.retry_in
     ended = replace(
         run,
-        status=verdict.status if again is None else RunStatus.QUEUED,
+        status=completion.status if again is None else RunStatus.QUEUED,
         holder=None,
         started=False,
         available_at=run.available_at if again is None else now + again,
         finished_at=now if again is None else None,
-        result=verdict.result,
-        error=verdict.error,
-        reason=verdict.reason,
-        attempts=(*run.attempts, verdict.attempt),
+        result=completion.result,
+        error=completion.error,
+        reason=completion.reason,
+        attempts=(*run.attempts, completion.attempt),
     )
     if again is not None and run.cancel_requested:
         reason = run.reason or Reason.CANCELED_BY_HAND

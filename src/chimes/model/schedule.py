@@ -300,7 +300,9 @@ def reattach(schedule: Schedule) -> Schedule:
 
 def clear_source_marker(schedule: Schedule) -> Schedule:
     kept = {name: each for name, each in schedule.compat_data.items() if name != _KEY}
-    return schedule if len(kept) == len(schedule.compat_data) else replace(schedule, compat_data=kept)
+    return (
+        schedule if len(kept) == len(schedule.compat_data) else replace(schedule, compat_data=kept)
+    )
 
 
 def _with(schedule: Schedule, mark: SourceMarker) -> Schedule:

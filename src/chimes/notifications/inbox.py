@@ -10,7 +10,7 @@ from chimes.model.notification import DELIVERY_NAMESPACE, InboxItem
 from chimes.model.recipient import Channel
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
 from chimes.notifications.message import CHANNELS
-from chimes.redaction import masked_url
+from chimes.redaction import mask_url
 from chimes.retelling import retold
 
 
@@ -45,7 +45,7 @@ def undelivered(attempt: DeliveryAttempt, error: str) -> InboxItem:
     )
     why = _(
         "This message could not be delivered to {to}: {error}",
-        to=masked_url(recipient.to),
+        to=mask_url(recipient.to),
         error=retold(error, language),
     )
     text = (in_language(why, language), message.markdown)

@@ -1,4 +1,9 @@
-"""The channels that the settings allow for."""
+"""Builds the notification channels and HTTP clients that the settings configure.
+
+HTTP clients are loaded at first use: aiohttp and its dependencies are a tenth of the memory of a
+node, and many nodes only call functions. Loading takes longer than a schedule may be late, so it
+happens in a thread, as soon as a schedule exists that will need it.
+"""
 
 from __future__ import annotations
 
@@ -24,96 +29,88 @@ if TYPE_CHECKING:
     from chimes.notifications.attachments import AttachmentFetcher
 
 
-# @@ Ways out over HTTP that are loaded when something first goes out.
-#
-# aiohttp with what it brings along is a tenth of the memory of a node, and many nodes only ever
-# call functions. Loading it takes longer than a schedule may be late, so it happens in a thread,
-# and as soon as there is a schedule that will need it: only a first call that nobody could
-# foresee waits.
-
-#: Seconds between two looks for a schedule that will need something.
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 300.0
+#: Seconds between two checks for a schedule that needs the HTTP client.
+MIN_PAUSE, MAX_PAUSE = 0.5, 300.0
 
 
-class _Opened(Protocol):
+class _Resource(Protocol):
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
 
-Way = TypeVar("Way", bound=_Opened)
+Loaded = TypeVar("Loaded", bound=_Resource)
 
 
-class _FirstUse(Generic[Way]):
-    """Loaded and opened once, however many come at the same time."""
+class _Lazy(Generic[Loaded]):
+    """Loads and opens a resource once, at first use."""
 
-    def __init__(self, load: Callable[[], Way]) -> None:
+    def __init__(self, load: Callable[[], Loaded]) -> None:
         """`load` imports and builds; it is called in a thread."""
-        self._load = load
-        self._way: Way | None = None
-        self._one_at_a_time = asyncio.Lock()
+        self._factory = load
+        self._loaded: Loaded | None = None
+        self._lock = asyncio.Lock()
 
-    async def way(self) -> Way:
-        if self._way is None:
-            async with self._one_at_a_time:
-                if self._way is None:
-                    loaded = await asyncio.to_thread(self._load)
+    async def load(self) -> Loaded:
+        if self._loaded is None:
+            async with self._lock:
+                if self._loaded is None:
+                    loaded = await asyncio.to_thread(self._factory)
                     await loaded.open()
-                    self._way = loaded
-        return self._way
+                    self._loaded = loaded
+        return self._loaded
 
     async def open(self) -> None:
-        """Nothing, until it is used."""
+        """Opened at first use."""
 
     async def close(self) -> None:
-        if self._way is not None:
-            await self._way.close()
+        if self._loaded is not None:
+            await self._loaded.close()
 
 
-class HttpCallbacks(_FirstUse[TargetRunner]):
+class LazyHttpRunner(_Lazy[TargetRunner]):
     kind = "http"
     resumable = False
     places = None
     capabilities = frozenset({"http"})
 
     def __init__(
-        self, load: Callable[[], TargetRunner], coming: Callable[[], Awaitable[None]]
+        self, load: Callable[[], TargetRunner], expected: Callable[[], Awaitable[None]]
     ) -> None:
-        """`coming` returns when a callback is to be expected."""
+        """`expected` returns when an HTTP call is to be expected."""
         super().__init__(load)
-        self._coming = coming
-        self._foreseeing: asyncio.Task[None] | None = None
+        self._expected = expected
+        self._preloading: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        self._foreseeing = asyncio.create_task(self._foresee())
+        self._preloading = asyncio.create_task(self._preload())
 
     async def close(self) -> None:
-        if self._foreseeing is not None:
-            self._foreseeing.cancel()
-            # Whoever calls is told what went wrong; nobody else need be.
-            await asyncio.gather(self._foreseeing, return_exceptions=True)
+        if self._preloading is not None:
+            self._preloading.cancel()
+            # An error is reported to the caller at first use.
+            await asyncio.gather(self._preloading, return_exceptions=True)
         await super().close()
 
-    async def _foresee(self) -> None:
-        await self._coming()
-        await self.way()
+    async def _preload(self) -> None:
+        await self._expected()
+        await self.load()
 
     async def execute(self, call: Call) -> Outcome:
-        return await (await self.way()).execute(call)
+        return await (await self.load()).execute(call)
 
 
-class Webhooks(_FirstUse[Sender]):
+class LazyWebhook(_Lazy[Sender]):
     channel = Channel.WEBHOOK
     capacity = 16
 
     async def send(self, letter: DeliveryAttempt) -> Result:
-        return await (await self.way()).send(letter)
+        return await (await self.load()).send(letter)
 
 
-async def scheduled(store: Store, kind: str) -> None:
-    """Returns when there is a schedule of this kind. Looks when something changes, at once after a
-    quiet time, and ever more rarely where others keep changing things."""
-    pause = FIRST_PAUSE
+async def wait_for_schedule(store: Store, kind: str) -> None:
+    """Returns when there is a schedule of this kind. Checks after changes, with growing pauses."""
+    pause = MIN_PAUSE
     query = ScheduleQuery(kind=kind, enabled=True, limit=1)
     while True:
         since = store.changes()
@@ -123,13 +120,13 @@ async def scheduled(store: Store, kind: str) -> None:
         await asyncio.sleep(pause)
         with contextlib.suppress(StoreError):
             await store.wait_for_work(since, None)
-        pause = min(2 * pause, LONGEST_PAUSE)
+        pause = min(2 * pause, MAX_PAUSE)
 
 
-def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
-    """Not opened yet. Raises ConfigError. What a channel needs is imported where it is used."""
-    agent = f"Chimes/{__version__}"
-    found: list[Sender] = [Inbox(), Webhooks(lambda: _webhook(egress, agent))]
+def build_senders(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
+    """Not opened yet. Raises ConfigError."""
+    user_agent = f"Chimes/{__version__}"
+    found: list[Sender] = [Inbox(), LazyWebhook(lambda: _webhook(egress, user_agent))]
     if settings.telegram_token:
         from chimes.notifications.telegram import Telegram
 
@@ -137,38 +134,36 @@ def senders_of(settings: Settings, egress: Egress) -> tuple[Sender, ...]:
             Telegram(
                 token=settings.telegram_token,
                 api_url=settings.telegram_api_url,
-                fetcher=_fetcher(settings, egress, agent),
+                fetcher=_fetcher(settings, egress, user_agent),
             )
         )
     if settings.smtp_url:
         from chimes.notifications.email import Email, parse_sender, parse_server
 
         if not settings.smtp_from:
-            raise ConfigError(
-                _("smtp_from: smtp_url needs an address to send from"), key="smtp_from"
-            )
+            raise ConfigError(_("smtp_from: smtp_url requires a sender address"), key="smtp_from")
         found.append(
             Email(
                 server=parse_server(settings.smtp_url),
                 sender=parse_sender(settings.smtp_from),
-                fetcher=_fetcher(settings, egress, agent),
+                fetcher=_fetcher(settings, egress, user_agent),
             )
         )
     return tuple(found)
 
 
-def _webhook(egress: Egress, agent: str) -> Sender:
+def _webhook(egress: Egress, user_agent: str) -> Sender:
     from chimes.notifications.webhook import Webhook
 
-    return Webhook(egress=egress, user_agent=agent)
+    return Webhook(egress=egress, user_agent=user_agent)
 
 
-def _fetcher(settings: Settings, egress: Egress, agent: str) -> AttachmentFetcher:
+def _fetcher(settings: Settings, egress: Egress, user_agent: str) -> AttachmentFetcher:
     from chimes.notifications.attachments import AttachmentFetcher
 
     return AttachmentFetcher(
         egress=egress,
-        user_agent=agent,
+        user_agent=user_agent,
         agent_url=settings.agent_url,
         agent_key=settings.agent_api_key,
     )

@@ -1,8 +1,8 @@
-"""Failures that somebody has looked at: the schedule needs no attention for the same error again,
-until it fails in another way or has recovered (UX A.6). One mark a schedule, for everybody.
+"""Schedules that need attention: known failures, snoozes, refused credentials.
 
-All marks are one document, so that whoever sees every owner's schedules has them with one question;
-how many of them an owner has is no other owner's loss.
+A failure marked as known is hidden for all users until the schedule fails with another error or
+recovers. All marks are one document, so that an operator reads them with one query; an owner with
+many marks does not displace those of others.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.audit import entry
-from chimes.services.preferences import Document, DocumentStore
+from chimes.services.documents import Document, DocumentStore
 from chimes.services.validation import check_text
 from chimes.store.port import Store
 from chimes.triggers.moment import format_moment, parse_moment
 
-#: Marks of one owner, and of all: the oldest go first, of whoever has the most.
-MOST = 100
-MOST_OF_ALL = 500
-LONGEST_NOTE = 300
-_STATE = "known-failures"
+#: Marks of one owner, and of all. The oldest mark of the owner with the most marks is dropped.
+MAX_MARKS = 100
+MAX_ALL_MARKS = 500
+MAX_NOTE = 300
+_KNOWN_FAILURES_STATE = "known-failures"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownFailure:
-    """Who has looked at which failure, and what they say about it."""
+    """A failure marked as known, with the user's note."""
 
     run_id: RunId
-    #: Of the schedule; empty in what was written before it was noted.
+    #: Owner of the schedule; empty in old documents.
     owner: str
-    #: Equal for equal errors.
+    #: Fingerprint of the error.
     error: str
-    #: When that run had failed: a success after it ends the mark.
+    #: A success after this time ends the mark.
     failed_at: datetime
     note: str
     by: str
@@ -64,14 +64,14 @@ class KnownFailure:
 
 
 def is_still_known(known: KnownFailure, schedule: Schedule) -> bool:
-    """Whether the schedule fails as it did then, and has not worked in between."""
+    """Whether the schedule still fails with the same error and has not succeeded since."""
     if schedule.last_success_at is not None and schedule.last_success_at > known.failed_at:
         return False
     return known.error == fingerprint(schedule.last_error)
 
 
 def fingerprint(error: str) -> str:
-    """As far as errors are told apart in lists."""
+    """A hash of the part of an error by which lists group errors."""
     return hashlib.blake2b(
         error[:ERROR_KEY_LENGTH].encode(errors="replace"), digest_size=12
     ).hexdigest()
@@ -80,26 +80,27 @@ def fingerprint(error: str) -> str:
 class KnownFailures:
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._document = DocumentStore(store, _STATE)
+        self._document = DocumentStore(store, _KNOWN_FAILURES_STATE)
 
     async def get_all(self) -> dict[ScheduleId, KnownFailure]:
-        """Of every owner: only for holding against what the reader sees anyway."""
+        """The marks of all owners. Show them only with schedules that the actor may see."""
         return _read(await self._document.read())
 
     async def get(self, schedule: Schedule) -> KnownFailure | None:
-        """The mark that holds now."""
+        """The mark of the current failure."""
         known = (await self.get_all()).get(schedule.id)
         return known if known is not None and is_still_known(known, schedule) else None
 
     async def mark(self, actor: Actor, run: Run, note: str) -> KnownFailure:
-        """`run` is one that the actor sees. Conflict: there is no failure of a schedule to mark."""
+        """Marks the failure of a run that the actor may see. Raises Conflict if the run has no
+        schedule or has not failed."""
         schedule = await self._schedule_of(actor, run)
         if run.status not in FAILED_STATUSES:
             raise Conflict(_("this run has not failed"), code="not_failed")
         note = check_text(note.strip(), "reason")
-        if len(note) > LONGEST_NOTE:
+        if len(note) > MAX_NOTE:
             raise InvalidInput(
-                _("at most {most} characters", most=LONGEST_NOTE), field="reason", code="too_long"
+                _("at most {most} characters", most=MAX_NOTE), field="reason", code="too_long"
             )
         now = await self._store.now()
         known = KnownFailure(
@@ -111,22 +112,22 @@ class KnownFailures:
             by=actor.name,
             at=now,
         )
-        audit = _audited(actor, run, "mark_known", now, note)
-        async with self._document.changing() as found:
+        audit = _audit_entry(actor, run, "mark_known", now, note)
+        async with self._document.lock() as found:
             kept = _read(found)
             kept.pop(schedule.id, None)
             kept[schedule.id] = known
-            await self._document.write(_written(_within_bounds(kept)), audit)
+            await self._document.write(_to_document(_within_bounds(kept)), audit)
         return known
 
     async def unmark(self, actor: Actor, run: Run) -> None:
-        """It counts again."""
+        """Removes the mark."""
         schedule = await self._schedule_of(actor, run)
-        audit = _audited(actor, run, "unmark_known", await self._store.now(), "")
-        async with self._document.changing() as found:
+        audit = _audit_entry(actor, run, "unmark_known", await self._store.now(), "")
+        async with self._document.lock() as found:
             kept = _read(found)
             kept.pop(schedule.id, None)
-            await self._document.write(_written(kept), audit)
+            await self._document.write(_to_document(kept), audit)
 
     async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
         if run.schedule_id is None:
@@ -139,7 +140,7 @@ class KnownFailures:
         return schedule
 
 
-def _audited(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> AuditEntry:
+def _audit_entry(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> AuditEntry:
     changes = {"schedule_id": run.schedule_id}
     return entry(
         actor, verb, "run", run.id, at=now, owner=run.owner, changes=changes, reason=reason
@@ -147,19 +148,19 @@ def _audited(actor: Actor, run: Run, verb: str, now: datetime, reason: str) -> A
 
 
 def _within_bounds(kept: Mapping[ScheduleId, KnownFailure]) -> dict[ScheduleId, KnownFailure]:
-    """Oldest first, as they are."""
+    """Drops the oldest marks beyond the limits; `kept` is ordered by age."""
     left = dict(kept)
     counts = Counter(each.owner for each in kept.values())
     while counts:
         owner, count = counts.most_common(1)[0]
-        if count <= MOST and len(left) <= MOST_OF_ALL:
+        if count <= MAX_MARKS and len(left) <= MAX_ALL_MARKS:
             break
         del left[next(name for name, each in left.items() if each.owner == owner)]
         counts[owner] -= 1
     return left
 
 
-def _written(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
+def _to_document(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
     return {
         name: {
             "run": each.run_id,
@@ -175,7 +176,7 @@ def _written(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
 
 
 def _read(found: Document) -> dict[ScheduleId, KnownFailure]:
-    """What was damaged counts as not there."""
+    """Empty if corrupt."""
     try:
         return {ScheduleId(name): _mark(each) for name, each in found.items()}
     except (ValueError, TypeError, KeyError, AttributeError, InvalidInput):
@@ -196,18 +197,16 @@ def _mark(plain: object) -> KnownFailure:
     )
 
 
-# @@ Signs that need not be shown: those that somebody has seen and does not want to see again for
-# a while (each owner for itself, everybody else is still told), and failures that are known.
-
+# --- snoozes --------------------------------------------------------------------------------------
 SNOOZE_DURATION = timedelta(hours=24)
-#: Of one owner; the oldest go first.
-MOST_SNOOZING = 200
-_STATE_SNOOZING = "snoozed:"
+#: Snoozes of one owner; the oldest are dropped.
+MAX_SNOOZES = 200
+_SNOOZE_STATE = "snoozed:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Snooze:
-    """What gets worse than this is told all the same."""
+    """Hides issues of this cause and less severe ones."""
 
     cause: IssueCause
     until: datetime
@@ -215,7 +214,7 @@ class Snooze:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Suppression:
-    """Why a schedule may not have to be shown."""
+    """Why an issue of a schedule is hidden."""
 
     snooze: Snooze | None = None
     known: KnownFailure | None = None
@@ -225,13 +224,14 @@ Snoozes = Mapping[ScheduleId, Snooze]
 
 
 class SnoozeService:
-    """Two changes at the same moment: the later one stands. A sign that comes back is no loss."""
+    """Hides issues of a schedule for one owner. Of concurrent changes the last wins, which at worst
+    shows an issue again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def get_suppressions(self, actor: Actor, now: datetime) -> dict[ScheduleId, Suppression]:
-        """What `awake` leaves out."""
+        """The input of `without_suppressed`."""
         snoozes, known = await gather(
             self._snoozes(actor, now), KnownFailures(self._store).get_all()
         )
@@ -241,25 +241,25 @@ class SnoozeService:
         }
 
     async def _snoozes(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
-        """Those that have not ended."""
+        """Snoozes that have not expired."""
         state = await self._store.get_checkpoint(_name(actor))
-        found = {} if state is None else _read_snoozing(state.value)
+        found = {} if state is None else _snoozes_from_json(state.value)
         return {name: each for name, each in found.items() if each.until > now}
 
     async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: IssueCause) -> datetime:
-        """For SNOOZE_DURATION; until when. NotFound for what others own."""
+        """Snoozes for SNOOZE_DURATION and returns the end. Raises NotFound."""
         now = await self._store.now()
         until = now + SNOOZE_DURATION
         kept = await self._snoozes(actor, now)
         kept.pop(schedule_id, None)
         kept[schedule_id] = Snooze(cause=cause, until=until)
-        newest = dict(list(kept.items())[-MOST_SNOOZING:])
+        newest = dict(list(kept.items())[-MAX_SNOOZES:])
         changes = {"cause": cause.value, "until": format_moment(until)}
         await self._keep(actor, schedule_id, newest, "snooze", now, changes)
         return until
 
     async def unsnooze(self, actor: Actor, schedule_id: ScheduleId) -> None:
-        """It is told again. NotFound for what others own."""
+        """Shows the issues again. Raises NotFound."""
         now = await self._store.now()
         kept = await self._snoozes(actor, now)
         kept.pop(schedule_id, None)
@@ -277,48 +277,48 @@ class SnoozeService:
         schedule = await self._store.get_schedule(schedule_id)
         if schedule is None or schedule.deleted_at or not actor.may_see(schedule.owner):
             raise NotFound(_("schedule {id} not found", id=schedule_id))
-        # What somebody looks at is its own affair, unless a key is narrowed down to less.
+        # Every role may snooze, but a key with scopes only what they allow.
         if actor.scopes and not actor.may_operate(schedule.owner):
             raise NotAllowed()
-        note = entry(
+        audit = entry(
             actor, verb, "schedule", schedule_id, at=now, owner=schedule.owner, changes=changes
         )
-        await self._store.set_checkpoint(_name(actor), _written_snoozing(snoozes), note)
+        await self._store.set_checkpoint(_name(actor), _snoozes_to_json(snoozes), audit)
 
 
 def without_suppressed(
-    found: AttentionList, put_off: Mapping[ScheduleId, Suppression], limit: int
+    found: AttentionList, suppressions: Mapping[ScheduleId, Suppression], limit: int
 ) -> AttentionList:
-    """Without what is snoozed or known; `found` was asked for that many more."""
-    kept = tuple(each for each in found.items if not _hidden(each, put_off))
+    """The list without suppressed issues; `found` must have that many more than `limit`."""
+    kept = tuple(each for each in found.items if not _hidden(each, suppressions))
     return AttentionList(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
 
 
-def _hidden(found: ScheduleAttention, put_off: Mapping[ScheduleId, Suppression]) -> bool:
-    why = put_off.get(found.schedule.id)
+def _hidden(found: ScheduleAttention, suppressions: Mapping[ScheduleId, Suppression]) -> bool:
+    why = suppressions.get(found.schedule.id)
     if why is None:
         return False
     cause = found.sign.cause
     failing = cause in (IssueCause.FAILING, IssueCause.REFUSED)
     if why.known is not None and failing and is_still_known(why.known, found.schedule):
         return True
-    gravest_first = list(IssueCause)
+    most_severe_first = list(IssueCause)
     return why.snooze is not None and (
-        gravest_first.index(cause) >= gravest_first.index(why.snooze.cause)
+        most_severe_first.index(cause) >= most_severe_first.index(why.snooze.cause)
     )
 
 
 def _name(actor: Actor) -> str:
-    return f"{_STATE_SNOOZING}{actor.owner}"
+    return f"{_SNOOZE_STATE}{actor.owner}"
 
 
-def _written_snoozing(snoozes: Snoozes) -> str | None:
+def _snoozes_to_json(snoozes: Snoozes) -> str | None:
     plain = {name: [each.cause.value, format_moment(each.until)] for name, each in snoozes.items()}
     return json.dumps(plain) if plain else None
 
 
-def _read_snoozing(text: str) -> dict[ScheduleId, Snooze]:
-    """What was damaged counts as not there."""
+def _snoozes_from_json(text: str) -> dict[ScheduleId, Snooze]:
+    """Empty if corrupt."""
     try:
         found = json.loads(text)
         return {
@@ -329,24 +329,25 @@ def _read_snoozing(text: str) -> dict[ScheduleId, Snooze]:
         return {}
 
 
-# @@ Secrets and tokens that are not accepted: by the receiver of a schedule's calls, or by the
-# channel that tells of its results (UX A.1). From the newest failures, which indexes give.
+# --- refused credentials --------------------------------------------------------------------------
+# Secrets and tokens refused by the receiver of a schedule's calls or by a notification channel,
+# found among the newest failures.
 
-WITHIN = timedelta(hours=24)
-#: Of each kind that is looked at, the newest.
-LOOKED_AT = 50
-#: Codes of deliveries that were not accepted because of who sends them.
+RECENT = timedelta(hours=24)
+#: Newest runs and deliveries that are searched.
+MAX_SEARCHED = 50
+#: Codes of deliveries that failed authentication.
 CODES = frozenset({"bad_token", "blocked", "bad_login", "http_401", "http_403"})
-#: As our targets say it; the status of an answer is not kept by itself.
+#: The error texts of HTTP targets; the status code is not stored separately.
 _ANSWER = re.compile(r"(?:^|answered )HTTP (?:401|403)\b")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CredentialRefusal:
     found: ScheduleAttention
-    #: Who does not take it; None: the receiver of its calls.
+    #: The channel that refused; None: the receiver of the calls.
     channel: Channel | None
-    #: In its words; English, as all that is on record.
+    #: The stored error, in English.
     error: str
 
 
@@ -359,25 +360,26 @@ async def credential_refusals(
 ) -> tuple[CredentialRefusal, ...]:
     """One per schedule, newest first. `any_failed`: whether any run of the last day has failed."""
     owner = None if actor.sees_everything else actor.owner
-    suspects, letters = await gather(
-        _refused_runs(store, owner, now) if any_failed else _none(), _letters(store, owner, now)
+    refused_runs, refused_deliveries = await gather(
+        _refused_runs(store, owner, now) if any_failed else _none(),
+        _refused_deliveries(store, owner, now),
     )
-    names = dict.fromkeys([*suspects, *letters])
+    names = dict.fromkeys([*refused_runs, *refused_deliveries])
     if not names:
         return ()
     wanted = ScheduleQuery(owner=owner, ids=tuple(names), limit=None)
     found: list[CredentialRefusal] = []
     for schedule in (await store.list_schedules(wanted)).items:
-        run_id = suspects.get(schedule.id)
-        if run_id is not None and _fails_so(schedule):
+        run_id = refused_runs.get(schedule.id)
+        if run_id is not None and _last_run_refused(schedule):
             found.append(_by_receiver(schedule, run_id, now))
-        elif schedule.id in letters:
-            found.append(_by_channel(schedule, letters[schedule.id]))
+        elif schedule.id in refused_deliveries:
+            found.append(_by_channel(schedule, refused_deliveries[schedule.id]))
     return tuple(sorted(found, key=lambda each: each.found.sign.at, reverse=True))
 
 
-def _fails_so(schedule: Schedule) -> bool:
-    """Its last run, and not only one before it."""
+def _last_run_refused(schedule: Schedule) -> bool:
+    """Whether the last run, not an earlier one, was refused."""
     failed = schedule.last_status is RunStatus.FAILED
     return schedule.enabled and failed and is_authentication_error(schedule.last_error)
 
@@ -393,13 +395,13 @@ def _by_receiver(schedule: Schedule, run_id: RunId, now: datetime) -> Credential
     return CredentialRefusal(found=found, channel=None, error=schedule.last_error)
 
 
-def _by_channel(schedule: Schedule, letters: Sequence[Delivery]) -> CredentialRefusal:
-    newest = letters[0]
+def _by_channel(schedule: Schedule, refused: Sequence[Delivery]) -> CredentialRefusal:
+    newest = refused[0]
     sign = ScheduleIssue(
         schedule_id=schedule.id,
         cause=IssueCause.REFUSED,
         at=newest.finished_at or newest.created_at,
-        count=len(letters),
+        count=len(refused),
         run_id=newest.run_id,
     )
     found = ScheduleAttention(schedule=schedule, sign=sign)
@@ -413,9 +415,9 @@ async def _none() -> dict[ScheduleId, RunId]:
 async def _refused_runs(
     store: Store, owner: Owner | None, now: datetime
 ) -> dict[ScheduleId, RunId]:
-    """Schedules with such a run, and the newest of each."""
+    """The newest refused run of each schedule."""
     query = RunQuery(
-        owner=owner, statuses=(RunStatus.FAILED,), created_since=now - WITHIN, limit=LOOKED_AT
+        owner=owner, statuses=(RunStatus.FAILED,), created_since=now - RECENT, limit=MAX_SEARCHED
     )
     found: dict[ScheduleId, RunId] = {}
     for run in (await store.list_runs(query)).items:
@@ -424,21 +426,21 @@ async def _refused_runs(
     return found
 
 
-async def _letters(
+async def _refused_deliveries(
     store: Store, owner: Owner | None, now: datetime
 ) -> dict[ScheduleId, list[Delivery]]:
-    """What a channel did not take and was not given another since, newest first."""
+    """Refused deliveries without a later successful one to the same recipient, newest first."""
     dead, waiting = await gather(
         _newest(store, owner, DeliveryState.DEAD), _newest(store, owner, DeliveryState.PENDING)
     )
     refused = [
         each
         for each in sorted((*dead, *waiting), key=lambda each: each.created_at, reverse=True)
-        if each.code in CODES and each.created_at >= now - WITHIN
+        if each.code in CODES and each.created_at >= now - RECENT
     ]
     if not refused:
         return {}
-    taken = _last_taken(await _newest(store, owner, DeliveryState.DELIVERED))
+    taken = _last_delivered(await _newest(store, owner, DeliveryState.DELIVERED))
     found: dict[ScheduleId, list[Delivery]] = {}
     for each in refused:
         later = taken.get((each.schedule_id, each.recipient.channel, each.recipient.to))
@@ -448,11 +450,11 @@ async def _letters(
 
 
 async def _newest(store: Store, owner: Owner | None, state: DeliveryState) -> tuple[Delivery, ...]:
-    query = DeliveryQuery(owner=owner, states=(state,), limit=LOOKED_AT)
+    query = DeliveryQuery(owner=owner, states=(state,), limit=MAX_SEARCHED)
     return (await store.list_deliveries(query)).items
 
 
-def _last_taken(
+def _last_delivered(
     delivered: Iterable[Delivery],
 ) -> dict[tuple[ScheduleId | None, Channel, str], datetime]:
     found: dict[tuple[ScheduleId | None, Channel, str], datetime] = {}

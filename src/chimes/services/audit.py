@@ -1,4 +1,4 @@
-"""Audit entries for what the services do."""
+"""The audit log: entries of changes, masking of secrets, reading and verification."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from chimes.redaction import HIDDEN, is_secret_field, is_secret_name, mask_argum
 from chimes.store.codec.schedule import schedule_to_plain
 from chimes.store.port import Store
 
-#: Entries looked at in one go.
+#: Entries read at once.
 _BATCH = 500
 #: State key of the last verification.
 _VERIFICATION = "audit:verified"
-#: Moves with every fire or run and says nothing about who changed what.
+#: Fields that every fire or run changes.
 _BOOKKEEPING = frozenset(
     {"version", "updated_at", "updated_by", "last_slot", "last_enqueued_at", "fired_count"}
 )
@@ -59,7 +59,7 @@ def entry(
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChainVerification:
     checked: int
-    #: Number of the oldest entry that does not fit; None: all do.
+    #: Number of the oldest invalid entry; None: all are valid.
     first_bad: int | None
 
     @property
@@ -68,8 +68,8 @@ class ChainVerification:
 
 
 async def verify_chain(store: Store) -> ChainVerification:
-    """Every entry held against its own hash and against the entry before it, from the newest to
-    the oldest, in batches. What is appended meanwhile is not looked at."""
+    """Checks the hash of every entry and its link to the entry before it, from the newest to the
+    oldest, in batches. Entries appended meanwhile are not checked."""
     newer: AuditEntry | None = None
     checked, bad = 0, None
     while True:
@@ -90,39 +90,39 @@ async def verify_chain(store: Store) -> ChainVerification:
 
 
 def changes_between(before: Schedule | None, after: Schedule) -> dict[str, object]:
-    """Field -> [before, after], without secrets and without what moves by itself."""
+    """Field -> [before, after], without secrets and without bookkeeping fields."""
     old = schedule_to_plain(clear_source_marker(before)) if before else {}
     new = schedule_to_plain(clear_source_marker(after))
-    # Compared as they are: that a secret was replaced is seen, though not by what.
+    # Compared before masking, so that a replaced secret shows up as a change.
     changed = sorted(name for name in {*old, *new} - _BOOKKEEPING if old.get(name) != new.get(name))
-    was = masked({name: old[name] for name in changed if name in old})
-    now = masked({name: new[name] for name in changed if name in new})
+    was = mask_secrets({name: old[name] for name in changed if name in old})
+    now = mask_secrets({name: new[name] for name in changed if name in new})
     return {name: [was.get(name), now.get(name)] for name in changed}
 
 
-def masked(value: Mapping[str, object]) -> dict[str, object]:
-    """The same data with secrets replaced, at any depth."""
-    return {name: _masked_value(name, item) for name, item in value.items()}
+def mask_secrets(value: Mapping[str, object]) -> dict[str, object]:
+    """The data with secrets masked at any depth."""
+    return {name: _mask_value(name, item) for name, item in value.items()}
 
 
-def _masked_value(name: str, value: object) -> object:
+def _mask_value(name: str, value: object) -> object:
     if name == "headers" and isinstance(value, Mapping):
         return {key: HIDDEN if is_secret_name(key) else item for key, item in value.items()}
     if name in ("args", "input") and isinstance(value, Mapping):
         return mask_arguments(value)
     if name == "body" and isinstance(value, str):
-        return _masked_body(value)
+        return _mask_body(value)
     if name == "url" and isinstance(value, str):
         return mask_url(value)
     if name == "to" and isinstance(value, str) and "://" in value:
         return mask_url(value)
     if is_secret_field(name):
         return [HIDDEN for _ in value] if isinstance(value, list) else HIDDEN
-    return _masked_inside(value)
+    return _mask_nested(value)
 
 
-def _masked_body(body: str) -> object:
-    """Of what has no names nobody can tell the secrets: only how long it is."""
+def _mask_body(body: str) -> object:
+    """Without field names secrets cannot be recognised, so only the length is recorded."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -132,10 +132,10 @@ def _masked_body(body: str) -> object:
     return {"characters": len(body)}
 
 
-def _masked_inside(value: object) -> object:
+def _mask_nested(value: object) -> object:
     if isinstance(value, Mapping):
-        return masked(value)
-    return [_masked_inside(each) for each in value] if isinstance(value, list) else value
+        return mask_secrets(value)
+    return [_mask_nested(each) for each in value] if isinstance(value, list) else value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

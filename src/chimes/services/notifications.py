@@ -1,4 +1,4 @@
-"""What was delivered to whom, and what lies in the inbox."""
+"""Notifications: deliveries, test notifications and the inbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Literal, NoReturn
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, RateLimited
 from chimes.i18n import Message, _
 from chimes.model.access import Actor, Owner, Role
-from chimes.model.change import replace as replace_trials
 from chimes.model.ids import DeliveryId, InboxId, RunId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
@@ -33,21 +32,26 @@ from chimes.redaction import mask_url
 from chimes.services.audit import entry
 from chimes.store.port import Store
 
-# @@ A message to see whether messages arrive, by the way that all of them go (UX A.3, A.4, A.8).
+#: Test notifications of one owner: so many at once, then one per interval.
+TEST_BURST = 5
+TEST_INTERVAL_SECONDS = 60.0
+#: How long `send_test` waits for the result.
+TEST_WAIT = timedelta(seconds=10)
+#: Minimum seconds between two polls of a test delivery.
+_POLL_SECONDS = 0.05
+#: Inbox items marked as read in one call.
+MAX_MARKED = 1000
+_PAGE = 200
+DONE = InboxChange(read=True, archived=True)
 
-#: One owner's: so many at once, then one in so many seconds.
-MOST_AT_ONCE = 5
-ANOTHER_AFTER = 60.0
-PATIENCE = timedelta(seconds=10)
-#: Seconds between two looks, however much happens meanwhile.
-_PAUSE = 0.05
-
-#: Raises InvalidInput: what may not be saved as a recipient is sent no test either.
+#: Raises InvalidInput for a recipient that the actor may not notify.
 CheckRecipient = Callable[[Actor, Recipient], Awaitable[None]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TrialOutcome:
+class SentTest:
+    """A test notification and its state after the wait."""
+
     delivery: Delivery
 
     @property
@@ -58,20 +62,20 @@ class TrialOutcome:
     def words(self) -> Message:
         channel = CHANNELS[self.delivery.recipient.channel]
         if self.state is DeliveryState.DELIVERED:
-            return _("The test by {channel} has arrived.", channel=channel)
+            return _("Test notification delivered ({channel}).", channel=channel)
         if self.state is DeliveryState.DEAD:
             return _(
-                "The test by {channel} did not arrive: {error}",
+                "Test notification failed ({channel}): {error}",
                 channel=channel,
                 error=self.delivery.error,
             )
         if self.delivery.error:
             return _(
-                "The test by {channel} has not arrived yet, and is tried again: {error}",
+                "Test notification not delivered yet ({channel}), retrying: {error}",
                 channel=channel,
                 error=self.delivery.error,
             )
-        return _("The test by {channel} is on its way.", channel=channel)
+        return _("Test notification queued ({channel}).", channel=channel)
 
     @property
     def kind(self) -> Literal["done", "warning", "error"]:
@@ -80,86 +84,18 @@ class TrialOutcome:
         return "error" if self.state is DeliveryState.DEAD else "warning"
 
 
-class Trials:
-    def __init__(self, store: Store, check: CheckRecipient) -> None:
-        self._store = store
-        self._check = check
-
-    async def send(
-        self, actor: Actor, recipient: Recipient, schedule: Schedule | None, patience: timedelta
-    ) -> TrialOutcome:
-        owner = actor.owner
-        if schedule is None:
-            if not actor.may_create(owner):
-                raise NotAllowed()
-            await self._check(actor, recipient)
-        else:
-            owner = schedule.owner
-            if not actor.may_operate(owner):
-                raise NotAllowed()
-            if recipient not in schedule.policy.delivery:
-                raise NotFound(_("the schedule has no such recipient"))
-        await self._not_too_many(actor)
-        now = await self._store.now()
-        test = make_test_delivery(recipient, owner, uuid.uuid4().hex, now)
-        if schedule is not None:
-            test = replace_trials(test, schedule_id=schedule.id, schedule_name=schedule.name)
-        note = entry(
-            actor,
-            "test",
-            "delivery",
-            test.id,
-            at=now,
-            owner=owner,
-            changes={"channel": recipient.channel.value, "to": mask_url(recipient.to)},
-        )
-        test = await self._store.add_delivery(test, note)
-        return TrialOutcome(delivery=await self._settled(test, patience))
-
-    async def _settled(self, test: Delivery, patience: timedelta) -> Delivery:
-        """As it is when something is known about it, or nobody wants to wait any longer."""
-        until = test.created_at + patience
-        while True:
-            since = self._store.changes()
-            found = (await self._store.list_deliveries(DeliveryQuery(ids=(test.id,)))).items
-            if not found:
-                return test
-            test = found[0]
-            known = test.state is not DeliveryState.PENDING or bool(test.error)
-            if known or await self._store.now() >= until:
-                return test
-            await self._store.wait_for_work(since, until)
-            await asyncio.sleep(_PAUSE)
-
-    async def _not_too_many(self, actor: Actor) -> None:
-        taken = await self._store.take_tokens(
-            f"test:{actor.owner}", rate=1 / ANOTHER_AFTER, burst=MOST_AT_ONCE
-        )
-        if not taken.granted:
-            raise RateLimited(
-                _("so many tests at once are enough; try again in a minute"),
-                retry_after=taken.wait,
-            )
-
-
-#: Items that are marked as read in one request; the rest is for the next one.
-MOST_MARKED = 1000
-_PAGE = 200
-DEALT_WITH = InboxChange(read=True, archived=True)
-
-
 async def check_recipient(actor: Actor, recipient: Recipient) -> None:
-    """All that can be said without a store."""
+    """The checks that need no store."""
     check_recipients([recipient])
 
 
 class NotificationService:
-    """Other owners' messages do not exist, except for those who see everything."""
+    """Messages of other owners are NotFound, except for actors that see everything."""
 
     def __init__(self, store: Store, check: CheckRecipient = check_recipient) -> None:
-        """`check`: what a recipient must be like to be sent a test."""
+        """`check`: called with the recipient of a test notification."""
         self._store = store
-        self._trials = Trials(store, check)
+        self._check = check
 
     # --- deliveries ---------------------------------------------------------------------------
     async def list_deliveries(self, actor: Actor, query: DeliveryQuery) -> Page[Delivery]:
@@ -174,24 +110,24 @@ class NotificationService:
         return found[0]
 
     async def retry_delivery(self, actor: Actor, delivery_id: DeliveryId) -> Delivery:
-        """A dead letter, or one that waits, is tried again from now on; but not one that somebody
-        may be sending: it would be sent twice."""
+        """Retries a dead or waiting delivery now. Conflict while a node may be sending it, because
+        it could then be sent twice."""
         delivery = await self.get_delivery(actor, delivery_id)
         if not actor.may_operate(delivery.owner):
             raise NotAllowed()
         if delivery.state is DeliveryState.DELIVERED:
-            raise Conflict(_("it was delivered already"), code="delivered")
+            raise Conflict(_("the notification is already delivered"), code="delivered")
         now = await self._store.now()
         if delivery.may_be_under_way(now):
             minutes = DELIVERY_LEASE.seconds // 60
             raise Conflict(
                 _(
-                    "it is being sent, or will be by itself within {minutes} minutes",
+                    "the notification is being sent; it is retried within {minutes} minutes",
                     minutes=minutes,
                 ),
                 code="under_way",
             )
-        note = entry(
+        audit = entry(
             actor,
             "retry",
             "delivery",
@@ -200,7 +136,7 @@ class NotificationService:
             owner=delivery.owner,
             changes={"run_id": delivery.run_id, "channel": delivery.recipient.channel.value},
         )
-        after = await self._store.retry_delivery(delivery_id, note)
+        after = await self._store.retry_delivery(delivery_id, audit)
         if after is None:
             raise _no_delivery(delivery_id)
         return after
@@ -211,26 +147,77 @@ class NotificationService:
         recipient: Recipient,
         *,
         schedule: Schedule | None = None,
-        patience: timedelta = PATIENCE,
-    ) -> TrialOutcome:
-        """A real message, marked as a test, at once: neither quiet hours nor a digest hold it up.
-        To one of the schedule's recipients in its owner's name, or to anybody whom the caller may
-        name in its own. Raises what saving such a recipient would, NotFound if the schedule has
-        not got it, RateLimited. Waits for `patience` to see what becomes of it."""
-        return await self._trials.send(actor, recipient, schedule, patience)
+        wait: timedelta = TEST_WAIT,
+    ) -> SentTest:
+        """Sends a real message, marked as a test, without quiet hours and digests.
+
+        With `schedule` the recipient must be one of its recipients; otherwise it must be one that
+        the actor may save. Waits for the result. Raises InvalidInput, NotFound, RateLimited.
+        """
+        owner = actor.owner
+        if schedule is None:
+            if not actor.may_create(owner):
+                raise NotAllowed()
+            await self._check(actor, recipient)
+        else:
+            owner = schedule.owner
+            if not actor.may_operate(owner):
+                raise NotAllowed()
+            if recipient not in schedule.policy.delivery:
+                raise NotFound(_("the schedule has no such recipient"))
+        await self._limit_tests(actor)
+        now = await self._store.now()
+        test = make_test_delivery(recipient, owner, uuid.uuid4().hex, now)
+        if schedule is not None:
+            test = replace(test, schedule_id=schedule.id, schedule_name=schedule.name)
+        audit = entry(
+            actor,
+            "test",
+            "delivery",
+            test.id,
+            at=now,
+            owner=owner,
+            changes={"channel": recipient.channel.value, "to": mask_url(recipient.to)},
+        )
+        test = await self._store.add_delivery(test, audit)
+        return SentTest(delivery=await self._wait_for_result(test, wait))
+
+    async def _limit_tests(self, actor: Actor) -> None:
+        taken = await self._store.take_tokens(
+            f"test:{actor.owner}", rate=1 / TEST_INTERVAL_SECONDS, burst=TEST_BURST
+        )
+        if not taken.granted:
+            raise RateLimited(
+                _("too many test notifications; try again in a minute"), retry_after=taken.wait
+            )
+
+    async def _wait_for_result(self, test: Delivery, wait: timedelta) -> Delivery:
+        """The delivery once its first attempt has a result, or after `wait`."""
+        until = test.created_at + wait
+        while True:
+            since = self._store.changes()
+            found = (await self._store.list_deliveries(DeliveryQuery(ids=(test.id,)))).items
+            if not found:
+                return test
+            test = found[0]
+            attempted = test.state is not DeliveryState.PENDING or bool(test.error)
+            if attempted or await self._store.now() >= until:
+                return test
+            await self._store.wait_for_work(since, until)
+            await asyncio.sleep(_POLL_SECONDS)
 
     # --- the inbox ----------------------------------------------------------------------------
     async def list_inbox(self, actor: Actor, query: InboxQuery) -> tuple[Page[InboxItem], int]:
-        """A page, and how many unread ones there are on all pages."""
+        """A page, and the number of unread items on all pages."""
         query = _inbox_of(actor, query)
         return await self._store.list_inbox(query), await self._store.count_unread(query)
 
     async def get_inbox_item(self, actor: Actor, item_id: InboxId) -> InboxItem:
         try:
-            await self._store.change_inbox(item_id, _only_looked_at)
-        except _Seen as seen:
-            if actor.may_see(seen.item.owner):
-                return seen.item
+            await self._store.change_inbox(item_id, _raise_item)
+        except _Found as found:
+            if actor.may_see(found.item.owner):
+                return found.item
         except NotFound:
             pass
         raise _no_item(item_id)
@@ -245,36 +232,36 @@ class NotificationService:
                 raise NotAllowed()
             until = change.snoozed_until
             if isinstance(until, datetime) and until <= now:
-                raise InvalidInput(_("lies in the past"), field="snoozed_until", code="in_the_past")
+                raise InvalidInput(_("is in the past"), field="snoozed_until", code="in_the_past")
             return change_inbox_item(item, change, now)
 
         try:
             return await self._store.change_inbox(item_id, changed)
         except NotFound:
-            # In the same words, whether it is somebody else's or nobody's (S04).
+            # The same error for an item of another owner and for one that does not exist.
             raise _no_item(item_id) from None
 
     async def mark_done(self, actors: Sequence[Actor], run_id: RunId) -> None:
-        """Whoever pressed that under a message elsewhere need not read it in the inbox: what it
-        holds about the run is put away. It stands in the audit of the run, as every press does."""
+        """Archives the inbox items about a run, for a "Done" button in another channel, and adds an
+        audit entry to the run."""
         run = await self._store.get_run(run_id)
         for actor in actors:
             query = InboxQuery(owner=actor.owner, run_id=run_id, limit=_PAGE)
             for item in (await self._store.list_inbox(query)).items:
-                await self.change_inbox_item(actor, item.id, DEALT_WITH)
+                await self.change_inbox_item(actor, item.id, DONE)
         if run is not None and any(actor.may_see(run.owner) for actor in actors):
             now = await self._store.now()
-            note = entry(actors[0], "done", "run", run_id, at=now, owner=run.owner)
-            await self._store.append_audit(note)
+            audit = entry(actors[0], "done", "run", run_id, at=now, owner=run.owner)
+            await self._store.append_audit(audit)
 
     async def mark_all_read(self, actor: Actor, query: InboxQuery) -> int:
-        """Marks what the question finds as read; how many."""
+        """Marks the items that the query finds as read, and returns their number."""
         query = _inbox_of(actor, query)
         if not _may_change(actor, query.owner or actor.owner):
             raise NotAllowed()
         query = replace(query, unread=True, after=None, limit=_PAGE)
         marked = 0
-        while marked < MOST_MARKED:
+        while marked < MAX_MARKED:
             page = await self._store.list_inbox(query)
             for item in page.items:
                 await self.change_inbox_item(actor, item.id, READ)
@@ -286,8 +273,8 @@ class NotificationService:
 
 
 def _inbox_of(actor: Actor, query: InboxQuery) -> InboxQuery:
-    """The caller's own, unless it names somebody whose messages it may see. Where there are no keys
-    the caller is the one user of this machine, and all of them are its own."""
+    """Limits the query to the actor's own items, unless it names an owner that the actor may see.
+    In open mode the actor is the only user, and all items are its own."""
     if actor.key_id is None and actor.administers:
         return query
     named = query.owner is not None and actor.may_see(query.owner)
@@ -295,20 +282,20 @@ def _inbox_of(actor: Actor, query: InboxQuery) -> InboxQuery:
 
 
 def _may_change(actor: Actor, owner: Owner) -> bool:
-    """What somebody has read is no part of what an operator does for others."""
+    """An operator may not change the inbox of other owners."""
     return actor.may_operate(owner) and (owner == actor.owner or actor.role is Role.ADMIN)
 
 
-class _Seen(Exception):
-    """Raised instead of a change, so that nothing is written."""
+class _Found(Exception):
+    """Raised instead of a change, to read an item without writing it."""
 
     def __init__(self, item: InboxItem) -> None:
         super().__init__(item.id)
         self.item = item
 
 
-def _only_looked_at(item: InboxItem, now: datetime) -> NoReturn:
-    raise _Seen(item)
+def _raise_item(item: InboxItem, now: datetime) -> NoReturn:
+    raise _Found(item)
 
 
 def _no_delivery(delivery_id: DeliveryId) -> NotFound:

@@ -15,7 +15,7 @@ from chimes.i18n import _
 
 #: So far two servers' clocks may be apart before a quick fail-over looks like two of them at once;
 #: whoever is really left behind looks again later than that.
-CLOCKS_DIFFER = timedelta(seconds=2)
+MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +31,14 @@ class Epoch:
 
 
 @runtime_checkable
-class WithEpoch(Protocol):
+class EpochStore(Protocol):
     """A store that can go back behind its users' backs."""
 
     async def epoch(self) -> Epoch:
-        """Raise the counter, and tell it. Ask every few seconds and compare (`regress`)."""
+        """Raise the counter, and tell it. Ask every few seconds and compare (`describe_rollback`)."""
 
 
-def regress(before: Epoch, after: Epoch) -> str:
+def describe_rollback(before: Epoch, after: Epoch) -> str:
     """Why the store is not what it was; empty if it is. A new history alone is no reason: after a
     fail-over that lost nothing the counter goes on. But who looked at the old history when the
     new one had begun already wrote to a server that nobody follows any more (F30)."""
@@ -62,4 +62,4 @@ def regress(before: Epoch, after: Epoch) -> str:
 def _left_behind(before: Epoch, after: Epoch) -> bool:
     if before.history == after.history or before.at is None or after.begun is None:
         return False
-    return after.begun + CLOCKS_DIFFER < before.at
+    return after.begun + MAX_CLOCK_DIFFERENCE < before.at

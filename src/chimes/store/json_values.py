@@ -37,7 +37,7 @@ def maybe_text(moment: datetime | None) -> str | None:
     return None if moment is None else to_text(moment)
 
 
-def without_empty(data: Mapping[str, object]) -> Plain:
+def drop_empty(data: Mapping[str, object]) -> Plain:
     """Leaves out what says nothing: None, "", 0, False and empty collections. The fields read by
     `Reader` have just these as their defaults, so rows stay small and old rows still load."""
     return {name: value for name, value in data.items() if value}

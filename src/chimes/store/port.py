@@ -41,9 +41,9 @@ from chimes.model.listing import (
     RunQuery,
     ScheduleQuery,
 )
-from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
+from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.notification import Delivery, DeliveryCompletion, InboxItem
-from chimes.model.planning import FirePlan, FireContext
+from chimes.model.planning import FireContext, FirePlan
 from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
@@ -213,7 +213,9 @@ class MessageStore(Protocol):
         been available for more than `overdue`: nobody who can send them has come. Two callers
         never get the same one before `hold` is over."""
 
-    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         """`delivery_settled`, each only under its current fence, with the inbox items they bring;
         those that were accepted, as they are now."""
 
@@ -249,7 +251,9 @@ class MessageStore(Protocol):
         that are full by now may go with them."""
 
     # --- shared limits ------------------------------------------------------------------------
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
+    async def take_tokens(
+        self, name: str, *, rate: float, burst: int, count: int = 1
+    ) -> TokenGrant:
         """A bucket that all nodes share, by the store's clock: `rate` tokens come in a second, at
         most `burst` lie in it, and it begins full. All of `count` or none. It may be forgotten
         when it is full, and need not survive a crash."""
@@ -367,7 +371,9 @@ class PrefetchStore(Protocol):
         """Of what comes due within that time, if it is taken in its order and each takes so long.
         None: it is not a crowd. From an index; as far as it has to be walked."""
 
-    async def confirm_prefetched(self, claims: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    async def confirm_prefetched(
+        self, claims: Sequence[tuple[RunId, int]]
+    ) -> frozenset[tuple[RunId, int]]:
         """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held
         under this fence, and not asked to stop. One that somebody is just changing is not among
         them; ask again."""

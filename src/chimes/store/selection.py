@@ -14,19 +14,19 @@ from chimes.model.audit import AuditEntry
 from chimes.model.change import fast_constructor
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    FAILED_STATUSES,
     ERROR_KEY_LENGTH,
+    FAILED_STATUSES,
     FAILING_STREAK,
     LATE_WITHIN,
-    MAX_PLANNING_LEAD,
-    MISSED_WITHIN,
     MAX_ERRORS,
-    MAX_RESULTS_PER_SCHEDULE,
+    MAX_PLANNING_LEAD,
     MAX_RESULTS,
+    MAX_RESULTS_PER_SCHEDULE,
     MAX_SCHEDULES,
-    IssueCause,
+    MISSED_WITHIN,
     ErrorGroup,
     ErrorGroups,
+    IssueCause,
     LagBucket,
     LagHistogram,
     Result,
@@ -39,9 +39,9 @@ from chimes.model.insights import (
     first_node,
     is_failing,
     lag_of,
+    matches_filter,
     stopped_by_error,
     streak_of,
-    matches_filter,
 )
 from chimes.model.listing import (
     AuditQuery,
@@ -75,7 +75,7 @@ def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
     )
 
 
-def by_zone(
+def group_by_zone(
     found: Iterable[tuple[str | None, ScheduleId]],
 ) -> dict[str, tuple[ScheduleId, ...]]:
     """None: nobody can tell."""
@@ -271,10 +271,10 @@ def _beyond(position: Position, after: Position, descending: bool) -> bool:
 # @@ Counting in Python, for stores that hold their rows in memory; the reference for the others.
 
 HOUR = timedelta(hours=1)
-_make_tally = fast_constructor(StatusCounts)
+_new_status_counts = fast_constructor(StatusCounts)
 
 
-def counted_schedules(
+def count_schedules(
     matching: Sequence[Schedule], failing: int | None, now: datetime
 ) -> ScheduleCounts:
     return ScheduleCounts(
@@ -298,12 +298,12 @@ def in_window(run: Run, window: Window, filter_: RunFilter) -> bool:
     return made and matches_filter(run, filter_, window)
 
 
-def place_of(moment: datetime, window: Window, step: timedelta | None) -> int:
+def bucket_index(moment: datetime, window: Window, step: timedelta | None) -> int:
     """The number of the bucket in which it lies."""
     return 0 if step is None else (moment - window.since) // step
 
 
-def tallied(
+def count_statuses(
     found: Iterable[tuple[int, RunStatus, int]], window: Window, step: timedelta | None
 ) -> tuple[StatusCounts, ...]:
     """`found`: number of the bucket, how it stands, how many."""
@@ -313,7 +313,10 @@ def tallied(
             counts = numbers.setdefault(place, {})
             counts[status] = counts.get(status, 0) + number
     return tuple(
-        [_make_tally(at, numbers.get(place, {})) for place, at in enumerate(window.starts(step))]
+        [
+            _new_status_counts(at, numbers.get(place, {}))
+            for place, at in enumerate(window.starts(step))
+        ]
     )
 
 
@@ -345,7 +348,7 @@ def _by_place_and_node(item: tuple[tuple[int, NodeId | None], object]) -> tuple[
     return place, node or ""
 
 
-def begun(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
+def start_lag(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
     """By whom, and the bracket of its lag."""
     lag = lag_of(run)
     if lag is None:
@@ -378,7 +381,7 @@ def newest_first(run: Run | Result) -> tuple[datetime, str]:
 
 
 # --- attention ----------------------------------------------------------------------------------
-class Seen(NamedTuple):
+class Finding(NamedTuple):
     """A run that is a sign of something."""
 
     schedule_id: ScheduleId
@@ -388,8 +391,8 @@ class Seen(NamedTuple):
     lag: timedelta | None = None
 
 
-def signs_of(cause: IssueCause, seen: Iterable[Seen]) -> list[ScheduleIssue]:
-    found: dict[ScheduleId, list[Seen]] = {}
+def issues_from(cause: IssueCause, seen: Iterable[Finding]) -> list[ScheduleIssue]:
+    found: dict[ScheduleId, list[Finding]] = {}
     for each in seen:
         found.setdefault(each.schedule_id, []).append(each)
     signs = []
@@ -408,9 +411,9 @@ def signs_of(cause: IssueCause, seen: Iterable[Seen]) -> list[ScheduleIssue]:
     return signs
 
 
-def missed_in(runs: Iterable[Run], now: datetime) -> list[Seen]:
+def find_missed(runs: Iterable[Run], now: datetime) -> list[Finding]:
     return [
-        Seen(run.schedule_id, run.id, run.planned_at, max(1, run.missed_count))
+        Finding(run.schedule_id, run.id, run.planned_at, max(1, run.missed_count))
         for run in runs
         if run.status is RunStatus.MISSED
         and run.schedule_id is not None
@@ -418,12 +421,12 @@ def missed_in(runs: Iterable[Run], now: datetime) -> list[Seen]:
     ]
 
 
-def late_in(runs: Iterable[Run], now: datetime, late: timedelta) -> list[Seen]:
+def find_late(runs: Iterable[Run], now: datetime, late: timedelta) -> list[Finding]:
     found = []
     for run in runs:
         lag = _late_by(run, now)
         if run.schedule_id is not None and lag is not None and lag > late:
-            found.append(Seen(run.schedule_id, run.id, run.planned_at, lag=lag))
+            found.append(Finding(run.schedule_id, run.id, run.planned_at, lag=lag))
     return found
 
 
@@ -435,7 +438,7 @@ def _late_by(run: Run, now: datetime) -> timedelta | None:
     return lag_of(run) if now - LATE_WITHIN <= run.planned_at <= now else None
 
 
-def overdue_signs(
+def overdue_issues(
     due: Mapping[ScheduleId, datetime], known: Iterable[ScheduleIssue], now: datetime
 ) -> list[ScheduleIssue]:
     """Of schedules that should have been fired long ago, as far as no run of theirs is late."""
@@ -447,18 +450,22 @@ def overdue_signs(
     ]
 
 
-def own_signs(schedules: Iterable[Schedule], now: datetime) -> list[ScheduleIssue]:
+def schedule_issues(schedules: Iterable[Schedule], now: datetime) -> list[ScheduleIssue]:
     """What a schedule says of itself."""
     signs = []
     for each in schedules:
         if stopped_by_error(each):
-            signs.append(ScheduleIssue(schedule_id=each.id, cause=IssueCause.STOPPED, at=each.updated_at))
+            signs.append(
+                ScheduleIssue(schedule_id=each.id, cause=IssueCause.STOPPED, at=each.updated_at)
+            )
         elif not each.enabled and each.pause_until is not None and each.pause_until <= now:
-            signs.append(ScheduleIssue(schedule_id=each.id, cause=IssueCause.PAUSE_OVER, at=each.pause_until))
+            signs.append(
+                ScheduleIssue(schedule_id=each.id, cause=IssueCause.PAUSE_OVER, at=each.pause_until)
+            )
     return signs
 
 
-def failing_sign(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssue | None:
+def failing_issue(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssue | None:
     """By the newest results of it."""
     if not schedule.enabled or not is_failing(results):
         return None
@@ -470,7 +477,7 @@ def failing_sign(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssue
     )
 
 
-def counted_in_a_row(sign: ScheduleIssue, results: Sequence[tuple[RunId, RunStatus]]) -> ScheduleIssue:
+def count_streak(sign: ScheduleIssue, results: Sequence[tuple[RunId, RunStatus]]) -> ScheduleIssue:
     """FAILING with how many failures in a row the results show, newest first, and the newest."""
     streak = streak_of(status for _unused, status in results)
     if sign.cause is not IssueCause.FAILING or streak is None or streak.good:
@@ -479,7 +486,7 @@ def counted_in_a_row(sign: ScheduleIssue, results: Sequence[tuple[RunId, RunStat
     return replace(sign, count=max(FAILING_STREAK, streak.count), run_id=newest)
 
 
-def ends_of(results: Iterable[Result]) -> list[tuple[RunId, RunStatus]]:
+def run_statuses(results: Iterable[Result]) -> list[tuple[RunId, RunStatus]]:
     return [(result.run_id, result.status) for result in results]
 
 
@@ -492,7 +499,7 @@ class Failure(NamedTuple):
     error: str
 
 
-def failures_in(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
+def find_failures(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list[Failure]:
     return [
         Failure(run.id, run.created_at, run.planned_at, run.error[:ERROR_KEY_LENGTH])
         for run in runs
@@ -502,7 +509,7 @@ def failures_in(runs: Iterable[Run], window: Window, filter_: RunFilter) -> list
     ]
 
 
-def grouped(failures: Iterable[Failure], limit: int) -> ErrorGroups:
+def group_errors(failures: Iterable[Failure], limit: int) -> ErrorGroups:
     """More of them than `MAX_ERRORS` say that there are more."""
     newest = sorted(failures, key=lambda each: (each.created_at, each.run_id), reverse=True)
     found: dict[str, list[Failure]] = {}
@@ -530,5 +537,5 @@ def _by_weight(groups: Iterable[ErrorGroup]) -> list[ErrorGroup]:
     return sorted(by_text, key=lambda group: (group.count, group.last), reverse=True)
 
 
-def of_owner(owner: Owner | None, row: Run | Schedule) -> bool:
+def has_owner(owner: Owner | None, row: Run | Schedule) -> bool:
     return owner in (None, row.owner)

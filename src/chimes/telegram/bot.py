@@ -13,7 +13,7 @@ from chimes.errors import StoreError
 from chimes.i18n import ENGLISH, Message, in_language
 from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.notifications.text import split
-from chimes.store.port import Remembered, Store
+from chimes.store.port import IdempotencyRecord, Store
 from chimes.telegram.commands import Reply, language_of
 from chimes.telegram.conversation import Conversation, UpdateResult
 from chimes.telegram.links import Chat
@@ -159,7 +159,7 @@ class Bot:
             self.counts["duplicates"] += 1
             return False
         self._finish(incoming, await self._handled(incoming))
-        done = Remembered(fingerprint=key, status=200)
+        done = IdempotencyRecord(fingerprint=key, status=200)
         await self._store.answer_request(self._scope, key, done)
         return True
 
@@ -218,7 +218,7 @@ class Bot:
             return False
         if now - datetime.fromisoformat(known.fingerprint) < LOST_AFTER:
             raise NotYet
-        await self._store.answer_request(self._scope, key, Remembered(fingerprint=begun))
+        await self._store.answer_request(self._scope, key, IdempotencyRecord(fingerprint=begun))
         return True
 
     def _count(self, result: UpdateResult) -> None:

@@ -39,7 +39,7 @@ class HandRules(ScheduleRules):
         while slot is not None and len(slots) < count:
             slots.append(slot)
             slot = schedule.trigger.previous_before(slot)
-        taken = self._both("slots_taken", schedule.id, slots)
+        taken = self._both("find_slot_runs", schedule.id, slots)
         now = self._now()
         rows = [
             backfill_run(schedule, slot, taken.get(slot), now)

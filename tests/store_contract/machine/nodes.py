@@ -24,14 +24,14 @@ class NodeRules(TwoStores):
         self.nodes.append(NodeId(f"node-{self.made}"))
 
     @rule(number=index, skew=st.sampled_from([-600, 0, 600]))
-    def beat(self, number: int, skew: int) -> None:
+    def heartbeat(self, number: int, skew: int) -> None:
         node = self._pick(self.nodes, number)
         self._beat(node, skew)
 
     def _beat(self, node: NodeId, skew: int = 0) -> HeartbeatResult:
         clock = self._now() + timedelta(seconds=skew)
         report = NodeReport(running=len(node), draining=skew > 0) if skew else None
-        answer: HeartbeatResult = self._both("beat", node, LEASE, clock=clock, report=report)
+        answer: HeartbeatResult = self._both("heartbeat", node, LEASE, clock=clock, report=report)
         self.reached["beat refused"] += not answer.alive
         self.reached["drain heard"] += answer.drain
         self.reached["cancel heard"] += bool(answer.cancel)
@@ -54,7 +54,7 @@ class NodeRules(TwoStores):
         listed = self._both("nodes")
         if listed:
             self._both("forget_node", self._pick(listed, number).id)
-            self._both("node_marks", self._now() - timedelta(days=1))
+            self._both("node_events", self._now() - timedelta(days=1))
 
     @precondition(lambda self: len(self.nodes) > 1)
     @rule(number=index)

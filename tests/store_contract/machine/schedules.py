@@ -19,13 +19,13 @@ from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import (
     Dependency,
     Schedule,
-    delete_schedule,
     apply_edit,
+    delete_schedule,
     move_next_run,
-    skip_next_slot,
     pause_schedule,
     reschedule_next,
     resume_schedule,
+    skip_next_slot,
 )
 from chimes.model.target import Target
 from chimes.store.port import ScheduleEdit

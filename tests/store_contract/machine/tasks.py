@@ -27,19 +27,21 @@ class TaskRules(HandRules):
         )
         _, created = self._both("add_unless_active", run, an_entry(at=now, verb="sync"))
         self.reached["task added" if created else "task standing"] += 1
-        self._both("list_runs", RunQuery(requirement=SYNC.requirement, concurrency_key=SYNC.key, limit=3))
+        self._both(
+            "list_runs", RunQuery(requirement=SYNC.requirement, concurrency_key=SYNC.key, limit=3)
+        )
 
     @rule(number=index, name=st.sampled_from(STATES))
-    def keep_state(self, number: int, name: str) -> None:
+    def save_checkpoint(self, number: int, name: str) -> None:
         if not self._owned():
             self.work(number, max(INTERVALS), 2)
         if not self.held:
             return
         run = self._pick((number % 3 and self._owned()) or self.held, number)
-        kept = self._both("keep_state", run.id, run.fence, name, f"{number}")
+        kept = self._both("save_checkpoint", run.id, run.fence, name, f"{number}")
         self.reached["state kept" if kept else "state refused"] += 1
-        self._both("read_state", name)
+        self._both("get_checkpoint", name)
 
     @rule(name=st.sampled_from(STATES), value=st.sampled_from([None, "{}"]))
-    def set_state(self, name: str, value: str | None) -> None:
-        self._both("set_state", name, value, an_entry(at=self._now(), verb="state"))
+    def set_checkpoint(self, name: str, value: str | None) -> None:
+        self._both("set_checkpoint", name, value, an_entry(at=self._now(), verb="state"))

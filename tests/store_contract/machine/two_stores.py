@@ -31,7 +31,7 @@ IN_MEMORY = Path("/dev/shm")
 class Told:
     """A verdict that was sent, and whether the store took it."""
 
-    verdict: Completion
+    completion: Completion
     accepted: bool
 
 

@@ -20,8 +20,8 @@ from tests.builders import (
     a_node,
     a_retry,
     a_verdict,
+    claim_request,
     log_lines,
-    places,
 )
 from tests.store_contract.machine.draws import (
     ENDS,
@@ -44,8 +44,8 @@ class WorkRules(NodeRules):
     @rule(number=index, limit=st.sampled_from([1, 2, 10]), free=st.integers(0, 3))
     def fire(self, number: int, limit: int, free: int) -> None:
         node = self._pick(self.nodes, number)
-        given = places(node, free, _offers(number)) if number % 4 else None
-        fired: FireResult = self._both("fire_due", plan, limit=limit, places=given)
+        given = claim_request(node, free, _offers(number)) if number % 4 else None
+        fired: FireResult = self._both("fire_due", plan, limit=limit, request=given)
         self.held.extend(fired.claimed)
         self.reached["fired claimed"] += len(fired.claimed)
         for run in fired.others:
@@ -63,8 +63,10 @@ class WorkRules(NodeRules):
     def claim(self, number: int, free: int) -> None:
         self._claim(self._pick(self.nodes, number), free, _offers(number))
 
-    def _claim(self, node: NodeId, free: int, capabilities: frozenset[str] = OFFERS) -> tuple[Run, ...]:
-        claimed: tuple[Run, ...] = self._both("claim", places(node, free, capabilities))
+    def _claim(
+        self, node: NodeId, free: int, capabilities: frozenset[str] = OFFERS
+    ) -> tuple[Run, ...]:
+        claimed: tuple[Run, ...] = self._both("claim", claim_request(node, free, capabilities))
         assert all(run.target.requirement in capabilities for run in claimed)
         self.held.extend(claimed)
         self.reached["claimed"] += len(claimed)
@@ -108,26 +110,28 @@ class WorkRules(NodeRules):
     @rule()
     def finish_all(self) -> None:
         """A batch: good ones, stale ones and twins of each other."""
-        verdicts = [a_verdict(run, self._now()) for run in self.held]
+        completions = [a_verdict(run, self._now()) for run in self.held]
         self.held.clear()
-        self._tell(*verdicts, verdicts[0])
+        self._tell(*completions, completions[0])
 
-    def _tell(self, *verdicts: Completion) -> None:
-        finished = self._both("finish", verdicts)
+    def _tell(self, *completions: Completion) -> None:
+        finished = self._both("finish", completions)
         self.reached["accepted"] += len(finished.accepted)
         self.reached["fenced"] += len(finished.refused)
         runs = self._runs()
-        for verdict in verdicts:
-            shown = verdict.run_id in runs and verdict.attempt in runs[verdict.run_id].attempts
-            self.told.append(Told(verdict, shown))
+        for completion in completions:
+            shown = (
+                completion.run_id in runs and completion.attempt in runs[completion.run_id].attempts
+            )
+            self.told.append(Told(completion, shown))
 
     # F23: the answer was lost
     @precondition(lambda self: self.told)
     @rule(number=index)
     def tell_again(self, number: int) -> None:
         told = self._pick(self.told, number)
-        finished = self._both("finish", [told.verdict])
-        pruned = told.verdict.run_id not in self._runs()
+        finished = self._both("finish", [told.completion])
+        pruned = told.completion.run_id not in self._runs()
         assert bool(finished.accepted) == (told.accepted and not pruned)
         self.reached["replayed"] += told.accepted
         self.reached["stale again"] += not told.accepted
@@ -158,15 +162,15 @@ class WorkRules(NodeRules):
                 case "beat":
                     assert not self._beat(run.holder).alive
                 case "claim":
-                    assert self._both("claim", places(run.holder, 9, OFFERS)) == ()
+                    assert self._both("claim", claim_request(run.holder, 9, OFFERS)) == ()
                 case "start":
                     self._both("start", run.id, run.fence)
                 case "log":
                     self._both("append_logs", run.id, run.fence, log_lines("stale"))
                 case "state":
-                    kept = self._both("keep_state", run.id, run.fence, STATES[0], '"stale"')
+                    kept = self._both("save_checkpoint", run.id, run.fence, STATES[0], '"stale"')
                     self.reached["state refused"] += not kept
-                    self._both("read_state", STATES[0])
+                    self._both("get_checkpoint", STATES[0])
                 case "release":
                     self._both("release", [(run.id, run.fence)])
                 case "finish" if again:
@@ -186,7 +190,7 @@ class WorkRules(NodeRules):
             self.made += 1
             victim = NodeId(f"victim-{self.made}")
             self._both("join", a_node(victim), LEASE)
-            for run in self._both("claim", places(victim, 5, OFFERS)):
+            for run in self._both("claim", claim_request(victim, 5, OFFERS)):
                 self.held.append(run)
                 if run.policy.on_lost is OnLost.STOP:
                     self._both("start", run.id, run.fence)

@@ -44,8 +44,8 @@ from tests.builders import (
     a_schedule,
     a_verdict,
     an_entry,
+    claim_request,
     log_lines,
-    places,
 )
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.test_runs import HOSTILE, ended
@@ -259,7 +259,7 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
         await browser.rig.store.join(a_node(), timedelta(days=1))
         assert "1 needs attention" in (await browser.get("/ui/")).text
         asked = await browser.send(f"{page_of(run)}/known", on=page_of(run))
-        assert "until it fails in another way or works again" in asked.text
+        assert "until it fails differently or succeeds" in asked.text
         done = await browser.send(f"{page_of(run)}/known", reason="told <them>")
         page = (await browser.follow(done)).text
         assert "has looked at this failure" in page
@@ -329,7 +329,7 @@ async def test_secrets_in_results_are_hidden_wherever_they_are_shown() -> None:
             assert "4711" not in answer.text, path
             assert "31" in answer.text, path
             assert "***" in answer.text, path
-        assert "hidden here" in (await browser.get(page_of(run, "raw"))).text
+        assert "masked here" in (await browser.get(page_of(run, "raw"))).text
         kept = (await browser.rig.client.get(f"/api/v1/runs/{run.id}")).json()
         assert kept["result"] == result
 
@@ -352,7 +352,7 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     refused = replace(entries[0], allowed=False)
     found = events_of(run, [told], [*reversed(entries), refused])
     assert [each.what for each in found] == [
-        "Created by the schedule.",
+        "Created by the schedule's zone.",
         "Attempt 1 started on a.",
         "Attempt 1 did not succeed.",
         "Attempt 2 started on a.",
@@ -369,7 +369,7 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     assert [each.remark for each in found if each.bad] == ["boom", "gone"]
     waiting = replace(run, status=RunStatus.RUNNING, finished_at=None, attempts=(),
                       claimed_at=NOW, holder=NodeId("b"))  # fmt: skip
-    assert [each.what for each in events_of(waiting, [], [])][-1] == "Attempt 2 began on b."
+    assert [each.what for each in events_of(waiting, [], [])][-1] == "Attempt 2 started on b."
 
 
 def test_an_error_has_a_type_a_message_and_a_stack() -> None:
@@ -534,7 +534,7 @@ async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
         store = browser.rig.store
         await store.join(a_node(), timedelta(minutes=1))
         await store.add_runs([a_run()])
-        (run,) = await store.claim(places())
+        (run,) = await store.claim(claim_request())
         await store.append_logs(run.id, run.fence, log_lines("one", "two"))
 
         async def stream_log() -> str:
@@ -641,10 +641,10 @@ def test_what_was_sent_and_what_came_back() -> None:
     found = exchange_of(run)
     assert found is not None
     assert found.headers["Authorization"] == "***"
-    assert (found.status, found.took, found.truncated) == (204, timedelta(milliseconds=12), True)
+    assert (found.status, found.duration, found.truncated) == (204, timedelta(milliseconds=12), True)
     odd = exchange_of(ended(NOW, target=HTTP, result={"status": "x", "headers": 3}))
     assert odd is not None
-    assert (odd.status, dict(odd.answer_headers)) == (None, {})
+    assert (odd.status, dict(odd.response_headers)) == (None, {})
     assert exchange_of(a_run(target=TaskTarget(name="t"))) is None
 
 
@@ -655,7 +655,7 @@ def test_tokens_and_cost_of_an_answer() -> None:
     )
     found = usage_of(run)
     assert found is not None
-    assert (found.total, found.cost, found.model) == (7, 0.02, "m")
+    assert (found.total_tokens, found.cost, found.model) == (7, 0.02, "m")
     assert usage_of(ended(NOW, target=AgentTarget(prompt="p"), result={"usage": "?"})) is None
 
 

@@ -27,7 +27,7 @@ from chimes.model.notification import DeliveryState
 from chimes.model.recipient import Channel, NotifyOn
 from chimes.model.sync import Source, Sources
 from chimes.web.dashboard.system.about import licences
-from chimes.web.dashboard.system.audit import Verified, audit_rows, csv_lines, verified_from
+from chimes.web.dashboard.system.audit import audit_rows, csv_lines
 from chimes.web.dashboard.system.channels import bare_host, check_url
 from chimes.web.dashboard.system.views import (
     all_drained,
@@ -38,7 +38,7 @@ from chimes.web.dashboard.system.views import (
     node_cards,
     node_history,
 )
-from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, places
+from tests.builders import LEASE, NOW, a_delivery, a_node, a_run, a_verdict, an_entry, claim_request
 from tests.web.dashboard.browsing import browsing
 
 
@@ -207,7 +207,7 @@ async def test_retention_says_what_it_would_delete() -> None:
         store, clock = browser.rig.store, browser.rig.clock
         await store.join(a_node(), LEASE)
         await store.add_runs([a_run(available_at=clock.now())])
-        (run,) = await store.claim(places())
+        (run,) = await store.claim(claim_request())
         await store.finish([a_verdict(run, clock.now())])
         clock.advance(timedelta(days=3))
         page = (await browser.get("/ui/system/settings")).text
@@ -359,13 +359,6 @@ async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) 
     assert (found.ok, str(found.text)) == (False, f"It: no response from 127.0.0.1:{port}.")
 
 
-def test_what_was_kept_of_the_chain_may_be_unreadable() -> None:
-    kept = Verified(ok=False, checked=9, first_bad=4)
-    assert verified_from(kept.packed(), NOW) == replace(kept, at=NOW)
-    for text in ("", "[]", "{}", '{"ok": 1, "checked": "x", "first_bad": null}'):
-        assert verified_from(text, NOW) is None
-
-
 def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
     gone = a_node("gone", lease_until=NOW - timedelta(seconds=1), heartbeat_at=NOW)
     off = a_node("off", lease_until=NOW + timedelta(seconds=9), heartbeat_at=NOW, clock_offset=-2.0)
@@ -407,7 +400,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
             running=4, claims_per_minute=12.5, memory=50_000_000, queues=("slow",), draining=False
         )
         ahead = clock.now() + timedelta(seconds=3)
-        await store.beat(node.id, LEASE, clock=ahead, report=report)
+        await store.heartbeat(node.id, LEASE, clock=ahead, report=report)
         page = (await browser.get("/ui/system")).text
         for text in ("alive", "12.5 per minute", ">slow<", "clock off by 3 s", "MB"):
             assert text in page, text
@@ -425,7 +418,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         await browser.rig.create()
         assert "Every node is drained" in (await browser.get("/ui/")).text
         assert "web-1-77-abc was asked to drain" in page
-        await store.beat(
+        await store.heartbeat(
             node.id, LEASE, clock=clock.now(), report=replace(report, running=0, draining=True)
         )
         assert "▼ drained" in (await browser.get("/ui/system")).text

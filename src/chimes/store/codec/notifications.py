@@ -13,11 +13,11 @@ from chimes.store.codec.schedule import (
     recipient_from_plain,
     recipient_to_plain,
 )
-from chimes.store.json_values import Plain, Reader, maybe_text, to_text, without_empty
+from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text, to_text
 
 
 def delivery_to_plain(delivery: Delivery) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "id": delivery.id,
             "run_id": delivery.run_id,
@@ -67,7 +67,7 @@ def delivery_from_plain(data: object) -> Delivery:
 
 
 def inbox_to_plain(item: InboxItem) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "id": item.id,
             "owner": owner_to_plain(item.owner),

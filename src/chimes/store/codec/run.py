@@ -12,11 +12,11 @@ from chimes.store.codec.schedule import (
     target_from_plain,
     target_to_plain,
 )
-from chimes.store.json_values import Plain, Reader, maybe_text, to_text, without_empty
+from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text, to_text
 
 
 def attempt_to_plain(attempt: Attempt) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "number": attempt.number,
             "fence": attempt.fence,
@@ -45,7 +45,7 @@ def attempt_from_plain(data: object) -> Attempt:
 
 
 def run_to_plain(run: Run) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "id": run.id,
             "schedule_id": run.schedule_id,

@@ -10,7 +10,15 @@ from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
-from chimes.model.recipient import DEFAULT_LATE_AFTER, Channel, Digest, NotifyOn, Period, QuietHours, Recipient
+from chimes.model.recipient import (
+    DEFAULT_LATE_AFTER,
+    Channel,
+    Digest,
+    NotifyOn,
+    Period,
+    QuietHours,
+    Recipient,
+)
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import (
@@ -23,14 +31,14 @@ from chimes.model.target import (
     Target,
     TaskTarget,
 )
-from chimes.store.json_values import MICROSECOND, Plain, Reader, maybe_text, to_text, without_empty
+from chimes.store.json_values import MICROSECOND, Plain, Reader, drop_empty, maybe_text, to_text
 from chimes.triggers import trigger_from_dict
 
 # @@ Recipients.
 
 
 def recipient_to_plain(recipient: Recipient) -> Plain:
-    plain = without_empty(
+    plain = drop_empty(
         {
             "channel": recipient.channel.value,
             "to": recipient.to,
@@ -66,7 +74,7 @@ def recipient_from_plain(data: object) -> Recipient:
 
 
 def _quiet_to_plain(quiet: QuietHours) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "start": clock_text(quiet.start),
             "end": clock_text(quiet.end),
@@ -89,7 +97,7 @@ def _quiet_from_plain(data: object) -> QuietHours:
 
 
 def _digest_to_plain(digest: Digest) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "every": digest.every.value,
             "at": clock_text(digest.at),
@@ -187,11 +195,9 @@ def target_to_plain(target: Target) -> Plain:
         case HttpTarget():
             return _http_to_plain(target)
         case TaskTarget():
-            return without_empty(
-                {"kind": target.kind, "name": target.name, "args": dict(target.args)}
-            )
+            return drop_empty({"kind": target.kind, "name": target.name, "args": dict(target.args)})
         case FlowTarget():
-            return without_empty(
+            return drop_empty(
                 {"kind": target.kind, "name": target.name, "input": dict(target.input)}
             )
         case SyncTarget():
@@ -201,7 +207,7 @@ def target_to_plain(target: Target) -> Plain:
                 "collection": target.collection,
             }
         case AgentTarget():
-            return without_empty(
+            return drop_empty(
                 {
                     "kind": target.kind,
                     "prompt": target.prompt,
@@ -217,7 +223,7 @@ def target_to_plain(target: Target) -> Plain:
 
 
 def _http_to_plain(target: HttpTarget) -> Plain:
-    plain = without_empty(
+    plain = drop_empty(
         {
             "kind": target.kind,
             "url": target.url,
@@ -265,7 +271,7 @@ def _agent_target(read: Reader) -> AgentTarget:
 
 
 def _action_to_plain(target: ActionTarget) -> Plain:
-    return without_empty(
+    return drop_empty(
         {
             "kind": target.kind,
             "action_type_id": target.action_type_id,
@@ -319,7 +325,7 @@ def target_from_plain(data: object) -> Target:
 
 def schedule_to_plain(schedule: Schedule) -> Plain:
     depends_on = schedule.depends_on
-    plain = without_empty(
+    plain = drop_empty(
         {
             "id": schedule.id,
             "namespace": schedule.namespace,

@@ -38,7 +38,7 @@ from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.json_values import Plain, Reader, moment, to_text
 from chimes.store.jsonfile.jobs import DETAILS, NO_EXTRAS, LoadedJob, job_to_plain, read_job
 from chimes.store.jsonfile.state import Generation, Mark, Requests, marks_to_plain
-from chimes.store.port import Remembered
+from chimes.store.port import IdempotencyRecord
 
 VERSION = 1
 TOP_KEYS = frozenset({"version", "updated_at", "jobs", DETAILS})
@@ -144,9 +144,9 @@ def _list(value: object) -> list[object]:
 
 def _request_from_plain(
     data: object,
-) -> tuple[tuple[str, str], tuple[Remembered, datetime]]:
+) -> tuple[tuple[str, str], tuple[IdempotencyRecord, datetime]]:
     read = Reader(data)
-    answer = Remembered(
+    answer = IdempotencyRecord(
         fingerprint=read.text("fingerprint"),
         status=read.integer("status", 0),
         body=read.text("body", ""),
@@ -271,7 +271,7 @@ class Encoder:
         return [row[1] for row in rows.values()]
 
     def _requests(self, requests: Requests) -> list[bytes]:
-        def plain(kept: tuple[Remembered, datetime]) -> Plain:
+        def plain(kept: tuple[IdempotencyRecord, datetime]) -> Plain:
             answer, until = kept
             return {
                 "until": to_text(until),

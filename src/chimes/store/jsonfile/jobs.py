@@ -18,8 +18,8 @@ from chimes.model.egress import parse_http_url
 from chimes.model.ids import ScheduleId
 from chimes.model.policy import Misfire, Overlap, Policy
 from chimes.model.run import RunStatus
-from chimes.model.schedule import Schedule, set_cursor, apply_edit, plan_after
-from chimes.model.sync import require_exclusive, is_pair_key
+from chimes.model.schedule import Schedule, apply_edit, plan_after, set_cursor
+from chimes.model.sync import is_pair_key, require_exclusive
 from chimes.model.target import (
     ActionTarget,
     AgentTarget,
@@ -37,7 +37,7 @@ from chimes.store.codec.schedule import (
     schedule_to_plain,
     target_from_plain,
 )
-from chimes.store.json_values import EPOCH, MICROSECOND, Plain, maybe_text, to_text, without_empty
+from chimes.store.json_values import EPOCH, MICROSECOND, Plain, drop_empty, maybe_text, to_text
 from chimes.triggers import (
     Cron,
     Every,
@@ -180,7 +180,7 @@ def target_keys(target: Target) -> Plain:
                 "model": target.model,
                 "max_tokens": target.max_tokens,
             }
-            return {"prompt": target.prompt, **without_empty(own)}
+            return {"prompt": target.prompt, **drop_empty(own)}
         case ActionTarget():
             return {
                 "action_type_id": target.action_type_id,
@@ -400,7 +400,9 @@ def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datet
             schedule=_with_record(schedule, raw), extras=extras_of(raw), edited=by_hand
         )
     except (InvalidInput, ValueError, TypeError, OverflowError) as error:
-        return _broken(raw, job_id, str(_("jobs.json: {message}", message=message_of(error))), written_at)
+        return _broken(
+            raw, job_id, str(_("jobs.json: {message}", message=message_of(error))), written_at
+        )
 
 
 def _known_job(

@@ -15,9 +15,9 @@ from chimes.model.ids import DeliveryId, InboxId, KeyId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run
 from chimes.model.schedule import Schedule
-from chimes.store.json_values import Plain, Reader, maybe_text, without_empty
+from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text
 from chimes.store.memory.state import State
-from chimes.store.port import Remembered
+from chimes.store.port import IdempotencyRecord
 
 # @@ Which messages leave the file, and what the file goes on saying of them (see `messages`).
 
@@ -54,7 +54,7 @@ def _text(item: InboxItem) -> tuple[object, ...]:
 
 def marks_to_plain(item: InboxItem) -> Plain:
     """What its owner made of it."""
-    return without_empty(
+    return drop_empty(
         {
             "id": item.id,
             "read_at": maybe_text(item.read_at),
@@ -82,7 +82,7 @@ def marked(data: object, archived: Mapping[InboxId, InboxItem]) -> InboxItem | N
     return item
 
 
-Requests = dict[tuple[str, str], tuple[Remembered, datetime]]
+Requests = dict[tuple[str, str], tuple[IdempotencyRecord, datetime]]
 #: Retention forgets ended runs in this order.
 Mark = tuple[datetime, str]
 
@@ -198,7 +198,7 @@ class FileState(State):
         this process and stay; archives hold only what was durable."""
         before = FileState(
             nodes=self.nodes,
-            node_marks=self.node_marks,
+            node_events=self.node_events,
             requests=self.requests,
             buckets=self.buckets,
             archived_audit=self.archived_audit,

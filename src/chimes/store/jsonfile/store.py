@@ -236,7 +236,9 @@ class JsonFileStore(MemoryStore):
             disk.make_directory(self._directory)
             self._directory_lock.take()
         except OSError as error:
-            raise StoreUnavailable(joined(": ", (str(self._directory), message_of(error)))) from error
+            raise StoreUnavailable(
+                joined(": ", (str(self._directory), message_of(error)))
+            ) from error
         try:
             self._load()
             self._write(lambda: None)

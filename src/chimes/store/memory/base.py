@@ -11,7 +11,15 @@ from chimes.clock import Clock, SystemClock
 from chimes.model.audit import AuditEntry, gone_pause_entry
 from chimes.model.ids import RunId
 from chimes.model.notification import plan_deliveries
-from chimes.model.run import Completion, Run, cancel_step, request_cancel, claim, mark_lost, queue_order
+from chimes.model.run import (
+    Completion,
+    Run,
+    cancel_step,
+    claim,
+    mark_lost,
+    queue_order,
+    request_cancel,
+)
 from chimes.model.schedule import pause_schedule, record_run
 from chimes.store.memory.state import State
 from chimes.store.port import ClaimRequest
@@ -37,15 +45,15 @@ class MemoryBase:
         if entry is not None:
             self._state.append_audit(entry)
 
-    def _record(self, run: Run, verdict: Completion | None, now: datetime) -> None:
+    def _record(self, run: Run, completion: Completion | None, now: datetime) -> None:
         self._abandon_children(run, now)
         self._post(run, now)
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         if schedule is None or not run.status.terminal:
             return
         schedule = record_run(schedule, run)
-        if verdict is not None and verdict.pause_schedule and schedule.enabled:
-            note = verdict.pause_schedule
+        if completion is not None and completion.pause_schedule and schedule.enabled:
+            note = completion.pause_schedule
             schedule = pause_schedule(schedule, now, "chimes", note=note)
             self._audit(gone_pause_entry(schedule.id, str(schedule.owner), note, now))
         self._state.put_schedule(schedule)
@@ -86,10 +94,10 @@ class MemoryBase:
         return after
 
     def _hand_out(
-        self, claimable: Sequence[Run], places: ClaimRequest, now: datetime
+        self, claimable: Sequence[Run], request: ClaimRequest, now: datetime
     ) -> dict[RunId, Run]:
-        chosen = sorted(claimable, key=queue_order)[: max(0, places.free)]
-        taken = {run.id: claim(run, places.node_id, now) for run in chosen}
+        chosen = sorted(claimable, key=queue_order)[: max(0, request.free)]
+        taken = {run.id: claim(run, request.node_id, now) for run in chosen}
         for run in taken.values():
             self._state.put_run(run)
         return taken

@@ -11,19 +11,19 @@ from chimes.model.insights import (
     ALL_RUNS,
     HEALTH_RESULTS,
     MAX_SCHEDULES,
-    ScheduleAttention,
     AttentionList,
-    IssueCause,
     ErrorGroups,
+    IssueCause,
     LagBucket,
     Result,
     RunFilter,
+    ScheduleAttention,
     ScheduleCounts,
     ScheduleIssue,
     StatusCounts,
     Window,
-    most_severe,
     is_failing,
+    most_severe,
     result_of,
 )
 from chimes.model.listing import ScheduleQuery
@@ -31,28 +31,28 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.memory.base import MemoryBase
 from chimes.store.selection import (
-    begun,
+    bucket_index,
     check_by_node,
     check_newest,
-    counted_in_a_row,
-    counted_schedules,
-    ends_of,
-    failing_sign,
-    failures_in,
-    grouped,
+    count_schedules,
+    count_statuses,
+    count_streak,
+    failing_issue,
+    find_failures,
+    find_late,
+    find_missed,
+    group_errors,
+    has_owner,
     in_window,
+    issues_from,
     lag_buckets,
-    late_in,
     matches_schedule,
     may_be_failing,
-    missed_in,
     newest_first,
-    of_owner,
-    overdue_signs,
-    own_signs,
-    place_of,
-    signs_of,
-    tallied,
+    overdue_issues,
+    run_statuses,
+    schedule_issues,
+    start_lag,
 )
 
 
@@ -66,18 +66,18 @@ class MemoryInsights(MemoryBase):
             if failing:
                 doubtful = [each.id for each in matching if may_be_failing(each)]
                 number = sum(map(is_failing, self._newest(doubtful).values()))
-            return counted_schedules(matching, number, self._clock.now())
+            return count_schedules(matching, number, self._clock.now())
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
     ) -> tuple[StatusCounts, ...]:
         with self._lock:
             found = (
-                (place_of(run.planned_at, window, step), run.status, 1)
+                (bucket_index(run.planned_at, window, step), run.status, 1)
                 for run in self._state.runs.values()
                 if in_window(run, window, filter_)
             )
-            return tallied(found, window, step)
+            return count_statuses(found, window, step)
 
     async def run_lags(
         self,
@@ -91,9 +91,9 @@ class MemoryInsights(MemoryBase):
         filter_ = RunFilter(owner=owner)
         with self._lock:
             runs = [r for r in self._state.runs.values() if in_window(r, window, filter_)]
-        found = ((run.planned_at, begun(run, by_node=by_node)) for run in runs)
+        found = ((run.planned_at, start_lag(run, by_node=by_node)) for run in runs)
         return lag_buckets(
-            ((place_of(at, window, step), *each, 1) for at, each in found if each is not None),
+            ((bucket_index(at, window, step), *each, 1) for at, each in found if each is not None),
             window,
             step,
             by_node=by_node,
@@ -113,7 +113,7 @@ class MemoryInsights(MemoryBase):
         if not wanted:
             return {}
         for run in self._state.runs.values():
-            if run.schedule_id in wanted and of_owner(owner, run):
+            if run.schedule_id in wanted and has_owner(owner, run):
                 wanted[run.schedule_id].append(run)
         return {
             schedule_id: tuple(
@@ -132,7 +132,7 @@ class MemoryInsights(MemoryBase):
                 if run.status is RunStatus.RUNNING
                 and run.started_at is not None
                 and run.started_at <= now
-                and of_owner(owner, run)
+                and has_owner(owner, run)
             ]
         return tuple(run for _, _, run in sorted(runs, key=lambda each: each[:2])[:limit])
 
@@ -144,21 +144,21 @@ class MemoryInsights(MemoryBase):
             present = {
                 schedule.id: schedule
                 for schedule in self._state.schedules.values()
-                if schedule.deleted_at is None and of_owner(owner, schedule)
+                if schedule.deleted_at is None and has_owner(owner, schedule)
             }
             runs = self._state.runs.values()
-            signs = own_signs(present.values(), now)
-            signs += signs_of(IssueCause.MISSED, missed_in(runs, now))
+            signs = schedule_issues(present.values(), now)
+            signs += issues_from(IssueCause.MISSED, find_missed(runs, now))
             signs += self._late(present, now, late)
             results = self._newest(each.id for each in present.values() if may_be_failing(each))
-            failing = (failing_sign(present[name], each) for name, each in results.items())
+            failing = (failing_issue(present[name], each) for name, each in results.items())
             signs += [sign for sign in failing if sign is not None]
             found = most_severe(sign for sign in signs if sign.schedule_id in present)
             items = tuple(
                 ScheduleAttention(
                     schedule=present[sign.schedule_id],
-                    sign=counted_in_a_row(
-                        sign, ends_of(results.get(sign.schedule_id, ())[:HEALTH_RESULTS])
+                    sign=count_streak(
+                        sign, run_statuses(results.get(sign.schedule_id, ())[:HEALTH_RESULTS])
                     ),
                 )
                 for sign in found[: min(limit, MAX_SCHEDULES)]
@@ -169,20 +169,20 @@ class MemoryInsights(MemoryBase):
         self, present: Mapping[ScheduleId, Schedule], now: datetime, late: timedelta
     ) -> list[ScheduleIssue]:
         enabled = {schedule_id for schedule_id, each in present.items() if each.enabled}
-        seen = late_in(self._state.runs.values(), now, late)
-        signs = signs_of(IssueCause.LATE, (each for each in seen if each.schedule_id in enabled))
+        seen = find_late(self._state.runs.values(), now, late)
+        signs = issues_from(IssueCause.LATE, (each for each in seen if each.schedule_id in enabled))
         due = {
             name: at
             for name in enabled
             if (at := present[name].next_run_at) is not None and now - at > late
         }
-        return [*signs, *overdue_signs(due, signs, now)]
+        return [*signs, *overdue_issues(due, signs, now)]
 
     async def error_groups(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
         with self._lock:
-            return grouped(failures_in(self._state.runs.values(), window, filter_), limit)
+            return group_errors(find_failures(self._state.runs.values(), window, filter_), limit)
 
     async def roll_up(self, *, limit: int) -> int:
         return 0

@@ -13,13 +13,13 @@ from chimes.model.ids import DeliveryId, InboxId
 from chimes.model.listing import DeliveryQuery, InboxQuery, Page
 from chimes.model.notification import (
     Delivery,
-    DeliveryState,
     DeliveryCompletion,
+    DeliveryState,
     InboxItem,
-    owns_delivery_fence,
     claim_delivery,
-    reopen_delivery,
     complete_delivery,
+    owns_delivery_fence,
+    reopen_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.store.memory.base import MemoryBase
@@ -58,7 +58,9 @@ class MemoryMessages(MemoryBase):
             await self._commit()
         return taken
 
-    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         accepted = []
         with self._lock:
             now = self._clock.now()
@@ -160,7 +162,9 @@ class MemoryMessages(MemoryBase):
             await self._commit()
         return len(gone) + len(items)
 
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
+    async def take_tokens(
+        self, name: str, *, rate: float, burst: int, count: int = 1
+    ) -> TokenGrant:
         with self._lock:
             now = self._clock.now()
             tokens, at = self._state.buckets.get(name, (float(burst), now))

@@ -13,10 +13,10 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
+from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run
 from chimes.store.memory.base import MemoryBase
-from chimes.store.port import Remembered, no_node, node_alive, node_gone
+from chimes.store.port import IdempotencyRecord, node_alive, node_gone, node_not_found
 from chimes.store.selection import matches_audit
 
 
@@ -39,7 +39,7 @@ class MemoryRecords(MemoryBase):
         await self._commit(durable=False)
         return joined
 
-    async def beat(
+    async def heartbeat(
         self,
         node_id: NodeId,
         lease: timedelta,
@@ -144,7 +144,7 @@ class MemoryRecords(MemoryBase):
 
     async def remember_request(
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
-    ) -> Remembered | None:
+    ) -> IdempotencyRecord | None:
         with self._lock:
             known = self._state.remember(scope, key, fingerprint, self._clock.now(), keep)
         if known is None:
@@ -152,7 +152,7 @@ class MemoryRecords(MemoryBase):
             await self._commit(durable=False)
         return known
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         with self._lock:
             self._state.answer(scope, key, answer)
         await self._commit()
@@ -199,9 +199,9 @@ class MemoryNodeControl(MemoryBase):
         self.wake()
         return node
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
+    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         with self._lock:
-            found = [mark for mark in self._state.node_marks if mark.at >= since]
+            found = [mark for mark in self._state.node_events if mark.at >= since]
         found.sort(key=lambda mark: (mark.at, mark.node_id, mark.joined))
         return tuple(found[-limit:])
 
@@ -221,5 +221,5 @@ class MemoryNodeControl(MemoryBase):
     def _node(self, node_id: NodeId) -> Node:
         node = self._state.nodes.get(node_id)
         if node is None:
-            raise no_node(node_id)
+            raise node_not_found(node_id)
         return node

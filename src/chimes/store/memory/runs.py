@@ -15,10 +15,10 @@ from chimes.model.run import (
     LogEntry,
     Run,
     cancel_step,
+    complete,
+    mark_started,
     owns_fence,
     release_or_cancel,
-    mark_started,
-    complete,
 )
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import ClaimRequest, CompletionResult
@@ -69,7 +69,7 @@ class MemoryRuns(MemoryBase):
     async def get_run(self, run_id: RunId) -> Run | None:
         return self._state.runs.get(run_id)
 
-    async def slots_taken(
+    async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
         with self._lock:
@@ -85,17 +85,19 @@ class MemoryRuns(MemoryBase):
             active = self._state.active.values()
             return min((run.available_at for run in active if run.claimable), default=None)
 
-    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
         with self._lock:
             now = self._clock.now()
-            if not self._state.alive(places.node_id, now):
+            if not self._state.alive(request.node_id, now):
                 return ()
             claimable = [
                 run
                 for run in self._state.active.values()
-                if run.claimable and run.available_at <= now and run.target.requirement in places.capabilities
+                if run.claimable
+                and run.available_at <= now
+                and run.target.requirement in request.capabilities
             ]
-            taken = self._hand_out(claimable, places, now)
+            taken = self._hand_out(claimable, request, now)
         if taken:
             await self._commit()
         return tuple(taken.values())
@@ -109,36 +111,36 @@ class MemoryRuns(MemoryBase):
         await self._commit()
         return True
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         accepted: list[Run] = []
         refused: list[RunId] = []
         with self._lock:
             now = self._clock.now()
             released_any = False
-            for verdict in verdicts:
-                run = self._state.runs.get(verdict.run_id)
-                if run is not None and owns_fence(run, verdict.fence):
-                    ended = complete(run, verdict, now)
+            for completion in completions:
+                run = self._state.runs.get(completion.run_id)
+                if run is not None and owns_fence(run, completion.fence):
+                    ended = complete(run, completion, now)
                     self._state.put_run(ended)
-                    self._state.append_logs(run.id, verdict.logs)
-                    self._record(ended, verdict, now)
+                    self._state.append_logs(run.id, completion.logs)
+                    self._record(ended, completion, now)
                     released_any |= self._unblock(ended) or not ended.status.terminal
                     released_any |= ended.parent_id is not None or ended.resumable
                     accepted.append(ended)
-                elif run is not None and verdict.attempt in run.attempts:
+                elif run is not None and completion.attempt in run.attempts:
                     accepted.append(run)
                 else:
-                    refused.append(verdict.run_id)
+                    refused.append(completion.run_id)
         if accepted:
             await self._commit()
         if released_any:
             self.wake()
         return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
 
-    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+    async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         with self._lock:
             now = self._clock.now()
-            for run_id, fence in holds:
+            for run_id, fence in claims:
                 run = self._state.runs.get(run_id)
                 if run is not None and owns_fence(run, fence):
                     after = release_or_cancel(run, now)
@@ -196,7 +198,7 @@ class MemoryRuns(MemoryBase):
         await self._commit()
         return True
 
-    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         with self._lock:
             run = self._state.runs.get(run_id)
             if run is None or not owns_fence(run, fence):
@@ -207,10 +209,10 @@ class MemoryRuns(MemoryBase):
         await self._commit()
         return True
 
-    async def read_state(self, name: str) -> Checkpoint | None:
+    async def get_checkpoint(self, name: str) -> Checkpoint | None:
         return self._state.states.get(name)
 
-    async def set_state(
+    async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
         with self._lock:

@@ -14,17 +14,17 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.planning import (
-    FirePlan,
     FireContext,
+    FirePlan,
+    cancels_only_own_runs,
     concurrency_key,
     runs_to_insert,
-    cancels_only_own_runs,
 )
 from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded, stop_with_error
 from chimes.store.memory.base import MemoryBase
 from chimes.store.port import ClaimRequest, FireResult, Planner, ScheduleChange, ScheduleEdit
-from chimes.store.selection import by_zone, matches_schedule, select_schedules
+from chimes.store.selection import group_by_zone, matches_schedule, select_schedules
 
 
 class MemorySchedules(MemoryBase):
@@ -128,7 +128,7 @@ class MemorySchedules(MemoryBase):
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
         query = ScheduleQuery(owner=owner, enabled=True)
         with self._lock:
-            return by_zone(
+            return group_by_zone(
                 (each.trigger.zone, each.id)
                 for each in self._state.schedules.values()
                 if each.next_run_at is not None and matches_schedule(each, query)
@@ -139,7 +139,7 @@ class MemorySchedules(MemoryBase):
         plan: Planner,
         *,
         limit: int,
-        places: ClaimRequest | None = None,
+        request: ClaimRequest | None = None,
         prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         with self._lock:
@@ -159,7 +159,7 @@ class MemorySchedules(MemoryBase):
                     inserted.extend(self._fire(firing, now))
                     plans.append((schedule, firing))
                     stopped |= bool(firing.cancel)
-            taken = self._claim_new(inserted, places, now)
+            taken = self._claim_new(inserted, request, now)
             others = tuple(self._state.runs[r.id] for r in inserted if r.id not in taken)
         if due:
             hit("fire.before_commit")
@@ -196,15 +196,15 @@ class MemorySchedules(MemoryBase):
         return inserted
 
     def _claim_new(
-        self, inserted: Sequence[Run], places: ClaimRequest | None, now: datetime
+        self, inserted: Sequence[Run], request: ClaimRequest | None, now: datetime
     ) -> dict[RunId, Run]:
-        if places is None or not self._state.alive(places.node_id, now):
+        if request is None or not self._state.alive(request.node_id, now):
             return {}
         claimable = [
             current
             for run in inserted
             if (current := self._state.runs[run.id]).claimable
             and current.available_at <= now
-            and current.target.requirement in places.capabilities
+            and current.target.requirement in request.capabilities
         ]
-        return self._hand_out(claimable, places, now)
+        return self._hand_out(claimable, request, now)

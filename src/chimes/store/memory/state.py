@@ -17,7 +17,7 @@ from chimes.model.node import Node, NodeEvent
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
 from chimes.model.run import LogEntry, Run, RunStatus, queue_order, release, unblock
 from chimes.model.schedule import Schedule
-from chimes.store.port import MARKS_KEPT, Item, Remembered, RunLog
+from chimes.store.port import NODE_EVENT_RETENTION, IdempotencyRecord, Item, RunLog
 
 Name = TypeVar("Name")
 Row = TypeVar("Row")
@@ -29,11 +29,13 @@ class State:
     runs: dict[RunId, Run] = field(default_factory=dict)
     logs: dict[RunId, list[LogEntry]] = field(default_factory=dict)
     nodes: dict[NodeId, Node] = field(default_factory=dict)
-    node_marks: list[NodeEvent] = field(default_factory=list)
+    node_events: list[NodeEvent] = field(default_factory=list)
     audit: list[AuditEntry] = field(default_factory=list)
     keys: dict[KeyId, ApiKey] = field(default_factory=dict)
     states: dict[str, Checkpoint] = field(default_factory=dict)
-    requests: dict[tuple[str, str], tuple[Remembered, datetime]] = field(default_factory=dict)
+    requests: dict[tuple[str, str], tuple[IdempotencyRecord, datetime]] = field(
+        default_factory=dict
+    )
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
     #: Tokens in a bucket, and when that was.
@@ -170,8 +172,8 @@ class State:
 
     def mark_node(self, node: Node, at: datetime, *, joined: bool) -> None:
         mark = NodeEvent(at=at, node_id=node.id, version=node.version, joined=joined)
-        kept = [each for each in self.node_marks if each.at >= at - MARKS_KEPT]
-        self.node_marks = [*kept, mark]
+        kept = [each for each in self.node_events if each.at >= at - NODE_EVENT_RETENTION]
+        self.node_events = [*kept, mark]
 
     def held_by(self, node_id: NodeId) -> list[Run]:
         return [run for run in self.active.values() if run.holder == node_id]
@@ -188,15 +190,15 @@ class State:
 
     def remember(
         self, scope: str, key: str, fingerprint: str, now: datetime, keep: timedelta
-    ) -> Remembered | None:
+    ) -> IdempotencyRecord | None:
         known = self.requests.get((scope, key))
         if known is not None and known[1] > now:
             return known[0]
         self.requests = {name: kept for name, kept in self.requests.items() if kept[1] > now}
-        self.requests[scope, key] = (Remembered(fingerprint=fingerprint), now + keep)
+        self.requests[scope, key] = (IdempotencyRecord(fingerprint=fingerprint), now + keep)
         return None
 
-    def answer(self, scope: str, key: str, answer: Remembered) -> None:
+    def answer(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         known = self.requests.get((scope, key))
         if known is not None:
             self.requests[scope, key] = (answer, known[1])

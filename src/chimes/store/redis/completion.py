@@ -15,10 +15,10 @@ from chimes.model.run import (
     Run,
     RunStatus,
     cancel_step,
-    owns_fence,
-    request_cancel,
     complete,
     fail_unreadable,
+    owns_fence,
+    request_cancel,
 )
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.store.port import CompletionResult
@@ -70,11 +70,11 @@ class Settling:
             self.ops.append(["put", after.id, flat(changes.items())])
         self.runs[after.id] = after
 
-    def settle(self, after: Run, verdict: Completion | None = None) -> None:
+    def settle(self, after: Run, completion: Completion | None = None) -> None:
         """The run as it is now, and what follows from that."""
         self.put(after)
-        if verdict is not None and verdict.logs:
-            self.ops.append(["log", after.id, log_rows(verdict.logs)])
+        if completion is not None and completion.logs:
+            self.ops.append(["log", after.id, log_rows(completion.logs)])
         if not after.status.terminal:
             return
         self.abandon_children(after)
@@ -83,8 +83,8 @@ class Settling:
             self.ops.append(
                 ["summary", after.schedule_id, after.id, after.status.value, after.error]
             )
-            if verdict is not None and verdict.pause_schedule:
-                self.pauses.setdefault(after.schedule_id, verdict.pause_schedule)
+            if completion is not None and completion.pause_schedule:
+                self.pauses.setdefault(after.schedule_id, completion.pause_schedule)
         self.unblock(after)
 
     def cancel(self, run: Run, reason: str) -> Run:
@@ -138,36 +138,37 @@ class RedisFinishing(RedisBase):
     def _forget_held(self, run_id: RunId) -> None:
         self._in_hand.pop(run_id, None)
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
-        held = [self._in_hand.pop(verdict.run_id, None) for verdict in verdicts]
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
+        held = [self._in_hand.pop(completion.run_id, None) for completion in completions]
         known = [each for each in held if each is not None]
-        if len(known) == len(verdicts) and verdicts:
+        if len(known) == len(completions) and completions:
             plain = all(
-                _plain(run, verdict) for (run, _), verdict in zip(known, verdicts, strict=True)
+                _plain(run, completion)
+                for (run, _), completion in zip(known, completions, strict=True)
             )
             if plain:
                 try:
-                    return await self._finish_plain(known, verdicts)
+                    return await self._finish_plain(known, completions)
                 except Conflicted:
                     pass
-        return await self._until_agreed(lambda: self._finish(verdicts))
+        return await self._until_agreed(lambda: self._finish(completions))
 
     async def _finish_plain(
-        self, known: Sequence[tuple[Run, str]], verdicts: Sequence[Completion]
+        self, known: Sequence[tuple[Run, str]], completions: Sequence[Completion]
     ) -> CompletionResult:
         expected: list[Wire] = []
         ops: list[Wire] = []
         wakes = False
         ended: list[Run] = []
-        for (run, rev), verdict in zip(known, verdicts, strict=True):
+        for (run, rev), completion in zip(known, completions, strict=True):
             # The moment is the server's to say; any will do until then.
-            after = complete(run, verdict, run.created_at)
+            after = complete(run, completion, run.created_at)
             ended.append(after)
             expected.append(["run", run.id, rev])
             changes = changed_fields(run, after) | {"finished": "@now"}
             ops.append(["put", run.id, flat(changes.items())])
-            if verdict.logs:
-                ops.append(["log", run.id, log_rows(verdict.logs)])
+            if completion.logs:
+                ops.append(["log", run.id, log_rows(completion.logs)])
             ops += post_ops(after)
             if run.schedule_id is not None:
                 ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
@@ -177,25 +178,25 @@ class RedisFinishing(RedisBase):
         now = await self._commit(expected, ops, wakes=wakes, urgent=True)
         return CompletionResult(accepted=tuple(replace(run, finished_at=now) for run in ended))
 
-    async def _finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
+    async def _finish(self, completions: Sequence[Completion]) -> CompletionResult:
         accepted: list[Run] = []
         refused: list[RunId] = []
-        ids = list(dict.fromkeys(verdict.run_id for verdict in verdicts))
+        ids = list(dict.fromkeys(completion.run_id for completion in completions))
         now, found, children = await self._read_family(ids)
         settling = Settling(now, found, children)
         wakes = False
-        for verdict in verdicts:
-            run = settling.runs.get(verdict.run_id)
-            if run is not None and owns_fence(run, verdict.fence):
-                after = complete(run, verdict, now)
-                settling.settle(after, verdict)
+        for completion in completions:
+            run = settling.runs.get(completion.run_id)
+            if run is not None and owns_fence(run, completion.fence):
+                after = complete(run, completion, now)
+                settling.settle(after, completion)
                 wakes |= not after.status.terminal
                 wakes |= after.parent_id is not None or after.resumable
                 accepted.append(after)
-            elif run is not None and verdict.attempt in run.attempts:
+            elif run is not None and completion.attempt in run.attempts:
                 accepted.append(run)
             else:
-                refused.append(verdict.run_id)
+                refused.append(completion.run_id)
         if settling.pauses:
             schedules = [(await self._read_schedule(each))[1] for each in settling.pauses]
             settling.pause(each for each in schedules if each is not None)
@@ -226,15 +227,15 @@ class RedisFinishing(RedisBase):
             await self._commit(settling.expected, settling.ops, wakes=True)
 
 
-def _plain(run: Run, verdict: Completion) -> bool:
+def _plain(run: Run, completion: Completion) -> bool:
     """It ends, and nothing hangs on it but its schedule and those of its key."""
     if any(told.depends_on_time for told in run.policy.delivery):
         # When somebody is told depends on the moment, which only the server knows.
         return False
     return (
-        owns_fence(run, verdict.fence)
-        and verdict.retry_in is None
-        and verdict.status is not RunStatus.QUEUED
-        and not verdict.pause_schedule
+        owns_fence(run, completion.fence)
+        and completion.retry_in is None
+        and completion.status is not RunStatus.QUEUED
+        and not completion.pause_schedule
         and not run.resumable
     )

@@ -221,28 +221,28 @@ class _Pool:
 
     def __init__(self, address: Address, size: int) -> None:
         self._address = address
-        self._places = asyncio.Semaphore(size)
+        self._request = asyncio.Semaphore(size)
         self._free: list[tuple[Connection, float]] = []
         self._closed = False
 
     async def take(self) -> Connection:
         """One that is connected; to be given back, whatever becomes of it."""
-        if self._places.locked():
+        if self._request.locked():
             try:
-                await asyncio.wait_for(self._places.acquire(), POOL_SECONDS)
+                await asyncio.wait_for(self._request.acquire(), POOL_SECONDS)
             except TimeoutError:
                 raise StoreUnavailable(_("all connections to the store are in use")) from None
         else:
             # At once, and without a task of its own to wait in.
-            await self._places.acquire()
+            await self._request.acquire()
         try:
             return await self._ready()
         except BaseException:
-            self._places.release()
+            self._request.release()
             raise
 
     async def give_back(self, found: Connection) -> None:
-        self._places.release()
+        self._request.release()
         if self._closed:
             await _ended(found)
         elif found.is_connected:

@@ -16,11 +16,11 @@ from chimes.failpoints import hit
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.planning import (
-    FirePlan,
     FireContext,
+    FirePlan,
+    cancels_only_own_runs,
     concurrency_key,
     runs_to_insert,
-    cancels_only_own_runs,
 )
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, stop_with_error
@@ -90,7 +90,7 @@ class RedisFiring(RedisFinishing):
         plan: Planner,
         *,
         limit: int,
-        places: ClaimRequest | None = None,
+        request: ClaimRequest | None = None,
         prefetch: timedelta = timedelta(0),
     ) -> FireResult:
         now, (answer,) = await self._tell("take_due", str(limit), str(RESERVED_MICROS))
@@ -100,7 +100,7 @@ class RedisFiring(RedisFinishing):
             if tries:
                 now, left = await self._due_again(left)
             units = await self._planned(plan, left, now, careful=tries > 0)
-            answers = await self._write(units, places, done, last=tries == TRIES - 1)
+            answers = await self._write(units, request, done, last=tries == TRIES - 1)
             left = [each for each, word in zip(left, answers, strict=True) if word != "done"]
             if not left:
                 break
@@ -143,12 +143,12 @@ class RedisFiring(RedisFinishing):
         self, plan: Planner, due: Sequence[_Due], now: datetime, *, careful: bool
     ) -> list[_Unit]:
         """`careful`: some slots have their rows already, so it is looked which."""
-        places: dict[str, list[Run | RunId]] = {}
+        request: dict[str, list[Run | RunId]] = {}
         unsettled: set[str] = set()
         units: list[_Unit] = []
         for each in due:
             key = concurrency_key(each.schedule)
-            held = places.setdefault(key, list(each.admitted))
+            held = request.setdefault(key, list(each.admitted))
             unit = _Unit(
                 each.schedule,
                 [
@@ -199,16 +199,16 @@ class RedisFiring(RedisFinishing):
         unit.more += settling.ops
 
     async def _write(
-        self, units: Sequence[_Unit], places: ClaimRequest | None, done: _Pass, *, last: bool
+        self, units: Sequence[_Unit], request: ClaimRequest | None, done: _Pass, *, last: bool
     ) -> list[str]:
         """For each unit `done`, or why not."""
         hit("fire.before_commit")
         _, (answer, taken, rest) = await self._tell(
             "fire",
             [self._unit_row(unit) for unit in units if not unit.postponed],
-            places.node_id if places else "",
-            str(max(0, places.free)) if places else "0",
-            sorted(places.capabilities) if places else [],
+            request.node_id if request else "",
+            str(max(0, request.free)) if request else "0",
+            sorted(request.capabilities) if request else [],
             [run.id for run in done.inserted],
             "now" if last else "later" if any(unit.postponed for unit in units) else "",
         )

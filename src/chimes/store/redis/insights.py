@@ -10,29 +10,29 @@ from datetime import datetime, timedelta
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.insights import (
-    FAILED_STATUSES,
-    BOUNDS,
     ALL_RUNS,
+    BOUNDS,
+    FAILED_STATUSES,
     FAILING_STREAK,
     HEALTH_RESULTS,
     LATE_WITHIN,
-    MAX_PLANNING_LEAD,
-    MISSED_WITHIN,
     MAX_ERRORS,
+    MAX_PLANNING_LEAD,
     MAX_SCHEDULES,
-    ScheduleAttention,
+    MISSED_WITHIN,
     AttentionList,
-    IssueCause,
     ErrorGroups,
+    IssueCause,
     LagBucket,
     Result,
     RunFilter,
+    ScheduleAttention,
     ScheduleCounts,
     ScheduleIssue,
     StatusCounts,
     Window,
-    most_severe,
     matches_filter,
+    most_severe,
 )
 from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Origin, Run, RunStatus
@@ -44,19 +44,19 @@ from chimes.store.selection import (
     Failure,
     check_by_node,
     check_newest,
-    counted_in_a_row,
-    counted_schedules,
-    ends_of,
-    failures_in,
-    grouped,
+    count_schedules,
+    count_statuses,
+    count_streak,
+    find_failures,
+    find_late,
+    find_missed,
+    group_errors,
+    issues_from,
     lag_buckets,
-    late_in,
     may_be_failing,
-    missed_in,
-    overdue_signs,
-    own_signs,
-    signs_of,
-    tallied,
+    overdue_issues,
+    run_statuses,
+    schedule_issues,
 )
 
 #: Runs that one script counts; some milliseconds.
@@ -74,7 +74,7 @@ class RedisInsights(RedisListing):
         if failing:
             doubtful = [each.id for each in matching if may_be_failing(each)]
             number = len(await self._failing(doubtful))
-        return counted_schedules(matching, number, await self._asking_now(None))
+        return count_schedules(matching, number, await self._asking_now(None))
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
@@ -84,7 +84,7 @@ class RedisInsights(RedisListing):
         async for name, number in self._counted(window, filter_, step):
             place, status = name
             found.append((int(place), _STATUSES[status], number))
-        return tallied(found, window, step)
+        return count_statuses(found, window, step)
 
     async def run_lags(
         self,
@@ -170,13 +170,13 @@ class RedisInsights(RedisListing):
         schedules = await self._every_schedule(ScheduleQuery(owner=owner))
         present = {schedule.id: schedule for schedule in schedules}
         doubtful = [each.id for each in schedules if each.enabled and may_be_failing(each)]
-        signs = own_signs(schedules, now)
+        signs = schedule_issues(schedules, now)
         signs += [
             ScheduleIssue(schedule_id=name, cause=IssueCause.FAILING, at=at, count=FAILING_STREAK)
             for name, at in (await self._failing(doubtful)).items()
         ]
         missed = await self._of_status(RunStatus.MISSED, now - MISSED_WITHIN)
-        signs += signs_of(IssueCause.MISSED, missed_in(missed, now))
+        signs += issues_from(IssueCause.MISSED, find_missed(missed, now))
         signs += await self._late(present, now, late)
         found = most_severe(sign for sign in signs if sign.schedule_id in present)
         chosen = found[:limit]
@@ -185,7 +185,7 @@ class RedisInsights(RedisListing):
         items = tuple(
             ScheduleAttention(
                 schedule=present[sign.schedule_id],
-                sign=counted_in_a_row(sign, ends_of(results.get(sign.schedule_id, ()))),
+                sign=count_streak(sign, run_statuses(results.get(sign.schedule_id, ()))),
             )
             for sign in chosen
         )
@@ -198,13 +198,13 @@ class RedisInsights(RedisListing):
         recent = [run async for run in self._planned_in(Window.last(LATE_WITHIN, now))]
         waiting = await self._of_status(RunStatus.QUEUED)
         runs = {run.id: run for run in (*recent, *waiting) if run.schedule_id in enabled}
-        signs = signs_of(IssueCause.LATE, late_in(runs.values(), now, late))
+        signs = issues_from(IssueCause.LATE, find_late(runs.values(), now, late))
         due = {
             name: at
             for name in enabled
             if (at := present[name].next_run_at) is not None and now - at > late
         }
-        return [*signs, *overdue_signs(due, signs, now)]
+        return [*signs, *overdue_issues(due, signs, now)]
 
     async def _failing(self, ids: Sequence[ScheduleId]) -> dict[ScheduleId, datetime]:
         """When the newest failure was planned."""
@@ -241,8 +241,8 @@ class RedisInsights(RedisListing):
                     runs.append(run)
                 if len(runs) > MAX_ERRORS:
                     break
-            found += failures_in(runs, window, filter_)
-        return grouped(found, limit)
+            found += find_failures(runs, window, filter_)
+        return group_errors(found, limit)
 
     async def roll_up(self, *, limit: int) -> int:
         return 0

@@ -17,7 +17,7 @@ from chimes.store.json_values import to_micros
 from chimes.store.redis.base import RedisBase
 from chimes.store.redis.wire import Wire, flag, micros, rows, texts
 from chimes.store.selection import (
-    by_zone,
+    group_by_zone,
     matches_run,
     matches_schedule,
     run_value,
@@ -127,7 +127,7 @@ class RedisListing(RedisBase):
         query = ScheduleQuery(owner=owner, enabled=True)
         walk = Walk(facet=_schedule_facets(query)[0], kind="schedule")
         # Of each part only the names are kept: there may be very many.
-        return by_zone(
+        return group_by_zone(
             [
                 (each.trigger.zone, each.id)
                 async for each in self._walk(walk, self._schedule, None, MOST)

@@ -16,9 +16,9 @@ from chimes.model.notification import (
     Delivery,
     DeliveryCompletion,
     InboxItem,
+    complete_delivery,
     owns_delivery_fence,
     reopen_delivery,
-    complete_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
@@ -87,13 +87,17 @@ class RedisMessages(RedisListing):
             units.append(_unit(row, complete_delivery(row.delivery, word, now)))
         await self._commit_units(units, urgent=True)
 
-    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         accepted = await self._repeated(lambda: self._finish_deliveries(completions))
         if accepted:
             self.wake()
         return accepted
 
-    async def _finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def _finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         ids = list(dict.fromkeys(completion.delivery_id for completion in completions))
         now, found = await self._read_deliveries(ids)
         current = {delivery_id: row.delivery for delivery_id, row in found.items()}
@@ -221,7 +225,9 @@ class RedisMessages(RedisListing):
         return int(text(answer))
 
     # --- shared limits ------------------------------------------------------------------------
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> TokenGrant:
+    async def take_tokens(
+        self, name: str, *, rate: float, burst: int, count: int = 1
+    ) -> TokenGrant:
         # A name may be as long as it likes, and have any character.
         key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         _unused, (there,) = await self._tell(

@@ -14,8 +14,15 @@ from chimes.model.access import ApiKey
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId, NodeId, RunId
 from chimes.model.listing import AuditQuery
-from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent, capabilities_in, published_names
-from chimes.model.run import Run, mark_lost, fail_unreadable
+from chimes.model.node import (
+    HeartbeatResult,
+    Node,
+    NodeEvent,
+    NodeReport,
+    capabilities_in,
+    published_names,
+)
+from chimes.model.run import Run, fail_unreadable, mark_lost
 from chimes.store.codec.node import (
     defaults_from_plain,
     defaults_to_plain,
@@ -24,7 +31,13 @@ from chimes.store.codec.node import (
 )
 from chimes.store.codec.records import audit_from_plain, key_from_plain, key_to_plain
 from chimes.store.json_values import MICROSECOND
-from chimes.store.port import MARKS_KEPT, Remembered, no_node, node_alive, node_gone
+from chimes.store.port import (
+    NODE_EVENT_RETENTION,
+    IdempotencyRecord,
+    node_alive,
+    node_gone,
+    node_not_found,
+)
 from chimes.store.redis.base import Conflicted, RedisBase, Trail
 from chimes.store.redis.completion import Settling
 from chimes.store.redis.rows import is_damaged
@@ -50,7 +63,7 @@ class RedisRecords(RedisBase):
             "1" if node.drain else "",
             report_to_text(node.report),
             node.version,
-            _length(MARKS_KEPT),
+            _length(NODE_EVENT_RETENTION),
         )
         return replace(
             node,
@@ -61,7 +74,7 @@ class RedisRecords(RedisBase):
             report=report_from_text(text(report)),
         )
 
-    async def beat(
+    async def heartbeat(
         self,
         node_id: NodeId,
         lease: timedelta,
@@ -210,12 +223,12 @@ class RedisRecords(RedisBase):
     # --- requests -----------------------------------------------------------------------------
     async def remember_request(
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
-    ) -> Remembered | None:
-        first = _remembered_row(Remembered(fingerprint=fingerprint))
+    ) -> IdempotencyRecord | None:
+        first = _remembered_row(IdempotencyRecord(fingerprint=fingerprint))
         _unused, (known,) = await self._tell("remember", _named(scope, key), first, _length(keep))
         return _remembered(text(known)) if known else None
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         await self._tell("answer", _named(scope, key), _remembered_row(answer))
 
     async def forget_request(self, scope: str, key: str) -> None:
@@ -235,14 +248,14 @@ def _named(scope: str, key: str) -> str:
     return hashlib.sha256(encoded([scope, key]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _remembered_row(answer: Remembered) -> str:
+def _remembered_row(answer: IdempotencyRecord) -> str:
     headers = [list(header) for header in answer.headers]
     return encoded([answer.fingerprint, answer.status, answer.body, headers])
 
 
-def _remembered(row: str) -> Remembered:
+def _remembered(row: str) -> IdempotencyRecord:
     fingerprint, status, body, headers = json.loads(row)
-    return Remembered(
+    return IdempotencyRecord(
         fingerprint=fingerprint,
         status=status,
         body=body,
@@ -319,7 +332,7 @@ class RedisNodeControl(RedisRecords):
 
         return await self._until_agreed(attempt, audit)
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
+    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         _unused, (answer,) = await self._ask("node_marks", micros(since), str(limit))
         found = [_mark(each) for each in texts(answer)]
         return tuple(sorted(found, key=lambda mark: (mark.at, mark.node_id, mark.joined)))
@@ -335,7 +348,7 @@ class RedisNodeControl(RedisRecords):
     async def _node(self, node_id: NodeId) -> tuple[Node, datetime]:
         found = [node for node in await self.nodes() if node.id == node_id]
         if not found:
-            raise no_node(node_id)
+            raise node_not_found(node_id)
         return found[0], await self._now()
 
 

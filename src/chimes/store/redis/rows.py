@@ -19,8 +19,14 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner, OwnerType
 from chimes.model.change import replace
 from chimes.model.ids import DeliveryId, InboxId, NodeId, RunId, ScheduleId
-from chimes.model.notification import Delivery, DeliveryState, InboxItem, notify_on_for, plan_deliveries
-from chimes.model.planning import concurrency_key, cancels_only_own_runs
+from chimes.model.notification import (
+    Delivery,
+    DeliveryState,
+    InboxItem,
+    notify_on_for,
+    plan_deliveries,
+)
+from chimes.model.planning import cancels_only_own_runs, concurrency_key
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import Attempt, LogEntry, Origin, Reason, Run, RunStatus

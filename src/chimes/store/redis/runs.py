@@ -14,11 +14,11 @@ from chimes.model.run import (
     LogEntry,
     Reason,
     Run,
-    cancel_step,
-    owns_fence,
     cancel,
-    release_or_cancel,
+    cancel_step,
     mark_started,
+    owns_fence,
+    release_or_cancel,
 )
 from chimes.store.port import ClaimRequest
 from chimes.store.redis.base import Trail
@@ -100,7 +100,7 @@ class RedisRuns(RedisFinishing):
         found = await self._read_runs([run_id])
         return found[run_id][0] if run_id in found else None
 
-    async def slots_taken(
+    async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
         wanted = list(slots)
@@ -112,9 +112,9 @@ class RedisRuns(RedisFinishing):
         _, (answer,) = await self._ask("next_available")
         return moment(text(answer)) if answer else None
 
-    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
-        capabilities = sorted(places.capabilities)
-        _, (answer,) = await self._tell("claim", places.node_id, str(places.free), capabilities)
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
+        capabilities = sorted(request.capabilities)
+        _, (answer,) = await self._tell("claim", request.node_id, str(request.free), capabilities)
         return await self._claimed_runs(rows(answer))
 
     async def start(self, run_id: RunId, fence: int) -> bool:
@@ -124,17 +124,17 @@ class RedisRuns(RedisFinishing):
             self._hold(mark_started(held[0]), text(rev))
         return bool(rev)
 
-    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+    async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         async def attempt() -> None:
-            now, found, children = await self._read_family([run_id for run_id, _ in holds])
+            now, found, children = await self._read_family([run_id for run_id, _ in claims])
             settling = Settling(now, found, children)
-            for run_id, fence in holds:
+            for run_id, fence in claims:
                 run = settling.runs.get(run_id)
                 if run is not None and owns_fence(run, fence):
                     settling.settle(release_or_cancel(run, now))
             await self._commit(settling.expected, settling.ops, wakes=True)
 
-        for run_id, _ in holds:
+        for run_id, _ in claims:
             self._forget_held(run_id)
         await self._until_agreed(attempt)
         self.wake()
@@ -191,15 +191,15 @@ class RedisRuns(RedisFinishing):
         await self._tell("drop_logs", list(run_ids))
 
     # --- state of targets ---------------------------------------------------------------------
-    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         _, (answer,) = await self._tell("keep_state", run_id, str(fence), name, value)
         return answer == "1"
 
-    async def read_state(self, name: str) -> Checkpoint | None:
+    async def get_checkpoint(self, name: str) -> Checkpoint | None:
         _, (answer,) = await self._ask("value", "states", name)
         return state_of(name, text(answer)) if answer else None
 
-    async def set_state(
+    async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
         async def attempt() -> Checkpoint | None:

@@ -17,7 +17,7 @@ from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry, chain_entry
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.run import LogEntry, Run
-from chimes.model.schedule import Schedule, LastRunSummary
+from chimes.model.schedule import LastRunSummary, Schedule
 from chimes.store.sql.database.base import Database, Tx, Work
 from chimes.store.sql.rows.corrupt import readable_run, readable_schedule, schedule_and_damage
 from chimes.store.sql.rows.records import audit_values
@@ -135,7 +135,7 @@ class Taken:
         found = tx.rows(ids, {"ids": tx.dialect.listed([run.id for run in new])}) if new else ()
         self._by_id: dict[str, str] = {row.id: row.id for row in found}
         pairs = [slot for run in new if (slot := _slot(run)) is not None]
-        held = tx.dialect.slots_taken(tx.connection, pairs) if pairs else ()
+        held = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
         self._by_slot: dict[tuple[str, int], str] = {
             (row.schedule_id, row.slot): row.id for row in held
         }
@@ -262,14 +262,14 @@ def schedule_of_key(key: str) -> ScheduleId:
 Place = tuple[str | None, str | None]
 
 
-def hold_places(tx: Tx, places: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
+def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
     """Schedules and keys of runs. With `skip` the schedules that somebody else holds are left
     out; those that were taken, or that there is no row of, are the answer."""
     if not tx.dialect.locks_rows:
         return frozenset()
     wanted: set[str] = set()
     shared: set[str] = set()
-    for schedule_id, key in places:
+    for schedule_id, key in keys:
         if schedule_id is not None:
             wanted.add(schedule_id)
         if key is None:

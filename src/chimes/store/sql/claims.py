@@ -14,11 +14,11 @@ from chimes.model.run import (
     Reason,
     Run,
     RunStatus,
-    owns_fence,
     claim,
-    release_or_cancel,
-    queue_order,
     fail_unreadable,
+    owns_fence,
+    queue_order,
+    release_or_cancel,
 )
 from chimes.store.port import ClaimRequest, CompletionResult
 from chimes.store.sql.base import SqlBase, alive, hold_runs, load_runs, write_runs, write_states
@@ -41,14 +41,14 @@ _START = (
 
 
 class SqlWork(SqlBase):
-    async def claim(self, places: ClaimRequest) -> tuple[Run, ...]:
-        if places.free <= 0:
+    async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
+        if request.free <= 0:
             return ()
         if self._database.one_writer and not await self._database.read(_anything_available):
             return ()
         if not self._database.dialect.fast:
-            return await self._database.write(lambda tx: _claimed(tx, places))
-        found = await self._database.write_alone(lambda tx: _taken(tx, places))
+            return await self._database.write(lambda tx: _claimed(tx, request))
+        found = await self._database.write_alone(lambda tx: _taken(tx, request))
         broken = [run for run in found if _is_broken(run)]
         if broken:
             await self._database.write(lambda tx: _end_broken(tx, _still_ours(tx, broken)))
@@ -59,25 +59,27 @@ class SqlWork(SqlBase):
         given = {"run_id": run_id, "held": fence}
         return await self._database.write(lambda tx: tx.run(_START, given) == 1)
 
-    async def finish(self, verdicts: Sequence[Completion]) -> CompletionResult:
-        if not verdicts:
+    async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
+        if not completions:
             return CompletionResult()
-        if self._database.dialect.fast and stand_alone(verdicts):
+        if self._database.dialect.fast and stand_alone(completions):
             # Where the table of schedules is broken, which that statement names too, it fails.
             with suppress(DBAPIError):
-                done = await self._database.write_alone(lambda tx: finished_alone(tx, verdicts))
+                done = await self._database.write_alone(lambda tx: finished_alone(tx, completions))
                 if done is not None:
                     return done
         # What was written already is recognised.
-        return await write_runs(self._database, lambda tx: finished(tx, verdicts))
+        return await write_runs(self._database, lambda tx: finished(tx, completions))
 
-    async def release(self, holds: Sequence[tuple[RunId, int]]) -> None:
+    async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         def work(tx: Tx) -> None:
             now = tx.now()
-            hold_runs(tx, [run_id for run_id, _ in holds])
-            held = load_runs(tx, [run_id for run_id, _ in holds])
+            hold_runs(tx, [run_id for run_id, _ in claims])
+            held = load_runs(tx, [run_id for run_id, _ in claims])
             ours = [
-                run for run_id, fence in holds if (run := held.get(run_id)) and owns_fence(run, fence)
+                run
+                for run_id, fence in claims
+                if (run := held.get(run_id)) and owns_fence(run, fence)
             ]
             settling = Settling(tx, now, ours)
             for run in ours:
@@ -94,22 +96,22 @@ def _anything_available(tx: Tx) -> bool:
     return earliest is not None and earliest <= micros(tx.now())
 
 
-def _claimed(tx: Tx, places: ClaimRequest) -> tuple[Run, ...]:
+def _claimed(tx: Tx, request: ClaimRequest) -> tuple[Run, ...]:
     now = tx.now()
-    if not alive(tx, places.node_id, now):
+    if not alive(tx, request.node_id, now):
         return ()
-    wanted = (tx.connection, micros(now), places.capabilities, places.free)
+    wanted = (tx.connection, micros(now), request.capabilities, request.free)
     found = [readable_run(row) for row in tx.dialect.claimable(*wanted)]
     broken = [run for run in found if _is_broken(run)]
     if broken:
         _end_broken(tx, broken)
-    taken = tuple(claim(run, places.node_id, now) for run in found if not _is_broken(run))
+    taken = tuple(claim(run, request.node_id, now) for run in found if not _is_broken(run))
     write_states(tx, taken)
     return taken
 
 
-def _taken(tx: Tx, places: ClaimRequest) -> Sequence[Run]:
-    wanted = (tx.set_clock(), places.capabilities, places.free, places.node_id)
+def _taken(tx: Tx, request: ClaimRequest) -> Sequence[Run]:
+    wanted = (tx.set_clock(), request.capabilities, request.free, request.node_id)
     return [readable_run(row) for row in tx.dialect.take(tx.connection, *wanted)]
 
 

@@ -18,7 +18,7 @@ from chimes.model.audit import gone_pause_entry
 from chimes.model.change import replace
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.notification import Delivery, plan_deliveries
-from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, owns_fence, complete
+from chimes.model.run import Completion, LogEntry, Run, RunStatus, cancel_step, complete, owns_fence
 from chimes.model.schedule import pause_schedule, update_summary
 from chimes.store.json_values import MICROSECOND
 from chimes.store.port import CompletionResult
@@ -108,13 +108,13 @@ class Settling:
         #: Whether some blocked run may go now.
         self.let_go = False
 
-    def apply(self, run: Run, verdict: Completion | None = None) -> None:
+    def apply(self, run: Run, completion: Completion | None = None) -> None:
         """The run as it is from now on."""
         self._changed[run.id] = run
         if not run.status.terminal:
             return
         self._post(run)
-        self._record(run, verdict)
+        self._record(run, completion)
         self.let_go |= self._keys.end(run)
         for child in self._children.get(run.id, ()):
             self.apply(cancel_step(self._changed.get(child.id, child), self._now))
@@ -144,14 +144,14 @@ class Settling:
             previous = summary.last_status if summary else None
             self._outbox.extend(plan_deliveries(run, previous, self._now))
 
-    def _record(self, run: Run, verdict: Completion | None) -> None:
+    def _record(self, run: Run, completion: Completion | None) -> None:
         schedule_id = run.schedule_id
         if schedule_id is None or schedule_id not in self._summaries:
             return
         self._summaries[schedule_id] = update_summary(self._summaries[schedule_id], run)
         self._recorded.add(schedule_id)
-        if verdict is not None and verdict.pause_schedule:
-            self._paused.setdefault(schedule_id, verdict.pause_schedule)
+        if completion is not None and completion.pause_schedule:
+            self._paused.setdefault(schedule_id, completion.pause_schedule)
 
 
 def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
@@ -210,46 +210,48 @@ class Keys:
         return bool(going)
 
 
-def finished(tx: Tx, verdicts: Sequence[Completion]) -> CompletionResult:
-    ids = {verdict.run_id for verdict in verdicts}
+def finished(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
+    ids = {completion.run_id for completion in completions}
     done: dict[RunId, Run] = {}
     if tx.dialect.fast and tx.schedules_usable:
-        done = _plainly(tx, verdicts)
+        done = _plainly(tx, completions)
     else:
         hold_runs(tx, ids)
-    left = [verdict for verdict in verdicts if verdict.run_id not in done]
+    left = [completion for completion in completions if completion.run_id not in done]
     if done and left:
         # Those that are left may be flows, whose steps end with them.
-        hold_runs(tx, {verdict.run_id for verdict in left})
+        hold_runs(tx, {completion.run_id for completion in left})
     slow = iter(_by_the_book(tx, left) if left else ())
-    answers = [done[v.run_id] if v.run_id in done else next(slow) for v in verdicts]
+    answers = [done[v.run_id] if v.run_id in done else next(slow) for v in completions]
     return CompletionResult(
         accepted=tuple(run for run in answers if run is not None),
         refused=tuple(
-            verdict.run_id for verdict, run in zip(verdicts, answers, strict=True) if run is None
+            completion.run_id
+            for completion, run in zip(completions, answers, strict=True)
+            if run is None
         ),
     )
 
 
-def stand_alone(verdicts: Sequence[Completion]) -> bool:
+def stand_alone(completions: Sequence[Completion]) -> bool:
     """Whether nothing else follows from them, whatever the store has: then they are written with
     one statement that commits by itself."""
-    return len({verdict.run_id for verdict in verdicts}) == len(verdicts) and all(
-        (run := verdict.run) is not None
-        and run.fence == verdict.fence
+    return len({completion.run_id for completion in completions}) == len(completions) and all(
+        (run := completion.run) is not None
+        and run.fence == completion.fence
         and run.schedule_id is None
         and run.concurrency_key is None
         and run.parent_id is None
         and not run.resumable
         and not run.policy.delivery
-        and not verdict.logs
-        for verdict in verdicts
+        and not completion.logs
+        for completion in completions
     )
 
 
-def finished_alone(tx: Tx, verdicts: Sequence[Completion]) -> CompletionResult | None:
+def finished_alone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
     """None: not all of them can be, or were, written like that."""
-    values = [_values(verdict) for verdict in verdicts]
+    values = [_values(completion) for completion in completions]
     if not all(map(_storable_as_it_is, values)):
         return None
     values.sort()  # by id, as everybody takes runs
@@ -258,30 +260,30 @@ def finished_alone(tx: Tx, verdicts: Sequence[Completion]) -> CompletionResult |
         for row in tx.dialect.finish_plain(tx.connection, tx.set_clock(), values, recording=False)
     }
     accepted = tuple(
-        _as_written(verdict.run, verdict, row)
-        for verdict in verdicts
-        if verdict.run is not None and (row := rows.get(verdict.run_id)) is not None
+        _as_written(completion.run, completion, row)
+        for completion in completions
+        if completion.run is not None and (row := rows.get(completion.run_id)) is not None
     )
     tx.wakes = any(not run.status.terminal for run in accepted)
-    return CompletionResult(accepted=accepted) if len(accepted) == len(verdicts) else None
+    return CompletionResult(accepted=accepted) if len(accepted) == len(completions) else None
 
 
-def _by_the_book(tx: Tx, verdicts: Sequence[Completion]) -> list[Run | None]:
+def _by_the_book(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
     """One after another, as if each were alone. None: refused."""
     now = tx.now()
-    current = load_runs(tx, {verdict.run_id for verdict in verdicts})
+    current = load_runs(tx, {completion.run_id for completion in completions})
     settling = Settling(tx, now, current.values())
     logs: dict[RunId, list[LogEntry]] = {}
     answers: list[Run | None] = []
-    for verdict in verdicts:
-        run = settling.changed(verdict.run_id) or current.get(verdict.run_id)
-        if run is not None and owns_fence(run, verdict.fence):
-            run = complete(run, verdict, now)
-            settling.apply(run, verdict)
-            logs.setdefault(run.id, []).extend(verdict.logs)
+    for completion in completions:
+        run = settling.changed(completion.run_id) or current.get(completion.run_id)
+        if run is not None and owns_fence(run, completion.fence):
+            run = complete(run, completion, now)
+            settling.apply(run, completion)
+            logs.setdefault(run.id, []).extend(completion.logs)
             tx.wakes |= not run.status.terminal or run.parent_id is not None or run.resumable
             answers.append(run)
-        elif run is not None and verdict.attempt in run.attempts:
+        elif run is not None and completion.attempt in run.attempts:
             answers.append(run)
         else:
             answers.append(None)
@@ -291,15 +293,15 @@ def _by_the_book(tx: Tx, verdicts: Sequence[Completion]) -> list[Run | None]:
     return answers
 
 
-def _plainly(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
+def _plainly(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
     """Those that could be dealt with, as they are now."""
-    before = _before(tx, verdicts)
+    before = _before(tx, completions)
     _hold(tx, before.values())
-    times = Counter(verdict.run_id for verdict in verdicts)
-    telling = _telling(verdicts, before)
+    times = Counter(completion.run_id for completion in completions)
+    telling = _telling(completions, before)
     plain = {
         v.run_id: v
-        for v in verdicts
+        for v in completions
         if not v.pause_schedule
         and times[v.run_id] == 1
         and v.run_id in before
@@ -319,14 +321,14 @@ def _plainly(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
     done: dict[RunId, Run] = {}
     logs: dict[RunId, list[LogEntry]] = {}
     in_line: list[Run] = []
-    for verdict in plain.values():
-        row = rows.get(verdict.run_id)
+    for completion in plain.values():
+        row = rows.get(completion.run_id)
         if row is None:
             continue
-        run = _as_written(before[verdict.run_id], verdict, row)
+        run = _as_written(before[completion.run_id], completion, row)
         done[run.id] = run
-        if verdict.logs:
-            logs[run.id] = list(verdict.logs)
+        if completion.logs:
+            logs[run.id] = list(completion.logs)
         if not run.status.terminal:
             tx.wakes = True
         elif row[3]:
@@ -344,12 +346,12 @@ def _plainly(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
     return done | load_runs(tx, [run_id for run_id in done if run_id in odd])
 
 
-def _telling(verdicts: Sequence[Completion], before: Mapping[RunId, Run]) -> Collection[RunId]:
+def _telling(completions: Sequence[Completion], before: Mapping[RunId, Run]) -> Collection[RunId]:
     """Runs whose end somebody is told of, and the other runs of their schedules, which may have
     ended before them: why somebody is told depends on that."""
     told = [
         run
-        for v in verdicts
+        for v in completions
         if v.retry_in is None and (run := before.get(v.run_id)) and run.policy.delivery
     ]
     if not told:
@@ -359,11 +361,11 @@ def _telling(verdicts: Sequence[Completion], before: Mapping[RunId, Run]) -> Col
     return others | {run.id for run in told}
 
 
-def _before(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
+def _before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
     """The runs as their workers have them. For verdicts that do not say, they are read, without
     holding them: what matters of a run does not change while its fence stays."""
-    before = {v.run_id: v.run for v in verdicts if v.run is not None and v.run.fence == v.fence}
-    missing = {v.run_id for v in verdicts} - before.keys()
+    before = {v.run_id: v.run for v in completions if v.run is not None and v.run.fence == v.fence}
+    missing = {v.run_id for v in completions} - before.keys()
     if missing:
         found = tx.rows(
             select(runs).where(tx.dialect.among(runs.c.id, "ids")),
@@ -375,10 +377,10 @@ def _before(tx: Tx, verdicts: Sequence[Completion]) -> dict[RunId, Run]:
 
 def _hold(tx: Tx, before: Collection[Run]) -> None:
     """The schedules and the keys of the runs, and of the unfinished steps of flows."""
-    places: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
+    keys: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
     if any(run.resumable for run in before):
-        places |= places_of(tx, {run.id for run in before})
-    hold_places(tx, places)
+        keys |= places_of(tx, {run.id for run in before})
+    hold_places(tx, keys)
 
 
 def _tell(tx: Tx, ended: Collection[Run]) -> None:
@@ -392,9 +394,9 @@ def _tell(tx: Tx, ended: Collection[Run]) -> None:
     tx.dialect.move_cursors(tx.connection, changed)
 
 
-def _as_written(before: Run, verdict: Completion, row: Sequence[Any]) -> Run:
+def _as_written(before: Run, completion: Completion, row: Sequence[Any]) -> Run:
     """As `finish_plain` has answered."""
-    run = complete(before, verdict, moment_of(row[1]))
+    run = complete(before, completion, moment_of(row[1]))
     canceling = row[2] == 1
     return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
 
@@ -410,16 +412,16 @@ def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
     )
 
 
-def _values(verdict: Completion) -> tuple[Value, ...]:
+def _values(completion: Completion) -> tuple[Value, ...]:
     """As PLAIN_VERDICT names them."""
-    again = verdict.retry_in
+    again = completion.retry_in
     return (
-        verdict.run_id,
-        attempt_text(verdict.attempt),
-        verdict.fence,
-        verdict.status.value if again is None else "queued",
+        completion.run_id,
+        attempt_text(completion.attempt),
+        completion.fence,
+        completion.status.value if again is None else "queued",
         None if again is None else again // MICROSECOND,
-        result_text(verdict.result),
-        clean(verdict.error),
-        clean(verdict.reason),
+        result_text(completion.result),
+        clean(completion.error),
+        clean(completion.reason),
     )

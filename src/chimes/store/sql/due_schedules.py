@@ -17,16 +17,16 @@ from chimes.failpoints import hit
 from chimes.model.ids import NodeId, RunId, ScheduleId
 from chimes.model.planning import (
     PREFETCH_MINIMUM,
-    FirePlan,
     FireContext,
+    FirePlan,
     SingleSlotPlan,
-    concurrency_key,
     can_prefetch,
-    runs_to_insert,
     cancels_only_own_runs,
+    concurrency_key,
     prefetch_plan,
+    runs_to_insert,
 )
-from chimes.model.run import Reason, Run, RunStatus, request_cancel, claim, queue_order
+from chimes.model.run import Reason, Run, RunStatus, claim, queue_order, request_cancel
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
 from chimes.store.sql.base import (
@@ -200,7 +200,7 @@ class SqlFiring(SqlBase):
         plan: Planner,
         *,
         limit: int,
-        places: ClaimRequest | None = None,
+        request: ClaimRequest | None = None,
         prefetch: timedelta = _NOT,
     ) -> FireResult:
         """Due schedules that somebody else holds are not waited for. When there are no others, they
@@ -209,7 +209,7 @@ class SqlFiring(SqlBase):
         if self._database.one_writer and not await self._database.read(_anything_due):
             return FireResult()
         if prefetch and self._database.dialect.fast:
-            soon = places is not None and places.free > 0
+            soon = request is not None and request.free > 0
             coming = await self._database.look(lambda tx: _Coming.within(tx, prefetch))
             crowd = coming.crowd or coming.first in self._crowds
             if not coming.due and not (soon and crowd):
@@ -217,10 +217,10 @@ class SqlFiring(SqlBase):
             prefetch = prefetch if soon and crowd and not coming.due else _NOT
         else:
             prefetch = _NOT
-        node_id = self._node_id if places is None else places.node_id
+        node_id = self._node_id if request is None else request.node_id
 
         def work(tx: Tx) -> FireResult | None:
-            return _Pass(tx, plan, limit, places, node_id, prefetch).fire()
+            return _Pass(tx, plan, limit, request, node_id, prefetch).fire()
 
         for times in range(HELD_TRIES):
             fired = await self._database.write(work)
@@ -300,14 +300,14 @@ class _Pass:
         tx: Tx,
         plan: Planner,
         limit: int,
-        places: ClaimRequest | None,
+        request: ClaimRequest | None,
         node_id: NodeId | None,
         prefetch: timedelta,
     ) -> None:
         self._tx = tx
         self._plan = plan
         self._limit = limit
-        self._places = places
+        self._request = request
         self._node_id = node_id
         self._now = tx.now()
         self._until = self._now + prefetch
@@ -383,7 +383,8 @@ class _Pass:
 
     def _concerns(self, schedule: Schedule) -> bool:
         return not self._later(schedule) or (
-            self._places is not None and can_prefetch(schedule, self._places.capabilities, self._now)
+            self._request is not None
+            and can_prefetch(schedule, self._request.capabilities, self._now)
         )
 
     def _early(self, schedule: Schedule, context: FireContext) -> SingleSlotPlan | None:
@@ -503,24 +504,28 @@ class _Pass:
                 settling.apply(request_cancel(before[run_id], Reason.REPLACED, self._now))
         settling.write()
 
-    def _hand_out(self, new: Sequence[Run], plain: Sequence[SingleSlotPlan] = ()) -> dict[RunId, Run]:
-        places, now = self._places, self._now
-        if places is None or places.free <= 0 or not alive(self._tx, places.node_id, now):
+    def _hand_out(
+        self, new: Sequence[Run], plain: Sequence[SingleSlotPlan] = ()
+    ) -> dict[RunId, Run]:
+        request, now = self._request, self._now
+        if request is None or request.free <= 0 or not alive(self._tx, request.node_id, now):
             return {}
         waiting: list[tuple[_Order, Run | SingleSlotPlan]] = [
             (queue_order(run), run)
             for run in new
-            if run.claimable and run.available_at <= now and run.target.requirement in places.capabilities
+            if run.claimable
+            and run.available_at <= now
+            and run.target.requirement in request.capabilities
         ]
         waiting += [
             (_queue_order(firing), firing)
             for firing in plain
-            if firing.before.target.requirement in places.capabilities
+            if firing.before.target.requirement in request.capabilities
         ]
         waiting.sort(key=itemgetter(0))
-        node = places.node_id
+        node = request.node_id
         chosen = [
             each.run(node) if isinstance(each, SingleSlotPlan) else claim(each, node, now)
-            for _, each in waiting[: places.free]
+            for _, each in waiting[: request.free]
         ]
         return {run.id: run for run in chosen}

@@ -25,24 +25,24 @@ from chimes.model.access import Owner
 from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import (
-    FAILED_STATUSES,
-    ENGINE,
     ALL_RUNS,
+    CONCLUSIVE_STATUSES,
+    ENGINE,
+    FAILED_STATUSES,
     FAILING_STREAK,
     HEALTH_RESULTS,
-    CONCLUSIVE_STATUSES,
     LATE_WITHIN,
-    MISSED_WITHIN,
     MAX_ERRORS,
     MAX_SCHEDULES,
+    MISSED_WITHIN,
     QUARTER,
-    ScheduleAttention,
     AttentionList,
-    IssueCause,
     ErrorGroups,
+    IssueCause,
     LagBucket,
     Result,
     RunFilter,
+    ScheduleAttention,
     ScheduleCounts,
     ScheduleIssue,
     StatusCounts,
@@ -57,16 +57,16 @@ from chimes.store.json_values import EPOCH, MICROSECOND
 from chimes.store.selection import (
     HOUR,
     Failure,
-    Seen,
+    Finding,
     check_by_node,
     check_newest,
-    counted_in_a_row,
-    grouped,
+    count_statuses,
+    count_streak,
+    group_errors,
+    issues_from,
     lag_buckets,
-    overdue_signs,
-    own_signs,
-    signs_of,
-    tallied,
+    overdue_issues,
+    schedule_issues,
 )
 from chimes.store.sql.base import SqlBase
 from chimes.store.sql.database.base import Tx
@@ -287,7 +287,7 @@ class _Asked:
         found = self._tx.rows(self._statements.themselves, self._given)
         doubtful = sorted((-row.doubted_at, row.id) for row in found if row.doubted_at is not None)
         ids = [schedule_id for _, schedule_id in doubtful[:MOST_OF_ITSELF]]
-        yield from own_signs(_loaded(self._tx, ids).values(), self._now)
+        yield from schedule_issues(_loaded(self._tx, ids).values(), self._now)
         for row in found:
             at = _failing_since(row.judged or "")
             if at is not None:
@@ -296,7 +296,7 @@ class _Asked:
 
     def missed(self) -> list[ScheduleIssue]:
         seen = [
-            Seen(
+            Finding(
                 ScheduleId(row.schedule_id),
                 RunId(row.id),
                 moment_of(row.planned_at),
@@ -304,7 +304,7 @@ class _Asked:
             )
             for row in self._tx.rows(self._statements.missed, self._given)
         ]
-        return signs_of(IssueCause.MISSED, seen)
+        return issues_from(IssueCause.MISSED, seen)
 
     def late(self) -> list[ScheduleIssue]:
         asked = [self._statements.waiting]
@@ -312,7 +312,7 @@ class _Asked:
         if self._tx.first(ANY_LATE, self._given) is not None:
             asked.append(self._statements.begun_late)
         seen = [
-            Seen(
+            Finding(
                 ScheduleId(row.schedule_id),
                 RunId(row.id),
                 moment_of(row.planned_at),
@@ -323,8 +323,8 @@ class _Asked:
         ]
         rows = self._tx.rows(self._statements.overdue, self._given)
         due = {ScheduleId(row.id): moment_of(row.next_run_at) for row in rows}
-        signs = signs_of(IssueCause.LATE, seen)
-        return [*signs, *overdue_signs(due, signs, self._now)]
+        signs = issues_from(IssueCause.LATE, seen)
+        return [*signs, *overdue_issues(due, signs, self._now)]
 
 
 def _failing_since(planned: str) -> datetime | None:
@@ -346,7 +346,7 @@ def _items(tx: Tx, signs: Sequence[ScheduleIssue]) -> Iterator[ScheduleAttention
     failed = [sign.schedule_id for sign in signs if sign.cause is IssueCause.FAILING]
     results = newest_ends(tx, failed, HEALTH_RESULTS)
     for sign in signs:
-        counted = counted_in_a_row(sign, results.get(sign.schedule_id, ()))
+        counted = count_streak(sign, results.get(sign.schedule_id, ()))
         yield ScheduleAttention(schedule=known[sign.schedule_id], sign=counted)
 
 
@@ -378,7 +378,7 @@ class SqlInsights(SqlBase):
                 (place, STATUSES[status], number)
                 for place, status, number in _tuples(tx, statement, given)
             ]
-            return tallied(found, window, step)
+            return count_statuses(found, window, step)
 
         return await self._database.look(work)
 
@@ -441,7 +441,7 @@ class SqlInsights(SqlBase):
                 Failure(run_id, moment_of(created_at), moment_of(planned_at), error)
                 for run_id, created_at, planned_at, error in _tuples(tx, statement, given)
             ]
-            return grouped(found, limit)
+            return group_errors(found, limit)
 
         return await self._database.look(work)
 

@@ -16,7 +16,7 @@ from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
 from chimes.model.ids import RunId
-from chimes.model.run import Completion, LogEntry, Run, owns_fence, complete
+from chimes.model.run import Completion, LogEntry, Run, complete, owns_fence
 from chimes.store.sql.base import hold_places, hold_runs, load_run
 from chimes.store.sql.completion import Settling
 from chimes.store.sql.database.base import Tx
@@ -86,14 +86,14 @@ def complete_run_in(
         )
     if run.concurrency_key is not None:
         _check_isolation(tx)
-    verdict = make(now)
+    completion = make(now)
     settling = Settling(tx, now, [run])
-    settling.apply(complete(run, verdict, now), verdict)
+    settling.apply(complete(run, completion, now), completion)
     settling.write()
-    _append_missing(tx, run.id, verdict.logs, logged)
+    _append_missing(tx, run.id, completion.logs, logged)
     if (settling.let_go or tx.wakes) and dialect.name == "postgresql":
         connection.exec_driver_sql(_TELL)
-    return verdict
+    return completion
 
 
 def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: int) -> None:

@@ -14,10 +14,10 @@ from sqlalchemy import Select, bindparam, delete, func, insert, or_, select, tex
 from chimes.model.access import Owner, OwnerType
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import NodeId, RunId
-from chimes.model.node import HeartbeatResult, Node, NodeReport, NodeEvent
+from chimes.model.node import HeartbeatResult, Node, NodeEvent, NodeReport
 from chimes.model.run import Run, mark_lost
 from chimes.store.codec.node import report_to_text
-from chimes.store.port import MARKS_KEPT, no_node, node_alive, node_gone
+from chimes.store.port import NODE_EVENT_RETENTION, node_alive, node_gone, node_not_found
 from chimes.store.sql.base import (
     SqlBase,
     append_audit,
@@ -140,7 +140,7 @@ class SqlNodes(SqlBase):
             tx.run(_REMOVE, {"node_id": node.id})
             tx.run(insert(nodes), node_values(joined))
             if before is None:
-                tx.run(_OLD_MARKS, {"before": micros(now - MARKS_KEPT)})
+                tx.run(_OLD_MARKS, {"before": micros(now - NODE_EVENT_RETENTION)})
                 mark(tx, joined, now, joined=True)
             return joined
 
@@ -148,7 +148,7 @@ class SqlNodes(SqlBase):
         self._node_id = joined.id
         return joined
 
-    async def beat(
+    async def heartbeat(
         self,
         node_id: NodeId,
         lease: timedelta,
@@ -255,8 +255,8 @@ def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
     given = {"holders": tx.dialect.listed(gone), "most": limit}
     found = tx.rows(held_by_any(tx.dialect), given)
     if tx.dialect.locks_rows:
-        places = [(row.schedule_id, row.concurrency_key) for row in found]
-        held = hold_places(tx, places, skip=True)
+        keys = [(row.schedule_id, row.concurrency_key) for row in found]
+        held = hold_places(tx, keys, skip=True)
         ids = [row.id for row in found if row.schedule_id is None or row.schedule_id in held]
         if not ids:
             return []
@@ -340,7 +340,7 @@ class SqlNodeControl(SqlBase):
             now = tx.now()
             row = tx.first(_NODE, {"node_id": node_id})
             if row is None:
-                raise no_node(node_id)
+                raise node_not_found(node_id)
             if node_of(row).lease_until <= now:
                 # Before the node itself, as everybody does who takes runs away.
                 lose_all(tx, node_id, now)
@@ -356,7 +356,7 @@ class SqlNodeControl(SqlBase):
 
         return await write_runs(self._database, work)
 
-    async def node_marks(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
+    async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
         given = {"since": micros(since), "most": limit}
         rows = await self._database.look(lambda tx: tx.rows(_NEWEST_MARKS, given))
         return tuple(mark_of(row) for row in reversed(rows))
@@ -379,5 +379,5 @@ class SqlNodeControl(SqlBase):
 def _held(tx: Tx, node_id: NodeId) -> Node:
     row = tx.first(tx.held(_NODE, nodes.c.id), {"node_id": node_id})
     if row is None:
-        raise no_node(node_id)
+        raise node_not_found(node_id)
     return node_of(row)

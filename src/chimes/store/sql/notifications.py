@@ -17,10 +17,10 @@ from chimes.model.notification import (
     Delivery,
     DeliveryCompletion,
     InboxItem,
-    owns_delivery_fence,
     claim_delivery,
-    reopen_delivery,
     complete_delivery,
+    owns_delivery_fence,
+    reopen_delivery,
 )
 from chimes.model.recipient import Channel
 from chimes.model.run import Reason
@@ -148,7 +148,9 @@ class SqlDeliveries(SqlBase):
 
         return await self._database.write(work)
 
-    async def finish_deliveries(self, completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+    async def finish_deliveries(
+        self, completions: Sequence[DeliveryCompletion]
+    ) -> tuple[Delivery, ...]:
         def work(tx: Tx) -> tuple[Delivery, ...]:
             now = tx.now()
             current = _load(tx, {completion.delivery_id for completion in completions})

@@ -13,10 +13,16 @@ from datetime import datetime, timedelta
 from sqlalchemy import bindparam, delete, select, text
 
 from chimes.model.ids import RunId
-from chimes.model.planning import PREFETCH_CUTOFF, PREFETCH_MINIMUM, can_withdraw, may_have_prefetched_run, withdraw_prefetched
+from chimes.model.planning import (
+    PREFETCH_CUTOFF,
+    PREFETCH_MINIMUM,
+    can_withdraw,
+    may_have_prefetched_run,
+    withdraw_prefetched,
+)
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import MICROSECOND
-from chimes.store.port import Pressing
+from chimes.store.port import PrefetchWindow
 from chimes.store.sql.base import SqlBase, is_own_key, load_schedules, move_cursors, schedule_of_key
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.rows.corrupt import readable_run
@@ -42,27 +48,29 @@ BEFORE = (
 
 class SqlAhead(SqlBase):
     @property
-    def looks_ahead(self) -> bool:
+    def supports_prefetch(self) -> bool:
         return self._database.dialect.fast
 
-    async def pressing(self, within: timedelta, each: timedelta) -> Pressing | None:
-        def work(tx: Tx) -> Pressing | None:
+    async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
+        def work(tx: Tx) -> PrefetchWindow | None:
             until, cost = micros(tx.now() + within), each // MICROSECOND
-            found = tx.dialect.pressing(tx.connection, until, cost, MOST)
+            found = tx.dialect.next_prefetch(tx.connection, until, cost, MOST)
             if found is None or found.number < PREFETCH_MINIMUM:
                 return None
-            return Pressing(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
+            return PrefetchWindow(due=moment_of(found.due), begin_by=moment_of(found.begin_by))
 
         return await self._database.look(work)
 
-    async def confirm(self, holds: Sequence[tuple[RunId, int]]) -> frozenset[tuple[RunId, int]]:
+    async def confirm_prefetched(
+        self, claims: Sequence[tuple[RunId, int]]
+    ) -> frozenset[tuple[RunId, int]]:
         def work(tx: Tx) -> frozenset[tuple[RunId, int]]:
             clock = tx.set_clock()
             closed = None if clock is None else micros(tx.now() + PREFETCH_CUTOFF)
-            left_out = tx.dialect.unconfirmed(tx.connection, closed, holds)
-            return frozenset(holds).difference((RunId(row.id), row.fence) for row in left_out)
+            left_out = tx.dialect.unconfirmed(tx.connection, closed, claims)
+            return frozenset(claims).difference((RunId(row.id), row.fence) for row in left_out)
 
-        return await self._database.write(work) if holds else frozenset()
+        return await self._database.write(work) if claims else frozenset()
 
 
 def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:

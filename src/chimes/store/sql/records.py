@@ -17,7 +17,7 @@ from chimes.model.ids import KeyId, RunId
 from chimes.model.listing import AuditQuery
 from chimes.model.run import owns_fence
 from chimes.store.json_values import MICROSECOND
-from chimes.store.port import Remembered, Taken
+from chimes.store.port import IdempotencyRecord, TokenGrant
 from chimes.store.sql.base import SqlBase, append_audit, load_run
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Asked
@@ -32,7 +32,7 @@ from chimes.store.sql.rows.records import (
 )
 from chimes.store.sql.rows.values import Value, micros
 from chimes.store.sql.tables import api_keys, audit, buckets, kept_states, requests
-from chimes.store.token_bucket import answered
+from chimes.store.token_bucket import grant_tokens
 
 _KEY = select(api_keys).where(api_keys.c.id == bindparam("key_id"))
 _WRITE_KEY = update(api_keys).where(api_keys.c.id == bindparam("this_id"))
@@ -118,8 +118,8 @@ class SqlRecords(SqlBase):
 
     async def remember_request(
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
-    ) -> Remembered | None:
-        def work(tx: Tx) -> Remembered | None:
+    ) -> IdempotencyRecord | None:
+        def work(tx: Tx) -> IdempotencyRecord | None:
             now = tx.now()
             this = {"of_scope": _short(scope), "of_key": key, "now": micros(now)}
             known = tx.first(_REQUEST, this)
@@ -128,12 +128,14 @@ class SqlRecords(SqlBase):
             tx.run(_EXPIRED, {"now": micros(now)})
             row = {"scope": _short(scope), "request_key": key, "expires_at": micros(now + keep)}
             # Of two first requests the second waits here, and is then tried again as a whole.
-            tx.run(insert(requests), row | request_values(Remembered(fingerprint=fingerprint)))
+            tx.run(
+                insert(requests), row | request_values(IdempotencyRecord(fingerprint=fingerprint))
+            )
             return None
 
         return await self._database.write(work)
 
-    async def answer_request(self, scope: str, key: str, answer: Remembered) -> None:
+    async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
         given = {"of_scope": _short(scope), "of_key": key, **request_values(answer)}
         await self._database.write(lambda tx: tx.run(_ANSWER, given))
 
@@ -151,7 +153,7 @@ _FORGET_STATES = delete(kept_states).where(_THIS)
 
 
 class SqlStates(SqlBase):
-    async def keep_state(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
+    async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         def work(tx: Tx) -> bool:
             run = load_run(tx, run_id)
             if run is None or not owns_fence(run, fence):
@@ -165,11 +167,11 @@ class SqlStates(SqlBase):
 
         return await self._database.write(work)
 
-    async def read_state(self, name: str) -> Checkpoint | None:
+    async def get_checkpoint(self, name: str) -> Checkpoint | None:
         row = await self._database.look(lambda tx: tx.first(_STATE, {"this_name": name}))
         return None if row is None else kept_of(row)
 
-    async def set_state(
+    async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
         def work(tx: Tx) -> Checkpoint | None:
@@ -205,7 +207,9 @@ _LONGEST = timedelta(days=366)
 
 
 class SqlTokens(SqlBase):
-    async def take_tokens(self, name: str, *, rate: float, burst: int, count: int = 1) -> Taken:
+    async def take_tokens(
+        self, name: str, *, rate: float, burst: int, count: int = 1
+    ) -> TokenGrant:
         granted = count if count <= burst else 0
         asked = Asked(
             name=name if len(name) <= _NAME_ROOM else hashlib.sha256(name.encode()).hexdigest(),
@@ -221,7 +225,7 @@ class SqlTokens(SqlBase):
         tokens, granted = await self._database.write(
             lambda tx: tx.dialect.take_tokens(tx.connection, tx.set_clock(), asked)
         )
-        return answered(tokens, granted=granted, rate=rate, count=count)
+        return grant_tokens(tokens, granted=granted, rate=rate, count=count)
 
 
 def forget_full(tx: Tx) -> None:

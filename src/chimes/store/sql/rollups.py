@@ -35,7 +35,14 @@ from sqlalchemy import (
     update,
 )
 
-from chimes.model.insights import FAILED_STATUSES, ERROR_KEY_LENGTH, ALL_RUNS, MAX_PLANNING_LEAD, RunFilter, Window
+from chimes.model.insights import (
+    ALL_RUNS,
+    ERROR_KEY_LENGTH,
+    FAILED_STATUSES,
+    MAX_PLANNING_LEAD,
+    RunFilter,
+    Window,
+)
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx
@@ -351,7 +358,9 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
 
     if "schedule_id" in names:
         return newest(runs.c.status.in_([status.value for status in sorted(FAILED_STATUSES)]))
-    together = union_all(*(select(newest(is_status(each)).subquery()) for each in sorted(FAILED_STATUSES)))
+    together = union_all(
+        *(select(newest(is_status(each)).subquery()) for each in sorted(FAILED_STATUSES))
+    )
     return together.order_by(text("created_at DESC"), text("id DESC")).limit(bindparam("most"))
 
 

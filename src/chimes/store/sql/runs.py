@@ -125,13 +125,13 @@ class SqlRuns(SqlBase):
     async def get_run(self, run_id: RunId) -> Run | None:
         return await self._database.look(lambda tx: load_run(tx, run_id))
 
-    async def slots_taken(
+    async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
         pairs = [(str(schedule_id), micros(slot)) for slot in slots]
 
         def work(tx: Tx) -> dict[datetime, Run]:
-            rows = tx.dialect.slots_taken(tx.connection, pairs) if pairs else ()
+            rows = tx.dialect.find_slot_runs(tx.connection, pairs) if pairs else ()
             found = load_runs(tx, [RunId(row.id) for row in rows])
             return {run.slot: run for run in found.values() if run.slot is not None}
 

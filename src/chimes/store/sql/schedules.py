@@ -17,7 +17,7 @@ from chimes.model.listing import Page, ScheduleQuery
 from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
-from chimes.store.selection import by_zone
+from chimes.store.selection import group_by_zone
 from chimes.store.sql.base import (
     SqlBase,
     Taken,
@@ -142,7 +142,7 @@ class SqlSchedules(SqlBase):
             )
             # By position: thousands of them, and names take longer.
             rows: Sequence[Sequence[Any]] = tx.rows(wanted)
-            return by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
+            return group_by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
 
         return await self._database.look(work)
 

@@ -11,7 +11,12 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from chimes.i18n import _
-from chimes.model.checkpoint import ExecutionEnd, execution_end, decode_action_checkpoint, encode_action_checkpoint
+from chimes.model.checkpoint import (
+    ExecutionEnd,
+    decode_action_checkpoint,
+    encode_action_checkpoint,
+    execution_end,
+)
 from chimes.model.egress import Egress
 from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import ActionTarget
@@ -203,7 +208,7 @@ class ActionRunner:
     kind = "action"
     resumable = False
     places = PLACES
-    offers = frozenset({"action"})
+    capabilities = frozenset({"action"})
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, p
 from chimes.model.run import AttemptEnd, Origin, Outcome, Run
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_header_name
-from chimes.redaction import Redactor, masked_tail
+from chimes.redaction import Redactor, mask_tail
 from chimes.targets.http.connection import (
     EgressDenied,
     Exchange,
@@ -50,16 +50,16 @@ class AlsoTo:
     def now(self) -> EgressRules:
         return _widened(self._egress.now(), self._line)
 
-    def literal_verdict(self, url: HttpUrl) -> Denial | None:
-        return self.now().literal_verdict(url)
+    def check_url(self, url: HttpUrl) -> Denial | None:
+        return self.now().check_url(url)
 
-    def judge_host(self, host: str, port: int) -> Denial | None:
-        return self.now().judge_host(host, port)
+    def check_host(self, host: str, port: int) -> Denial | None:
+        return self.now().check_host(host, port)
 
-    def judge(
+    def check_address(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None:
-        return self.now().judge(address, port, host=host, same_machine=same_machine)
+        return self.now().check_address(address, port, host=host, same_machine=same_machine)
 
 
 @lru_cache(maxsize=16)
@@ -401,7 +401,7 @@ def _request(
     if body is not None:
         sent |= {"Content-Type": "application/json", "Content-Length": str(len(data))}
     lines = [f"{method} {url.raw_path_qs} HTTP/1.1", *_lines(sent), "", ""]
-    shown = destination.origin + masked_tail(tail)
+    shown = destination.origin + mask_tail(tail)
     return Request(method, url, EOL.join(lines).encode(), data, True, shown, config.secrets)
 
 

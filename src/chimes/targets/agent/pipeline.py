@@ -19,8 +19,8 @@ from chimes.model.checkpoint import (
     AgentCheckpoint,
     PipelineEnd,
     callback_url,
-    pipeline_end,
     decode_agent_checkpoint,
+    pipeline_end,
 )
 from chimes.targets.agent.service import (
     LONGEST_NAME,

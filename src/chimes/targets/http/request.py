@@ -20,7 +20,7 @@ from chimes.model.egress import HttpUrl, on_the_wire, parse_http_url
 from chimes.model.run import Run
 from chimes.model.target import HttpTarget
 from chimes.model.validation import check_header_name, check_method, signing_key
-from chimes.redaction import HIDDEN, is_secret_name, masked_tail, query_pairs
+from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
 from chimes.targets.base import Call
 from chimes.triggers import format_moment
 
@@ -307,7 +307,7 @@ def frame_of(framing: Framing) -> Frame:
         url=url,
         head="".join(map(_line, (first, *lines.values()))),
         content_type=content_type,
-        shown_url=destination.origin + masked_tail(framing.tail),
+        shown_url=destination.origin + mask_tail(framing.tail),
         secrets=secrets_of(framing.headers, framing.signing_secrets, framing.tail),
     )
 

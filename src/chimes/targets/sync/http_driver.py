@@ -23,7 +23,7 @@ from yarl import URL
 from chimes.clock import SystemClock
 from chimes.i18n import _, joined
 from chimes.model.egress import EgressRules
-from chimes.redaction import masked_url
+from chimes.redaction import mask_url
 from chimes.targets.http.connection import EgressDenied, GuardedConnector
 from chimes.targets.http.response import wait_asked
 from chimes.targets.sync.config import HttpJsonConfig, Output, Pagination, Section, read_http_json
@@ -501,7 +501,7 @@ class _Pull:
             wait = min(2 * wait, LONGEST_WAIT)
         raise DriverFailure(
             "no_answer",
-            _("{problem}: {url}", problem=again.args[0], url=masked_url(str(url))),
+            _("{problem}: {url}", problem=again.args[0], url=mask_url(str(url))),
         )
 
     async def _fetched(self, session: aiohttp.ClientSession, url: URL) -> Page:
@@ -512,7 +512,7 @@ class _Pull:
                 asked = wait_asked(response.headers.get("Retry-After"), self._clock.now())
                 raise _Again(_("answered {status}", status=status), asked)
             if not 200 <= status < 300:
-                shown = masked_url(str(url))
+                shown = mask_url(str(url))
                 raise DriverFailure(
                     "bad_status",
                     _(

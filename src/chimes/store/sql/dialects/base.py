@@ -25,7 +25,13 @@ from sqlalchemy import (
 )
 
 from chimes.clock import Clock
-from chimes.model.insights import FAILED_STATUSES, BOUNDS, FAILING_STREAK, CONCLUSIVE_STATUSES, MAX_SCHEDULES
+from chimes.model.insights import (
+    BOUNDS,
+    CONCLUSIVE_STATUSES,
+    FAILED_STATUSES,
+    FAILING_STREAK,
+    MAX_SCHEDULES,
+)
 from chimes.store.sql.rows.values import Value
 
 # @@ Where databases differ in how they count; each dialect has one of these.
@@ -134,7 +140,9 @@ class MariadbCounting(Counting):
     # A walk for each: what is in FROM cannot look at the schedule here.
     judged = literal_column(
         "concat_ws(',', {})".format(
-            ", ".join(f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING_STREAK))
+            ", ".join(
+                f"(SELECT {_IF_BAD} {_JUDGED} 1 OFFSET {place})" for place in range(FAILING_STREAK)
+            )
         ),
         Text,
     )
@@ -298,7 +306,7 @@ class Dialect(ABC):
         """Those of the concurrency keys that have blocked runs."""
 
     @abstractmethod
-    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         """(id, schedule_id, slot) of the runs that have one of these (schedule_id, slot)."""
 
     @abstractmethod
@@ -366,13 +374,15 @@ class Dialect(ABC):
         """The earliest due times up to `until`, not more than `most` of them."""
         raise NotImplementedError
 
-    def pressing(self, connection: Connection, until: int, each: int, most: int) -> Row[Any] | None:
+    def next_prefetch(
+        self, connection: Connection, until: int, each: int, most: int
+    ) -> Row[Any] | None:
         """Of the earliest `most` due times up to `until`, with each one `each` later in line than
         the one before: (number, due, begin_by) of the one that must begin first."""
         raise NotImplementedError
 
     def unconfirmed(
-        self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
+        self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
     ) -> Rows:
         """All of the runs (id, fence) but those that are held, not asked to stop, planned for
         `closed` or earlier, and not just being changed by anybody. Whoever wants to change one of
@@ -396,7 +406,7 @@ class Dialect(ABC):
         self,
         connection: Connection,
         now: int | None,
-        verdicts: Sequence[tuple[Value, ...]],
+        completions: Sequence[tuple[Value, ...]],
         *,
         recording: bool,
     ) -> Rows:

@@ -45,7 +45,7 @@ from chimes.store.sql.tables import (
     runs,
     schedules,
 )
-from chimes.store.token_bucket import APART
+from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -163,7 +163,7 @@ ON DUPLICATE KEY UPDATE
   granted = IF({_THERE} >= %(wanted)s, %(wanted)s, 0),
   tokens = {_THERE} - IF({_THERE} >= %(wanted)s, %(wanted)s, 0),
   full_at = VALUES(full_at),
-  `at` = IF(VALUES(`at`) < `at` AND VALUES(`at`) > `at` - {APART // MICROSECOND},
+  `at` = IF(VALUES(`at`) < `at` AND VALUES(`at`) > `at` - {MAX_CLOCK_STEP_BACK // MICROSECOND},
     `at`, VALUES(`at`))
 RETURNING tokens, granted
 """
@@ -225,7 +225,7 @@ class MariadbDialect(Dialect):
         given = {"keys": _plain(list(keys))}
         return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
 
-    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         return connection.exec_driver_sql(SLOTS_TAKEN, {"pairs": _plain(list(pairs))}).all()
 
     def move_cursors(self, connection: Connection, values: Sequence[dict[str, Value]]) -> None:

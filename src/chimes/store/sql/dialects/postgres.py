@@ -132,7 +132,7 @@ class PostgresDialect(Dialect):
     def blocked_keys(self, connection: Connection, keys: Collection[str]) -> Sequence[str]:
         return connection.exec_driver_sql(BLOCKED_KEYS, (list(keys),)).scalars().all()
 
-    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         given = ([pair[0] for pair in pairs], [pair[1] for pair in pairs])
         return connection.exec_driver_sql(SLOTS_TAKEN, given).all()
 
@@ -184,24 +184,26 @@ class PostgresDialect(Dialect):
     def coming(self, connection: Connection, until: int, most: int) -> Sequence[int]:
         return connection.exec_driver_sql(COMING % most, (until,)).scalars().all()
 
-    def pressing(self, connection: Connection, until: int, each: int, most: int) -> Row[Any] | None:
+    def next_prefetch(
+        self, connection: Connection, until: int, each: int, most: int
+    ) -> Row[Any] | None:
         return connection.exec_driver_sql(PRESSING % most, (until, each)).first()
 
     def unconfirmed(
-        self, connection: Connection, closed: int | None, holds: Sequence[tuple[str, int]]
+        self, connection: Connection, closed: int | None, claims: Sequence[tuple[str, int]]
     ) -> Rows:
-        given = ([run_id for run_id, _ in holds], [fence for _, fence in holds], closed)
+        given = ([run_id for run_id, _ in claims], [fence for _, fence in claims], closed)
         return connection.exec_driver_sql(UNCONFIRMED, given).all()
 
     def finish_plain(
         self,
         connection: Connection,
         now: int | None,
-        verdicts: Sequence[tuple[Value, ...]],
+        completions: Sequence[tuple[Value, ...]],
         *,
         recording: bool,
     ) -> Rows:
-        alike, columns = _columns(verdicts, PLAIN_VERDICT.index("fence"))
+        alike, columns = _columns(completions, PLAIN_VERDICT.index("fence"))
         statement = FINISH_ALIKE if alike else FINISH_PLAIN
         return connection.exec_driver_sql(statement, (*columns, now, recording)).all()
 

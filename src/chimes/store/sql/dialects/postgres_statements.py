@@ -22,7 +22,7 @@ from chimes.store.sql.tables import (
     runs,
     schedules,
 )
-from chimes.store.token_bucket import APART
+from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -204,7 +204,7 @@ ON CONFLICT (name) DO UPDATE SET
   tokens = {_THERE} - CASE WHEN {_THERE} >= $4::bigint THEN $4::bigint ELSE 0 END,
   granted = CASE WHEN {_THERE} >= $4::bigint THEN $4::bigint ELSE 0 END,
   at = CASE WHEN excluded.at < buckets.at
-    AND excluded.at > buckets.at - {APART // timedelta(microseconds=1)}
+    AND excluded.at > buckets.at - {MAX_CLOCK_STEP_BACK // timedelta(microseconds=1)}
     THEN buckets.at ELSE excluded.at END,
   full_at = excluded.full_at
 RETURNING tokens, granted
@@ -275,7 +275,7 @@ WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS
     finished_at = CASE WHEN new.retry_in IS NULL THEN clock.at END,
     attempts = CASE WHEN runs.attempts = '[]' THEN '[' ELSE left(runs.attempts, -1) || ',' END
       || new.attempt || ']'
-  FROM clock, {{verdicts}} AS new({", ".join(PLAIN_VERDICT)})
+  FROM clock, {{completions}} AS new({", ".join(PLAIN_VERDICT)})
   WHERE runs.id = new.id AND CASE WHEN runs.fence = new.fence THEN
     runs.status = '{RunStatus.RUNNING}' AND runs.kind <> 'flow' AND runs.parent_id IS NULL
     AND (new.retry_in IS NULL OR runs.cancel_requested = 0)
@@ -300,13 +300,13 @@ SELECT id, at, cancel_requested, EXISTS (
 ) FROM done
 """
 FINISH_PLAIN = _FINISH.format(
-    verdicts="""unnest(
+    completions="""unnest(
     $1::text[], $2::text[], $3::bigint[], $4::text[], $5::bigint[], $6::text[], $7::text[],
     $8::text[]
   )"""
 )
 FINISH_ALIKE = _FINISH.format(
-    verdicts="""(
+    completions="""(
     SELECT id, attempt, $3::bigint, $4::text, $5::bigint, $6::text, $7::text, $8::text
     FROM unnest($1::text[], $2::text[]) AS each(id, attempt)
   )"""

@@ -38,7 +38,7 @@ from chimes.store.sql.tables import (
     runs,
     schedules,
 )
-from chimes.store.token_bucket import APART
+from chimes.store.token_bucket import MAX_CLOCK_STEP_BACK
 
 # ruff: noqa: S608 - what is put into statements here are the names of our own columns.
 
@@ -140,7 +140,7 @@ VALUES (:name, :first_tokens, :now, :first_granted, :now + :fills_in)
 ON CONFLICT (name) DO UPDATE SET
   tokens = {_THERE} - iif({_THERE} >= :wanted, :wanted, 0),
   granted = iif({_THERE} >= :wanted, :wanted, 0),
-  at = iif(excluded.at < buckets.at AND excluded.at > buckets.at - {APART // MICROSECOND},
+  at = iif(excluded.at < buckets.at AND excluded.at > buckets.at - {MAX_CLOCK_STEP_BACK // MICROSECOND},
     buckets.at, excluded.at),
   full_at = excluded.full_at
 RETURNING tokens, granted
@@ -224,7 +224,7 @@ class SqliteDialect(Dialect):
         given = {"keys": self.listed(keys)}
         return connection.exec_driver_sql(BLOCKED_KEYS, given).scalars().all()
 
-    def slots_taken(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
+    def find_slot_runs(self, connection: Connection, pairs: Collection[tuple[str, int]]) -> Rows:
         given = {"pairs": json.dumps([list(pair) for pair in pairs])}
         return connection.exec_driver_sql(SLOTS_TAKEN, given).all()
 

@@ -18,7 +18,7 @@ from chimes.store.codec.node import (
     report_from_text,
     report_to_text,
 )
-from chimes.store.port import Remembered
+from chimes.store.port import IdempotencyRecord
 from chimes.store.sql.rows.values import (
     Value,
     clean,
@@ -167,7 +167,7 @@ def kept_of(row: Row[Any]) -> Checkpoint:
     )
 
 
-def request_values(answer: Remembered) -> dict[str, Value]:
+def request_values(answer: IdempotencyRecord) -> dict[str, Value]:
     return {
         "fingerprint": answer.fingerprint,
         "status": answer.status,
@@ -176,8 +176,8 @@ def request_values(answer: Remembered) -> dict[str, Value]:
     }
 
 
-def request_of(row: Row[Any]) -> Remembered:
-    return Remembered(
+def request_of(row: Row[Any]) -> IdempotencyRecord:
+    return IdempotencyRecord(
         fingerprint=row.fingerprint,
         status=row.status,
         body=row.body,

@@ -8,7 +8,7 @@ from typing import Any
 
 from chimes.model.change import fast_constructor
 from chimes.model.ids import ScheduleId
-from chimes.model.schedule import Dependency, Schedule, LastRunSummary
+from chimes.model.schedule import Dependency, LastRunSummary, Schedule
 from chimes.store.codec.schedule import dependency_from_plain, labels_from_plain
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.rows.values import (

@@ -19,7 +19,7 @@ from chimes.model.planning import BLOCKING_RUN
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.notifications.message import CHANNELS
-from chimes.redaction import masked_result
+from chimes.redaction import mask_result
 from chimes.web.api.translate import target_out
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import Interval, WaterfallTexts, waterfall
@@ -208,7 +208,7 @@ def input_of(run: Run) -> Mapping[str, object]:
 
 def output_of(run: Run) -> Mapping[str, object] | None:
     """Returns the result with secrets masked."""
-    return None if run.result is None else masked_result(run.result)
+    return None if run.result is None else mask_result(run.result)
 
 
 def blocking_run_of(run: Run) -> RunId | None:

@@ -27,7 +27,7 @@ from chimes.model.insights import (
 from chimes.model.listing import RunQuery, RunSort
 from chimes.model.reasons import describe_reason
 from chimes.model.run import Run, RunStatus
-from chimes.redaction import masked_result
+from chimes.redaction import mask_result
 from chimes.services.run_requests import RunOrigin
 from chimes.triggers.moment import format_moment
 from chimes.web.api.translate import run_out
@@ -380,7 +380,7 @@ def json_lines(runs: Iterable[Run], lang: str) -> str:
 
 def redacted_run(run: Run, lang: str) -> Mapping[str, object]:
     """Returns the run as in the API, with secrets in the result masked."""
-    masked = None if run.result is None else masked_result(run.result)
+    masked = None if run.result is None else mask_result(run.result)
     return {**run_out(run, lang), "result": masked}
 
 
