@@ -45,7 +45,7 @@ from chimes.model.notification import InboxItem
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.validation import check_target
-from chimes.runtime.serve import settle_garbage
+from chimes.runtime.serve import tune_garbage_collector
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
 from chimes.services.schedule_rules import ScheduleRules
@@ -235,7 +235,7 @@ async def measure(
 ) -> list[Row]:
     app, rows = app_on(store, clock), []
     # As in every node.
-    settle_garbage()
+    tune_garbage_collector()
     print(f"{name}\n  {'':48} {'best':>7} {'median':>7} {'cpu':>7} ms {'KB':>6} {'all':>6}")
     pages = [page for page in await addresses(store) if page.startswith(given.only)]
     for page in pages:

@@ -22,7 +22,7 @@ from suite.chimes_tables import TASK, open_store
 from chimes.model.ids import NodeId
 from chimes.model.node import Node
 from chimes.model.planning import plan
-from chimes.runtime.serve import settle_garbage
+from chimes.runtime.serve import tune_garbage_collector
 from chimes.store.port import ClaimRequest, Store
 from nodes.conversation import commands, say, until
 
@@ -45,18 +45,18 @@ async def opened(url: str, number: int) -> tuple[Store, NodeId]:
         started_at=now,
         heartbeat_at=now,
         lease_until=now,
-        offers=tuple(OFFERS),
+        capabilities=tuple(OFFERS),
     )
     await store.join(node, LEASE)
     return store, node_id
 
 
 async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
-    places = ClaimRequest(node_id=node_id, offers=OFFERS, free=limit)
+    request = ClaimRequest(node_id=node_id, capabilities=OFFERS, free=limit)
     batches: Batches = []
     more = True
     while more:
-        fired = await store.fire_due(plan, limit=limit, places=places)
+        fired = await store.fire_due(plan, limit=limit, request=request)
         if fired.broken:
             raise RuntimeError(f"set aside: {fired.broken[0].last_error}")
         found = len(fired.claimed) + len(fired.others)
@@ -69,7 +69,7 @@ async def fire(store: Store, node_id: NodeId, limit: int) -> Batches:
 async def main(url: str, count: int) -> None:
     stores = [await opened(url, number) for number in range(count)]
     # As in every node.
-    settle_garbage()
+    tune_garbage_collector()
     async for command in commands():
         gc.collect()
         await until(command["at"])

@@ -1,4 +1,4 @@
-"""From `module:name` to the application that the name stands for."""
+"""Loads the application that `module:name` refers to."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FORM = _("module:name, such as shop.tasks:app")
 
 
 def load_app(path: str) -> Chimes:
-    """Imports the module; the working directory is looked into first, as `python -m` does.
-    ConfigError says which part of the path is wrong; what the module itself raises is raised."""
+    """Imports the module, with the working directory first on the path, as `python -m` does.
+    ConfigError says which part of the path is wrong; errors of the module itself are raised."""
     from chimes.sdk.app import Chimes
 
     module_name, separator, attribute = path.partition(":")
     if not separator or not module_name or not attribute or module_name.startswith("."):
         raise ConfigError(_("app: expected {form}, got {path!r}", form=FORM, path=path), key="app")
-    found: object = _module(module_name, path)
+    found: object = _import(module_name, path)
     module = found
     for part in attribute.split("."):
         if not hasattr(found, part):
@@ -48,14 +48,14 @@ def load_app(path: str) -> Chimes:
     return found
 
 
-def _module(name: str, path: str) -> ModuleType:
+def _import(name: str, path: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Not found is our word; a module that it imports and that is missing is the module's.
+        # A missing module that the application imports is an error of the application.
         if error.name is None or not (name == error.name or name.startswith(f"{error.name}.")):
             raise ConfigError(
                 _("app: {name} cannot be imported: {error}", name=name, error=str(error)),
@@ -63,7 +63,7 @@ def _module(name: str, path: str) -> ModuleType:
             ) from error
         hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
         message = _(
-            "app: there is no module {name!r} (looked for {path} in {here} and in the Python path)",
+            "app: no module {name!r} (searched for {path} in {here} and the Python path)",
             name=error.name,
             path=path,
             here=here,
@@ -74,7 +74,8 @@ def _module(name: str, path: str) -> ModuleType:
 
 
 def _no_attribute(module: object, attribute: str, part: str, found: object) -> ConfigError:
-    known = [each for each in vars(found) if not each.startswith("_")] if _open(found) else []
+    attributes = vars(found) if hasattr(found, "__dict__") else ()
+    known = [each for each in attributes if not each.startswith("_")]
     hint = nearest(part, known)
     where = getattr(module, "__name__", "?")
     message = _("app: {module} has no {name!r}", module=where, name=attribute)
@@ -84,17 +85,13 @@ def _no_attribute(module: object, attribute: str, part: str, found: object) -> C
     )
 
 
-def _open(value: object) -> bool:
-    return hasattr(value, "__dict__")
-
-
 def _with_apps(message: Message, module: object) -> Message:
     from chimes.sdk.app import Chimes
 
     apps = [name for name, value in vars(module).items() if isinstance(value, Chimes)]
     if not apps:
         return message
-    return _("{message}; there: {names}", message=message, names=", ".join(sorted(apps)))
+    return _("{message}; available: {names}", message=message, names=", ".join(sorted(apps)))
 
 
 def _article(word: str) -> str:

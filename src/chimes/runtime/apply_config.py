@@ -1,4 +1,4 @@
-"""`chimes apply` without a server: what a file says, straight into the store."""
+"""Applies the sources of a configuration file: schedules of their collections, reload, `apply`."""
 
 from __future__ import annotations
 
@@ -36,20 +36,17 @@ from chimes.sdk.declare import (
     new_schedule,
 )
 from chimes.sdk.reconcile import ScheduleReconciler
-from chimes.services.nodes import SourceRegistry, ReloadResult, SourceChange, Word
+from chimes.services.nodes import ChangeKind, ReloadResult, SourceChange, SourceRegistry
 from chimes.targets.sync.config import read_sources, secrets_of
 from chimes.targets.sync.function_check import check_callables
 
-# @@ Schedules of the collections that a file has: written where they differ, removed where the
-# file no longer has them (R4.19).
-
-#: As the audit names what a file asks for.
+#: The actor of changes from a configuration file, in the audit log.
 FILE_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="config"), interface="config")
 _PAGE = 500
 
 
-class PairDefaults(Mapping[str, RunDefaults]):
-    """How the tasks of each pair are carried out, by `SyncTarget.key`."""
+class PairCapabilities(Mapping[str, RunDefaults]):
+    """Run defaults of each source and collection, by `SyncTarget.key`."""
 
     def __init__(self, known: SourceRegistry) -> None:
         self._known = known
@@ -62,24 +59,26 @@ class PairDefaults(Mapping[str, RunDefaults]):
         raise KeyError(key)
 
     def __iter__(self) -> Iterator[str]:
-        return (target.key for target, _unused in self._known.now.pairs())
+        return (target.key for target, _ in self._known.now.pairs())
 
     def __len__(self) -> int:
-        return sum(1 for _unused in self._known.now.pairs())
+        return sum(1 for _ in self._known.now.pairs())
 
 
 class SourceSchedules:
+    """Schedules of the collections in a file: written where they differ, deleted where the file no
+    longer has them."""
+
     def __init__(self, services: Services, settings: Settings) -> None:
         self._services = services
         self._settings = settings
         self._reconciler = ScheduleReconciler(services, FILE_ACTOR, SYNC_NAMESPACE)
 
     def check(self, sources: Sources, before: Sources, now: datetime) -> None:
-        """Raises ConfigError for a collection that the service would not take. What has not changed
-        since `before` was taken once."""
+        """Raises ConfigError for an invalid collection that was added or changed since `before`."""
         old = dict(before.pairs())
         changed = {task_name(target) for target, each in sources.pairs() if old.get(target) != each}
-        for name, resolved in self._wanted(sources).items():
+        for name, resolved in self._declarations(sources).items():
             if name in changed:
                 try:
                     new = new_schedule(resolved, ScheduleId(""), SYNC_NAMESPACE, now)
@@ -91,38 +90,42 @@ class SourceSchedules:
                     ) from None
 
     async def plan(self, sources: Sources, own_node: str = "") -> list[SourceChange]:
-        """What `write` would do. `own_node`: what this node offers itself keeps nothing."""
+        """What `write` would do. A schedule that is not in the file is kept if a node other than
+        `own_node` has its collection."""
         stored = await self._stored()
-        wanted = self._wanted(sources)
+        wanted = self._declarations(sources)
         changes = [
-            SourceChange(name, self._word(resolved, stored.get(name)))
+            SourceChange(name, self._change_kind(resolved, stored.get(name)))
             for name, resolved in wanted.items()
         ]
         others = [node for node in await self._alive() if node.id != own_node]
-        own = {target for target, _unused in sources.pairs()}
+        own = {target for target, _ in sources.pairs()}
         for name, schedule in stored.items():
             if name not in wanted and isinstance(schedule.target, SyncTarget):
                 kept = schedule.target not in own and any(
-                    _has(node, schedule.target, alone=schedule.target.source not in sources.by_id)
+                    _serves(
+                        node,
+                        schedule.target,
+                        whole_source=schedule.target.source not in sources.by_id,
+                    )
                     for node in others
                 )
                 changes.append(SourceChange(name, "kept" if kept else "deleted"))
         return sorted(changes, key=lambda change: change.name)
 
     async def write(self, sources: Sources, own_node: str = "") -> list[SourceChange]:
-        """By name, also if several nodes do it at once: of one name there is one schedule. The
-        same definition is not touched, so it keeps its next slot."""
+        """Upserts by name, so that several nodes may do it at once. An equal schedule is not
+        touched and keeps its next slot."""
         changes = await self.plan(sources, own_node)
-        await self._carry_out(changes, sources)
+        await self._apply(changes, sources)
         return changes
 
-    async def clear_up(self, sources: Sources, own_node: str = "") -> None:
-        """What has changed since `write` because nodes came or went. Those with other files are
-        let have their way: only pairs that nobody has lose their schedules, only those that
-        somebody has get them, and none is changed; otherwise two nodes would do and undo for
-        ever."""
+    async def follow_nodes(self, sources: Sources, own_node: str = "") -> None:
+        """Applies changes since `write` because nodes joined or left: deletes schedules that no
+        node serves, and creates missing ones that a node serves. It updates none, because nodes
+        with different files would overwrite each other forever."""
         changes = await self.plan(sources, own_node)
-        own = {task_name(target): target.key for target, _unused in sources.pairs()}
+        own = {task_name(target): target.key for target, _ in sources.pairs()}
         named = {key for node in await self._alive() for key in node.defaults}
         due = [
             change
@@ -130,10 +133,10 @@ class SourceSchedules:
             if (change.what == "deleted" and change.name not in own)
             or (change.what == "created" and own[change.name] in named)
         ]
-        await self._carry_out(due, sources)
+        await self._apply(due, sources)
 
-    async def _carry_out(self, changes: list[SourceChange], sources: Sources) -> None:
-        wanted = self._wanted(sources)
+    async def _apply(self, changes: list[SourceChange], sources: Sources) -> None:
+        wanted = self._declarations(sources)
         for change in changes:
             if change.what in ("created", "updated"):
                 try:
@@ -155,12 +158,12 @@ class SourceSchedules:
                     with contextlib.suppress(NotFound):
                         await self._services.schedules.delete(FILE_ACTOR, found.id)
 
-    def _word(self, resolved: ResolvedDeclaration, stored: Schedule | None) -> Word:
+    def _change_kind(self, resolved: ResolvedDeclaration, stored: Schedule | None) -> ChangeKind:
         if stored is None:
             return "created"
         return "unchanged" if apply_declaration(resolved, stored) == stored else "updated"
 
-    def _wanted(self, sources: Sources) -> dict[str, ResolvedDeclaration]:
+    def _declarations(self, sources: Sources) -> dict[str, ResolvedDeclaration]:
         found: dict[str, ResolvedDeclaration] = {}
         for target, collection in sources.pairs():
             if collection.trigger is None:
@@ -181,7 +184,7 @@ class SourceSchedules:
         return found
 
     async def _stored(self) -> dict[str, Schedule]:
-        """Those that a file asked for; whoever else uses the namespace is left alone."""
+        """Schedules created from a file; others of the namespace are ignored."""
         found: dict[str, Schedule] = {}
         query = ScheduleQuery(namespace=SYNC_NAMESPACE, limit=_PAGE)
         while True:
@@ -199,53 +202,58 @@ class SourceSchedules:
         return [node for node in await store.nodes() if node.lease_until > now]
 
 
-def _has(node: Node, target: SyncTarget, *, alone: bool) -> bool:
-    """Whether it has the pair in its file. `alone`: nobody here knows the source, so that whoever
-    offers it decides about all of it."""
-    return target.key in node.defaults or (alone and target.requirement in node.capabilities)
+def _serves(node: Node, target: SyncTarget, *, whole_source: bool) -> bool:
+    """Whether the node has the collection in its file. `whole_source`: this file does not have the
+    source, so a node that has it decides about all its collections."""
+    return target.key in node.defaults or (whole_source and target.requirement in node.capabilities)
 
-
-# @@ The sources of a node's file: read at the start, and again when somebody asks for it.
 
 logger = logging.getLogger("chimes.runtime")
-#: Seconds between two tries while the store is away.
-PAUSE = 1.0
+#: Seconds between two tries while the store is unavailable.
+RETRY_PAUSE = 1.0
 
 
-def sources_in(raw: object, file: Path | None, clock: Clock) -> Sources:
-    """Raises ConfigError that names the file and where in it the mistake stands."""
-    directory = Path() if file is None else file.parent
+@contextlib.contextmanager
+def _located(file: Path | None) -> Iterator[None]:
+    """Adds the file to a ConfigError."""
     try:
-        return read_sources(raw, str(directory.resolve()), clock.now())
+        yield
     except ConfigError as error:
         raise ConfigError(
             _("{where}: {problem}", where=file, problem=error.message), **error.details
         ) from None
 
 
+def parse_sources(raw: object, file: Path | None, clock: Clock) -> Sources:
+    """Raises ConfigError with the file and the position of the error."""
+    directory = Path() if file is None else file.parent
+    with _located(file):
+        return read_sources(raw, str(directory.resolve()), clock.now())
+
+
 class SourceFile:
-    """What a node does with the sources of its file. Tasks that run go on with what they were
-    started with, whatever is read meanwhile."""
+    """The sources of a node's configuration file, read at the start and at each reload. Running
+    tasks continue with the configuration they started with."""
 
     def __init__(self, loaded: LoadedSettings, clock: Clock) -> None:
         """Raises ConfigError."""
         self._loaded = loaded
         self._clock = clock
         file = "" if loaded.file is None else str(loaded.file.resolve())
-        self.known = SourceRegistry(sources_in(loaded.sources, loaded.file, clock), file=file)
+        self.known = SourceRegistry(parse_sources(loaded.sources, loaded.file, clock), file=file)
         self.known.reloaded_by(self._reloaded)
-        #: A file that says nothing about sources takes none away.
-        self._ours = loaded.sources is not None
+        #: A file without a `sources` section deletes no schedules.
+        self._has_sources = loaded.sources is not None
         self._schedules: SourceSchedules | None = None
         self._announce: Callable[[], Awaitable[None]] | None = None
         self._own_node: Callable[[], str] = str
-        self._one_at_a_time = asyncio.Lock()
-        #: Set while the store does not have what the file says.
+        self._lock = asyncio.Lock()
+        #: Set while the schedules in the store are behind the file.
         self._unwritten = asyncio.Event()
 
     @property
     def origins(self) -> Mapping[str, str]:
-        """Where each setting of this node came from."""
+        """The origin of each setting of this node."""
         return self._loaded.origins
 
     @property
@@ -254,7 +262,7 @@ class SourceFile:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """S63: a file with secrets of sources is as much to be guarded as one with the node's."""
+        """About a file with secrets of sources that other users can read."""
         file = self._loaded.file
         if file is None or not secrets_of(self.known.now):
             return ()
@@ -269,34 +277,34 @@ class SourceFile:
         announce: Callable[[], Awaitable[None]],
         own_node: Callable[[], str],
     ) -> None:
-        """The node's way to the store and to the others."""
+        """Connects the file with the running node."""
         self._schedules = schedules
         self._announce = announce
         self._own_node = own_node
 
     async def begin(self) -> None:
-        """Before the first slot can come. Raises ConfigError for a function that is not there."""
+        """Called before the first slot can be due. Raises ConfigError for a missing function."""
         settings = self._loaded.settings
         if "worker" in settings.roles:
             await self._check(self.known.now)
         await self._write()
 
     async def reload(self, *, dry_run: bool = False) -> list[SourceChange]:
-        """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
+        """Raises ConfigError for an invalid file, and then changes nothing."""
         file = self._loaded.file
         if file is None:
-            raise ConfigError(_("there is no configuration file to read again"))
-        # With YAML, which a node without a file does not need.
+            raise ConfigError(_("there is no configuration file to reload"))
+        # Imports YAML, which a node without a file does not need.
         from chimes.config.file import read_file
 
-        async with self._one_at_a_time:
+        async with self._lock:
             content = await asyncio.to_thread(read_file, file)
-            sources = sources_in(content.sources, file, self._clock)
+            sources = parse_sources(content.sources, file, self._clock)
             await self._check(sources)
             self._check_schedules(sources)
             if dry_run:
                 return await self._plan(sources)
-            self._ours = self._ours or content.sources is not None
+            self._has_sources = self._has_sources or content.sources is not None
             self.known.put(sources)
             settings = self._loaded.settings
             configure_logging(settings.log_level, settings.log_format, secrets=self.secrets)
@@ -310,44 +318,43 @@ class SourceFile:
         changes = await self.reload(dry_run=dry_run)
         return ReloadResult(file=self.known.file, changes=tuple(changes))
 
-    async def reload_and_tell(self) -> None:
-        """SIGHUP: nobody waits for an answer, so the log has it (F73)."""
+    async def reload_on_signal(self) -> None:
+        """For SIGHUP: logs the result."""
         try:
             changes = await self.reload()
         except ConfigError as error:
             logger.error(
-                "the configuration file is not valid; the old one stays in force",
+                "the configuration file is invalid; the previous configuration stays active",
                 extra={"error": error.message},
             )
         except Exception as error:
-            # A store that is away, for example: `keep_up` goes on with it.
-            logger.error("the sources could not be read again", extra={"error": str(error)})
+            # For example an unavailable store: `reconcile` retries.
+            logger.error("the sources could not be reloaded", extra={"error": str(error)})
         else:
             found = Counter(change.what for change in changes)
-            logger.info("the sources were read again", extra={"schedules": dict(found)})
+            logger.info("the sources were reloaded", extra={"schedules": dict(found)})
 
-    async def keep_up(self) -> None:
-        """Writes what the store did not take, as soon as it does. Schedules that were left because
-        another node had their collection are removed when that node is gone, and those that
-        somebody removed although a node has theirs are made again."""
+    async def reconcile(self) -> None:
+        """Writes the schedules as soon as the store is available again, and follows nodes that
+        join or leave."""
         lease = self._loaded.settings.lease.total_seconds()
         refusal = ""
         while True:
             if not refusal:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._unwritten.wait(), lease)
-            await asyncio.sleep(lease if refusal else PAUSE)
+            await asyncio.sleep(lease if refusal else RETRY_PAUSE)
             refused = ""
             try:
-                async with self._one_at_a_time:
+                async with self._lock:
                     await self._catch_up()
             except StoreError:
-                logger.debug("the store cannot say which schedules there are")
+                logger.debug("cannot read the schedules from the store")
             except ChimesError as error:
                 refused = error.message
                 if refused != refusal:
                     logger.error(
-                        "the schedules of the sources are refused", extra={"error": refused}
+                        "the schedules of the sources were rejected", extra={"error": refused}
                     )
             refusal = refused
 
@@ -355,32 +362,22 @@ class SourceFile:
         if self._unwritten.is_set():
             await self._write()
         elif self._schedules is not None and self.writes:
-            await self._schedules.clear_up(self.known.now, self._own_node())
+            await self._schedules.follow_nodes(self.known.now, self._own_node())
 
     @property
     def writes(self) -> bool:
-        """Whether this node looks after schedules at all."""
-        return self._ours and bool({"scheduler", "api"} & {*self._loaded.settings.roles})
+        """Whether this node writes the schedules of its file."""
+        return self._has_sources and bool({"scheduler", "api"} & {*self._loaded.settings.roles})
 
     async def _check(self, sources: Sources) -> None:
-        try:
+        with _located(self._loaded.file):
             await check_callables(sources)
-        except ConfigError as error:
-            raise ConfigError(
-                _("{where}: {problem}", where=self._loaded.file, problem=error.message),
-                **error.details,
-            ) from None
 
     def _check_schedules(self, sources: Sources) -> None:
-        """Before anything of a new file is in force: half of one is nobody's wish (F73)."""
+        """Before anything of a new file is active: a file is applied as a whole or not at all."""
         if self._schedules is not None and self.writes:
-            try:
+            with _located(self._loaded.file):
                 self._schedules.check(sources, self.known.now, self._clock.now())
-            except ConfigError as error:
-                raise ConfigError(
-                    _("{where}: {problem}", where=self._loaded.file, problem=error.message),
-                    **error.details,
-                ) from None
 
     async def _plan(self, sources: Sources) -> list[SourceChange]:
         if self._schedules is None or not self.writes:
@@ -395,8 +392,8 @@ class SourceFile:
         return changes
 
 
-def checked_file(loaded: LoadedSettings) -> SourceFile:
-    """Raises ConfigError for a file that no node would take."""
+def load_checked_file(loaded: LoadedSettings) -> SourceFile:
+    """Raises ConfigError for a file that a node would reject."""
     file = SourceFile(loaded, SystemClock())
     asyncio.run(check_callables(file.known.now))
     return file
@@ -405,7 +402,7 @@ def checked_file(loaded: LoadedSettings) -> SourceFile:
 async def apply_to_store(
     loaded: LoadedSettings, file: SourceFile, *, dry_run: bool
 ) -> tuple[list[SourceChange], list[str]]:
-    """What became of the schedules, and the ids of nodes that are alive."""
+    """The changes of the schedules, and the ids of live nodes."""
     clock = SystemClock()
     store = build_store(store_location(loaded.settings), clock)
     await store.open()
@@ -414,7 +411,7 @@ async def apply_to_store(
             loaded.settings,
             store,
             clock,
-            offers=lambda: PairDefaults(file.known),
+            capabilities=lambda: PairCapabilities(file.known),
             sources=file.known,
         )
         schedules = SourceSchedules(services, loaded.settings)
@@ -427,19 +424,19 @@ async def apply_to_store(
         await store.close()
 
 
-def told_to_read_again(node_ids: Iterable[str]) -> list[str]:
-    """Sends SIGHUP to those nodes that are processes of this machine and of this user; which."""
-    told: list[str] = []
+def signal_reload(node_ids: Iterable[str]) -> list[str]:
+    """Sends SIGHUP to the nodes that are processes of this machine and user; returns their ids."""
+    signaled: list[str] = []
     for node_id in node_ids:
-        host, _unused, rest = node_id.rpartition("-")[0].rpartition("-")
-        if host == socket.gethostname() and rest.isdecimal() and _is_ours(int(rest)):
-            os.kill(int(rest), signal.SIGHUP)
-            told.append(node_id)
-    return told
+        host, _, pid = node_id.rpartition("-")[0].rpartition("-")
+        if host == socket.gethostname() and pid.isdecimal() and _is_own_node(int(pid)):
+            os.kill(int(pid), signal.SIGHUP)
+            signaled.append(node_id)
+    return signaled
 
 
-def _is_ours(pid: int) -> bool:
-    """Numbers of processes are used again: only what looks like a node is sent anything."""
+def _is_own_node(pid: int) -> bool:
+    """Process ids are reused: only a process that looks like a node gets the signal."""
     place = Path(f"/proc/{pid}")
     try:
         words = (place / "cmdline").read_bytes().split(b"\0")

@@ -1,9 +1,10 @@
-"""From settings to a store with the services on top of it."""
+"""Builds the store and the services from the settings."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections import ChainMap
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
@@ -30,31 +31,18 @@ from chimes.services.schedules import ScheduleService
 from chimes.services.validation import action_capabilities, agent_capabilities
 from chimes.store.port import Store
 
-# @@ What two parts of a process offer, as one.
 
-
-class JoinedOffers(Mapping[str, RunDefaults]):
-    """Of two, the first that has a word about something."""
-
-    def __init__(self, first: Mapping[str, RunDefaults], second: Mapping[str, RunDefaults]) -> None:
-        self._first = first
-        self._second = second
-
-    def __getitem__(self, requirement: str) -> RunDefaults:
-        return self._first[requirement] if requirement in self._first else self._second[requirement]
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._first
-        yield from (each for each in self._second if each not in self._first)
-
-    def __len__(self) -> int:
-        return sum(1 for _unused in self)
+def merge_capabilities(
+    first: Mapping[str, RunDefaults], second: Mapping[str, RunDefaults]
+) -> Mapping[str, RunDefaults]:
+    """A live view of both; `first` takes precedence."""
+    return ChainMap(first, second)  # type: ignore[arg-type] # it is only read
 
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
-#: RELIABILITY 8, where keys are on.
-SHORTEST_FOR_MEMBERS = timedelta(seconds=10)
-SHORTEST_FOR_ADMINS = timedelta(seconds=1)
+#: Limits where API keys are required.
+MIN_INTERVAL_MEMBER = timedelta(seconds=10)
+MIN_INTERVAL_ADMIN = timedelta(seconds=1)
 RUN_LIMITS = RunLimits(running=50, per_day=10_000)
 
 
@@ -82,7 +70,7 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
         case "sqlite":
             from chimes.store.sql import open_sqlite
 
-            return open_sqlite(_needed(location), clock=clock)
+            return open_sqlite(_path_of(location), clock=clock)
         case "postgresql":
             from chimes.store.sql import open_postgres
 
@@ -97,7 +85,7 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
             except ModuleNotFoundError as error:
                 if error.name != "redis":
                     raise
-                message = _("store: redis:// needs its driver: pip install 'chimes[redis]'")
+                message = _("store: redis:// requires its driver: pip install 'chimes[redis]'")
                 raise ConfigError(message, key="store") from None
             return open_redis(
                 location.server, allow_volatile=location.allow_volatile, marker=location.marker
@@ -105,7 +93,7 @@ def build_store(location: StoreLocation, clock: Clock) -> Store:
         case "json":
             from chimes.store.jsonfile import JsonFileStore
 
-            return JsonFileStore(_needed(location), clock=clock)
+            return JsonFileStore(_path_of(location), clock=clock)
 
 
 async def build_services(
@@ -113,11 +101,11 @@ async def build_services(
     store: Store,
     clock: Clock,
     *,
-    offers: Callable[[], Mapping[str, RunDefaults]] = dict,
+    capabilities: Callable[[], Mapping[str, RunDefaults]] = dict,
     sources: SourceRegistry | None = None,
 ) -> Services:
-    """The services over an opened store. `offers`: what an application of this process can carry
-    out (`target.needs`) and how, so that it may schedule it before a node of it has joined."""
+    """The services over an opened store. `capabilities`: what the application of this process can
+    execute, with its defaults, so that it can be scheduled before its node has joined."""
     access = AccessService(store, clock, fixed=configured_keys(settings))
     await access.auth_enabled()
     with_keys = EgressRules(
@@ -138,21 +126,21 @@ async def build_services(
         active=settings.max_active_per_owner,
         auth_enabled=True,
     )
-    # Without keys whoever is on this machine is an admin; the members there are come from chats.
+    # Without keys every local user is an admin; members come only from chats.
     while_open = Limits(
-        quotas=replace(quotas, auth_enabled=False), shortest_interval_member=SHORTEST_FOR_MEMBERS
+        quotas=replace(quotas, auth_enabled=False), shortest_interval_member=MIN_INTERVAL_MEMBER
     )
     limits = Limits(
         quotas=quotas,
-        shortest_interval_member=SHORTEST_FOR_MEMBERS,
-        shortest_interval_admin=SHORTEST_FOR_ADMINS,
+        shortest_interval_member=MIN_INTERVAL_MEMBER,
+        shortest_interval_admin=MIN_INTERVAL_ADMIN,
         runs=RUN_LIMITS,
     )
 
     def current() -> Limits:
         return while_open if access.open_mode else limits
 
-    by_settings = agent_capabilities(settings) | action_capabilities(settings)
+    configured = agent_capabilities(settings) | action_capabilities(settings)
     return Services(
         store=store,
         schedules=ScheduleService(
@@ -164,7 +152,7 @@ async def build_services(
                 default_timezone=settings.default_timezone,
                 limits=current,
                 refresh_limits=access.auth_enabled,
-                capabilities=lambda: JoinedOffers(offers(), by_settings),
+                capabilities=lambda: merge_capabilities(capabilities(), configured),
             ),
             planner=plan if settings.softnix_scheduler_enabled else plan_without_prompts,
             dispatch_capped=bool(settings.max_dispatch_per_tick),
@@ -191,11 +179,11 @@ async def open_local(settings: Settings, clock: Clock | None = None) -> AsyncIte
 def configured_keys(settings: Settings) -> list[str]:
     keys = [settings.admin_token] if settings.admin_token else []
     if settings.auth_keys_file is not None:
-        keys.extend(_keys_in(settings.auth_keys_file))
+        keys.extend(_read_keys(settings.auth_keys_file))
     return keys
 
 
-def _keys_in(path: Path) -> list[str]:
+def _read_keys(path: Path) -> list[str]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
@@ -220,19 +208,19 @@ def _target_check(egress: Egress) -> Callable[[Target], None]:
     return check
 
 
-def _needed(location: StoreLocation) -> Path:
+def _path_of(location: StoreLocation) -> Path:
     assert location.path is not None
     return location.path
 
 
-# @@ What an opened application works with.
-
-#: As the audit names what an application does by itself.
+#: The actor of an application's own changes, in the audit log.
 APP_ACTOR = Actor(owner=Owner(type=OwnerType.SYSTEM, id="app"), interface="sdk")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
+    """What an opened application or node works with."""
+
     settings: Settings
     location: StoreLocation
     clock: Clock

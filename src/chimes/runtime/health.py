@@ -1,4 +1,4 @@
-"""What a node keeps an eye on besides its work: whether keys are on, and what is in trouble."""
+"""Health of a node: whether API keys are required, and which duties fail."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from chimes.model.validation import check_target
 from chimes.runtime.composition import Services
 
 logger = logging.getLogger("chimes.runtime")
-LOOK_EVERY = 5.0
+CHECK_INTERVAL = 5.0
 _PAGE = 500
-_SHOWN = 20
+_MAX_LOGGED = 20
 
 
 async def watch_keys(services: Services) -> None:
-    """Ends open mode on this node soon after a key was made anywhere, and says which schedules
-    are no longer allowed to call what they call (RELIABILITY 9)."""
+    """Ends open mode soon after a key was created on any node, and logs the schedules whose targets
+    are then no longer allowed."""
     while True:
         try:
             if await services.access.auth_enabled():
-                await warn_of_refused(services)
+                await warn_of_refused_targets(services)
                 return
         except StoreError:
-            logger.debug("the store cannot say whether there are keys")
-        await asyncio.sleep(LOOK_EVERY)
+            logger.debug("cannot read from the store whether there are keys")
+        await asyncio.sleep(CHECK_INTERVAL)
 
 
-async def warn_of_refused(services: Services) -> None:
+async def warn_of_refused_targets(services: Services) -> None:
     refused: list[Schedule] = []
     query = ScheduleQuery(limit=_PAGE)
     while True:
         page = await services.store.list_schedules(query)
-        refused.extend(each for each in page.items if _refused(services, each))
+        refused.extend(each for each in page.items if _is_refused(services, each))
         if page.next is None:
             break
         query = replace(query, after=page.next)
     if refused:
         logger.warning(
-            "schedules whose target is refused now that keys are on",
+            "schedules with a target that is refused now that keys are required",
             extra={
                 "count": len(refused),
-                "schedules": [f"{each.id} {each.name}" for each in refused[:_SHOWN]],
+                "schedules": [f"{each.id} {each.name}" for each in refused[:_MAX_LOGGED]],
             },
         )
 
 
-def _refused(services: Services, schedule: Schedule) -> bool:
+def _is_refused(services: Services, schedule: Schedule) -> bool:
     try:
         check_target(schedule.target, egress=services.egress)
     except InvalidInput as error:
@@ -61,7 +61,7 @@ def _refused(services: Services, schedule: Schedule) -> bool:
 
 
 class FailingDuties:
-    """A listener of the engine: which duties cannot do their work at the moment."""
+    """An event listener that tracks which duties fail at the moment."""
 
     def __init__(self) -> None:
         self._failing: dict[str, str] = {}
@@ -76,7 +76,7 @@ class FailingDuties:
 
     @property
     def reason(self) -> str:
-        """Empty if all is well."""
+        """Empty if no duty fails."""
         return joined(
             "; ",
             (

@@ -1,4 +1,4 @@
-"""The HTTP side of a process: the port, and uvicorn on it with all doors."""
+"""The HTTP server of a process: the listening socket, and uvicorn with all APIs."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from chimes.runtime.telegram import Telegram
 
 
-def refuse_unsafe_bind(settings: Settings, services: Services) -> None:
-    """RELIABILITY 8: without a key only this machine may call (S62)."""
+def check_bind_address(settings: Settings, services: Services) -> None:
+    """Without a key only this machine may call. Raises ConfigError."""
     if services.access.open_mode and settings.host not in LOOPBACK:
         raise ConfigError(
             _(
-                "refusing to listen on {host} without a key: anybody who reaches the port "
-                "could run anything. Make one with `chimes key create --role admin NAME` or set "
-                "CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
+                "refusing to listen on {host} without an API key: every client that reaches the "
+                "port could run commands. Create a key with `chimes key create --role admin NAME` "
+                "or set CHIMES_ADMIN_TOKEN, or listen on 127.0.0.1.",
                 host=settings.host,
             ),
             key="host",
@@ -55,21 +55,21 @@ def listen(settings: Settings) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        told = {"host": settings.host, "port": settings.port, "why": error.strerror}
+        details = {"host": settings.host, "port": settings.port, "why": error.strerror}
         raise ChimesError(
             _(
-                "cannot listen on {host}:{port}: {why}; choose another with --port or "
-                "CHIMES_PORT, or stop what listens there",
-                **told,
+                "cannot listen on {host}:{port}: {why}; choose another port with --port or "
+                "CHIMES_PORT, or stop the process that uses it",
+                **details,
             )
             if error.errno == errno.EADDRINUSE
-            else _("cannot listen on {host}:{port}: {why}", **told)
+            else _("cannot listen on {host}:{port}: {why}", **details)
         ) from None
     listener.setblocking(False)
     return listener
 
 
-def server_of(
+def build_server(
     runtime: Runtime, node: Node, listener: socket.socket, telegram: Telegram | None = None
 ) -> Server:
     """Not started yet."""
@@ -117,7 +117,7 @@ def server_of(
         log_config=None,
         access_log=False,
         server_header=False,
-        # The envelope has it: uvicorn would wake up every second to keep it right.
+        # The middleware sends it: uvicorn would wake up every second to update it.
         date_header=False,
         timeout_keep_alive=75,
         h11_max_incomplete_event_size=16 * 1024,
@@ -127,14 +127,14 @@ def server_of(
 
 
 class Server(uvicorn.Server):
-    """uvicorn without its own signal handlers: the node decides in which order things stop, and
-    says so instead of being looked at ten times a second."""
+    """uvicorn without its own signal handlers and its ten wake-ups per second: the process decides
+    when it stops."""
 
     def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]) -> None:
         super().__init__(config)
         self._listeners = sockets
         self._serving: asyncio.Task[None] | None = None
-        self._told = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -144,10 +144,10 @@ class Server(uvicorn.Server):
         self._serving = asyncio.create_task(self.serve(sockets=self._listeners))
 
     async def main_loop(self) -> None:
-        await self._told.wait()
+        await self._stopping.wait()
 
     async def stop(self) -> None:
         self.should_exit = True
-        self._told.set()
+        self._stopping.set()
         if self._serving is not None:
             await self._serving

@@ -1,4 +1,4 @@
-"""A look at a store that lives on a server, before anything is opened there."""
+"""Inspects a store on a server for `chimes doctor`, without opening or changing it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 async def inspect_redis_store(location: StoreLocation) -> RedisInspection:
-    """What `doctor` wants to know; nothing is set up."""
     from chimes.clock import SystemClock
     from chimes.store.redis.server import inspect_redis
 
@@ -22,7 +21,6 @@ async def inspect_redis_store(location: StoreLocation) -> RedisInspection:
 
 
 async def inspect_server_store(location: StoreLocation) -> Inspection:
-    """What `doctor` wants to know; nothing is set up."""
     from chimes.store.sql.database.inspection import inspect_server
     from chimes.store.sql.database.server import Server
 

@@ -1,4 +1,4 @@
-"""A node in this process: the engine, its runners, and the timing of what is declared."""
+"""A node in this process: the engine, its runners, and the timing of declared schedules."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from chimes.errors import ChimesError, StoreError, StoreUnavailable
 from chimes.i18n import _, joined
 from chimes.model.policy import RunDefaults
 from chimes.model.target import SyncTarget
-from chimes.runtime.channels import HttpCallbacks, scheduled, senders_of
-from chimes.runtime.composition import JoinedOffers, Runtime
+from chimes.runtime.channels import LazyHttpRunner, build_senders, wait_for_schedule
+from chimes.runtime.composition import Runtime, merge_capabilities
 from chimes.runtime.health import FailingDuties
 from chimes.sdk.declare import Mode
 from chimes.sdk.flows import AppFlow
@@ -29,10 +29,10 @@ from chimes.sdk.memory_mode import Fallback, LocalSchedule, MemoryScheduler
 from chimes.sdk.reconcile import Declarations
 from chimes.services.validation import (
     action_capabilities,
-    are_actions_available,
     agent_capabilities,
-    is_pair_available,
+    are_actions_available,
     is_agent_available,
+    is_pair_available,
 )
 from chimes.targets.base import Call, TargetRunner
 from chimes.targets.flow import FlowRunner
@@ -42,12 +42,12 @@ from chimes.targets.python.context import TransactionalCompletion
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 
 logger = logging.getLogger("chimes.runtime")
-_SHOWN = 8
+_MAX_LISTED = 8
 JSON_WORKERS, WORKERS = 4, 100
 
 
 class Application(Protocol):
-    """What a node needs of an application."""
+    """The parts of an application that a node uses."""
 
     registry: Registry
     declarations: Declarations
@@ -56,7 +56,7 @@ class Application(Protocol):
     def flows(self) -> Mapping[str, AppFlow]: ...
 
     @property
-    def offers(self) -> Mapping[str, RunDefaults]: ...
+    def capabilities(self) -> Mapping[str, RunDefaults]: ...
 
 
 class Node:
@@ -69,56 +69,63 @@ class Node:
         *,
         queues: Collection[str] | None = None,
         listeners: Iterable[Listener] = (),
-        offers: Mapping[str, RunDefaults] | None = None,
+        capabilities: Mapping[str, RunDefaults] | None = None,
         syncs: bool = False,
     ) -> None:
-        """`offers`: what is told to other nodes, instead of what the application says. `syncs`: it
-        carries out tasks of the sources of its file."""
+        """`capabilities`: published to other nodes; None: those of the application. `syncs`: it
+        executes the sync tasks of its configured sources."""
         settings = runtime.settings
         workers = settings.workers or (JSON_WORKERS if runtime.location.kind == "json" else WORKERS)
         self._runtime = runtime
         self._app = app
         self.metrics = Metrics()
-        self.troubles = FailingDuties()
+        self.failing_duties = FailingDuties()
         self.fallback = Fallback(lambda event: self._events.emit(event))
-        self._forgetting = CheckpointCleaner(runtime.services.store)
-        listening: list[Listener] = [
-            self.metrics, EventLogger(), self.troubles, self.fallback, self._forgetting,
-            runtime.run_waiters, *listeners,
-        ]  # fmt: skip
+        self._checkpoint_cleaner = CheckpointCleaner(runtime.services.store)
+        all_listeners: list[Listener] = [
+            self.metrics,
+            EventLogger(),
+            self.failing_duties,
+            self.fallback,
+            self._checkpoint_cleaner,
+            runtime.run_waiters,
+            *listeners,
+        ]
         self.runners = _runners(runtime, workers, app, queues)
         if syncs and settings.sync_workers:
             sync = _sync_runner(runtime)
             self.runners[sync.kind] = sync
-        if offers is None:
-            offers = {} if app is None else app.offers
+        if capabilities is None:
+            capabilities = {} if app is None else app.capabilities
         self.engine = Engine(
             runtime.services.store,
             self.runners,
             settings=replace(settings, workers=workers),
             clock=runtime.clock,
             version=__version__,
-            listeners=listening,
-            defaults=JoinedOffers(offers, agent_capabilities(settings) | action_capabilities(settings)),
-            senders=senders_of(settings, runtime.services.egress),
+            listeners=all_listeners,
+            defaults=merge_capabilities(
+                capabilities, agent_capabilities(settings) | action_capabilities(settings)
+            ),
+            senders=build_senders(settings, runtime.services.egress),
             queues=queues or (),
         )
-        self._events = Events(listening)
+        self._events = Events(all_listeners)
         self._timer: Poller | None = None
-        self._forgetter: Poller | None = None
+        self._cleaner_poller: Poller | None = None
 
     @property
     def not_ready(self) -> str:
-        """Why no work should be sent here; empty if all is well."""
+        """Why the node is not ready for requests; empty if it is."""
         if self.engine.draining:
             return _("draining")
         if not self.engine.trusted:
-            return _("the lease of this node is not alive")
-        return joined("; ", filter(None, (self.troubles.reason, self.fallback.reason)))
+            return _("this node has no valid lease")
+        return joined("; ", filter(None, (self.failing_duties.reason, self.fallback.reason)))
 
     @property
     def tasks(self) -> str:
-        """What of the application is offered here, for people."""
+        """The tasks and flows that this node executes, for display."""
         if self._app is None:
             return ""
         capabilities = frozenset().union(*(each.capabilities for each in self.runners.values()))
@@ -127,14 +134,14 @@ class Node:
         shown = [each.removeprefix("task:") for each in names]
         if not shown:
             return _("none")
-        listed = ", ".join(shown[:_SHOWN])
-        if len(shown) <= _SHOWN:
+        listed = ", ".join(shown[:_MAX_LISTED])
+        if len(shown) <= _MAX_LISTED:
             return listed
-        return _("{names} and {count} more", names=listed, count=len(shown) - _SHOWN)
+        return _("{names} and {count} more", names=listed, count=len(shown) - _MAX_LISTED)
 
     @property
     def prompts(self) -> str:
-        """Where prompts go, for people; empty: nowhere."""
+        """The agent pipeline, for display; empty: none."""
         settings = self._runtime.settings
         if not agent_capabilities(settings):
             return ""
@@ -143,41 +150,41 @@ class Node:
 
     @property
     def actions(self) -> str:
-        """Where actions are executed, for people; empty: nowhere."""
+        """The URL of the action service, for display; empty: none."""
         settings = self._runtime.settings
         return settings.action_url if action_capabilities(settings) else ""
 
     async def start(self) -> None:
-        """What is declared is written before the first slot can come."""
-        timed = await self._declared() if self._app is not None else ()
+        """Writes the declared schedules before the first slot can be due."""
+        timed = await self._write_declarations() if self._app is not None else ()
         await self.engine.start()
-        self._forgetter = self._poller_of(self._forgetting)
-        self._forgetter.start()
+        self._cleaner_poller = self._poller(self._checkpoint_cleaner)
+        self._cleaner_poller.start()
         at_work = {"scheduler", "worker"} & {*self._runtime.settings.roles}
         if self._app is not None and self._app.declarations and at_work:
-            self._timer = self._poller(self._app, timed)
+            self._timer = self._build_timer(self._app, timed)
             self._timer.start()
 
     async def drain(self) -> None:
-        """Called again, it waits no longer (F69)."""
+        """A second call ends the grace period."""
         timer, self._timer = self._timer, None
         if timer is not None:
             await timer.stop()
         await self.engine.drain()
-        forgetter, self._forgetter = self._forgetter, None
-        if forgetter is not None:
-            await forgetter.stop()
+        poller, self._cleaner_poller = self._cleaner_poller, None
+        if poller is not None:
+            await poller.stop()
             with contextlib.suppress(StoreError):
-                await self._forgetting.clean()
+                await self._checkpoint_cleaner.clean()
 
-    async def _declared(self) -> Sequence[LocalSchedule]:
+    async def _write_declarations(self) -> Sequence[LocalSchedule]:
         assert self._app is not None
         declarations, runtime = self._app.declarations, self._runtime
         in_memory = declarations.in_mode(runtime, Mode.MEMORY)
         if in_memory:
             logger.warning(
-                "schedules timed in memory: they cannot be seen or paused, and are missed while "
-                "no worker runs; mode='db' (use_db_driven_scheduling) keeps them in the store",
+                "schedules timed in memory: they are not listed, cannot be paused, and are missed "
+                "while no worker runs; mode='db' (use_db_driven_scheduling) stores them",
                 extra={"count": len(in_memory), "schedules": in_memory[:20]},
             )
         try:
@@ -186,11 +193,11 @@ class Node:
         except ChimesError:
             raise
         except Exception as error:
-            # The store answers, but not about schedules (R2.33).
+            # The store answers but cannot schedule.
             self.fallback.failed("declarations", error)
             return await declarations.local_schedules_from_runs(runtime)
 
-    def _poller(self, app: Application, timed: Sequence[LocalSchedule]) -> Poller:
+    def _build_timer(self, app: Application, timed: Sequence[LocalSchedule]) -> Poller:
         runtime = self._runtime
         store = runtime.services.store
         timer = MemoryScheduler(
@@ -202,9 +209,9 @@ class Node:
             events=self._events,
             poll=runtime.settings.poll_interval,
         )
-        return self._poller_of(timer)
+        return self._poller(timer)
 
-    def _poller_of(self, duty: Duty) -> Poller:
+    def _poller(self, duty: Duty) -> Poller:
         rng = random.Random()  # noqa: S311 - spreads retries, guards nothing
         return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
@@ -223,8 +230,8 @@ def _runners(
     found: dict[str, TargetRunner] = {}
     if queues is None or DEFAULT_QUEUE in queues:
         store = runtime.services.store
-        callbacks = HttpCallbacks(
-            lambda: _http_callback(runtime, workers), lambda: scheduled(store, "http")
+        callbacks = LazyHttpRunner(
+            lambda: _http_callback(runtime, workers), lambda: wait_for_schedule(store, "http")
         )
         found[callbacks.kind] = callbacks
         prompts = _agent_runner(runtime)
@@ -266,7 +273,7 @@ def _agent_runner(runtime: Runtime) -> TargetRunner:
     if not agent_capabilities(settings):
         from chimes.targets.base import NO_PIPELINE, NotConfigured
 
-        elsewhere = _told(lambda: is_agent_available(runtime.services.store))
+        elsewhere = _or_unknown(lambda: is_agent_available(runtime.services.store))
         return NotConfigured("agent", "no_pipeline", NO_PIPELINE, elsewhere)
     from chimes.targets.agent import AgentConfig, AgentPrompt
     from chimes.targets.agent.service import checked_config
@@ -289,7 +296,7 @@ def _action_runner(runtime: Runtime) -> TargetRunner:
     if not action_capabilities(settings):
         from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured
 
-        elsewhere = _told(lambda: are_actions_available(runtime.services.store))
+        elsewhere = _or_unknown(lambda: are_actions_available(runtime.services.store))
         return NotConfigured("action", "no_action_service", NO_ACTION_SERVICE, elsewhere)
     from chimes.targets.action import ActionConfig, ActionRunner
     from chimes.targets.action.service import checked_config
@@ -306,17 +313,17 @@ def _action_runner(runtime: Runtime) -> TargetRunner:
     )
 
 
-def _told(question: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
-    """Whether another node can carry it out."""
+def _or_unknown(check: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[bool]]:
+    """Whether another node can execute it; True while the store is unavailable, because releasing
+    a run loses nothing."""
 
-    async def ask() -> bool:
+    async def checked() -> bool:
         try:
-            return await question()
+            return await check()
         except StoreUnavailable:
-            # Nobody knows; giving it back loses nothing.
             return True
 
-    return ask
+    return checked
 
 
 def _sync_runner(runtime: Runtime) -> TargetRunner:
@@ -325,7 +332,7 @@ def _sync_runner(runtime: Runtime) -> TargetRunner:
     services, settings = runtime.services, runtime.settings
 
     async def elsewhere(target: SyncTarget) -> bool:
-        return await _told(lambda: is_pair_available(services.store, target))()
+        return await _or_unknown(lambda: is_pair_available(services.store, target))()
 
     return SyncRunner(
         lambda: services.sources.now,

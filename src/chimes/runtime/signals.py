@@ -1,4 +1,4 @@
-"""How a process is told to stop, and how it stops."""
+"""Signal handling: graceful stop, and reload on SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 
 
 @contextlib.contextmanager
-def signals(handler: Callable[[], None]) -> Iterator[None]:
+def stop_signals(handler: Callable[[], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     names = (signal.SIGINT, signal.SIGTERM)
     try:
@@ -28,8 +28,8 @@ def signals(handler: Callable[[], None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def on_hangup(work: Callable[[], Coroutine[object, object, None]]) -> Iterator[None]:
-    """SIGHUP starts the work, which is stopped at the end."""
+def reload_signal(work: Callable[[], Coroutine[object, object, None]]) -> Iterator[None]:
+    """Runs `work` on each SIGHUP; cancels what still runs at the end."""
     if not hasattr(signal, "SIGHUP"):
         yield
         return
@@ -58,10 +58,10 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     return uvloop.new_event_loop
 
 
-async def stop_or_hurry(stop: Callable[[], Awaitable[None]], told: asyncio.Event) -> None:
-    """Stops; once more, at once, when told again meanwhile."""
+async def stop_gracefully(stop: Callable[[], Awaitable[None]], signaled: asyncio.Event) -> None:
+    """Calls `stop`, and again when a second signal arrives meanwhile."""
     stopping = asyncio.ensure_future(stop())
-    again = asyncio.create_task(told.wait())
+    again = asyncio.create_task(signaled.wait())
     await asyncio.wait({stopping, again}, return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
     if not stopping.done():

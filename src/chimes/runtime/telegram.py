@@ -1,4 +1,4 @@
-"""The bot of a process, from its settings."""
+"""Builds and runs the Telegram bot of a process from the settings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger("chimes.telegram")
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
+MIN_PAUSE, MAX_PAUSE = 1.0, 60.0
 _VERBS = {
     Action.RUN: Verb.RUN,
     Action.RETRY: Verb.RETRY,
@@ -41,13 +41,13 @@ class Telegram:
     bot: Bot
     polling: LongPolling
     api: BotApi
-    #: What Telegram sends along with each update.
+    #: Sent by Telegram with each webhook request.
     secret: str
-    #: Where it sends them; empty: it is asked for them.
+    #: Where Telegram sends updates; empty: long polling.
     webhook_url: str
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until canceled."""
         try:
             if self.webhook_url:
                 await self._register()
@@ -58,7 +58,7 @@ class Telegram:
             await self.api.close()
 
     async def _register(self) -> None:
-        pause = FIRST_PAUSE
+        pause = MIN_PAUSE
         while True:
             try:
                 await self.api.call(
@@ -70,47 +70,47 @@ class Telegram:
                     },
                 )
             except BotApiError as error:
-                _log.warning("the webhook cannot be registered", extra={"error": str(error)})
+                _log.warning("cannot register the webhook", extra={"error": str(error)})
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             else:
                 _log.info("Telegram sends updates to the webhook")
-                # Answers still go out through the same connection.
+                # The bot still sends its replies through this client.
                 await asyncio.Event().wait()
 
     async def _poll(self) -> None:
-        # While a webhook is registered, asking is refused.
+        # Telegram refuses polling while a webhook is registered.
         with contextlib.suppress(BotApiError):
             await self.api.call("deleteWebhook", {})
-        pause = FIRST_PAUSE
+        pause = MIN_PAUSE
         while True:
             try:
                 if not await self.polling.in_turn():
-                    await asyncio.sleep(FIRST_PAUSE)
+                    await asyncio.sleep(MIN_PAUSE)
             except NotYet:
-                await asyncio.sleep(FIRST_PAUSE)
+                await asyncio.sleep(MIN_PAUSE)
             except BotApiError as error:
-                if pause == FIRST_PAUSE:
+                if pause == MIN_PAUSE:
                     _log.warning(
-                        "updates cannot be fetched",
+                        "cannot fetch updates",
                         extra={"status": error.status, "error": error.description},
                     )
-                asked = error.retry_after.total_seconds() if error.retry_after else 0.0
-                await asyncio.sleep(max(pause, asked))
-                pause = min(2 * pause, LONGEST_PAUSE)
+                retry_after = error.retry_after.total_seconds() if error.retry_after else 0.0
+                await asyncio.sleep(max(pause, retry_after))
+                pause = min(2 * pause, MAX_PAUSE)
             except StoreError as error:
-                _log.warning("updates wait for the store", extra={"error": str(error)})
+                _log.warning("the store is unavailable; updates wait", extra={"error": str(error)})
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             except Exception:
-                _log.exception("a round of polling failed")
+                _log.exception("polling failed")
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                pause = min(2 * pause, MAX_PAUSE)
             else:
-                pause = FIRST_PAUSE
+                pause = MIN_PAUSE
 
 
-def telegram_of(settings: Settings, services: Services) -> Telegram | None:
+def build_telegram(settings: Settings, services: Services) -> Telegram | None:
     """None: no bot is configured."""
     token = settings.telegram_token
     if not token:
@@ -118,7 +118,7 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
     api = BotApi(token=token, url=settings.telegram_api_url)
     bot_id = token.partition(":")[0]
 
-    def pressed(data: str, chat: str) -> tuple[Verb, str] | None:
+    def read_button(data: str, chat: str) -> tuple[Verb, str] | None:
         found = decode(data, chat=chat, token=token)
         return (_VERBS[found.action], found.object_id) if found else None
 
@@ -133,7 +133,7 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
         per_minute=settings.telegram_per_minute,
         policy=agent_policy(settings),
         default_zone=settings.softnix_default_timezone,
-        read_button=pressed,
+        read_button=read_button,
         username=Username(api),
         bot_id=bot_id,
     )
@@ -148,12 +148,12 @@ def telegram_of(settings: Settings, services: Services) -> Telegram | None:
 
 
 def webhook_address(url: str) -> str:
-    """Given as the address of the server, or of the webhook itself."""
+    """Accepts the URL of the server or of the webhook itself."""
     path = "/telegram/webhook"
     base = url.rstrip("/")
     return base if base.endswith(path) else base + path
 
 
 def webhook_secret(token: str) -> str:
-    """The same on every node that has the token."""
+    """Derived from the token, so that all nodes agree on it."""
     return hmac.new(token.encode(), b"chimes webhook", hashlib.sha256).hexdigest()
