@@ -1,4 +1,4 @@
-"""A flow: steps that wait for each other, side by side where they can, and once over a list.
+"""A flow: steps with dependencies, parallel steps, and a step mapped over a list.
 
 python examples/flow.py
 """
@@ -18,13 +18,13 @@ async def customers(region: str) -> list[str]:
 
 @flow.step()
 async def rates() -> dict[str, float]:
-    """Waits for nobody, so it runs beside `customers`."""
+    """Has no dependency, so it runs in parallel with `customers`."""
     return {"EUR": 1.0, "THB": 0.025}
 
 
 @flow.step(after=["customers"], map="customers", retries=2)
 def bill(item: str) -> int:
-    """Once for each customer; a list of what it returns goes on."""
+    """Runs once per customer; the next step gets the list of results."""
     return len(item) * 100
 
 

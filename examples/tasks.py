@@ -1,7 +1,7 @@
 """Tasks and a schedule in one file.
 
-python examples/tasks.py                          # in memory, for a look
-chimes worker --app tasks:app --store sqlite:///shop.db   # in this directory: for good
+python examples/tasks.py                                  # in memory, as a demonstration
+chimes worker --app tasks:app --store sqlite:///shop.db   # as a worker; run it in examples/
 """
 
 import asyncio
@@ -44,7 +44,7 @@ async def main() -> None:
             print("failed:", failure.error)
         for schedule in await app.list_schedules():
             print(schedule.name, schedule.cron_spec, schedule.enabled)
-        # Run one now; its next planned run stays where it is.
+        # Run one now; its next planned run does not change.
         print(await (await app.trigger_schedule("invoices")).result("10s"))
     finally:
         await app.stop()

@@ -1,6 +1,6 @@
-"""An order and the task that handles it, in one transaction: both, or neither.
+"""Inserts an order and enqueues its task in one transaction.
 
-python examples/transactional.py      # makes shop.db in the working directory
+python examples/transactional.py      # creates shop.db in the working directory
 """
 
 import asyncio

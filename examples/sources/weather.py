@@ -1,4 +1,4 @@
-"""A source of the driver `python`: called in a process of its own, once per task."""
+"""A source with the driver `python`: the function is called in a separate process per task."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CITIES = ("Bangkok", "Lisbon", "Oslo")
 def sync(
     source: str, collection: str, config: Mapping[str, object], state: dict[str, int] | None
 ) -> dict[str, int]:
-    """What is printed is the task's log; what is returned is `state` the next time."""
+    """Printed lines are the log of the task; the return value is `state` of the next call."""
     done = (state or {"syncs": 0})["syncs"]
     for city in CITIES:
         print(f"{source}: {city}, {config['days']} days")
