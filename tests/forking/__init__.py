@@ -1,10 +1,11 @@
-"""`chimes` as a real process that need not import everything anew.
+"""Runs `chimes` as a real process without importing everything again.
 
-Starting Python and importing the package costs a second of a core, three quarters of what a node
-costs that a test starts. One process for each test worker (`keeper.py`) imports it once; each
-command is a fork of it, with arguments, environment, folder and standard files of its own, and
-ends, is stopped and is killed like any other; none outlives the worker. Only its command line, as
-the system shows it, is the keeper's.
+Starting Python and importing the package costs a second of a core, three quarters of the cost of a
+node in a test. So one process of the test session, the fork server (`server.py`), imports the
+package once, and each command is a fork of it. A fork has its own arguments, environment, working
+directory and standard files, and it ends, is stopped and is killed like any other process. No fork
+outlives the worker that asked for it. Only the command line that the system shows is that of the
+fork server.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -26,12 +26,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import TextIO
 
-_KEEPER = Path(__file__).with_name("keeper.py")
-_MOST = 1 << 16
+from tests.servers import session
+
+_SERVER = Path(__file__).with_name("server.py")
+_MAX_REPLY = 1 << 16
 
 
 class Forked:
-    """As much of `subprocess.Popen` as tests of nodes need."""
+    """The part of `subprocess.Popen` that tests of nodes need."""
 
     def __init__(
         self,
@@ -42,61 +44,62 @@ class Forked:
         files: tuple[int, int, int] | None = None,
         module: str = "chimes.cli",
     ) -> None:
-        """`files`: standard input, output and error; otherwise there is nothing but the error, as
-        a pipe. `module`: its `main()` is what runs, with the arguments in `sys.argv`."""
+        """`files`: standard input, output and error. Without them only the error output is
+        readable, as a pipe. `module`: runs its `main()`, with the arguments in `sys.argv`."""
         self.stderr: TextIO | None = None
         self.returncode: int | None = None
         self._waiting = threading.Lock()
-        self._status, told = os.pipe()
-        asked = {
+        self._status, status = os.pipe()
+        command = {
             "arguments": [*arguments],
             "env": {**env},
             "cwd": str(cwd),
             "module": module,
         }
         if files is not None:
-            self.pid = _keeper().fork(asked, *files, told)
+            self.pid = _connection().fork(command, *files, status)
         else:
-            heard, said = os.pipe()
+            reading, writing = os.pipe()
             with open(os.devnull, "r+b") as nothing:
-                self.pid = _keeper().fork(asked, nothing.fileno(), nothing.fileno(), said, told)
-            os.close(said)
-            self.stderr = os.fdopen(heard, encoding="utf-8", errors="replace")
-        os.close(told)
+                null = nothing.fileno()
+                self.pid = _connection().fork(command, null, null, writing, status)
+            os.close(writing)
+            self.stderr = os.fdopen(reading, encoding="utf-8", errors="replace")
+        os.close(status)
 
     def poll(self) -> int | None:
-        return self._waited(0)
+        return self._wait(0)
 
     def wait(self, timeout: float | None = None) -> int:
-        code = self._waited(timeout)
+        code = self._wait(timeout)
         if code is None:
             assert timeout is not None
             raise subprocess.TimeoutExpired(["chimes"], timeout)
         return code
 
     async def ended(self) -> int:
-        """Its exit code, once it has one. Meanwhile nobody else may wait for it."""
-        loop, told = asyncio.get_running_loop(), asyncio.Event()
+        """Returns the exit code. Only one caller at a time may wait."""
+        loop, readable = asyncio.get_running_loop(), asyncio.Event()
         if self.returncode is None:
-            loop.add_reader(self._status, told.set)
+            loop.add_reader(self._status, readable.set)
             try:
-                await told.wait()
+                await readable.wait()
             finally:
                 loop.remove_reader(self._status)
         return self.wait()
 
-    def _waited(self, timeout: float | None) -> int | None:
+    def _wait(self, timeout: float | None) -> int | None:
         with self._waiting:
             if self.returncode is None and select.select([self._status], [], [], timeout)[0]:
                 code = os.read(self._status, 16)
                 os.close(self._status)
-                assert code, "the keeper has died"
+                assert code, "the fork server has died"
                 self.returncode = int(code)
             return self.returncode
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            # It may have ended, and nobody has said so yet.
+            # It may have ended without its exit code being known yet.
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -113,7 +116,7 @@ def ran(
     timeout: float = 60.0,
     module: str = "chimes.cli",
 ) -> subprocess.CompletedProcess[str]:
-    """A command that has ended, with what it said."""
+    """Runs a command to its end and returns its output."""
     with TemporaryFile("w+") as given, TemporaryFile("w+") as out, TemporaryFile("w+") as err:
         given.write(stdin)
         given.flush()
@@ -135,33 +138,31 @@ def ran(
         return subprocess.CompletedProcess([*arguments], code, out.read(), err.read())
 
 
-class _Keeper:
-    def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._lock = threading.Lock()
-        with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, str(_KEEPER), str(theirs.fileno())],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                # What a terminal tells the tests is not for it: it ends when they have ended.
-                start_new_session=True,
-            )
+class _Connection:
+    """To the fork server of the session. When it closes, the forks of this process are killed."""
 
-    def fork(self, asked: Mapping[str, object], *files: int) -> int:
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._socket.connect(path)
+        self._lock = threading.Lock()
+
+    def fork(self, command: Mapping[str, object], *files: int) -> int:
         with self._lock:
-            socket.send_fds(self._socket, [json.dumps(asked).encode()], files)
-            answer = self._socket.recv(_MOST)
-        assert answer, "the keeper has died"
-        return int(answer)
+            socket.send_fds(self._socket, [json.dumps(command).encode()], files)
+            reply = self._socket.recv(_MAX_REPLY)
+        assert reply, "the fork server has died"
+        return int(reply)
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait(10)
 
 
 @cache
-def _keeper() -> _Keeper:
-    keeper = _Keeper()
-    atexit.register(keeper.close)
-    return keeper
+def _connection() -> _Connection:
+    if not session.has_begun():  # outside of pytest
+        session.begin()
+        atexit.register(session.stop_all)
+    known = session.shared_process("forking", [str(_SERVER)])
+    connection = _Connection(known["socket"])
+    atexit.register(connection.close)
+    return connection

@@ -1,4 +1,4 @@
-"""Keeps one shared server until the session ends: `keeper KIND MAIN_PID RECORD`."""
+"""Keeps one shared database server until the session ends: `keeper KIND MAIN_PID RECORD`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.servers.server import start
 
 def main(kind: str, main_pid: int, record: Path) -> None:
     session = os.pidfd_open(main_pid)
-    told, tell = os.pipe()
-    signal.signal(signal.SIGTERM, lambda *_: os.write(tell, b"."))
+    stopped, stop = os.pipe()
+    signal.signal(signal.SIGTERM, lambda *_: os.write(stop, b"."))
     with start(KINDS[kind]) as server:
         known = {"port": server.port, "pid": server.pid, "keeper": os.getpid()}
         new = record.with_suffix(".new")
         new.write_text(json.dumps(known))
         new.rename(record)
-        ended, _, _ = select.select([session, told], [], [])
+        ended, _, _ = select.select([session, stopped], [], [])
     if session in ended:
         shutil.rmtree(record.parent, ignore_errors=True)
 
