@@ -23,7 +23,7 @@ def test_a_test_to_oneself_is_dealt_with_by_keys_and_times_can_be_chosen(
 ) -> None:
     page = visitor(site).open("/ui/inbox")
     page.get_by_role("button", name="Send yourself a test").click()
-    expect(page.locator(".toast")).to_contain_text("The test by inbox has arrived.")
+    expect(page.locator(".toast")).to_contain_text("Test notification delivered (inbox).")
     expect(page.locator(".message .badge")).to_have_text("test")
     pressed(page, "u", "Marked as read.")
     pressed(page, "u", "Marked as unread.")

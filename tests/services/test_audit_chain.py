@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from chimes.model.access import Actor, Role
 from chimes.services import audit
-from chimes.services.audit import verify_chain
+from chimes.services.audit import AuditService, verify_chain
 from chimes.store.memory import MemoryStore
 from tests.builders import an_entry
 
@@ -53,3 +54,17 @@ async def test_of_several_the_oldest_is_named(trail: MemoryStore) -> None:
     for number in (3, 20):
         entries[number - 1] = replace(entries[number - 1], verb="x")
     assert (await verify_chain(trail)).first_bad == 3
+
+
+async def test_the_last_verification_is_stored_and_ignored_if_unreadable(
+    store: MemoryStore,
+) -> None:
+    service, admin = AuditService(store), Actor(role=Role.ADMIN)
+    assert await service.get_last_verification(admin) is None
+    await service.verify(admin)
+    found = await service.get_last_verification(admin)
+    assert found is not None
+    assert (found.ok, found.checked) == (True, 0)
+    for text in ("", "[]", "{}", '{"ok": 1, "checked": "x", "first_bad": null}'):
+        await store.set_checkpoint("audit:verified", text)
+        assert await service.get_last_verification(admin) is None

@@ -16,7 +16,7 @@ from chimes.services.schedule_rules import ScheduleRules
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, due_schedule, claim_request
+from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, claim_request, due_schedule
 
 ADMIN = Actor(role=Role.ADMIN)
 

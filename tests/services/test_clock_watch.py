@@ -13,7 +13,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.insights import IssueCause
 from chimes.model.schedule import Schedule, delete_schedule, pause_schedule, plan_after
 from chimes.services import insights as clock_watch
-from chimes.services.insights import KEPT_FOR, ClockWatch, UpcomingClockChanges
+from chimes.services.insights import CACHE_SECONDS, ClockWatch, UpcomingClockChanges
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
@@ -91,7 +91,7 @@ async def test_everybody_is_told_of_its_own() -> None:  # S04
     await scene.add("30 2 * * *", owner=BOB)
     assert await scene.coming(ANNA) == UpcomingClockChanges()
     mine = await scene.add("30 2 * * *", owner=ALICE)
-    scene.clock.advance(timedelta(seconds=KEPT_FOR + 1))
+    scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
     assert told(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
     assert (await scene.coming(ANNA)).zones[0].schedules == 1
     assert len((await scene.coming()).affected_schedules) == 2
@@ -111,10 +111,10 @@ async def test_zones_are_looked_for_once_in_a_while(monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         await scene.coming()
     assert asked == 1
-    scene.clock.advance(timedelta(seconds=KEPT_FOR + 1))
+    scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
     await scene.coming()
     assert asked == 2
-    monkeypatch.setattr(clock_watch, "MOST_KEPT", 1)
+    monkeypatch.setattr(clock_watch, "MAX_CACHED_OWNERS", 1)
     await scene.coming(ANNA)
     await scene.coming()
     assert asked == 4

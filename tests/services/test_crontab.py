@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.services.crontab import MOST_LINES, parse_http_command, crontab_lines, is_crontab
+from chimes.services.crontab import MOST_LINES, crontab_lines, is_crontab, parse_http_command
 
 CRONTAB = r"""
 SHELL=/bin/sh

@@ -28,8 +28,8 @@ from tests.builders import (
     a_run,
     a_schedule,
     an_entry,
-    due_schedule,
     claim_request,
+    due_schedule,
 )
 from tests.ended_runs import ended
 from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER

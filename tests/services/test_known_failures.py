@@ -17,12 +17,12 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services import attention as known_failures
 from chimes.services.attention import (
-    LONGEST_NOTE,
-    MOST,
+    MAX_MARKS,
+    MAX_NOTE,
     KnownFailures,
     SnoozeService,
-    without_suppressed,
     is_still_known,
+    without_suppressed,
 )
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
@@ -120,7 +120,7 @@ async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
     put_off = await service.get_suppressions(ACTOR, NOW)
     assert without_suppressed(failing(schedule), put_off, 20).total == 1
     assert without_suppressed(failing(schedule, IssueCause.LATE), put_off, 20).total == 0
-    await service.wake(ACTOR, schedule.id)
+    await service.unsnooze(ACTOR, schedule.id)
     assert await service.get_suppressions(ACTOR, NOW) == {}
 
 
@@ -139,7 +139,7 @@ async def test_who_may_and_what_can_be_marked() -> None:
     with pytest.raises(Conflict):
         await service.mark(ACTOR, replace(run, schedule_id=None), "")
     with pytest.raises(InvalidInput):
-        await service.mark(ACTOR, run, "x" * (LONGEST_NOTE + 1))
+        await service.mark(ACTOR, run, "x" * (MAX_NOTE + 1))
     with pytest.raises(InvalidInput):
         await service.mark(ACTOR, run, "a\u202eb")
     await store.change_schedule(schedule.id, lambda each, now: replace(each, deleted_at=now))
@@ -151,18 +151,18 @@ async def test_the_oldest_marks_go_first() -> None:
     store = MemoryStore(SettableClock())
     service = KnownFailures(store)
     first = a_schedule(owner=ANNA)
-    for schedule in (first, *(a_schedule(owner=ANNA) for _ in range(MOST))):
+    for schedule in (first, *(a_schedule(owner=ANNA) for _ in range(MAX_MARKS))):
         await store.add_schedule(schedule)
         await service.mark(ACTOR, failed(schedule), "")
-    assert len(await service.get_all()) == MOST
+    assert len(await service.get_all()) == MAX_MARKS
     assert first.id not in await service.get_all()
 
 
 async def test_the_marks_of_one_owner_are_no_loss_to_another(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(known_failures, "MOST", 4)
-    monkeypatch.setattr(known_failures, "MOST_OF_ALL", 6)
+    monkeypatch.setattr(known_failures, "MAX_MARKS", 4)
+    monkeypatch.setattr(known_failures, "MAX_ALL_MARKS", 6)
     store, schedule, _ = await marked()
     service = KnownFailures(store)
     made = []

@@ -69,7 +69,7 @@ async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
 
 
 async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "MOST_MARKED", 2)
+    monkeypatch.setattr(messages, "MAX_MARKED", 2)
     monkeypatch.setattr(messages, "_PAGE", 2)
     store = MemoryStore(SettableClock())
     for _ in range(5):

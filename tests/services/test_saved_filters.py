@@ -9,7 +9,7 @@ import pytest
 from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.model.access import Scope
 from chimes.model.listing import AuditQuery
-from chimes.services.preferences import MOST, ListName, SavedFilter, SavedFilters
+from chimes.services.preferences import MAX_SAVED_FILTERS, ListName, SavedFilter, SavedFilters
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE
 from tests.services.conftest import MEMBER, STRANGER, VIEWER
@@ -78,7 +78,7 @@ async def test_bad_names_and_filters_are_refused(
 
 
 async def test_there_is_an_end_to_them(filters: SavedFilters) -> None:
-    for number in range(MOST):
+    for number in range(MAX_SAVED_FILTERS):
         await filters.save(MEMBER, RUNS, f"f{number}", "x")
     with pytest.raises(Conflict, match="remove one"):
         await filters.save(MEMBER, SCHEDULES, "one more", "x")

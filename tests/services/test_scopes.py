@@ -79,7 +79,7 @@ async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None
             else:
                 with pytest.raises(InvalidInput, match=f"the role {role} does not include"):
                     await access.create(ADMIN, name="x", role=role, scopes=wanted)
-    with pytest.raises(InvalidInput, match="goes with agent"):
+    with pytest.raises(InvalidInput, match="requires agent"):
         await access.create(ADMIN, name="x", role=Role.MEMBER, scopes=[Scope.AGENT_SCHEDULES])
 
 

@@ -25,7 +25,7 @@ from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
 from chimes.services.schedule_rules import ScheduleRules
 from chimes.services.schedules import ScheduleService
-from chimes.services.validation import longest_timeout, fallback_run_defaults, default_timeout
+from chimes.services.validation import default_timeout, fallback_run_defaults, longest_timeout
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Every

@@ -116,7 +116,9 @@ class AccessService:
             scopes=key.scopes,
         )
 
-    async def standing(self, key_id: KeyId, *, interface: str, address: str = "") -> Actor | None:
+    async def get_key_actor(
+        self, key_id: KeyId, *, interface: str, address: str = ""
+    ) -> Actor | None:
         """The actor of a key that was authenticated before; None if it is no longer valid."""
         key = await self._key_by_id(key_id)
         if key is None or not key.usable(await self._store.now()):
@@ -135,7 +137,7 @@ class AccessService:
         digest = _digest(presented)
         return _digest(digest) if digest in self._fixed else ""
 
-    def configured(self, mark: str, *, interface: str, address: str = "") -> Actor | None:
+    def get_configured_actor(self, mark: str, *, interface: str, address: str = "") -> Actor | None:
         """The actor of a configured key; None if it is no longer configured."""
         if all(_digest(known) != mark for known in self._fixed):
             return None

@@ -1,5 +1,4 @@
-"""The numbers behind the dashboard, each for whoever asks: an operator or admin sees those of all
-owners, anybody else its own, and what belongs to others is as if it were not there (S04)."""
+"""Statistics for the dashboard: operators and admins see all owners, other actors their own."""
 
 from __future__ import annotations
 
@@ -48,7 +47,7 @@ from chimes.store.port import Store
 from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
 from chimes.triggers.zones import zone_names
 
-#: From when on a slot that has not begun counts as late.
+#: After this time a slot that has not started is late.
 LATE = timedelta(minutes=1)
 EVERY_SCHEDULE = ScheduleQuery()
 
@@ -68,14 +67,14 @@ class InsightService:
     async def list_health(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
     ) -> dict[ScheduleId, ScheduleHealth]:
-        """Of those that have any runs."""
+        """Health of the schedules that have runs."""
         found = await self._newest(actor, schedule_ids, HEALTH_RESULTS)
         return {schedule_id: assess_health(results) for schedule_id, results in found.items()}
 
     async def get_expected_durations(
         self, actor: Actor, schedule_ids: Collection[ScheduleId]
     ) -> dict[ScheduleId, timedelta]:
-        """Of those with a success among their newest results (`median_duration`)."""
+        """Median duration of the schedules with a success among their newest results."""
         found = await self._newest(actor, schedule_ids, HEALTH_RESULTS)
         medians = {name: median_duration(results) for name, results in found.items()}
         return {name: length for name, length in medians.items() if length is not None}
@@ -83,26 +82,26 @@ class InsightService:
     async def list_results(
         self, actor: Actor, schedule_ids: Collection[ScheduleId], *, each: int
     ) -> dict[ScheduleId, tuple[Result, ...]]:
-        """Of each its newest runs, newest first: more than a glance has."""
+        """The newest `each` runs of every schedule, newest first."""
         return await self._newest(actor, schedule_ids, each)
 
     async def list_schedule_results(
         self, actor: Actor, schedule_id: ScheduleId, *, limit: int = 200
     ) -> tuple[Result, ...]:
-        """Its newest runs, newest first: for charts of durations and lags."""
+        """The newest runs of one schedule, newest first, for charts."""
         found = await self._newest(actor, [schedule_id], limit)
         return found.get(schedule_id, ())
 
     async def _newest(
         self, actor: Actor, schedule_ids: Collection[ScheduleId], each: int
     ) -> dict[ScheduleId, tuple[Result, ...]]:
-        owner = _seen_by(actor)
+        owner = _visible_owner(actor)
         return await self._store.newest_results(schedule_ids, each=each, owner=owner)
 
     async def list_attention(
         self, actor: Actor, *, late: timedelta = LATE, limit: int = 20
     ) -> AttentionList:
-        return await self._store.needing_attention(_seen_by(actor), late=late, limit=limit)
+        return await self._store.needing_attention(_visible_owner(actor), late=late, limit=limit)
 
     async def list_fire_log(
         self,
@@ -113,42 +112,42 @@ class InsightService:
         after: FireLogPosition | None = None,
         limit: int = 50,
     ) -> FireLogPage:
-        """What became of its slots, and who changed that, newest first. NotFound."""
+        """Runs and changes of a schedule, newest first. Raises NotFound."""
         return await fire_log(self._store, actor, schedule_id, only=only, after=after, limit=limit)
 
     # --- runs ---------------------------------------------------------------------------------
     async def count_runs(
         self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS
     ) -> StatusCounts:
-        (tally,) = await self._store.count_runs(window, _seen(actor, filter_))
+        (tally,) = await self._store.count_runs(window, _visible_runs(actor, filter_))
         return tally
 
     async def count_runs_by_bucket(
         self, actor: Actor, window: Window, step: timedelta, filter_: RunFilter = ALL_RUNS
     ) -> tuple[StatusCounts, ...]:
-        return await self._store.count_runs(window, _seen(actor, filter_), step=step)
+        return await self._store.count_runs(window, _visible_runs(actor, filter_), step=step)
 
     async def list_error_groups(
         self, actor: Actor, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int = 20
     ) -> ErrorGroups:
-        return await self._store.error_groups(window, _seen(actor, filter_), limit=limit)
+        return await self._store.error_groups(window, _visible_runs(actor, filter_), limit=limit)
 
     async def list_running(self, actor: Actor, *, limit: int) -> tuple[Run, ...]:
-        """Those that run just now, the longest first."""
-        return await self._store.running_now(_seen_by(actor), limit=limit)
+        """Running runs, the longest first."""
+        return await self._store.running_now(_visible_owner(actor), limit=limit)
 
     # --- lags ---------------------------------------------------------------------------------
     async def get_lag(self, actor: Actor, window: Window) -> LagHistogram:
-        (bucket,) = await self._store.run_lags(window, _seen_by(actor))
+        (bucket,) = await self._store.run_lags(window, _visible_owner(actor))
         return bucket.lags
 
     async def list_lag(
         self, actor: Actor, window: Window, step: timedelta, *, by_node: bool = False
     ) -> tuple[LagBucket, ...]:
-        """By node: for those who see everything. NotAllowed."""
+        """`by_node` is only for actors that see everything."""
         if by_node and not actor.sees_everything:
             raise NotAllowed()
-        return await self._store.run_lags(window, _seen_by(actor), step=step, by_node=by_node)
+        return await self._store.run_lags(window, _visible_owner(actor), step=step, by_node=by_node)
 
     async def list_versions(self, actor: Actor, schedule: Schedule) -> tuple[Version, ...]:
         """Changes of the definition that the actor may see, newest first."""
@@ -162,39 +161,39 @@ class InsightService:
         return await credential_refusals(self._store, actor, now, any_failed=any_failed)
 
 
-def _seen_by(actor: Actor) -> Owner | None:
+def _visible_owner(actor: Actor) -> Owner | None:
     return None if actor.sees_everything else actor.owner
 
 
-def _seen(actor: Actor, filter_: RunFilter) -> RunFilter:
+def _visible_runs(actor: Actor, filter_: RunFilter) -> RunFilter:
     return filter_ if actor.sees_everything else replace(filter_, owner=actor.owner)
 
 
-# @@ Changes of the clocks that are near, and the schedules that notice them (UX A.1). Which those
-# are is found out once in a while: zones change twice a year, and schedules are many.
+# --- clock changes --------------------------------------------------------------------------------
+# Upcoming daylight-saving changes and the schedules that they affect. Cached, because changes are
+# rare and schedules can be many.
 
-WITHIN = timedelta(days=7)
-#: For so many seconds it is believed.
-KEPT_FOR = 600.0
-#: Owners for whom it is kept.
-MOST_KEPT = 64
-#: Schedules whose fires are computed each time, and those of them that are told of.
-MOST_COMPUTED, MOST_TOLD = 500, 20
-#: Of what fires more often, a single one is not missed.
-_OFTEN = 24
+HORIZON = timedelta(days=7)
+CACHE_SECONDS = 600.0
+#: Owners in the cache.
+MAX_CACHED_OWNERS = 64
+#: Schedules whose fires are computed, and affected schedules that are returned.
+MAX_COMPUTED, MAX_AFFECTED = 500, 20
+#: Schedules with more fires a day are left out: one fire more or less does not matter.
+_FREQUENT = 24
 _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZoneChange:
     change: ClockChange
-    #: Schedules that go by that clock.
+    #: Number of schedules in the zone.
     schedules: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AffectedSchedule:
-    """A schedule of which a change moves or repeats a fire."""
+    """A schedule with a fire that a clock change moves, skips or repeats."""
 
     found: ScheduleAttention
     touched: Touched
@@ -207,55 +206,55 @@ class UpcomingClockChanges:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Kept:
+class _Cached:
     since: float
     zones: tuple[ZoneChange, ...]
     affected_schedules: tuple[ScheduleId, ...]
 
 
 class ClockWatch:
-    """One for all pages of a process."""
+    """One instance for all pages of a process."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._kept: dict[Owner | None, _Kept] = {}
+        self._cache: dict[Owner | None, _Cached] = {}
 
     async def get_upcoming(self, actor: Actor, now: datetime) -> UpcomingClockChanges:
-        """Within a week. A schedule that was added or changed is noticed within ten minutes; one
-        that was paused or deleted is not told of any more."""
+        """Changes within a week. A new or changed schedule appears within ten minutes; a paused or
+        deleted one disappears at once."""
         owner = None if actor.sees_everything else actor.owner
-        kept = self._kept.get(owner)
-        if kept is None or self._clock.monotonic() - kept.since > KEPT_FOR:
-            kept = await self._found(owner, now)
-            self._kept.pop(owner, None)
-            self._kept[owner] = kept
-            for oldest in list(self._kept)[:-MOST_KEPT]:
-                del self._kept[oldest]
-        zones = tuple(each for each in kept.zones if each.change.at > now)
-        if not zones or not kept.affected_schedules:
+        cached = self._cache.get(owner)
+        if cached is None or self._clock.monotonic() - cached.since > CACHE_SECONDS:
+            cached = await self._find(owner, now)
+            self._cache.pop(owner, None)
+            self._cache[owner] = cached
+            for oldest in list(self._cache)[:-MAX_CACHED_OWNERS]:
+                del self._cache[oldest]
+        zones = tuple(each for each in cached.zones if each.change.at > now)
+        if not zones or not cached.affected_schedules:
             return UpcomingClockChanges(zones=zones)
-        schedules = await self._schedules(owner, kept.affected_schedules)
+        schedules = await self._schedules(owner, cached.affected_schedules)
         return UpcomingClockChanges(
-            zones=zones, affected_schedules=affected_schedules(schedules, zones)[:MOST_TOLD]
+            zones=zones, affected_schedules=affected_schedules(schedules, zones)[:MAX_AFFECTED]
         )
 
-    async def _found(self, owner: Owner | None, now: datetime) -> _Kept:
+    async def _find(self, owner: Owner | None, now: datetime) -> _Cached:
         since = self._clock.monotonic()
         in_use = await self._store.zones_in_use(owner)
         zones = tuple(
             ZoneChange(change=change, schedules=len(ids))
             for zone, ids in sorted(in_use.items())
-            # A damaged row may name any.
+            # A corrupt row may have an unknown zone.
             if zone in zone_names()
-            for change in clock_changes(zone, now, now + WITHIN)
+            for change in clock_changes(zone, now, now + HORIZON)
         )
         zones = tuple(sorted(zones, key=lambda each: (each.change.at, each.change.zone)))
         changing = dict.fromkeys(each.change.zone for each in zones)
-        ids = [schedule_id for zone in changing for schedule_id in in_use[zone]][:MOST_COMPUTED]
+        ids = [schedule_id for zone in changing for schedule_id in in_use[zone]][:MAX_COMPUTED]
         found = affected_schedules(await self._schedules(owner, ids), zones) if ids else ()
         names = tuple(each.found.schedule.id for each in found)
-        return _Kept(since=since, zones=zones, affected_schedules=names[: 2 * MOST_TOLD])
+        return _Cached(since=since, zones=zones, affected_schedules=names[: 2 * MAX_AFFECTED])
 
     async def _schedules(
         self, owner: Owner | None, ids: Iterable[ScheduleId]
@@ -267,7 +266,7 @@ class ClockWatch:
 def affected_schedules(
     schedules: Iterable[Schedule], zones: Iterable[ZoneChange]
 ) -> tuple[AffectedSchedule, ...]:
-    """The soonest change first; a schedule is told of its first only."""
+    """The soonest change first; of each schedule only its first."""
     changes = tuple(zones)
     found: list[AffectedSchedule] = []
     for schedule in schedules:
@@ -287,7 +286,7 @@ def _hit(schedule: Schedule, change: ClockChange) -> Touched | None:
     if trigger.zone != change.zone or schedule.next_slot is None:
         return None
     hit = touched_by(trigger, change)
-    # What comes before its next one has been skipped by somebody already.
+    # A fire before the next slot was skipped by a user.
     if hit is None or hit.fires < schedule.next_slot:
         return None
-    return hit if trigger.count_between(change.at - _DAY, change.at) <= _OFTEN else None
+    return hit if trigger.count_between(change.at - _DAY, change.at) <= _FREQUENT else None

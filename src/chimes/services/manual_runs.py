@@ -19,7 +19,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
 from chimes.notifications.message import output_of
-from chimes.services.audit import entry, masked
+from chimes.services.audit import entry, mask_secrets
 from chimes.services.prompts import run_id_for
 from chimes.services.run_requests import RunRequest, audit_details, build_run, with_defaults
 from chimes.services.schedule_rules import ScheduleRules, refuse_agents
@@ -256,7 +256,7 @@ class ManualRuns:
 def _audited_payload(target: Target) -> dict[str, object]:
     """Without secrets, and cut to the size of an audit entry."""
     name = payload_name(target)
-    payload = masked(target_to_plain(target)).get(name)
+    payload = mask_secrets(target_to_plain(target)).get(name)
     if len(json.dumps(payload, ensure_ascii=False)) > _MAX_AUDITED_PAYLOAD:
         payload = "…"
     return {name: payload}

@@ -1,4 +1,4 @@
-"""What operators do to nodes."""
+"""Nodes for operators: list, drain, resume, forget; and the sync sources of this node."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from chimes.store.port import Store, node_not_found
 
 
 class NodeService:
-    """Nodes belong to nobody: operators and admins see them, and may drain, resume and forget them
-    as far as their key allows."""
+    """Nodes have no owner. Operators and admins see them, and control them if their key allows."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,28 +36,27 @@ class NodeService:
         raise node_not_found(node_id)
 
     async def drain(self, actor: Actor, node_id: NodeId, *, reason: str = "") -> Node:
-        """It takes nothing new from its next heartbeat on, finishes what it has, and stays. A
-        process that starts anew is a new node, which is not drained."""
-        return await self._ask(actor, node_id, "drain", drain=True, reason=reason)
+        """From its next heartbeat on the node claims no runs; it finishes its in-flight runs and
+        stays up. A restarted process is a new node that is not drained."""
+        return await self._set_drain(actor, node_id, "drain", drain=True, reason=reason)
 
     async def resume(self, actor: Actor, node_id: NodeId, *, reason: str = "") -> Node:
-        return await self._ask(actor, node_id, "resume", drain=False, reason=reason)
+        return await self._set_drain(actor, node_id, "resume", drain=False, reason=reason)
 
     async def forget(self, actor: Actor, node_id: NodeId, *, reason: str = "") -> Node:
-        """One whose lease is over; what it still held is taken over by the others at once, as it
-        would be without this."""
+        """Removes a node whose lease has expired. Its runs are rescued as they would be anyway."""
         node = await self._operable(actor, node_id)
         changes = {"version": [node.version, None]}
-        note = await self._note(actor, "forget", node_id, changes, reason)
-        return await self._store.forget_node(node_id, note)
+        audit = await self._audit(actor, "forget", node_id, changes, reason)
+        return await self._store.forget_node(node_id, audit)
 
-    async def _ask(
+    async def _set_drain(
         self, actor: Actor, node_id: NodeId, verb: str, *, drain: bool, reason: str
     ) -> Node:
         node = await self._operable(actor, node_id)
         changes = {"drain": [node.drain, drain]}
-        note = await self._note(actor, verb, node_id, changes, reason)
-        return await self._store.drain_node(node_id, drain, note)
+        audit = await self._audit(actor, verb, node_id, changes, reason)
+        return await self._store.drain_node(node_id, drain, audit)
 
     async def _operable(self, actor: Actor, node_id: NodeId) -> Node:
         node = await self.get(actor, node_id)
@@ -66,7 +64,7 @@ class NodeService:
             raise NotAllowed()
         return node
 
-    async def _note(
+    async def _audit(
         self,
         actor: Actor,
         verb: str,
@@ -91,22 +89,21 @@ class NodeService:
 
 
 def may_control(actor: Actor) -> bool:
-    """A member of the system's own is not one: it sees only what is its own."""
+    """Whether the actor may drain, resume and forget nodes."""
     return actor.sees_everything and actor.may_operate(SYSTEM_OWNER)
 
 
-# @@ The sources that this node knows.
-
-Word = Literal["created", "updated", "deleted", "unchanged", "kept"]
+# --- sync sources ---------------------------------------------------------------------------------
+ChangeKind = Literal["created", "updated", "deleted", "unchanged", "kept"]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """What becomes of one schedule, by its name `source/collection`."""
+    """What a reload does to one schedule, named `source/collection`."""
 
     name: str
-    #: `kept`: the file does not have it, but another node that is alive does.
-    what: Word
+    #: `kept`: not in the file, but on another live node.
+    what: ChangeKind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -115,22 +112,22 @@ class ReloadResult:
     changes: tuple[SourceChange, ...]
 
 
-#: Reads the file again; True: only says what would change.
+#: Reads the file again; True: a dry run.
 Reload = Callable[[bool], Awaitable[ReloadResult]]
 
 
 class SourceRegistry:
-    """Those of this node's file as it was last read: a reload puts others in their place."""
+    """The sources of this node's file as last read; a reload replaces them."""
 
     def __init__(self, sources: Sources | None = None, *, file: str = "") -> None:
         self._sources = sources or Sources()
         self._reload: Reload | None = None
-        #: Where they stand; empty: there is no file.
+        #: Path of the file; empty: there is none.
         self.file = file
 
     @property
     def now(self) -> Sources:
-        """A frozen value: whoever goes on for a while takes it once."""
+        """An immutable value; read it once for a consistent view."""
         return self._sources
 
     def put(self, sources: Sources) -> None:
@@ -140,9 +137,9 @@ class SourceRegistry:
         self._reload = reload
 
     async def reload(self, actor: Actor, *, dry_run: bool = False) -> ReloadResult:
-        """Raises ConfigError, and leaves everything as it is, for a file that is not valid."""
+        """Raises ConfigError for an invalid file, and then changes nothing."""
         if not actor.administers:
             raise NotAllowed()
         if self._reload is None or not self.file:
-            raise Conflict(_("this node has no configuration file to read again"), code="no_file")
+            raise Conflict(_("this node has no configuration file"), code="no_file")
         return await self._reload(dry_run)

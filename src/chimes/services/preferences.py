@@ -1,45 +1,39 @@
-"""What an owner likes: the zone of its schedules, the language in which it is spoken to, and how
-pages look."""
+"""Preferences of an owner: time zone, language, display options and saved filters."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import timedelta
 from enum import StrEnum
 
-from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound, StoreUnavailable
+from chimes.errors import Conflict, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.language.languages import LANGUAGES, known
 from chimes.model.access import Actor, Owner
-from chimes.model.audit import AuditEntry
-from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH
 from chimes.services.audit import entry
+from chimes.services.documents import Document, DocumentStore
 from chimes.store.port import Store
 from chimes.triggers.zones import parse_zone
 
-_STATE = "me:"
+_PREFERENCE_STATE = "me:"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preferences:
-    """None: not chosen."""
+    """None: not set."""
 
     timezone: str | None = None
     language: str | None = None
-    #: Of the dashboard: one of `DISPLAY_CHOICES` each.
+    #: Display options of the dashboard; values in `DISPLAY_CHOICES`.
     theme: str | None = None
     clock: str | None = None
     era: str | None = None
     shortcuts: str | None = None
 
 
-#: How pages can look: the theme, whose clock times are shown by, which years, and whether letters
-#: are shortcuts.
+#: Display options of the dashboard: theme, clock of displayed times, calendar era, keyboard
+#: shortcuts.
 DISPLAY_CHOICES: Mapping[str, tuple[str, ...]] = {
     "theme": ("auto", "light", "dark"),
     "clock": ("schedule", "mine", "utc"),
@@ -50,23 +44,22 @@ NO_PREFERENCES = Preferences()
 
 
 class PreferenceService:
-    """Every reading is of the store: a schedule must not get the zone that its owner had a second
-    ago on another node."""
+    """Not cached: a schedule must not get an outdated zone that was changed on another node."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def get(self, owner: Owner) -> Preferences:
-        state = await self._store.get_checkpoint(f"{_STATE}{owner}")
+        state = await self._store.get_checkpoint(f"{_PREFERENCE_STATE}{owner}")
         return NO_PREFERENCES if state is None else _read(state.value)
 
     async def change(
         self, actor: Actor, chosen: Mapping[str, str | None], *, owner: Owner | None = None
     ) -> Preferences:
-        """Set the named ones (`timezone`, `language`, and those of `DISPLAY_CHOICES`); None forgets one.
-        `owner`: None is the actor's own; somebody else's are for an admin."""
+        """Sets the named preferences; None removes one. `owner`: None is the actor's owner; an
+        admin may change the preferences of others."""
         owner = owner or actor.owner
-        if not _may_choose(actor, owner):
+        if not _may_change(actor, owner):
             raise NotAllowed()
         before = await self.get(owner)
         after = Preferences(
@@ -77,7 +70,7 @@ class PreferenceService:
         )
         if after == before:
             return before
-        note = entry(
+        audit = entry(
             actor,
             "update_preferences",
             "owner",
@@ -89,13 +82,12 @@ class PreferenceService:
         value = None
         if after != NO_PREFERENCES:
             value = json.dumps({name: each for name, each in asdict(after).items() if each})
-        await self._store.set_checkpoint(f"{_STATE}{owner}", value, note)
+        await self._store.set_checkpoint(f"{_PREFERENCE_STATE}{owner}", value, audit)
         return after
 
 
-def _may_choose(actor: Actor, owner: Owner) -> bool:
-    """Whoever writes no schedules is somebody with a language all the same. (A viewer's key without
-    scopes is a person's; a narrowed one changes nothing but what its scopes say.)"""
+def _may_change(actor: Actor, owner: Owner) -> bool:
+    """A viewer may change its own preferences, but a key with scopes only what they allow."""
     own = owner == actor.owner and not actor.scopes
     return own or actor.may_write(owner)
 
@@ -115,7 +107,7 @@ def _checked(name: str, value: str | None) -> str | None:
             return _language(value)
     if value not in DISPLAY_CHOICES[name]:
         raise InvalidInput(
-            _("one of {known}", known=", ".join(DISPLAY_CHOICES[name])),
+            _("must be one of {known}", known=", ".join(DISPLAY_CHOICES[name])),
             field=name,
             code="unknown_choice",
         )
@@ -130,7 +122,7 @@ def _language(tag: str) -> str:
     found = known(tag)
     if found is None:
         raise InvalidInput(
-            _("a language is one of {languages}", languages=", ".join(LANGUAGES)),
+            _("language must be one of {languages}", languages=", ".join(LANGUAGES)),
             field="language",
             code="unknown_language",
         )
@@ -138,92 +130,34 @@ def _language(tag: str) -> str:
 
 
 def _read(text: str) -> Preferences:
-    """What was damaged, or is no longer known, counts as not chosen."""
+    """Corrupt or unknown values count as not set."""
     try:
         found = json.loads(text)
     except ValueError:
         return NO_PREFERENCES
     if not isinstance(found, dict):
         return NO_PREFERENCES
-    return Preferences(**{name: _kept(name, found.get(name)) for name in asdict(NO_PREFERENCES)})
+    return Preferences(
+        **{name: _valid_or_none(name, found.get(name)) for name in asdict(NO_PREFERENCES)}
+    )
 
 
-def _kept(name: str, value: object) -> str | None:
+def _valid_or_none(name: str, value: object) -> str | None:
     try:
         return _checked(name, value) if isinstance(value, str) else None
     except InvalidInput:
         return None
 
 
-# @@ Small documents that people change: one at a time, whatever the store and however many nodes.
-#
-# A kept state has no version to compare, so a change is made under a mark that only one can set.
-
-_SCOPE = "changing"
-#: Who holds the mark may have died.
-_HOLD = timedelta(seconds=10)
-_TRIES, _PAUSE = 400, 0.03
-
-Document = dict[str, object]
-
-
-class DocumentStore:
-    """A named JSON object."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store = store
-        self._name = name
-
-    async def read(self) -> Document:
-        """Empty if there is none, or if it was damaged."""
-        state = await self._store.get_checkpoint(self._name)
-        if state is None:
-            return {}
-        try:
-            found = json.loads(state.value)
-        except ValueError:
-            return {}
-        return found if isinstance(found, dict) else {}
-
-    async def write(self, document: Document, audit: AuditEntry | None = None) -> None:
-        """Only within `changing`. An empty one is forgotten."""
-        if not document:
-            await self._store.set_checkpoint(self._name, None, audit)
-            return
-        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
-        if len(text) > MAX_CHECKPOINT_LENGTH:
-            raise StoreUnavailable(_("{name} has grown too large", name=self._name))
-        await self._store.set_checkpoint(self._name, text, audit)
-
-    @asynccontextmanager
-    async def changing(self) -> AsyncIterator[Document]:
-        """The document as it is, while nobody else changes it. StoreUnavailable if somebody does
-        for too long."""
-        mine = secrets.token_hex(8)
-        for _unused in range(_TRIES):
-            holder = await self._store.remember_request(_SCOPE, self._name, mine, keep=_HOLD)
-            if holder is None:
-                break
-            await asyncio.sleep(_PAUSE)
-        else:
-            raise StoreUnavailable(_("somebody else is changing {name}", name=self._name))
-        try:
-            yield await self.read()
-        finally:
-            await self._store.forget_request(_SCOPE, self._name)
-
-
-# @@ Filters that somebody has given a name: each owner's own. Where nobody signs in there is one
-# owner, so everybody shares them.
-
-#: Of one owner, over all lists.
-MOST = 50
-LONGEST_NAME, LONGEST_TEXT = 60, 500
-_STATE_SAVED_FILTERS = "filters:"
+# --- saved filters --------------------------------------------------------------------------------
+#: Saved filters of one owner, over all lists.
+MAX_SAVED_FILTERS = 50
+MAX_FILTER_NAME, MAX_FILTER_TEXT = 60, 500
+_FILTER_STATE = "filters:"
 
 
 class ListName(StrEnum):
-    """What is filtered."""
+    """The list that a filter belongs to."""
 
     SCHEDULES = "schedules"
     RUNS = "runs"
@@ -232,9 +166,9 @@ class ListName(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SavedFilter:
     list: ListName
-    #: Unique within its list, whatever the case.
+    #: Unique within its list, ignoring case.
     name: str
-    #: As it stands in the box: `status:failed since:7d`.
+    #: The filter expression, such as `status:failed since:7d`.
     text: str
 
 
@@ -242,24 +176,26 @@ _Change = Callable[[Sequence[SavedFilter]], Sequence[SavedFilter]]
 
 
 class SavedFilters:
+    """Named filters of an owner. In open mode all users share one owner."""
+
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def list_filters(self, actor: Actor) -> tuple[SavedFilter, ...]:
-        """By name."""
-        return _read_saved_filters(await self._document(actor).read())
+        """Sorted by name."""
+        return _read_filters(await self._document(actor).read())
 
     async def save(self, actor: Actor, list_: ListName, name: str, text: str) -> SavedFilter:
-        """Under a name that is taken it replaces what was there. InvalidInput; Conflict if there
-        are `MOST` already."""
+        """Saves a filter and replaces one of the same name. Raises InvalidInput, and Conflict
+        beyond MAX_SAVED_FILTERS."""
         name, text = _name(name), _text(text)
         saved = SavedFilter(list=list_, name=name, text=text)
 
-        def change(kept: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
-            others = [each for each in kept if not _same(each, list_, name)]
-            if len(others) >= MOST:
+        def change(saved_filters: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
+            others = [each for each in saved_filters if not _same(each, list_, name)]
+            if len(others) >= MAX_SAVED_FILTERS:
                 raise Conflict(
-                    _("there are {most} saved filters already; remove one first", most=MOST),
+                    _("at most {most} saved filters; remove one first", most=MAX_SAVED_FILTERS),
                     code="too_many",
                 )
             return [*others, saved]
@@ -268,15 +204,15 @@ class SavedFilters:
         return saved
 
     async def rename(self, actor: Actor, list_: ListName, name: str, to: str) -> SavedFilter:
-        """NotFound; Conflict if another has that name; InvalidInput."""
+        """Raises NotFound, InvalidInput, and Conflict if the new name is taken."""
         new = _name(to, field="to")
         renamed: list[SavedFilter] = []
 
-        def change(kept: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
-            before = _found(kept, list_, name)
-            others = [each for each in kept if each != before]
+        def change(saved_filters: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
+            before = _get(saved_filters, list_, name)
+            others = [each for each in saved_filters if each != before]
             if any(_same(each, list_, new) for each in others):
-                raise Conflict(_("there is a filter {name!r} already", name=new), code="taken")
+                raise Conflict(_("a filter named {name!r} already exists", name=new), code="taken")
             renamed.append(replace(before, name=new))
             return [*others, *renamed]
 
@@ -284,12 +220,12 @@ class SavedFilters:
         return renamed[-1]
 
     async def remove(self, actor: Actor, list_: ListName, name: str) -> SavedFilter:
-        """What it was, so that it can be saved again. NotFound."""
+        """Removes a filter and returns it, so that it can be restored. Raises NotFound."""
         gone: list[SavedFilter] = []
 
-        def change(kept: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
-            gone.append(_found(kept, list_, name))
-            return [each for each in kept if each != gone[-1]]
+        def change(saved_filters: Sequence[SavedFilter]) -> Sequence[SavedFilter]:
+            gone.append(_get(saved_filters, list_, name))
+            return [each for each in saved_filters if each != gone[-1]]
 
         await self._change(actor, change, "remove_filter", {"name": name})
         return gone[-1]
@@ -301,13 +237,13 @@ class SavedFilters:
         verb: str,
         changes: Mapping[str, object],
     ) -> None:
-        # What somebody looks at is its own affair, unless a key is narrowed down to less.
+        # Every role may save filters, but a key with scopes only what they allow.
         if actor.scopes and not actor.may_write(actor.owner):
             raise NotAllowed()
         document = self._document(actor)
-        async with document.changing() as found:
-            after = change(_read_saved_filters(found))
-            note = entry(
+        async with document.lock() as stored:
+            after = change(_read_filters(stored))
+            audit = entry(
                 actor,
                 verb,
                 "owner",
@@ -316,17 +252,17 @@ class SavedFilters:
                 owner=actor.owner,
                 changes=changes,
             )
-            await document.write(_written(after), note)
+            await document.write(_to_document(after), audit)
 
     def _document(self, actor: Actor) -> DocumentStore:
-        return DocumentStore(self._store, f"{_STATE_SAVED_FILTERS}{actor.owner}")
+        return DocumentStore(self._store, f"{_FILTER_STATE}{actor.owner}")
 
 
-def _found(kept: Iterable[SavedFilter], list_: ListName, name: str) -> SavedFilter:
-    for each in kept:
+def _get(saved_filters: Iterable[SavedFilter], list_: ListName, name: str) -> SavedFilter:
+    for each in saved_filters:
         if _same(each, list_, name):
             return each
-    raise NotFound(_("there is no filter {name!r}", name=name))
+    raise NotFound(_("filter {name!r} not found", name=name))
 
 
 def _same(saved: SavedFilter, list_: ListName, name: str) -> bool:
@@ -337,9 +273,9 @@ def _name(text: str, field: str = "name") -> str:
     name = " ".join(text.split())
     if not name:
         raise InvalidInput(_("a filter needs a name"), field=field, code="missing")
-    if len(name) > LONGEST_NAME or not name.isprintable():
+    if len(name) > MAX_FILTER_NAME or not name.isprintable():
         raise InvalidInput(
-            _("a name has at most {most} characters, all of them visible", most=LONGEST_NAME),
+            _("a name has at most {most} printable characters", most=MAX_FILTER_NAME),
             field=field,
             code="bad_name",
         )
@@ -350,28 +286,28 @@ def _text(text: str) -> str:
     found = text.strip()
     if not found:
         raise InvalidInput(
-            _("there is nothing to save: filter the list first"), field="q", code="missing"
+            _("the filter is empty; filter the list first"), field="q", code="missing"
         )
-    if len(found) > LONGEST_TEXT or "\0" in found:
+    if len(found) > MAX_FILTER_TEXT or "\0" in found:
         raise InvalidInput(
-            _("a filter has at most {most} characters", most=LONGEST_TEXT),
+            _("a filter has at most {most} characters", most=MAX_FILTER_TEXT),
             field="q",
             code="too_long",
         )
     return found
 
 
-def _written(kept: Iterable[SavedFilter]) -> Document:
+def _to_document(saved_filters: Iterable[SavedFilter]) -> Document:
     document: Document = {}
     for list_ in ListName:
-        named = {each.name: each.text for each in kept if each.list is list_}
+        named = {each.name: each.text for each in saved_filters if each.list is list_}
         if named:
             document[list_.value] = named
     return document
 
 
-def _read_saved_filters(document: Document) -> tuple[SavedFilter, ...]:
-    """What was damaged counts as not there."""
+def _read_filters(document: Document) -> tuple[SavedFilter, ...]:
+    """Corrupt parts are ignored."""
     found = []
     for list_ in ListName:
         named = document.get(list_.value)

@@ -16,7 +16,7 @@ from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_
 from chimes.model.run import Origin, Run
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
-from chimes.services.audit import masked
+from chimes.services.audit import mask_secrets
 from chimes.services.validation import LONGEST_WAIT, check_priority, clean_name, validate_policy
 from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
@@ -92,7 +92,7 @@ def audit_details(request: RunRequest) -> dict[str, object]:
     details: dict[str, object] = {"target": target_to_plain(request.target)}
     if request.policy.delivery:
         details["delivery"] = [recipient_to_plain(each) for each in request.policy.delivery]
-    return masked(details)
+    return mask_secrets(details)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

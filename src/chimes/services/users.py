@@ -1,6 +1,6 @@
-"""People who sign in with a password. Their owner is `user:NAME`.
+"""Users with passwords, and sessions of the dashboard.
 
-They are few, and kept as one document on every store (ADR 31).
+The owner of a user is `user:NAME`. Users are few and stored as one document (ADR 31).
 """
 
 from __future__ import annotations
@@ -29,32 +29,30 @@ from chimes.model.audit import AuditEntry
 from chimes.model.ids import KeyId
 from chimes.services.access import USERS, AccessService
 from chimes.services.audit import entry
-from chimes.services.preferences import DocumentStore
+from chimes.services.documents import DocumentStore
 from chimes.store.port import Store
 
-# @@ Passwords: argon2id with the least that OWASP recommends (RELIABILITY 8).
-
-SHORTEST, LONGEST = 10, 200
-#: Each costs 19 MiB: a crowd at the door must not be one in memory.
-_AT_ONCE = 2
+MIN_PASSWORD, MAX_PASSWORD = 10, 200
+#: Concurrent password hashes; each takes 19 MiB of memory.
+_CONCURRENT_HASHES = 2
 
 
 class Passwords:
-    """Hashing and checking, in threads and few at a time."""
+    """Hashes and verifies passwords in threads: argon2id with the minimum that OWASP recommends."""
 
     def __init__(self) -> None:
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._permits = asyncio.Semaphore(_CONCURRENT_HASHES)
         self._decoy = ""
 
     async def hashed(self, password: str) -> str:
-        async with self._room:
+        async with self._permits:
             return await asyncio.to_thread(_hashed, password)
 
     async def matches(self, stored: str | None, password: str) -> bool:
-        """None: there is no such user, which takes as long to find out (S51)."""
+        """`stored` None: an unknown user, which takes the same time as a wrong password."""
         if not self._decoy:
-            self._decoy = await self.hashed("nobody has this one")
-        async with self._room:
+            self._decoy = await self.hashed("decoy")
+        async with self._permits:
             found = await asyncio.to_thread(_matches, stored or self._decoy, password)
         return found and stored is not None
 
@@ -75,7 +73,7 @@ def _matches(stored: str, password: str) -> bool:
         return False
 
 
-MOST = 1000
+MAX_USERS = 1000
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 
 
@@ -85,7 +83,7 @@ class User:
     role: Role
     created_at: datetime
     created_by: str
-    #: Changes with the password: whoever signed in with another one is out.
+    #: Changes with the password, which ends the user's sessions.
     stamp: str
 
     @property
@@ -103,7 +101,7 @@ class UserService:
         return bool(await self._document.read())
 
     async def list_users(self, actor: Actor) -> tuple[User, ...]:
-        """By name; for admins."""
+        """Sorted by name; for admins."""
         _only_admin(actor)
         found = (_user(name, each) for name, each in (await self._document.read()).items())
         return tuple(sorted((user for user in found if user), key=lambda user: user.name))
@@ -115,77 +113,77 @@ class UserService:
         _only_admin(actor)
         if not _NAME.fullmatch(name):
             raise InvalidInput(
-                _("letters, digits and . _ @ -, at most 64 of them, a letter or digit first"),
+                _("use letters, digits and . _ @ -, at most 64, starting with a letter or digit"),
                 field="name",
                 code="bad_name",
             )
-        kept = await self._passwords.hashed(_checked(password))
+        hashed = await self._passwords.hashed(_checked(password))
         now = await self._store.now()
-        async with self._document.changing() as users:
+        async with self._document.lock() as users:
             if name in users:
-                raise AlreadyExists(_("there is a user {name} already", name=name))
-            if len(users) >= MOST:
-                raise InvalidInput(_("there are as many users as there may be"), field="name")
+                raise AlreadyExists(_("user {name} already exists", name=name))
+            if len(users) >= MAX_USERS:
+                raise InvalidInput(_("at most {most} users", most=MAX_USERS), field="name")
             users[name] = {
-                "password": kept,
+                "password": hashed,
                 "role": role.value,
                 "created_at": now.isoformat(),
                 "created_by": actor.name,
             }
             user = _user(name, users[name])
             assert user is not None
-            note = entry(
+            audit = entry(
                 actor, "create_user", "user", name, at=now, owner=user.owner,
                 changes={"role": role.value},
             )  # fmt: skip
-            await self._document.write(users, note)
+            await self._document.write(users, audit)
         return user
 
     async def remove(self, actor: Actor, name: str) -> None:
-        """Whoever is signed in as this user is out at the next request (S11)."""
+        """Sessions of the user end with the next request."""
         _only_admin(actor)
-        async with self._document.changing() as users:
-            user = _known(users, name)
+        async with self._document.lock() as users:
+            user = _get_user(users, name)
             del users[name]
-            await self._document.write(users, await self._note(actor, "remove_user", user))
+            await self._document.write(users, await self._audit(actor, "remove_user", user))
 
     async def set_password(self, actor: Actor, name: str, password: str) -> User:
-        """By an admin, or by the user itself. Everybody signed in as this user is out (S51)."""
+        """By an admin or by the user. Ends all sessions of the user."""
         if actor.owner != Owner(type=OwnerType.USER, id=name) or actor.key_id is not None:
             _only_admin(actor)
-        kept = await self._passwords.hashed(_checked(password))
-        async with self._document.changing() as users:
-            user = _known(users, name)
-            users[name] = {**_plain(users[name]), "password": kept}
-            await self._document.write(users, await self._note(actor, "change_password", user))
+        hashed = await self._passwords.hashed(_checked(password))
+        async with self._document.lock() as users:
+            user = _get_user(users, name)
+            users[name] = {**_plain(users[name]), "password": hashed}
+            await self._document.write(users, await self._audit(actor, "change_password", user))
             changed = _user(name, users[name])
         assert changed is not None
         return changed
 
     async def set_role(self, actor: Actor, name: str, role: Role) -> User:
         _only_admin(actor)
-        async with self._document.changing() as users:
-            user = _known(users, name)
+        async with self._document.lock() as users:
+            user = _get_user(users, name)
             users[name] = {**_plain(users[name]), "role": role.value}
-            note = entry(
+            audit = entry(
                 actor, "change_role", "user", name, at=await self._store.now(), owner=user.owner,
                 changes={"role": [user.role.value, role.value]},
             )  # fmt: skip
-            await self._document.write(users, note)
+            await self._document.write(users, audit)
             changed = _user(name, users[name])
         assert changed is not None
         return changed
 
     async def authenticate(self, name: str, password: str) -> User | None:
-        """None, after the same work, for a wrong password and for a name there is not (S51)."""
+        """None, after the same time, for a wrong password and for an unknown name."""
         found = _plain((await self._document.read()).get(name))
         stored = found.get("password")
         right = await self._passwords.matches(
-            stored if isinstance(stored, str) else None, password[: LONGEST + 1]
+            stored if isinstance(stored, str) else None, password[: MAX_PASSWORD + 1]
         )
         return _user(name, found) if right else None
 
-    async def _note(self, actor: Actor, verb: str, user: User) -> AuditEntry:
+    async def _audit(self, actor: Actor, verb: str, user: User) -> AuditEntry:
         now = await self._store.now()
         return entry(actor, verb, "user", user.name, at=now, owner=user.owner)
 
@@ -196,12 +194,12 @@ def _only_admin(actor: Actor) -> None:
 
 
 def _checked(password: str) -> str:
-    if not SHORTEST <= len(password) <= LONGEST:
+    if not MIN_PASSWORD <= len(password) <= MAX_PASSWORD:
         raise InvalidInput(
             _(
                 "a password has {shortest} to {longest} characters",
-                shortest=SHORTEST,
-                longest=LONGEST,
+                shortest=MIN_PASSWORD,
+                longest=MAX_PASSWORD,
             ),
             field="password",
             code="bad_password",
@@ -209,10 +207,10 @@ def _checked(password: str) -> str:
     return password
 
 
-def _known(users: Mapping[str, object], name: str) -> User:
+def _get_user(users: Mapping[str, object], name: str) -> User:
     user = _user(name, users.get(name))
     if user is None:
-        raise NotFound(_("there is no user {name}", name=name))
+        raise NotFound(_("user {name} not found", name=name))
     return user
 
 
@@ -234,75 +232,73 @@ def _user(name: str, value: object) -> User | None:
         return None
 
 
-# @@ How often somebody may guess: five times in a quarter of an hour, by address and name, on all
-# nodes together (RELIABILITY 8, S51). Only wrong guesses cost something.
-
-TRIES = 5
+# --- login limit ----------------------------------------------------------------------------------
+#: Failed logins per address and name within the window, on all nodes together.
+MAX_FAILED_LOGINS = 5
 WINDOW = timedelta(minutes=15)
-#: Until there is one try more.
-_EACH = WINDOW / TRIES
-_MOST = 10_000
+#: Time until one more attempt is allowed.
+_REFILL = WINDOW / MAX_FAILED_LOGINS
+_MAX_BLOCKED = 10_000
 
 
 class LoginLimit:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        #: Who has guessed too often, as far as this node knows, and until when.
-        self._closed: OrderedDict[str, float] = OrderedDict()
+        #: Blocked subjects known to this node, and until when.
+        self._blocked: OrderedDict[str, float] = OrderedDict()
 
     def check(self, subject: str) -> None:
-        """Before anything is looked at. RateLimited."""
-        left = self._closed.get(subject, float("-inf")) - self._clock.monotonic()
+        """Raises RateLimited; called before the credentials are checked."""
+        left = self._blocked.get(subject, float("-inf")) - self._clock.monotonic()
         if left > 0:
             raise _too_many(timedelta(seconds=left))
 
     async def failed(self, subject: str) -> None:
-        """RateLimited if other nodes have seen as many already."""
+        """Counts a failed login. Raises RateLimited if the limit is already used up elsewhere."""
         name = hashlib.sha256(subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        rate = TRIES / WINDOW.total_seconds()
-        taken = await self._store.take_tokens(f"login:{name}", rate=rate, burst=TRIES)
+        rate = MAX_FAILED_LOGINS / WINDOW.total_seconds()
+        taken = await self._store.take_tokens(f"login:{name}", rate=rate, burst=MAX_FAILED_LOGINS)
         if taken.remaining == 0:
-            self._closed[subject] = self._clock.monotonic() + _EACH.total_seconds()
-            self._closed.move_to_end(subject)
-            if len(self._closed) > _MOST:
-                self._closed.popitem(last=False)
+            self._blocked[subject] = self._clock.monotonic() + _REFILL.total_seconds()
+            self._blocked.move_to_end(subject)
+            if len(self._blocked) > _MAX_BLOCKED:
+                self._blocked.popitem(last=False)
         if taken.granted == 0:
             raise _too_many(taken.wait)
 
 
 def _too_many(wait: timedelta) -> RateLimited:
-    return RateLimited(_("Too many failed attempts to sign in"), retry_after=wait)
+    return RateLimited(_("Too many failed logins"), retry_after=wait)
 
 
-# @@ Who is signed in at the dashboard: sessions that every node knows and anybody allowed can
-# end.
-#
-# A session is 128 random bits in a cookie; here is their hash, who it was, and when it was last
-# seen. What it may is looked up anew each time, so that a revoked key, a removed user or a
-# changed password ends it at once (S11, S51).
+# --- sessions -------------------------------------------------------------------------------------
+# The cookie has 128 random bits; stored are their hash, the identity and the time of the last
+# request. Permissions are looked up at each request, so that a revoked key, a removed user or a
+# changed password ends a session at once.
 
 STATE = "dashboard:sign-ins"
 INTERFACE = "dashboard"
 IDLE = timedelta(hours=12)
 LIFE = timedelta(days=7)
-#: When there are more, the one that was not seen for longest goes.
-#: What was read is believed for so long; a session ended elsewhere dies within it.
-_TRUST = 1.0
-#: How exact "last seen" is.
+#: Beyond this the session that was idle for the longest time is dropped.
+MAX_SESSIONS = 1000
+#: Seconds for which sessions are cached; a session ended on another node ends within this time.
+_CACHE_SECONDS = 1.0
+#: Precision of `seen_at`.
 _SEEN_STEP = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SessionRecord:
-    """One session. `id` names it to people; the secret is in the cookie only."""
+    """A stored session. `id` is the hash of the secret in the cookie."""
 
     id: str
-    #: `key`, `user` or `configured`: an admin token, or a key from a file.
+    #: `key`, `user` or `configured` (an admin token or a key from a file).
     kind: str
-    #: The key's id, the user's name, or the mark of a configured key.
+    #: The id of the key, the name of the user, or the hash of a configured key.
     ref: str
-    #: Of the user's password.
+    #: `User.stamp` at login.
     stamp: str = ""
     created_at: datetime
     seen_at: datetime
@@ -315,11 +311,11 @@ class SessionRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Session:
-    """Somebody who has signed in."""
+    """A logged-in user of the dashboard."""
 
-    session: SessionRecord
+    record: SessionRecord
     actor: Actor
-    #: Set for one with a password.
+    #: Set if logged in with a password.
     user: User | None = None
 
 
@@ -333,14 +329,14 @@ class SessionService:
         self._clock = clock
         self._document = DocumentStore(store, STATE)
         self._limit = LoginLimit(store, clock)
-        self._known: dict[str, SessionRecord] = {}
+        self._sessions_cache: dict[str, SessionRecord] = {}
         self._read_at = float("-inf")
 
     async def login_with_key(
         self, presented: str, *, address: str, agent: str
     ) -> tuple[str, Session]:
-        """The secret of a new session. NotAuthenticated if the key is not good, RateLimited after
-        too many that were not."""
+        """The secret of a new session. Raises NotAuthenticated, and RateLimited after too many
+        failures."""
         try:
             self._limit.check(address)
             actor = await self._access.authenticate(presented, interface=INTERFACE, address=address)
@@ -359,14 +355,16 @@ class SessionService:
         if user is None:
             await self._failed(name, address)
             raise NotAuthenticated()
-        return await self._begin(_as(user, address), "user", name, stamp=user.stamp, agent=agent)
+        return await self._begin(
+            _user_actor(user, address), "user", name, stamp=user.stamp, agent=agent
+        )
 
     async def _begin(
         self, actor: Actor, kind: str, ref: str, *, agent: str, stamp: str = ""
     ) -> tuple[str, Session]:
         secret = secrets.token_urlsafe(16)
         now = await self._store.now()
-        session = SessionRecord(
+        record = SessionRecord(
             id=_digest(secret),
             kind=kind,
             ref=ref,
@@ -376,72 +374,75 @@ class SessionService:
             address=actor.address,
             agent=agent[:200],
         )
-        note = entry(actor, "sign_in", "session", session.id[:12], at=now, owner=actor.owner)
-        async with self._document.changing() as document:
+        audit = entry(actor, "sign_in", "session", record.id[:12], at=now, owner=actor.owner)
+        async with self._document.lock() as document:
             sessions = _alive(document, now)
-            while len(sessions) >= MOST:
+            while len(sessions) >= MAX_SESSIONS:
                 del sessions[min(sessions, key=lambda each: sessions[each].seen_at)]
-            sessions[session.id] = session
-            await self._document.write(_plain_signins(sessions), note)
-        self._remember(sessions)
-        return secret, Session(session=session, actor=actor)
+            sessions[record.id] = record
+            await self._document.write(_to_document(sessions), audit)
+        self._cache(sessions)
+        return secret, Session(record=record, actor=actor)
 
     async def _failed(self, name: str, address: str) -> None:
-        """On record, and it counts."""
-        stranger = Actor(
+        """Audits and counts a failed login."""
+        unknown = Actor(
             owner=Owner(id="nobody"), role=Role.VIEWER, interface=INTERFACE, address=address
         )
-        note = entry(
-            stranger,
+        audit = entry(
+            unknown,
             "sign_in",
             "session",
             name or address,
             at=await self._store.now(),
-            owner=stranger.owner,
+            owner=unknown.owner,
             allowed=False,
         )
-        await self._store.append_audit(note)
+        await self._store.append_audit(audit)
         await self._limit.failed(f"{address} {name}" if name else address)
 
     async def authenticate(self, secret: str, *, address: str) -> Session:
-        """Whose cookie this is. NotAuthenticated if it is nobody's, or no longer."""
-        session = (await self._sessions()).get(_digest(secret))
+        """The session of a cookie. Raises NotAuthenticated if it is unknown or has ended."""
+        record = (await self._sessions()).get(_digest(secret))
         now = await self._store.now()
-        if session is None or not session.alive(now):
+        if record is None or not record.alive(now):
             raise NotAuthenticated()
-        guest = await self._standing(session, address)
-        if guest is None:
+        session = await self._resume(record, address)
+        if session is None:
             raise NotAuthenticated()
-        if now - session.seen_at >= _SEEN_STEP:
-            await self._seen(session.id, now)
-        return guest
+        if now - record.seen_at >= _SEEN_STEP:
+            await self._touch(record.id, now)
+        return session
 
-    async def _standing(self, session: SessionRecord, address: str) -> Session | None:
-        if session.kind == "user":
-            user = await self._users.get(session.ref)
-            if user is None or user.stamp != session.stamp:
+    async def _resume(self, record: SessionRecord, address: str) -> Session | None:
+        """The session with its current permissions; None if its user or key is gone."""
+        if record.kind == "user":
+            user = await self._users.get(record.ref)
+            if user is None or user.stamp != record.stamp:
                 return None
-            return Session(session=session, actor=_as(user, address), user=user)
-        if session.kind == "configured":
-            actor = self._access.configured(session.ref, interface=INTERFACE, address=address)
-        else:
-            actor = await self._access.standing(
-                KeyId(session.ref), interface=INTERFACE, address=address
+            return Session(record=record, actor=_user_actor(user, address), user=user)
+        if record.kind == "configured":
+            actor = self._access.get_configured_actor(
+                record.ref, interface=INTERFACE, address=address
             )
-        return None if actor is None else Session(session=session, actor=actor)
+        else:
+            actor = await self._access.get_key_actor(
+                KeyId(record.ref), interface=INTERFACE, address=address
+            )
+        return None if actor is None else Session(record=record, actor=actor)
 
-    async def logout(self, guest: Session) -> None:
-        """Sign out: gone on every node."""
-        await self._drop(guest.actor, guest.session.id, "sign_out")
+    async def logout(self, session: Session) -> None:
+        """Ends the session on all nodes."""
+        await self._drop(session.actor, session.record.id, "sign_out")
 
     async def revoke(self, actor: Actor, session_id: str) -> None:
-        """By an admin; `session_id` as listed."""
+        """Ends any session, for admins; `session_id` as listed."""
         if not actor.administers:
             raise NotAllowed()
         await self._drop(actor, session_id, "end_session")
 
     async def list_sessions(self, actor: Actor) -> tuple[SessionRecord, ...]:
-        """Those alive, the one seen last first; for admins."""
+        """Active sessions, last seen first; for admins."""
         if not actor.administers:
             raise NotAllowed()
         found = _alive(await self._document.read(), await self._store.now()).values()
@@ -449,33 +450,33 @@ class SessionService:
 
     async def _drop(self, actor: Actor, session_id: str, verb: str) -> None:
         now = await self._store.now()
-        async with self._document.changing() as document:
+        async with self._document.lock() as document:
             sessions = _alive(document, now)
             if session_id not in sessions:
-                raise NotFound(_("this session has ended already"))
+                raise NotFound(_("the session has already ended"))
             del sessions[session_id]
-            note = entry(actor, verb, "session", session_id[:12], at=now, owner=actor.owner)
-            await self._document.write(_plain_signins(sessions), note)
-        self._remember(sessions)
+            audit = entry(actor, verb, "session", session_id[:12], at=now, owner=actor.owner)
+            await self._document.write(_to_document(sessions), audit)
+        self._cache(sessions)
 
-    async def _seen(self, session_id: str, now: datetime) -> None:
-        async with self._document.changing() as document:
+    async def _touch(self, session_id: str, now: datetime) -> None:
+        async with self._document.lock() as document:
             sessions = _alive(document, now)
             if session_id in sessions:
                 sessions[session_id] = replace(sessions[session_id], seen_at=now)
-                await self._document.write(_plain_signins(sessions))
-        self._remember(sessions)
+                await self._document.write(_to_document(sessions))
+        self._cache(sessions)
 
     async def _sessions(self) -> Mapping[str, SessionRecord]:
-        if self._clock.monotonic() - self._read_at >= _TRUST:
-            self._remember(_sessions(await self._document.read()))
-        return self._known
+        if self._clock.monotonic() - self._read_at >= _CACHE_SECONDS:
+            self._cache(_sessions(await self._document.read()))
+        return self._sessions_cache
 
-    def _remember(self, sessions: dict[str, SessionRecord]) -> None:
-        self._known, self._read_at = sessions, self._clock.monotonic()
+    def _cache(self, sessions: dict[str, SessionRecord]) -> None:
+        self._sessions_cache, self._read_at = sessions, self._clock.monotonic()
 
 
-def _as(user: User, address: str) -> Actor:
+def _user_actor(user: User, address: str) -> Actor:
     return Actor(owner=user.owner, role=user.role, interface=INTERFACE, address=address)
 
 
@@ -508,7 +509,7 @@ def _sessions(document: Mapping[str, object]) -> dict[str, SessionRecord]:
     return found
 
 
-def _plain_signins(sessions: Mapping[str, SessionRecord]) -> dict[str, object]:
+def _to_document(sessions: Mapping[str, SessionRecord]) -> dict[str, object]:
     return {
         each.id: {
             "kind": each.kind,

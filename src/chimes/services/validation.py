@@ -55,8 +55,8 @@ AGENT = "agent"
 ACTION = "action"
 TASK_TIMEOUT = timedelta(minutes=5)
 FLOW_TIMEOUT = timedelta(days=1)
-#: Default and longest timeouts by kind of target. A flow's timeout covers all its steps; the default
-#: of HTTP targets is a setting.
+#: Default and longest timeouts by kind of target. The timeout of a flow covers all its steps; the
+#: default of HTTP targets is a setting.
 DEFAULT_TIMEOUTS: Mapping[str, timedelta] = {
     "http": timedelta(seconds=10),
     "task": TASK_TIMEOUT,

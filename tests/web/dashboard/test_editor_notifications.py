@@ -10,7 +10,7 @@ import pytest
 from chimes.model.listing import DeliveryQuery
 from chimes.model.notification import DeliveryCompletion
 from chimes.model.recipient import NotifyOn
-from chimes.services.notifications import MOST_AT_ONCE
+from chimes.services.notifications import TEST_BURST
 from chimes.web.dashboard.editor.form import form_field_for
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_body
 from tests.web.dashboard.browsing import browsing
@@ -130,7 +130,7 @@ async def test_a_test_is_sent_to_one_row() -> None:
             delivered(),
         )
         assert page.status_code == 200
-        assert "The test by e-mail has arrived." in page.text
+        assert "Test notification delivered (e-mail)." in page.text
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         assert fields_on(page.text)["notify0_to"] == "ada@example.com"
 
@@ -145,7 +145,7 @@ async def test_a_test_that_cannot_be_sent_says_where_and_why() -> None:
         assert page.status_code == 422
         assert "choose a channel" in page.text
         taken = await browser.rig.store.take_tokens(
-            "test:system:default", rate=0.001, burst=MOST_AT_ONCE, count=MOST_AT_ONCE
+            "test:system:default", rate=0.001, burst=TEST_BURST, count=TEST_BURST
         )
         assert taken.granted
         page = await fill(browser, NEW, do_="test:0", notify0_channel="inbox", notify0_to="")

@@ -86,7 +86,7 @@ async def test_somebody_sends_themselves_a_test() -> None:
         await browser.get("/ui/inbox")
         answer, _ = await asyncio.gather(browser.send("/ui/inbox/test"), delivered())
         page = (await browser.follow(answer)).text
-        assert "The test by inbox has arrived." in page
+        assert "Test notification delivered (inbox)." in page
         assert "<b>Test: messages arrive here</b>" in page
         assert '<span class="badge">test</span>' in page
 

@@ -203,10 +203,10 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
         key = await one.access.create(admin, name="k", role=Role.OPERATOR)
 
         async def enter(desk: Desk) -> tuple[str, str]:
-            secret, guest = await desk.sign_ins.login_with_password(
+            secret, session = await desk.sign_ins.login_with_password(
                 "anna", PASSWORD, address="127.0.0.1", agent="a browser"
             )
-            return secret, guest.session.id
+            return secret, session.record.id
 
         # At once, on two nodes: none is lost.
         (first, _), (second, second_id), (third, _) = await asyncio.gather(

@@ -24,8 +24,8 @@ from chimes.store.port import Store
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.core.preferences import DisplayPreferences
 from chimes.web.dashboard.schedule.charts import MOST_MARKS, expected_marks
-from chimes.web.dashboard.schedule.definition import LONGEST, pieces_of
-from chimes.web.dashboard.schedule.fire_log import unexplained
+from chimes.web.dashboard.schedule.definition import LONGEST, highlight
+from chimes.web.dashboard.schedule.fire_log import oldest_unexplained
 from chimes.web.dashboard.schedule.routes import destinations_of, in_your_zone
 from tests.builders import (
     HOUR,
@@ -36,7 +36,7 @@ from tests.builders import (
     a_run,
     a_schedule,
     a_sending,
-    places,
+    claim_request,
 )
 from tests.web.dashboard.browsing import Browser, browsing
 
@@ -55,7 +55,7 @@ def text_of(page: str) -> str:
 
 # --- the fire log -----------------------------------------------------------------------------
 async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
-    # UX D.1 row 11, by the scheduler's own function
+    # UX D.1 row 11, by the schedule's zoner's own function
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         await store.join(a_node(), 24 * HOUR)
@@ -63,14 +63,14 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
 
         async def due(minutes: int) -> None:
             clock.advance(minutes * MINUTE)
-            await store.fire_due(plan, limit=10, places=places())
+            await store.fire_due(plan, limit=10, request=claim_request())
 
         # FireResult, and under way when the next one comes.
         await due(10)
         (running,) = await store.running_now(None, limit=5)
         await due(10)
-        assert f'href="/ui/runs/{running.id}">That run' in (await browser.get(f"{page}/log")).text
-        # By hand, left out by hand, moved, paused and resumed.
+        assert f'href="/ui/runs/{running.id}">Blocking run' in (await browser.get(f"{page}/log")).text
+        # By hand, left out manual, moved, paused and resumed.
         await browser.send(f"{page}/run", on=page)
         await browser.send(f"{page}/skip", on=page)
         await browser.send(f"{page}/skip", reason="holiday")
@@ -90,7 +90,7 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         await browser.send(f"{page}/backfill", on=f"{page}/backfill", **back)
         shown = text_of((await browser.get(f"{page}/log")).text)
         for words in (
-            "It was due, and was begun.",
+            "Due; started.",
             "It was left out: the previous run was still running.",
             "system:default asked for it.",
             "It was left out: skipped by a user.",
@@ -101,12 +101,12 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
             "system:default had it go on.",
             "were missed: no node was there to begin in time, "
             "and the rule for such times is: run once.",
-            "It makes up for a time that had passed.",
-            "system:default made the schedule.",
+            "Backfill of a past slot.",
+            "system:default made the schedule's zone.",
         ):
             assert words in shown, words
         only = text_of((await browser.get(f"{page}/log?only=not")).text)
-        assert "It was due, and was begun." not in only
+        assert "Due; started." not in only
         assert "were missed" in only
         assert (await store.get_schedule(own)) is not None
 
@@ -138,7 +138,7 @@ async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
         empty = (await browser.get(f"{page}/log?day={today + timedelta(days=3)}")).text
         assert "On this day it had no time to run at" in empty
         fine_day = (await browser.get(f"{page}/log?only=not&day={today + timedelta(days=3)}")).text
-        assert "On this day nothing was left out, missed or paused." in fine_day
+        assert "Nothing was skipped, missed or paused on this day." in fine_day
         assert "It did not exist yet" in (await browser.get(f"{page}/log?day=2001-01-01")).text
         # A pause from before is told of the days on which it held.
         await browser.send(f"{page}/pause", on=page)
@@ -190,15 +190,15 @@ async def test_the_run_in_the_way_is_found_before_the_page_too() -> None:
         ]
         await browser.rig.store.load([long, *skipped])
         shown = (await browser.get(f"{page}/log")).text
-        assert shown.count(f'href="/ui/runs/{long.id}">That run') == 49
+        assert shown.count(f'href="/ui/runs/{long.id}">Blocking run') == 49
 
 
 def test_what_is_explained_needs_no_second_look() -> None:
     skipped = a_run(status=RunStatus.SKIPPED, reason=Reason.OVERLAP, created_at=NOW)
     entry = FireLogEntry(at=NOW, decision=Decision.SKIPPED, run=skipped)
-    assert unexplained([entry]) == skipped
+    assert oldest_unexplained([entry]) == skipped
     known = replace(skipped, result={"in_the_way": "r1"})
-    assert unexplained([replace(entry, run=known)]) is None
+    assert oldest_unexplained([replace(entry, run=known)]) is None
 
 
 # --- backfill ---------------------------------------------------------------------------------
@@ -214,8 +214,8 @@ async def test_a_backfill_has_a_pace() -> None:
         shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
         told = text_of(shown.text)
         assert "4 runs would be made" in told
-        assert "At most 2 at a time." in told
-        assert "They run beside other runs of the schedule." in told
+        assert "Maximum number of runs 2 at a time." in told
+        assert "They run in parallel with other runs of the schedule's zone." in told
         # The button under the list carries the pace along.
         forms = shown.text[shown.text.index("4 runs would be made") :]
         browser.page = forms
@@ -272,18 +272,18 @@ def test_parts_of_a_definition_are_told_apart_and_nothing_is_lost() -> None:
         "key: 'no end",
         "x" * (LONGEST + 1),
     ):
-        assert "".join(piece for piece, _ in pieces_of(text)) == text
-    kinds = dict(pieces_of('{"a": "b", "c": -1.5, "d": true}'))
+        assert "".join(piece for piece, _ in highlight(text)) == text
+    kinds = dict(highlight('{"a": "b", "c": -1.5, "d": true}'))
     assert kinds['"a"'] == kinds['"c"'] == kinds['"d"'] == "name"
     assert (kinds['"b"'], kinds["-1.5"], kinds["true"]) == ("text", "number", "word")
-    assert pieces_of("key: 'no end") == (("key: 'no end", ""),)
+    assert highlight("key: 'no end") == (("key: 'no end", ""),)
 
 
 async def arrives(store: Store) -> None:
     """What a sender does with the first message that is due."""
     while True:
         since = store.changes()
-        taken = await store.claim_deliveries([Channel.INBOX], limit=1, hold=MINUTE, overdue=HOUR)
+        taken = await store.claim_deliveries([Channel.INBOX], limit=1, lease=MINUTE, overdue=HOUR)
         if taken:
             await store.finish_deliveries([a_sending(taken[0])])
             return
@@ -325,7 +325,7 @@ async def test_who_is_told_what_came_of_it_and_a_test() -> None:
         done, _ = await gather(
             browser.send(f"{page}/deliveries/0/test"), arrives(browser.rig.store)
         )
-        assert "The test by inbox has arrived." in (await browser.follow(done)).text
+        assert "Test notification delivered (inbox)." in (await browser.follow(done)).text
         deliveries = (await browser.rig.client.get("/api/v1/deliveries")).json()["items"]
         assert {(each["channel"], each["run_id"]) for each in deliveries} >= {("inbox", None)}
         csrf = re.findall(r'name="csrf" value="([^"]+)"', shown)[0]

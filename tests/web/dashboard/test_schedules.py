@@ -49,7 +49,7 @@ async def test_a_row_says_when_what_and_whose() -> None:
             assert part in page
         assert "label%3A%22billing%22" in page
         assert "team=a" in page
-        assert "no run yet" in page
+        assert "no runs yet" in page
 
 
 async def test_the_soonest_is_first_and_columns_sort() -> None:
@@ -305,7 +305,7 @@ async def test_others_schedules_are_not_there() -> None:
             assert answer.status_code == 404, verb
         fields = {"csrf": csrf, "verb": "delete", "which": "selected", "sure": "yes"}
         bulk = await browser.post(f"{LIST}/bulk", fields | {"id": page.rpartition("/")[2]})
-        assert bulk.status_code == 303, "nothing is selected"
+        assert bulk.status_code == 303, "no schedule selected"
 
 
 @pytest.mark.parametrize(

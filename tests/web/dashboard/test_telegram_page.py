@@ -72,7 +72,7 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
 
         monkeypatch.setattr(messages.NotificationService.send_test, "__kwdefaults__", _impatient())
         page = await browser.follow(await browser.send(f"{HERE}/42/test"))
-        assert "The test by Telegram is on its way." in page.text
+        assert "Test notification queued (Telegram)." in page.text
         (test,) = (await browser.rig.store.list_deliveries(DeliveryQuery())).items
         told = test.recipient
         assert (test.notify_on, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")

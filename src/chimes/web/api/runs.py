@@ -13,7 +13,7 @@ from chimes.errors import NotFound
 from chimes.i18n import _
 from chimes.model.ids import RunId
 from chimes.model.run import Run
-from chimes.services.attention import LONGEST_NOTE, KnownFailure, KnownFailures, fingerprint
+from chimes.services.attention import MAX_NOTE, KnownFailure, KnownFailures, fingerprint
 from chimes.services.manual_runs import MAX_REPLY_CHARACTERS
 from chimes.web.api.idempotency import new_run_id
 from chimes.web.api.paging import LogsQuery, RunsQuery, cursor_scope, page
@@ -146,7 +146,7 @@ async def retry_run(
 
 
 class KnownIn(Body):
-    reason: Annotated[str, Field(max_length=LONGEST_NOTE)] = ""
+    reason: Annotated[str, Field(max_length=MAX_NOTE)] = ""
 
 
 class ReplyIn(Body):

@@ -213,7 +213,7 @@ def build_preview(
     """Builds the preview of a resolved trigger. `described` is the trigger as entered, for the
     description: the default anchor of an interval is not worth showing."""
     fires = trigger.fires(now, min(FIRES, trigger.max_runs or FIRES))
-    per_day, _unused = _count(trigger, now, timedelta(days=1))
+    per_day, _limited = _count(trigger, now, timedelta(days=1))
     per_month, more = _count(trigger, now, timedelta(days=30))
     if trigger.max_runs is not None:
         per_day, per_month = min(per_day, trigger.max_runs), min(per_month, trigger.max_runs)

@@ -129,7 +129,7 @@ async def _page(
         users=await request.users.list_users(request.actor),
         keys=await request.context.access.keys(request.actor),
         sessions=await request.sessions.list_sessions(request.actor),
-        own=request.session.session.id if request.session else "",
+        own=request.session.record.id if request.session else "",
         roles=[role.value for role in Role],
         scopes=[scope.value for scope in Scope],
         new_key=new_key,

@@ -16,13 +16,13 @@ from chimes.model.listing import AuditQuery, DeliveryQuery
 from chimes.model.notification import DeliveryCompletion, DeliveryState
 from chimes.model.policy import Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
-from chimes.services.notifications import ANOTHER_AFTER, MOST_AT_ONCE, NotificationService
+from chimes.services.notifications import TEST_BURST, TEST_INTERVAL_SECONDS, NotificationService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, a_schedule
 
 HOOK = Recipient(channel=Channel.WEBHOOK, to="https://example.com/h?token=abcdefgh")
-NO_PATIENCE = timedelta()
+NO_WAIT = timedelta()
 
 
 @pytest.fixture
@@ -51,12 +51,12 @@ async def settled(store: MemoryStore, **given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "kind", "words"),
     [
-        ({"sent": True}, "done", "The test by webhook has arrived."),
-        ({"error": "HTTP 410"}, "error", "The test by webhook did not arrive: HTTP 410"),
+        ({"sent": True}, "done", "Test notification delivered (webhook)."),
+        ({"error": "HTTP 410"}, "error", "Test notification failed (webhook): HTTP 410"),
         (
             {"error": "HTTP 500", "retry_in": timedelta(hours=1)},
             "warning",
-            "The test by webhook has not arrived yet, and is tried again: HTTP 500",
+            "Test notification not delivered yet (webhook), retrying: HTTP 500",
         ),
     ],
 )
@@ -77,30 +77,30 @@ async def test_what_became_of_it_is_said(
 
 
 async def test_nobody_waits_for_ever(store: MemoryStore) -> None:
-    outcome = await NotificationService(store).send_test(member(), HOOK, patience=NO_PATIENCE)
+    outcome = await NotificationService(store).send_test(member(), HOOK, wait=NO_WAIT)
     assert (outcome.state, outcome.kind) == (DeliveryState.PENDING, "warning")
-    assert str(outcome.words) == "The test by webhook is on its way."
+    assert str(outcome.words) == "Test notification queued (webhook)."
 
 
 async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> None:
     service = NotificationService(store)
-    for _ in range(MOST_AT_ONCE):
-        await service.send_test(member(), HOOK, patience=NO_PATIENCE)
+    for _ in range(TEST_BURST):
+        await service.send_test(member(), HOOK, wait=NO_WAIT)
     with pytest.raises(RateLimited) as refused:
-        await service.send_test(member(), HOOK, patience=NO_PATIENCE)
-    assert refused.value.retry_after <= timedelta(seconds=ANOTHER_AFTER)
-    assert len((await store.list_deliveries(DeliveryQuery())).items) == MOST_AT_ONCE
-    clock.advance(timedelta(seconds=ANOTHER_AFTER))
-    await service.send_test(member(), HOOK, patience=NO_PATIENCE)
+        await service.send_test(member(), HOOK, wait=NO_WAIT)
+    assert refused.value.retry_after <= timedelta(seconds=TEST_INTERVAL_SECONDS)
+    assert len((await store.list_deliveries(DeliveryQuery())).items) == TEST_BURST
+    clock.advance(timedelta(seconds=TEST_INTERVAL_SECONDS))
+    await service.send_test(member(), HOOK, wait=NO_WAIT)
 
 
 # S05: what could not be saved is not sent to either
 async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
     service = NotificationService(store)
     with pytest.raises(InvalidInput):
-        await service.send_test(member(), replace(HOOK, to="ftp://x"), patience=NO_PATIENCE)
+        await service.send_test(member(), replace(HOOK, to="ftp://x"), wait=NO_WAIT)
     with pytest.raises(NotAllowed):
-        await service.send_test(member(Role.VIEWER), HOOK, patience=NO_PATIENCE)
+        await service.send_test(member(Role.VIEWER), HOOK, wait=NO_WAIT)
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
 
 
@@ -108,10 +108,10 @@ async def test_a_recipient_of_a_schedule_is_told_in_its_owners_name(store: Memor
     service = NotificationService(store)
     theirs = a_schedule(owner=BOB, policy=Policy(delivery=(HOOK,)), name="Nightly")
     admin = member(Role.ADMIN)
-    outcome = await service.send_test(admin, HOOK, schedule=theirs, patience=NO_PATIENCE)
+    outcome = await service.send_test(admin, HOOK, schedule=theirs, wait=NO_WAIT)
     assert (outcome.delivery.owner, outcome.delivery.schedule_name) == (BOB, "Nightly")
     with pytest.raises(NotAllowed):
-        await service.send_test(member(), HOOK, schedule=theirs, patience=NO_PATIENCE)
+        await service.send_test(member(), HOOK, schedule=theirs, wait=NO_WAIT)
     other = replace(HOOK, to="https://example.com/other")
     with pytest.raises(NotFound):
-        await service.send_test(admin, other, schedule=theirs, patience=NO_PATIENCE)
+        await service.send_test(admin, other, schedule=theirs, wait=NO_WAIT)
