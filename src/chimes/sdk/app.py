@@ -53,7 +53,6 @@ from chimes.sdk.tasks import (
     build_task,
     enqueue_options,
 )
-from chimes.sdk.transactions import enqueue
 from chimes.services.run_requests import RunRequest
 from chimes.services.validation import check_priority, clean_name, fallback_run_defaults
 from chimes.targets.python.call import overhearing
@@ -200,6 +199,9 @@ class Chimes:
 
     async def _submit(self, request: RunRequest, options: EnqueueOptions) -> RunHandle:
         request = replace(request, namespace=self.namespace)
+        # Imports SQLAlchemy's ORM, which a node does not need.
+        from chimes.sdk.transactions import enqueue
+
         return self.run_handle(await enqueue(self.runtime(), request, options))
 
     def run_handle(self, run_id: str) -> RunHandle:

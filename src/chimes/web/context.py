@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
@@ -18,14 +19,16 @@ from chimes.services.changes import ChangeDetector
 from chimes.services.demo import DemoService
 from chimes.services.insights import InsightService
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.nodes import SourceRegistry, NodeService
+from chimes.services.nodes import NodeService, SourceRegistry
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
 from chimes.services.schedules import ScheduleService
 from chimes.services.system import SystemService
 from chimes.store.port import Store
-from chimes.telegram.links import Links
+
+if TYPE_CHECKING:
+    from chimes.telegram.links import Links
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -97,6 +100,9 @@ class WebContext:
 
     @property
     def telegram_links(self) -> Links:
+        # Imports aiohttp, which a node without a bot does not need.
+        from chimes.telegram.links import Links
+
         return Links(self.store)
 
     def change_detector(self, actor: Actor) -> ChangeDetector:

@@ -1,4 +1,4 @@
-"""What a node has not been asked for it has not loaded: that is how it stays below 90 MB."""
+"""A node imports optional dependencies at first use, which keeps it below 90 MB."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Outcome
 from chimes.model.target import TaskTarget
 from chimes.notifications.base import DeliveryAttempt, Result, Sent
-from chimes.runtime.channels import LazyHttpRunner, LazyWebhook, scheduled
+from chimes.runtime.channels import LazyHttpRunner, LazyWebhook, wait_for_schedule
 from chimes.runtime.composition import open_local
 from chimes.store.memory import MemoryStore
 from chimes.targets.base import Call, TargetRunner
@@ -23,7 +23,7 @@ from chimes.testing import SettableClock
 from tests.builders import a_schedule
 from tests.notifications.attempts import an_attempt
 
-#: Each with what it takes to need it.
+#: Modules with the feature that needs them.
 UNUSED = (
     "aiohttp",  # a callback, a webhook
     "alembic",  # a migration
@@ -41,21 +41,21 @@ import os, signal, sys
 from chimes.runtime import serve as serving
 from chimes.config import load_settings
 
-settle = serving.settle_garbage
+tune = serving.tune_garbage_collector
 
-def settled():
-    settle()
+def tune_and_stop():
+    tune()
     print([each for each in UNUSED if each in sys.modules])
     os.kill(os.getpid(), signal.SIGTERM)
 
-serving.settle_garbage = settled
+serving.tune_garbage_collector = tune_and_stop
 sys.exit(serving.serve(load_settings(flags={"port": "0", "data_dir": FOLDER})))
 """
 
 
 @pytest.mark.timeout(60)
-def test_a_node_that_waits_has_loaded_nothing_that_it_does_not_use(tmp_path: Path) -> None:
-    asyncio.run(_migrated(Settings(data_dir=tmp_path)))
+def test_an_idle_node_has_not_imported_optional_modules(tmp_path: Path) -> None:
+    asyncio.run(_migrate(Settings(data_dir=tmp_path)))
     code = f"UNUSED, FOLDER = {UNUSED!r}, {str(tmp_path)!r}\n{_SERVE}"
     found = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
@@ -64,7 +64,7 @@ def test_a_node_that_waits_has_loaded_nothing_that_it_does_not_use(tmp_path: Pat
     assert found.stdout.strip() == "[]"
 
 
-async def _migrated(settings: Settings) -> None:
+async def _migrate(settings: Settings) -> None:
     async with open_local(settings):
         pass
 
@@ -82,42 +82,42 @@ class _Sender:
     async def close(self) -> None:
         self.calls.append("close")
 
-    async def send(self, letter: DeliveryAttempt) -> Result:
+    async def send(self, attempt: DeliveryAttempt) -> Result:
         self.calls.append("send")
         return Sent()
 
 
-async def test_what_is_loaded_with_the_first_call_is_loaded_once_and_holds_up_nobody() -> None:
+async def test_first_use_loads_once_in_a_thread() -> None:
     sender, threads = _Sender(), list[threading.Thread]()
 
     def load() -> _Sender:
         threads.append(threading.current_thread())
         return sender
 
-    webhooks = LazyWebhook(load)
-    await webhooks.open()
+    webhook = LazyWebhook(load)
+    await webhook.open()
     assert not threads
-    await asyncio.gather(*(webhooks.send(an_attempt()) for _ in range(3)))
-    await webhooks.close()
+    await asyncio.gather(*(webhook.send(an_attempt()) for _ in range(3)))
+    await webhook.close()
     assert sender.calls == ["open", "send", "send", "send", "close"]
     assert len(threads) == 1
     assert threads[0] is not threading.main_thread()
 
 
-async def test_what_was_never_used_has_nothing_to_close() -> None:
+async def test_an_unused_resource_is_never_loaded() -> None:
     def load() -> _Sender:
         raise AssertionError
 
-    webhooks = LazyWebhook(load)
-    await webhooks.open()
-    await webhooks.close()
+    webhook = LazyWebhook(load)
+    await webhook.open()
+    await webhook.close()
 
 
 class _Runner:
     kind = "http"
     resumable = False
     places = None
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
 
     def __init__(self) -> None:
         self.opened = asyncio.Event()
@@ -132,29 +132,29 @@ class _Runner:
         raise AssertionError
 
 
-async def test_a_schedule_that_will_need_it_is_reason_enough_to_load_it() -> None:
-    # The first call is as punctual as any other.
+async def test_a_schedule_preloads_the_http_client() -> None:
+    # So the first call is not late.
     store, runner, loaded = MemoryStore(SettableClock()), _Runner(), list[int]()
 
     def load() -> TargetRunner:
         loaded.append(1)
         return runner
 
-    callbacks = LazyHttpRunner(load, lambda: scheduled(store, "http"))
-    await callbacks.open()
+    runner_proxy = LazyHttpRunner(load, lambda: wait_for_schedule(store, "http"))
+    await runner_proxy.open()
     await store.add_schedule(a_schedule(target=TaskTarget(name="x")))
     await asyncio.sleep(0)
     assert not loaded
     await store.add_schedule(a_schedule())
     async with asyncio.timeout(20):
         await runner.opened.wait()
-    await callbacks.close()
+    await runner_proxy.close()
     assert loaded == [1]
 
 
-async def test_who_waits_for_a_reason_is_closed_like_the_others() -> None:
+async def test_close_cancels_the_wait_for_a_schedule() -> None:
     store = MemoryStore(SettableClock())
-    callbacks = LazyHttpRunner(_Runner, lambda: scheduled(store, "http"))
-    await callbacks.open()
+    runner_proxy = LazyHttpRunner(_Runner, lambda: wait_for_schedule(store, "http"))
+    await runner_proxy.open()
     await asyncio.sleep(0)
-    await callbacks.close()
+    await runner_proxy.close()

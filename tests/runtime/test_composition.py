@@ -1,4 +1,4 @@
-"""Which limits hold, and from when on."""
+"""Interval limits and quotas of the built services."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from chimes.triggers import Every
 from tests.builders import ALICE, a_schedule
 
 CHAT = Owner(type=OwnerType.CHAT, id="7")
-IN_CHAT = Actor(owner=CHAT, role=Role.MEMBER, door="telegram")
+IN_CHAT = Actor(owner=CHAT, role=Role.MEMBER, interface="telegram")
 MEMBER = Actor(owner=ALICE, role=Role.MEMBER)
 anywhere = partial(a_schedule, target=HttpTarget(url="http://example.org/"))
 
 
-# RELIABILITY 8: whoever writes in a chat is never the user of this machine
-async def test_chats_have_the_shortest_interval_of_members_without_keys() -> None:
+# A chat user is never the local user of this machine.
+async def test_chats_get_the_minimum_interval_of_members_without_keys() -> None:
     clock = SettableClock()
     services = await build_services(Settings(), MemoryStore(clock), clock)
     fast = anywhere(trigger=Every("1s"))
@@ -41,8 +41,8 @@ async def test_chats_have_the_shortest_interval_of_members_without_keys() -> Non
         )
 
 
-# The first key may be made on another node, and a chat asks no door whether there is one.
-async def test_quotas_hold_from_the_first_key_on() -> None:
+# The first key may be created on another node, and a chat request passes no authentication.
+async def test_quotas_apply_as_soon_as_a_key_exists() -> None:
     clock = SettableClock()
     store = MemoryStore(clock)
     services = await build_services(Settings(max_schedules_per_owner=1), store, clock)

@@ -1,4 +1,4 @@
-"""Which channels a node has is what the settings say."""
+"""The settings determine the channels of a node."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from chimes.config import Settings
 from chimes.errors import ConfigError
 from chimes.model.egress import EgressRules
-from chimes.runtime.channels import senders_of
+from chimes.runtime.channels import build_senders
 
 EGRESS = EgressRules(open_mode=False)
 
@@ -23,8 +23,8 @@ EGRESS = EgressRules(open_mode=False)
         ),
     ],
 )
-def test_a_channel_is_there_once_it_is_set_up(settings: Settings, channels: list[str]) -> None:
-    assert [sender.channel.value for sender in senders_of(settings, EGRESS)] == channels
+def test_a_configured_channel_is_built(settings: Settings, channels: list[str]) -> None:
+    assert [sender.channel.value for sender in build_senders(settings, EGRESS)] == channels
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_channel_is_there_once_it_is_set_up(settings: Settings, channels: list
         (Settings(smtp_url="mail.example", smtp_from="a@example.org"), "smtp_url"),
     ],
 )
-def test_what_is_set_up_halfway_fails_at_the_start(settings: Settings, key: str) -> None:
+def test_an_incomplete_channel_configuration_is_rejected(settings: Settings, key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key}: ") as raised:
-        senders_of(settings, EGRESS)
+        build_senders(settings, EGRESS)
     assert raised.value.details["key"] == key

@@ -204,7 +204,7 @@ async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
     await demo.load(ADMIN)
     assert await store.count_schedules(on) == 0
     await demo.remove(ADMIN)
-    await store.join(a_node(offers=(f"task:{TASK}",)), timedelta(minutes=1))
+    await store.join(a_node(capabilities=(f"task:{TASK}",)), timedelta(minutes=1))
     await demo.load(ADMIN)
     assert await store.count_schedules(on) == 7
     await home.close()
