@@ -25,12 +25,12 @@ from chimes.model.policy import Misfire, Overlap, Policy, RunDefaults
 from chimes.model.schedule import Schedule
 from chimes.model.sync import Sources
 from chimes.runtime.apply_config import (
-    PairDefaults,
+    PairCapabilities,
     SourceFile,
     SourceSchedules,
-    told_to_read_again,
+    signal_reload,
 )
-from chimes.runtime.composition import JoinedOffers, Services, build_services, build_store
+from chimes.runtime.composition import merge_capabilities, Services, build_services, build_store
 from chimes.services.nodes import SourceRegistry
 from chimes.targets.sync.config import read_sources
 from tests.builders import NOW, a_node
@@ -86,7 +86,7 @@ async def rig() -> AsyncIterator[Rig]:
     await store.open()
     known = SourceRegistry()
     services = await build_services(
-        settings, store, clock, offers=lambda: PairDefaults(known), sources=known
+        settings, store, clock, capabilities=lambda: PairCapabilities(known), sources=known
     )
     yield Rig(services, known)
     await store.close()
@@ -142,7 +142,7 @@ async def test_what_the_file_no_longer_has_is_deleted(rig: Rig) -> None:
 async def test_a_source_that_another_node_offers_is_left(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily"}, files={"all": "@daily"}))
     now = await rig.services.store.now()
-    node = a_node("other", offers=("sync:files",), started_at=now)
+    node = a_node("other", capabilities=("sync:files",), started_at=now)
     await rig.services.store.join(node, Settings().lease)
     assert await rig.write(raw(shop={"orders": ""})) == {
         "files/all": "kept",
@@ -165,8 +165,8 @@ async def test_schedules_of_others_in_the_namespace_are_left(rig: Rig) -> None:
 async def live(rig: Rig, name: str, *keys: str) -> None:
     """A node that has these pairs."""
     policy = RunDefaults(policy=Policy(), priority=200)
-    offers = tuple(sorted({key.partition("#")[0] for key in keys}))
-    node = a_node(name, offers=offers, defaults=dict.fromkeys(keys, policy))
+    capabilities = tuple(sorted({key.partition("#")[0] for key in keys}))
+    node = a_node(name, capabilities=capabilities, defaults=dict.fromkeys(keys, policy))
     await rig.services.store.join(node, Settings().lease)
 
 
@@ -178,16 +178,16 @@ async def test_nodes_with_different_collections_let_each_other_be(rig: Rig) -> N
     await live(rig, "newer", "sync:shop#orders", "sync:shop#new")
     await rig.write(newer)
     before = await rig.stored()
-    await rig.schedules.clear_up(older, own_node="older")
+    await rig.schedules.follow_nodes(older, own_node="older")
     assert await rig.stored() == before
     changes = {each.name: each.what for each in await rig.schedules.plan(older, "older")}
     assert changes == {"shop/new": "kept", "shop/orders": "updated"}
     # What somebody else took away comes back; what nobody has any more goes.
     await rig.services.schedules.delete(ADMIN, before["shop/new"].id)
-    await rig.schedules.clear_up(rig.known.now, own_node="newer")
+    await rig.schedules.follow_nodes(rig.known.now, own_node="newer")
     assert set(await rig.stored()) == {"shop/new", "shop/orders"}
     await rig.services.store.leave(NodeId("newer"))
-    await rig.schedules.clear_up(older, own_node="older")
+    await rig.schedules.follow_nodes(older, own_node="older")
     assert set(await rig.stored()) == {"shop/orders"}
 
 
@@ -196,14 +196,14 @@ async def test_nothing_is_done_and_undone_for_ever(rig: Rig) -> None:
     whose file has the collection without a schedule takes none away but once."""
     files = read_sources(raw(files={"all": "@daily"}), "", NOW)
     rig.known.put(files)
-    await rig.schedules.clear_up(files)
+    await rig.schedules.follow_nodes(files)
     assert await rig.stored() == {}
     await live(rig, "worker", "sync:files#all")
-    await rig.schedules.clear_up(files)
+    await rig.schedules.follow_nodes(files)
     before = await rig.stored()
     assert set(before) == {"files/all"}
     without = read_sources(raw(files={"all": ""}), "", NOW)
-    await rig.schedules.clear_up(without)
+    await rig.schedules.follow_nodes(without)
     assert await rig.stored() == before
     assert [each.what for each in await rig.schedules.write(without)] == ["deleted"]
 
@@ -227,7 +227,7 @@ async def test_a_mistake_leaves_what_is_in_force(tmp_path: Path) -> None:
             await file.reload()
         assert file.known.now is before
     (tmp_path / "chimes.yaml").unlink()
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         await file.reload()
     assert file.known.now is before
 
@@ -268,17 +268,17 @@ async def test_keeping_up_goes_on_after_a_refusal(
     rig.known.put(file.known.now)
     await live(rig, "own", "sync:shop#orders")
     refused = asyncio.Event()
-    really = rig.schedules.clear_up
+    really = rig.schedules.follow_nodes
 
-    async def clear_up(*given: Any) -> None:
+    async def follow_nodes(*given: Any) -> None:
         if not refused.is_set():
             refused.set()
             raise InvalidInput("too many schedules", field="owner", code="quota")
         await really(*given)
 
-    monkeypatch.setattr(rig.schedules, "clear_up", clear_up)
-    monkeypatch.setattr("chimes.runtime.apply_config.PAUSE", 0.01)
-    keeping = asyncio.create_task(file.keep_up())
+    monkeypatch.setattr(rig.schedules, "follow_nodes", follow_nodes)
+    monkeypatch.setattr("chimes.runtime.apply_config.RETRY_PAUSE", 0.01)
+    keeping = asyncio.create_task(file.reconcile())
     try:
         async with asyncio.timeout(20):
             while not await rig.stored():
@@ -286,7 +286,7 @@ async def test_keeping_up_goes_on_after_a_refusal(
                 assert not keeping.done()
     finally:
         keeping.cancel()
-    assert "the schedules of the sources are refused" in caplog.text
+    assert "the schedules of the sources were rejected" in caplog.text
 
 
 async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
@@ -314,12 +314,12 @@ def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:
 
 async def test_what_a_node_tells_the_others(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily", "users": ""}))
-    pairs = PairDefaults(rig.known)
+    pairs = PairCapabilities(rig.known)
     assert list(pairs) == ["sync:shop#orders", "sync:shop#users"]
     assert len(pairs) == 2
     own = {"task:a": pairs["sync:shop#users"], "sync:shop#users": pairs["sync:shop#users"]}
-    joined = JoinedOffers(own, pairs)
-    assert list(joined) == ["task:a", "sync:shop#users", "sync:shop#orders"]
+    joined = merge_capabilities(own, pairs)
+    assert sorted(joined) == ["sync:shop#orders", "sync:shop#users", "task:a"]
     assert len(joined) == 3
     assert joined["sync:shop#orders"].priority == 200
     assert joined["task:a"] is own["task:a"]
@@ -427,7 +427,7 @@ def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait(10)
     strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]
-    assert told_to_read_again([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
+    assert signal_reload([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
     wait_until(lambda: "the sources were read again" in node.output, "the reload")
     assert node.stop() == 0
 

@@ -11,7 +11,7 @@ import yaml
 
 from chimes.errors import ConfigError
 from chimes.model.sync import Collection, Sources
-from chimes.runtime.apply_config import sources_in
+from chimes.runtime.apply_config import parse_sources
 from chimes.targets.sync.config import read_sources, secrets_of
 from chimes.targets.sync.function_check import check_callables
 from chimes.testing import SettableClock
@@ -237,7 +237,7 @@ def test_long_names_fit_into_keys() -> None:
 def test_a_mistake_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     with pytest.raises(ConfigError) as caught:
-        sources_in({"shop": 1}, file, SettableClock(NOW))
+        parse_sources({"shop": 1}, file, SettableClock(NOW))
     assert caught.value.message == f"{file}: sources.shop: expected `key: value`, got a number"
 
 
