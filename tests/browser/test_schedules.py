@@ -1,4 +1,4 @@
-"""Schedules and one schedule in a real browser (UX A.2, A.3, D.1)."""
+"""Schedules and one schedule in a real browser."""
 
 from __future__ import annotations
 
@@ -104,7 +104,6 @@ def test_they_are_for_everybody(
 def test_pictures_in_rows_are_tables_for_whoever_comes_by_key(
     seeded: Served, visitor: Callable[..., Visitor], view: str, width: int
 ) -> None:
-    # UX A.0, D.1 row 16
     page = visitor(seeded, width=width).open(f"{LIST}?view={view}")
     row = page.locator("[data-row-id=often]")
     for name, cells in (("Results of", "succeeded"), ("Durations of", " s")):
@@ -136,7 +135,7 @@ def test_more_rows_come_in_place_and_keys_walk_through_them(
     page.keyboard.press("x")
     expect(page.locator("[data-selected-count]")).to_have_text("1")
     page.keyboard.press(" ")
-    expect(page.get_by_role("dialog")).to_contain_text("Next five")
+    expect(page.get_by_role("dialog")).to_contain_text("Next five fires")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.press("l")
@@ -187,7 +186,7 @@ def test_pause_run_and_delete_from_the_list(
     asked.get_by_label("body, for this run only").fill("only this once")
     if scripts:
         accessible(asked)
-    asked.get_by_role("button", name="Run with these").click()
+    asked.get_by_role("button", name="Run with these parameters").click()
     expect(page).to_have_url(re.compile(r"/ui/runs/[0-9a-f-]+$"))
     run = site.get(f"/runs/{page.url.rpartition('/')[2]}")
     assert run["target"]["body"] == "only this once"
@@ -203,17 +202,17 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     page = visitor(site).open(LIST)
     page.get_by_label("Select one").check()
     page.get_by_label("Select three").check()
-    page.get_by_label("What to do with them").select_option("label")
+    page.get_by_label("Action").select_option("label")
     page.get_by_role("button", name="Selected (2)").click()
     asked = page.get_by_role("dialog")
     expect(asked).to_contain_text("Label 2 schedules?")
     accessible(asked)
-    asked.get_by_label("Label, as name or name=value").fill("team=sales")
+    asked.get_by_label("Label (name or name=value)").fill("team=sales")
     asked.get_by_role("button", name="Change").click()
     expect(page.get_by_role("status").first).to_contain_text("Done with 2 schedules.")
     page.get_by_role("link", name="Back to list").click()
     expect(page.get_by_text("team=sales")).to_have_count(2)
-    page.get_by_label("What to do with them").select_option("pause")
+    page.get_by_label("Action").select_option("pause")
     page.get_by_role("button", name="All 3 found").click()
     asked.get_by_label("Reason").fill("holiday")
     asked.get_by_role("button", name="Pause").click()
@@ -230,7 +229,7 @@ def test_bulk_and_the_page_of_one(site: Site, visitor: Callable[..., Visitor]) -
     expect(asked).to_contain_text("chimes add")
     accessible(asked)
     page.keyboard.press("Escape")
-    # D.1 row 15: what the page can do is in the palette, and who waits for an answer sees it.
+    # What the page can do is in the palette, and who waits for an answer sees it.
     page.evaluate(
         """() => { const ask = window.fetch.bind(window); window.fetch = (...given) =>
             !/pause/.test(given[0]) ? ask(...given) : new Promise((done) => {
@@ -268,9 +267,9 @@ def test_a_crontab_becomes_schedules(site: Site, visitor: Callable[..., Visitor]
     page = visitor(site).open(f"{LIST}/import")
     text = "# Report\n0 9 * * 1-5 curl http://127.0.0.1:9/r\n0 1 * * * /bin/x\n"
     page.get_by_label("Text").fill(text)
-    page.get_by_role("button", name="Show what it becomes").click()
+    page.get_by_role("button", name="Preview").click()
     expect(page.get_by_text("Every weekday at 09:00")).to_be_visible()
-    expect(page.get_by_text("a command for a shell")).to_be_visible()
+    expect(page.get_by_text("a shell command")).to_be_visible()
     accessible(page)
     fits(page)
     page.get_by_role("button", name="Make 1 schedule").click()

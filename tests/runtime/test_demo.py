@@ -27,7 +27,7 @@ from chimes.services.demo import (
     TASK,
     DemoService,
     message_ids,
-    story_of,
+    generate_history,
 )
 from chimes.services.insights import InsightService
 from chimes.store.port import Store
@@ -44,7 +44,7 @@ EVERY_SCHEDULE = ScheduleQuery(limit=None)
 
 
 def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
-    found = [story_of(example, 1, NOW, live=True) for example in EXAMPLES]
+    found = [generate_history(example, 1, NOW, live=True) for example in EXAMPLES]
     return [(story.schedule, story.runs) for story in found]
 
 
@@ -63,7 +63,7 @@ def test_the_examples_call_nobody() -> None:
 
 def test_what_nobody_can_carry_out_is_paused_and_says_why() -> None:
     for example in EXAMPLES:
-        schedule = story_of(example, 1, NOW, live=False).schedule
+        schedule = generate_history(example, 1, NOW, live=False).schedule
         assert not schedule.enabled
         assert schedule.pause_note
 
@@ -96,7 +96,7 @@ def test_two_weeks_have_everything_that_can_happen() -> None:
 
 
 def test_the_same_slot_has_the_same_story() -> None:
-    later = [story_of(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES]
+    later = [generate_history(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES]
     before = {run.id: run for _, runs in stories() for run in runs}
     same = [run.id for story in later for run in story.runs if run.id in before]
     assert len(same) > 1000

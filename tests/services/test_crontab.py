@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.services.crontab import MOST_LINES, crontab_lines, is_crontab, parse_http_command
+from chimes.services.crontab import MAX_LINES, crontab_lines, is_crontab, parse_http_command
 
 CRONTAB = r"""
 SHELL=/bin/sh
@@ -47,7 +47,7 @@ def test_each_line_becomes_a_schedule_or_says_why_not() -> None:
         "timezone": "Asia/Tokyo",
     }
     assert lines[2].note is not None, "a setting for shells"
-    assert "a command for a shell" in lines[8].error
+    assert "a shell command" in lines[8].error
     assert "0–59" in lines[9].error
     assert "@reboot" in lines[10].error
     assert "five fields" in lines[11].error
@@ -69,7 +69,7 @@ def test_zones_and_sizes_are_checked() -> None:
     with pytest.raises(InvalidInput):
         crontab_lines("0 9 * * * curl https://example.com", zone="Nowhere/At_All")
     with pytest.raises(InvalidInput):
-        crontab_lines("\n" * (MOST_LINES + 1), zone="UTC")
+        crontab_lines("\n" * (MAX_LINES + 1), zone="UTC")
     (line,) = crontab_lines("TZ=Nowhere", zone="UTC")
     assert line.error
 

@@ -1,7 +1,8 @@
-"""A crontab read as schedules: what each line becomes, or why it cannot be one.
+"""Import of crontabs: each line becomes a schedule, or an error that says why it cannot.
 
-Chimes calls addresses and runs tasks, not shells. A line that calls `curl` or `wget` becomes that
-call; any other needs a task to hand its command to."""
+Chimes runs no shell commands. A line with `curl` or `wget` becomes an HTTP call; any other command
+needs a task that receives it.
+"""
 
 from __future__ import annotations
 
@@ -16,24 +17,24 @@ from chimes.i18n import Message, _
 from chimes.triggers import Cron
 from chimes.triggers.zones import parse_zone
 
-# @@ `curl …` and `wget …` as what they do: a call of an address. Only what can be said in full is
-# taken; anything else is an error that names it, and nothing is guessed.
+# --- curl and wget --------------------------------------------------------------------------------
+# Only options with an exact counterpart are accepted; any other is an error that names it.
 
-_STOPS = ("|", "||", "&&", ";", "&", "<", "<<")
-#: Where the output goes is no part of a call.
-_OUTPUT = (">", ">>", "1>", "2>", "&>", "2>>", "1>>", "&>>")
+_SHELL_OPERATORS = ("|", "||", "&&", ";", "&", "<", "<<")
+#: Redirections of the output are ignored.
+_REDIRECTIONS = (">", ">>", "1>", "2>", "&>", "2>>", "1>>", "&>>")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
-    """As the API takes them."""
+class HttpCall:
+    """Target and policy as JSON objects of the API."""
 
     target: Mapping[str, object]
     policy: Mapping[str, object]
 
 
 @dataclass(slots=True)
-class _Found:
+class _Command:
     url: str = ""
     method: str = ""
     headers: dict[str, str] = field(default_factory=dict)
@@ -42,187 +43,194 @@ class _Found:
     policy: dict[str, object] = field(default_factory=dict)
 
 
-Take = Callable[[_Found, str], None]
+OptionHandler = Callable[[_Command, str], None]
 
 
-def parse_http_command(command: str) -> Call | None:
-    """None: it is another command. InvalidInput: it is one of these, with something in it that a
-    call has no place for."""
+def parse_http_command(command: str) -> HttpCall | None:
+    """The call of a `curl` or `wget` command; None for any other command. Raises InvalidInput for
+    an option without a counterpart."""
     try:
         words = shlex.split(command)
     except ValueError:
         raise InvalidInput(_("a quotation mark is not closed")) from None
     program = words[0].rpartition("/")[2] if words else ""
     if program == "curl":
-        return _called(_read_shell_calls(words[1:], _CURL_FLAGS, _CURL_VALUES, program))
+        return _to_call(_parse_options(words[1:], _CURL_FLAGS, _CURL_VALUES, program))
     if program == "wget":
-        return _called(_read_shell_calls(words[1:], _WGET_FLAGS, _WGET_VALUES, program))
+        return _to_call(_parse_options(words[1:], _WGET_FLAGS, _WGET_VALUES, program))
     return None
 
 
-def _read_shell_calls(
-    words: list[str], flags: frozenset[str], values: Mapping[str, Take], program: str
-) -> _Found:
-    found, rest = _Found(), list(words)
+def _parse_options(
+    words: list[str], flags: frozenset[str], values: Mapping[str, OptionHandler], program: str
+) -> _Command:
+    command, rest = _Command(), list(words)
     while rest:
         word = rest.pop(0)
-        if word in _OUTPUT:
+        if word in _REDIRECTIONS:
             if rest:
                 rest.pop(0)
-        elif word.startswith(_OUTPUT):
+        elif word.startswith(_REDIRECTIONS):
             continue
-        elif word in _STOPS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";"):
-            raise InvalidInput(_("{word!r} is for a shell", word=word))
+        elif (
+            word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`")) or word.endswith(";")
+        ):
+            raise InvalidInput(_("{word!r} needs a shell, which is not available", word=word))
         elif not word.startswith("-") or word == "-":
-            _address(found, word)
+            _url(command, word)
         elif word.startswith("--"):
-            _long(found, word, rest, flags, values, program)
+            _parse_long_option(command, word, rest, flags, values, program)
         else:
-            _short_shell_calls(found, word, rest, flags, values, program)
-    if not found.url:
-        raise InvalidInput(_("{program} is told no address", program=program))
-    return found
+            _parse_short_options(command, word, rest, flags, values, program)
+    if not command.url:
+        raise InvalidInput(_("{program} has no URL", program=program))
+    return command
 
 
-def _long(
-    found: _Found,
+def _needs_shell(word: str) -> bool:
+    operators = word in _SHELL_OPERATORS or word.startswith(("|", ";", "$(", "`"))
+    return operators or word.endswith(";")
+
+
+def _parse_long_option(
+    command: _Command,
     word: str,
     rest: list[str],
     flags: frozenset[str],
-    values: Mapping[str, Take],
+    values: Mapping[str, OptionHandler],
     program: str,
 ) -> None:
     name, equals, value = word.partition("=")
     if name in values:
         if not equals and not rest:
             raise InvalidInput(_("{option} needs a value", option=name))
-        values[name](found, value if equals else rest.pop(0))
-    elif name in _ACTS:
-        _ACTS[name](found, "")
+        values[name](command, value if equals else rest.pop(0))
+    elif name in _FLAG_ACTIONS:
+        _FLAG_ACTIONS[name](command, "")
     elif name not in flags:
         raise _unknown(name, program)
 
 
-def _short_shell_calls(
-    found: _Found,
+def _parse_short_options(
+    command: _Command,
     word: str,
     rest: list[str],
     flags: frozenset[str],
-    values: Mapping[str, Take],
+    values: Mapping[str, OptionHandler],
     program: str,
 ) -> None:
-    """`-fsSLX POST`: flags in a row, the last of which may have a value."""
+    """Combined short options such as `-fsSLX POST`; the last one may have a value."""
     for place, sign in enumerate(word[1:], 1):
         name = f"-{sign}"
         if name in values:
             value = word[place + 1 :]
             if not value and not rest:
                 raise InvalidInput(_("{option} needs a value", option=name))
-            values[name](found, value or rest.pop(0))
+            values[name](command, value or rest.pop(0))
             return
-        if name in _ACTS:
-            _ACTS[name](found, "")
+        if name in _FLAG_ACTIONS:
+            _FLAG_ACTIONS[name](command, "")
         elif name not in flags:
             raise _unknown(name, program)
 
 
 def _unknown(name: str, program: str) -> InvalidInput:
     return InvalidInput(
-        _("{option} of {program} has no counterpart here", option=name, program=program)
+        _("option {option} of {program} is not supported", option=name, program=program)
     )
 
 
-def _called(found: _Found) -> Call:
+def _to_call(command: _Command) -> HttpCall:
     target: dict[str, object] = {
         "kind": "http",
-        "url": found.url if "://" in found.url else f"http://{found.url}",
-        "method": found.method or ("POST" if found.body else "GET"),
+        "url": command.url if "://" in command.url else f"http://{command.url}",
+        "method": command.method or ("POST" if command.body else "GET"),
     }
-    if found.headers:
-        target["headers"] = found.headers
-    if found.body:
-        target["body"] = "&".join(found.body)
-    if not found.verify_tls:
+    if command.headers:
+        target["headers"] = command.headers
+    if command.body:
+        target["body"] = "&".join(command.body)
+    if not command.verify_tls:
         target["verify_tls"] = False
-    return Call(target=target, policy=found.policy)
+    return HttpCall(target=target, policy=command.policy)
 
 
-# --- what the options mean ------------------------------------------------------------------------
-def _address(found: _Found, value: str) -> None:
-    if found.url:
-        raise InvalidInput(_("one line can call one address; {url!r} is another", url=value))
-    found.url = value
+# --- options --------------------------------------------------------------------------------------
+def _url(command: _Command, value: str) -> None:
+    if command.url:
+        raise InvalidInput(_("one line can call only one URL; {url!r} is a second one", url=value))
+    command.url = value
 
 
-def _method(found: _Found, value: str) -> None:
-    found.method = value.upper()
+def _method(command: _Command, value: str) -> None:
+    command.method = value.upper()
 
 
-def _header(found: _Found, value: str) -> None:
+def _header(command: _Command, value: str) -> None:
     name, colon, content = value.partition(":")
     if not colon or not name.strip():
-        raise InvalidInput(_("a header is written as Name: value, not {text!r}", text=value))
-    found.headers[name.strip()] = content.strip()
+        raise InvalidInput(_("a header has the form Name: value, not {text!r}", text=value))
+    command.headers[name.strip()] = content.strip()
 
 
-def _data(found: _Found, value: str) -> None:
+def _data(command: _Command, value: str) -> None:
     if value.startswith("@"):
-        raise InvalidInput(_("the file {file} cannot be read from here", file=value[1:]))
-    found.body.append(value)
+        raise InvalidInput(_("the file {file} cannot be read on the server", file=value[1:]))
+    command.body.append(value)
 
 
-def _form_data(found: _Found, value: str) -> None:
-    _data(found, value)
-    found.headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
+def _form_data(command: _Command, value: str) -> None:
+    _data(command, value)
+    command.headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
 
 
-def _raw_data(found: _Found, value: str) -> None:
-    found.body.append(value)
-    found.headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
+def _raw_data(command: _Command, value: str) -> None:
+    command.body.append(value)
+    command.headers.setdefault("Content-Type", "application/x-www-form-urlencoded")
 
 
-def _json(found: _Found, value: str) -> None:
-    _data(found, value)
-    found.headers |= {"Content-Type": "application/json", "Accept": "application/json"}
+def _json(command: _Command, value: str) -> None:
+    _data(command, value)
+    command.headers |= {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-def _user(found: _Found, value: str) -> None:
-    found.headers["Authorization"] = f"Basic {base64.b64encode(value.encode()).decode()}"
+def _user(command: _Command, value: str) -> None:
+    command.headers["Authorization"] = f"Basic {base64.b64encode(value.encode()).decode()}"
 
 
-def _agent(found: _Found, value: str) -> None:
-    found.headers["User-Agent"] = value
+def _agent(command: _Command, value: str) -> None:
+    command.headers["User-Agent"] = value
 
 
-def _timeout(found: _Found, value: str) -> None:
-    found.policy["timeout"] = f"{value}s"
+def _timeout(command: _Command, value: str) -> None:
+    command.policy["timeout"] = f"{value}s"
 
 
-def _retries(found: _Found, value: str) -> None:
+def _retries(command: _Command, value: str) -> None:
     if not value.isdigit():
-        raise InvalidInput(_("{value!r} is no number of attempts", value=value))
-    found.policy["max_retries"] = int(value)
+        raise InvalidInput(_("{value!r} is not a number of attempts", value=value))
+    command.policy["max_retries"] = int(value)
 
 
-def _tries(found: _Found, value: str) -> None:
-    _retries(found, value)
-    found.policy["max_retries"] = max(0, int(value) - 1)
+def _tries(command: _Command, value: str) -> None:
+    _retries(command, value)
+    command.policy["max_retries"] = max(0, int(value) - 1)
 
 
-def _nothing(found: _Found, value: str) -> None:
-    """Is about the output, or is done anyway."""
+def _nothing(command: _Command, value: str) -> None:
+    """For options that concern the output, or that Chimes does anyway."""
 
 
-def _insecure(found: _Found, value: str) -> None:
-    found.verify_tls = False
+def _insecure(command: _Command, value: str) -> None:
+    command.verify_tls = False
 
 
-def _head(found: _Found, value: str) -> None:
-    found.method = "HEAD"
+def _head(command: _Command, value: str) -> None:
+    command.method = "HEAD"
 
 
 #: Flags that change the call.
-_ACTS: Mapping[str, Take] = {
+_FLAG_ACTIONS: Mapping[str, OptionHandler] = {
     "-k": _insecure,
     "--insecure": _insecure,
     "--no-check-certificate": _insecure,
@@ -237,7 +245,7 @@ _CURL_FLAGS = frozenset(
         *("--no-progress-meter", "--http1.1", "--http2"),
     ]
 )
-_CURL_VALUES: Mapping[str, Take] = {
+_CURL_VALUES: Mapping[str, OptionHandler] = {
     "-X": _method,
     "--request": _method,
     "-H": _header,
@@ -255,7 +263,7 @@ _CURL_VALUES: Mapping[str, Take] = {
     "-m": _timeout,
     "--max-time": _timeout,
     "--retry": _retries,
-    "--url": _address,
+    "--url": _url,
     "-o": _nothing,
     "--output": _nothing,
     "-w": _nothing,
@@ -264,7 +272,7 @@ _CURL_VALUES: Mapping[str, Take] = {
     "--retry-delay": _nothing,
 }
 _WGET_FLAGS = frozenset(["-q", "-n", "-v", "--quiet", "--no-verbose"])
-_WGET_VALUES: Mapping[str, Take] = {
+_WGET_VALUES: Mapping[str, OptionHandler] = {
     "-O": _nothing,
     "--output-document": _nothing,
     "--post-data": _form_data,
@@ -280,11 +288,11 @@ _WGET_VALUES: Mapping[str, Take] = {
 }
 
 
-MOST_LINES = 2000
-_LONGEST_NAME = 80
+MAX_LINES = 2000
+_MAX_NAME = 80
 _SETTING = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*$")
 _ZONES = ("CRON_TZ", "TZ")
-#: Lines that look like one, for telling a crontab from other texts.
+#: A line of a crontab, to distinguish a crontab from other texts.
 _LINE = re.compile(r"\s*(?:@[a-z]+|(?:[0-9*][^\s:]*)(?:\s+[0-9A-Za-z*?,/#-]+){4})\s+\S")
 
 Json = dict[str, object]
@@ -294,15 +302,15 @@ Json = dict[str, object]
 class CrontabLine:
     number: int
     text: str
-    #: As the API takes it; None: see `error`.
+    #: The schedule as JSON of the API; None: see `error`.
     definition: Json | None = None
     error: str = ""
-    #: What was left out on the way.
+    #: Something that was ignored.
     note: Message | None = None
 
 
 def is_crontab(text: str) -> bool:
-    """Whether the first line that says something reads like one."""
+    """Whether the first line that is not blank, a comment or a setting is a crontab line."""
     for line in text.splitlines():
         if not line.strip() or line.lstrip().startswith("#") or _SETTING.match(line):
             continue
@@ -313,13 +321,11 @@ def is_crontab(text: str) -> bool:
 def crontab_lines(
     text: str, *, zone: str, task: str = "", users: bool = False
 ) -> tuple[CrontabLine, ...]:
-    """`task`: gets the commands that are no calls, as its argument `command`. `users`: there is a
-    user before the command, as in /etc/crontab."""
+    """`task`: receives the commands that are no HTTP calls as its argument `command`. `users`: a
+    user name stands before the command, as in /etc/crontab."""
     lines = text.splitlines()
-    if len(lines) > MOST_LINES:
-        raise InvalidInput(
-            _("a crontab has at most {most} lines here", most=MOST_LINES), field="text"
-        )
+    if len(lines) > MAX_LINES:
+        raise InvalidInput(_("a crontab has at most {most} lines", most=MAX_LINES), field="text")
     return tuple(_read(lines, parse_zone(zone, field="zone").name, task, users))
 
 
@@ -341,7 +347,7 @@ def _read(lines: list[str], zone: str, task: str, users: bool) -> Iterator[Cront
                 except InvalidInput as error:
                     yield CrontabLine(number=number, text=text, error=error.message)
             else:
-                note = _("{name} is for shells and has no meaning here", name=name)
+                note = _("{name} was ignored, because no shell is used", name=name)
                 yield CrontabLine(number=number, text=text, note=note)
             continue
         try:
@@ -355,7 +361,7 @@ def _read(lines: list[str], zone: str, task: str, users: bool) -> Iterator[Cront
 def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Json:
     expression, rest = _split(text)
     if expression == "@reboot":
-        raise InvalidInput(_("@reboot has no time; a schedule needs one"))
+        raise InvalidInput(_("@reboot is not a time"))
     trigger = Cron(expression, timezone=zone)
     if users:
         rest = rest.partition(" ")[2].strip()
@@ -370,8 +376,8 @@ def _definition(text: str, zone: str, task: str, users: bool, title: str) -> Jso
     else:
         raise InvalidInput(
             _(
-                "{command!r} is a command for a shell; call an address with curl, or name a task"
-                " that gets such commands",
+                "{command!r} is a shell command; use curl to call a URL, or name a task that"
+                " receives such commands",
                 command=_short(command),
             )
         )
@@ -389,19 +395,19 @@ def _split(text: str) -> tuple[str, str]:
     wanted = 2 if text.startswith("@") else 6
     if len(parts) < wanted:
         raise InvalidInput(
-            _("a line is five fields and a command, such as: 0 9 * * 1-5 curl https://…")
+            _("a line has five fields and a command, such as: 0 9 * * 1-5 curl https://…")
         )
     return " ".join(parts[:-1]), parts[-1]
 
 
 def _without_percent(command: str) -> str:
-    """Cron takes what follows a % as input of the command; `\\%` is a sign like others."""
+    """In a crontab, text after % is the standard input of the command; `\\%` is a literal %."""
     if re.search(r"(?<!\\)%", command):
         raise InvalidInput(
-            _(r"a % begins the input of a command, which a call does not have; write \%")
+            _(r"standard input after % is not supported; write \% for a percent sign")
         )
     return command.replace("\\%", "%")
 
 
 def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
+    return text if len(text) <= _MAX_NAME else f"{text[: _MAX_NAME - 1]}…"

@@ -1,5 +1,4 @@
-"""Example schedules with a made-up past, for whoever wants to look before there is anything to see:
-loaded once, removed without a trace in the numbers."""
+"""Demo data: example schedules with a generated history of two weeks; removable."""
 
 from __future__ import annotations
 
@@ -26,27 +25,23 @@ from chimes.services.audit import entry
 from chimes.store.port import Item, RunLog, Store
 from chimes.triggers import Cron
 
-# @@ Example schedules and two weeks that never were (pure): the same slot has the same story
-# however often it is told.
-
+# --- schedules and runs (pure, deterministic) -----------------------------------------------------
 LABEL = "demo"
 NAMESPACE = "native"
 PAST = timedelta(days=14)
-#: Of `chimes serve --demo`; takes `seconds`, and fails if it is told to (`fails`).
+#: Task of `chimes serve --demo`: takes `seconds`, and fails if `fails` is set.
 TASK = "chimes_demo"
 FAILURE = "RuntimeError"
-#: However long an example is said to take, nobody waits longer.
+#: Longest duration of a real demo run, in seconds.
 LONGEST = 30.0
-#: On record as all texts are, in English, and told again in the reader's language.
-PAUSED_BECAUSE = str(
-    _("An example. It is paused, because it would need something that is not here.")
-)
-NOT_LIVE = str(_("An example. It runs on a node that was started with --demo."))
-MADE_UP = "made up for the demo"
+#: Stored in English like all texts, and translated when displayed.
+PAUSED_BECAUSE = str(_("Example, paused because its target is not available."))
+NOT_LIVE = str(_("Example, runs only on a node started with --demo."))
+MADE_UP = "demo data"
 NODE = NodeId("demo-node")
-#: So far back everything has its log: more would be slow to load.
+#: Only runs of the last days have logs, to keep loading fast.
 _LOGGED = timedelta(days=3)
-#: When everything was down, counted back from now: what was due then was missed.
+#: An outage in the past: slots within it are missed.
 _OUTAGE = (timedelta(days=5, hours=4), timedelta(days=5, hours=2))
 
 
@@ -56,17 +51,17 @@ class Example:
     name: str
     cron: str
     zone: str
-    #: None: `TASK`, which does nothing but take its time.
+    #: None: `TASK`.
     target: Target | None = None
-    #: How long it usually takes, in seconds.
+    #: Typical duration in seconds.
     usual: float = 0.2
-    #: Of all its runs.
+    #: Fractions of its runs.
     failing: float = 0.0
     skipped: float = 0.0
-    #: So many of the newest failed.
+    #: Number of newest runs that failed.
     failed_last: int = 0
     missed_last: bool = False
-    error: str = f"ConnectionError: nobody answers ({MADE_UP})"
+    error: str = f"ConnectionError: no response ({MADE_UP})"
     paused: bool = False
     timeout: timedelta = timedelta(seconds=30)
     labels: Mapping[str, str | None] = field(default_factory=dict)
@@ -182,7 +177,7 @@ def _id(example: Example, generation: int) -> ScheduleId:
 
 
 def demo_schedule(example: Example, generation: int, now: datetime, *, live: bool) -> Schedule:
-    """Without its past. `live`: there is a node that can carry it out."""
+    """The schedule without history. `live`: a node can execute it; otherwise it is paused."""
     began = now - PAST
     work = {"seconds": min(example.usual, LONGEST), "fails": example.failed_last > 0}
     note = PAUSED_BECAUSE if example.paused else "" if live else NOT_LIVE
@@ -193,7 +188,7 @@ def demo_schedule(example: Example, generation: int, now: datetime, *, live: boo
         owner=SYSTEM_OWNER,
         trigger=Cron(example.cron, timezone=example.zone),
         target=example.target or TaskTarget(name=TASK, args=work),
-        # As its past has it: what was missed was not made up for.
+        # Matches the generated history, in which missed slots were not caught up.
         policy=Policy(timeout=example.timeout, misfire=Misfire.SKIP),
         labels={LABEL: None, **example.labels},
         enabled=not note,
@@ -207,24 +202,26 @@ def demo_schedule(example: Example, generation: int, now: datetime, *, live: boo
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Story:
-    """A schedule with all that never happened to it."""
+class DemoHistory:
+    """A schedule with its generated runs."""
 
     schedule: Schedule
     runs: tuple[Run, ...]
-    #: Of those that went wrong and of those of the last days, by run.
+    #: Logs of failed and of recent runs, by run id.
     logs: Mapping[str, tuple[LogEntry, ...]]
 
 
-def story_of(example: Example, generation: int, now: datetime, *, live: bool) -> Story:
+def generate_history(
+    example: Example, generation: int, now: datetime, *, live: bool
+) -> DemoHistory:
     schedule = demo_schedule(example, generation, now, live=live)
     slots = list(_slots(schedule, now))
     runs = tuple(
         _run(schedule, example, slot, now, left=len(slots) - 1 - place)
         for place, slot in enumerate(slots)
     )
-    return Story(
-        schedule=_as_it_ended(schedule, runs),
+    return DemoHistory(
+        schedule=_with_run_fields(schedule, runs),
         runs=runs,
         logs={
             run.id: _lines(run, example)
@@ -235,7 +232,7 @@ def story_of(example: Example, generation: int, now: datetime, *, live: bool) ->
 
 
 def _slots(schedule: Schedule, now: datetime) -> Iterator[datetime]:
-    """Those whose longest run is over by now."""
+    """Past slots whose runs have ended even if they took the timeout."""
     slot = schedule.trigger.next_after(now - PAST)
     while slot is not None and slot + schedule.policy.timeout * 2 < now:
         yield slot
@@ -243,7 +240,7 @@ def _slots(schedule: Schedule, now: datetime) -> Iterator[datetime]:
 
 
 def _run(schedule: Schedule, example: Example, slot: datetime, now: datetime, *, left: int) -> Run:
-    """`left`: how many come after it."""
+    """`left`: the number of slots after this one."""
     run = replace(slot_run(schedule, slot, slot), concurrency_key=None)
     chance = _chance(run.id, "end")
     started = slot + timedelta(seconds=_lag(run.id))
@@ -299,8 +296,8 @@ def _ended(run: Run, status: RunStatus, started: datetime, finished: datetime, e
     )
 
 
-def _as_it_ended(schedule: Schedule, runs: tuple[Run, ...]) -> Schedule:
-    """What the schedule remembers of its runs."""
+def _with_run_fields(schedule: Schedule, runs: tuple[Run, ...]) -> Schedule:
+    """The schedule with the fields that derive from its runs."""
     begun = [run for run in runs if run.started_at is not None]
     good = [run for run in begun if run.status is RunStatus.SUCCEEDED]
     if not runs:
@@ -318,27 +315,27 @@ def _as_it_ended(schedule: Schedule, runs: tuple[Run, ...]) -> Schedule:
 
 
 def _lines(run: Run, example: Example) -> tuple[LogEntry, ...]:
-    """Numbered here: what is loaded into a store is taken as it is."""
+    """Log lines, numbered here because the store loads them unchanged."""
     assert run.started_at is not None
     assert run.finished_at is not None
     length = run.finished_at - run.started_at
-    told: list[tuple[float, str, str]] = [
+    lines: list[tuple[float, str, str]] = [
         (0.0, "info", f"{example.slug}: started on {run.attempts[0].node} ({MADE_UP})"),
         (0.3, "info", f"{example.slug}: {200 + round(_chance(run.id, 'items') * 800)} items to do"),
     ]
     if run.error:
-        told.append((0.6, "warning", f"{example.slug}: no answer yet, still waiting"))
-        told.append((1.0, "error", _trace(run, example)))
+        lines.append((0.6, "warning", f"{example.slug}: no answer yet, still waiting"))
+        lines.append((1.0, "error", _trace(run, example)))
     else:
-        told.append((1.0, "info", f"{example.slug}: done in {length.total_seconds():.2f} s"))
+        lines.append((1.0, "info", f"{example.slug}: done in {length.total_seconds():.2f} s"))
     return tuple(
         LogEntry(at=run.started_at + length * share, level=level, message=text, number=number)
-        for number, (share, level, text) in enumerate(told, 1)
+        for number, (share, level, text) in enumerate(lines, 1)
     )
 
 
 def _trace(run: Run, example: Example) -> str:
-    """As a task would leave it, which raised what its error says."""
+    """A traceback that matches the error of a failed task."""
     if run.status is not RunStatus.FAILED or not isinstance(run.target, TaskTarget):
         return run.error
     where = f'  File "{example.slug}.py", line 12, in {example.slug}'
@@ -346,30 +343,28 @@ def _trace(run: Run, example: Example) -> str:
 
 
 def _lag(run_id: str) -> float:
-    """Mostly a blink, sometimes longer."""
+    """Lag in seconds: mostly short, sometimes long."""
     usual = 0.02 + 0.3 * _chance(run_id, "lag") ** 3
     return usual + (20 * _chance(run_id, "wait") if _chance(run_id, "busy") > 0.98 else 0.0)
 
 
 def _chance(*about: str) -> float:
-    """From 0 to 1, always the same for the same."""
+    """A number from 0 to 1 that is determined by the arguments."""
     found = hashlib.blake2b("\0".join(about).encode(), digest_size=4).digest()
     return int.from_bytes(found) / 2**32
 
 
-# @@ What the examples are said to have delivered: an inbox to look at (pure).
-
-
+# --- inbox messages (pure) ------------------------------------------------------------------------
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Message:
     slug: str
-    #: The example that it is about.
+    #: Slug of its example.
     about: str
     title: str
     text: str
-    #: Of the run that it tells of, or the kind of message.
+    #: Status of its run, or the kind of message.
     status: str
-    #: Where no run is told of: so long ago.
+    #: Age of a message without a run.
     ago: timedelta = timedelta(hours=2)
     read: bool = False
 
@@ -415,29 +410,29 @@ _MESSAGES = (
 
 
 def message_ids(generation: int) -> tuple[InboxId, ...]:
-    return tuple(_id_demo_messages(each, generation) for each in _MESSAGES)
+    return tuple(_message_id(each, generation) for each in _MESSAGES)
 
 
-def _id_demo_messages(message: _Message, generation: int) -> InboxId:
+def _message_id(message: _Message, generation: int) -> InboxId:
     return InboxId(declared_id(LABEL, f"message {message.slug}", generation))
 
 
-def messages_of(
-    stories: Mapping[str, Story], generation: int, now: datetime
+def generate_messages(
+    histories: Mapping[str, DemoHistory], generation: int, now: datetime
 ) -> tuple[InboxItem, ...]:
-    """`stories`: by the slug of their example."""
-    return tuple(_item(each, stories[each.about], generation, now) for each in _MESSAGES)
+    """`histories`: by the slug of the example."""
+    return tuple(_item(each, histories[each.about], generation, now) for each in _MESSAGES)
 
 
-def _item(message: _Message, story: Story, generation: int, now: datetime) -> InboxItem:
-    run = _told_of(message, story.runs)
+def _item(message: _Message, history: DemoHistory, generation: int, now: datetime) -> InboxItem:
+    run = _matching_run(message, history.runs)
     at = now - message.ago if run is None or run.finished_at is None else run.finished_at
     return InboxItem(
-        id=_id_demo_messages(message, generation),
+        id=_message_id(message, generation),
         owner=SYSTEM_OWNER,
         run_id=None if run is None else run.id,
-        schedule_id=story.schedule.id,
-        schedule_name=story.schedule.name,
+        schedule_id=history.schedule.id,
+        schedule_name=history.schedule.name,
         title=message.title,
         text=message.text,
         status=message.status,
@@ -446,19 +441,19 @@ def _item(message: _Message, story: Story, generation: int, now: datetime) -> In
     )
 
 
-def _told_of(message: _Message, runs: Sequence[Run]) -> Run | None:
-    """The newest that ended so."""
+def _matching_run(message: _Message, runs: Sequence[Run]) -> Run | None:
+    """The newest run with the status of the message."""
     return next((run for run in reversed(runs) if run.status.value == message.status), None)
 
 
 _STATE = "demo"
-_NEEDS = TaskTarget(name=TASK).requirement
+_REQUIREMENT = TaskTarget(name=TASK).requirement
 _BATCH = 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Kept:
-    #: An id is never used again: each loading after a removal has its own.
+class _DemoState:
+    #: Part of all ids: each load after a removal uses new ids.
     generation: int = 0
     #: `loading`, `loaded` or `removed`.
     state: str = "removed"
@@ -471,34 +466,36 @@ class Removed:
 
 
 class DemoService:
-    """For admins: the examples belong to the system."""
+    """Loads and removes the demo data, which belongs to the system owner. For admins."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def is_loaded(self, actor: Actor) -> bool:
-        """Whether there is anything of it, for somebody who would see it."""
+        """Whether demo data is loaded; False if the actor may not see it."""
         if not actor.may_see(SYSTEM_OWNER):
             return False
-        return (await self._kept()).state != "removed"
+        return (await self._state()).state != "removed"
 
     async def load(self, actor: Actor, *, live: bool | None = None) -> int:
-        """How many schedules were added; 0 if the demo is there. `live`: whether there is a node
-        that carries the examples out (None: look), otherwise they are paused. Loading that was
-        interrupted is taken up again."""
-        _administers(actor)
-        kept = await self._kept()
-        if kept.state == "loaded":
+        """Adds the schedules and returns their number; 0 if the demo is already loaded.
+
+        `live`: whether a node can execute the examples (None: check the nodes); otherwise they are
+        paused. An interrupted load is resumed.
+        """
+        _require_admin(actor)
+        state = await self._state()
+        if state.state == "loaded":
             return 0
-        generation = kept.generation + (kept.state == "removed")
+        generation = state.generation + (state.state == "removed")
         now = await self._store.now()
         if live is None:
             live = any(
-                node.lease_until > now and _NEEDS in node.capabilities
+                node.lease_until > now and _REQUIREMENT in node.capabilities
                 for node in await self._store.nodes()
             )
-        await self._keep(_Kept(generation=generation, state="loading"), None)
-        # Straight into the store, so that nobody is told of what never happened.
+        await self._save_state(_DemoState(generation=generation, state="loading"), None)
+        # Loaded directly, so that no notifications are sent.
         batch: list[Item] = []
         for item in _items(generation, now, live=live):
             batch.append(item)
@@ -506,21 +503,20 @@ class DemoService:
                 await self._store.load(batch)
                 batch = []
         await self._store.load(batch)
-        await self._keep(
-            _Kept(generation=generation, state="loaded"), _note(actor, "load_demo", now)
+        await self._save_state(
+            _DemoState(generation=generation, state="loaded"), _audit_entry(actor, "load_demo", now)
         )
         return len(EXAMPLES)
 
     async def remove(self, actor: Actor) -> Removed:
-        """The examples, all their runs, and what they are said to have delivered; also those that
-        somebody has changed or run since."""
-        _administers(actor)
-        kept = await self._kept()
-        if kept.state == "removed":
+        """Removes the examples, their runs and messages, also if users changed or ran them."""
+        _require_admin(actor)
+        state = await self._state()
+        if state.state == "removed":
             return Removed()
         now = await self._store.now()
         schedules = runs = 0
-        for schedule_id in demo_ids(kept.generation):
+        for schedule_id in demo_ids(state.generation):
             try:
                 await self._store.change_schedule(
                     schedule_id, lambda before, at: delete_schedule(before, at, actor.name)
@@ -533,38 +529,39 @@ class DemoService:
                 forgotten = await self._store.forget_runs([run.id for run in page])
                 runs += forgotten
                 if not forgotten:
-                    # Still under way; they are forgotten with all the others one day.
+                    # Still active; retention deletes them later.
                     break
-        await self._store.forget_inbox(message_ids(kept.generation))
-        await self._keep(
-            _Kept(generation=kept.generation, state="removed"), _note(actor, "remove_demo", now)
+        await self._store.forget_inbox(message_ids(state.generation))
+        await self._save_state(
+            _DemoState(generation=state.generation, state="removed"),
+            _audit_entry(actor, "remove_demo", now),
         )
         return Removed(schedules=schedules, runs=runs)
 
-    async def _kept(self) -> _Kept:
+    async def _state(self) -> _DemoState:
         state = await self._store.get_checkpoint(_STATE)
-        return _Kept() if state is None else _Kept(**json.loads(state.value))
+        return _DemoState() if state is None else _DemoState(**json.loads(state.value))
 
-    async def _keep(self, kept: _Kept, note: AuditEntry | None) -> None:
-        value = json.dumps({"generation": kept.generation, "state": kept.state})
-        await self._store.set_checkpoint(_STATE, value, note)
+    async def _save_state(self, state: _DemoState, audit: AuditEntry | None) -> None:
+        value = json.dumps({"generation": state.generation, "state": state.state})
+        await self._store.set_checkpoint(_STATE, value, audit)
 
 
 def _items(generation: int, now: datetime, *, live: bool) -> Iterator[Item]:
-    stories = {each.slug: story_of(each, generation, now, live=live) for each in EXAMPLES}
-    for story in stories.values():
-        yield story.schedule
-        yield from story.runs
-        for run in story.runs:
-            if run.id in story.logs:
-                yield RunLog(run_id=run.id, entries=story.logs[run.id])
-    yield from messages_of(stories, generation, now)
+    histories = {each.slug: generate_history(each, generation, now, live=live) for each in EXAMPLES}
+    for history in histories.values():
+        yield history.schedule
+        yield from history.runs
+        for run in history.runs:
+            if run.id in history.logs:
+                yield RunLog(run_id=run.id, entries=history.logs[run.id])
+    yield from generate_messages(histories, generation, now)
 
 
-def _note(actor: Actor, verb: str, now: datetime) -> AuditEntry:
+def _audit_entry(actor: Actor, verb: str, now: datetime) -> AuditEntry:
     return entry(actor, verb, "demo", _STATE, at=now, owner=SYSTEM_OWNER)
 
 
-def _administers(actor: Actor) -> None:
+def _require_admin(actor: Actor) -> None:
     if not actor.administers:
         raise NotAllowed()

@@ -118,7 +118,7 @@ class NotificationService:
         if delivery.state is DeliveryState.DELIVERED:
             raise Conflict(_("the notification is already delivered"), code="delivered")
         now = await self._store.now()
-        if delivery.may_be_under_way(now):
+        if delivery.may_be_sending(now):
             minutes = DELIVERY_LEASE.seconds // 60
             raise Conflict(
                 _(

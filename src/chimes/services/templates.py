@@ -1,4 +1,4 @@
-"""Templates as they are shown: in a language, in a zone, with their next fires."""
+"""Schedule templates: common times, and complete presets with target and recipients."""
 
 from __future__ import annotations
 
@@ -11,11 +11,7 @@ from chimes.i18n import ENGLISH, LANGUAGES, _, in_language
 from chimes.language import describe
 from chimes.triggers import Cron, format_moment, trigger_from_dict
 
-# @@ Ready-made schedules to start from (R1.41, UX A.4), as data: the API, the command line and
-# the dashboard show them, and what a preset says can be sent as a schedule as it stands.
-#
-# The texts of the languages are in `preset_texts.py`.
-
+#: A JSON object of the API.
 Plain = Mapping[str, object]
 
 _ALWAYS: tuple[Plain, ...] = ({"channel": "inbox"},)
@@ -24,13 +20,14 @@ _WHEN_BROKEN: tuple[Plain, ...] = ({"channel": "inbox", "on": ["failure", "recov
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    #: Stable; texts are found by it.
+    """A complete schedule that the API accepts as it is."""
+
+    #: Stable key of its texts.
     id: str
-    #: As the API reads it, without a zone.
+    #: Without a time zone.
     trigger: Plain
-    #: As the API reads it; a prompt comes from the texts.
+    #: Without the prompt, which is one of the texts.
     target: Plain
-    #: Who is told, as the API reads it.
     delivery: tuple[Plain, ...]
 
 
@@ -47,7 +44,7 @@ def _agent(id: str, trigger: Plain) -> Preset:
 
 
 def _call(id: str, trigger: Plain, path: str, method: str = "POST") -> Preset:
-    """Who starts from it puts an address of their own in."""
+    """The user replaces the example URL."""
     target = {"kind": "http", "method": method, "url": f"https://example.com/{path}"}
     return Preset(id=id, trigger=trigger, target=target, delivery=_WHEN_BROKEN)
 
@@ -68,14 +65,10 @@ PRESETS = (
 )
 
 
-# @@ What presets and templates are called, and how one says their times; the catalogues have it
-# in every language.
-#
-# `example` is what a person would type; with a prompt behind it, it is the whole schedule in
-# words.
-
-
 class Text(NamedTuple):
+    """Texts of a template. `example` is its trigger in words; followed by the prompt it describes
+    the whole schedule."""
+
     name: str
     description: str
     example: str
@@ -129,49 +122,45 @@ TEXTS: Mapping[str, Text] = {
     ),
     "month_end": Text(
         _("Month-end closing"),
-        _("Calls an address on the last day of each month"),
+        _("Calls a URL on the last day of each month"),
         _("on the last day of every month at 18:00"),
     ),
     "health_ping": Text(
         _("Health ping"),
-        _("Calls an address and tells you when it stops answering, and when it is back"),
+        _("Calls a URL and notifies you when it fails and when it recovers"),
         _("every 5 minutes"),
     ),
     "heartbeat": Text(
         _("Heartbeat"),
-        _("A sign of life every minute, for a monitor that misses it when it stays away"),
+        _("A ping every minute for an external monitor"),
         _("every minute"),
     ),
     "nightly_backup": Text(
-        _("Nightly backup"), _("Starts a backup when nobody works"), _("every day at 02:00")
+        _("Nightly backup"), _("Starts a backup every night"), _("every day at 02:00")
     ),
     "data_sync": Text(
         _("Data sync"),
-        _("Brings two systems to the same state every half hour"),
+        _("Synchronizes two systems every half hour"),
         _("every 30 minutes"),
     ),
     "certificate_check": Text(
         _("Certificate check"),
-        _("Calls an https address each day; an expired certificate makes the call fail"),
+        _("Calls an https URL every day; fails if the certificate has expired"),
         _("every day at 06:00"),
     ),
     "cleanup": Text(
         _("Clean-up"),
-        _("Removes what is no longer needed, once a week"),
+        _("Deletes old data once a week"),
         _("every Sunday at 03:00"),
     ),
 }
 
 
-# @@ Ready-made times and schedules for those who start with an empty page.
-#
-# The first four are times only; the Catbird views and door show just these (R2.36). The others
-# say what to do as well (R1.41, UX A.4).
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Template:
-    #: Stable; catalogues translate name and description by it.
+    """A time without a target. The Catbird API and views show only these."""
+
+    #: Stable key of its texts.
     id: str
     name: str
     cron_spec: str
@@ -188,7 +177,7 @@ def _time(id: str, cron_spec: str) -> Template:
 TEMPLATES = (
     _time("hourly", "@hourly"),
     _time("daily_midnight", "0 0 * * *"),
-    # C26: every day; weekdays would be 0 9 * * 1-5.
+    # Every day; weekdays would be 0 9 * * 1-5.
     _time("daily_9am", "0 9 * * *"),
     _time("weekly_monday_8am", "0 8 * * 1"),
 )
@@ -196,24 +185,24 @@ TEMPLATES = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalizedTemplate:
-    """A template as it is shown in one language."""
+    """A template or preset with its texts in one language."""
 
     id: str
     text: Text
-    #: As the API reads it, without a zone.
+    #: Without a time zone.
     trigger: Plain
-    #: As the API reads it; None: a time only.
+    #: None: a time without a target.
     target: Plain | None = None
     delivery: tuple[Plain, ...] = ()
 
     @property
     def example(self) -> str:
-        """What a person would type to have the same."""
+        """The whole schedule in words."""
         return f"{self.text.example} {self.text.prompt}".rstrip()
 
 
 def list_templates(lang: str) -> list[LocalizedTemplate]:
-    """All templates in a language; in English where there is none."""
+    """All templates and presets in a language; in English if it is not supported."""
     language = lang if lang in LANGUAGES else ENGLISH
     texts = {id: text.translated(language) for id, text in TEXTS.items()}
     times = [
@@ -244,23 +233,23 @@ _FIRES = 3
 
 
 def render_templates(zone: str, lang: str, now: datetime) -> list[dict[str, object]]:
-    """What the API answers and the command line prints; ready to be sent as a schedule."""
-    return [_shown(each, zone, lang, now) for each in list_templates(lang)]
+    """All templates as JSON for the API and the command line, with their next fires."""
+    return [_render(each, zone, lang, now) for each in list_templates(lang)]
 
 
-def _shown(offer: LocalizedTemplate, zone: str, lang: str, now: datetime) -> dict[str, object]:
-    trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone(zone)
+def _render(template: LocalizedTemplate, zone: str, lang: str, now: datetime) -> dict[str, object]:
+    trigger = trigger_from_dict(dict(template.trigger)).with_default_zone(zone)
     fires = trigger.anchored(now).fires(now, _FIRES)
     return {
-        "id": offer.id,
-        "name": offer.text.name,
-        "description": offer.text.description,
+        "id": template.id,
+        "name": template.text.name,
+        "description": template.text.description,
         "cron_spec": trigger.expression if isinstance(trigger, Cron) else None,
         "trigger": trigger.to_dict(),
         "timezone": zone,
         "words": describe(trigger, lang),
-        "example": offer.example,
-        "target": None if offer.target is None else dict(offer.target),
-        "delivery": [dict(each) for each in offer.delivery],
+        "example": template.example,
+        "target": None if template.target is None else dict(template.target),
+        "delivery": [dict(each) for each in template.delivery],
         "next_fires": [format_moment(fire.at) for fire in fires],
     }
