@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers import KINDS, shared
-from tests.servers.ready import ready_database
+from tests.servers.copies import copied_database
 from tests.system.link import Link
 from tests.system.node import Node
 from tests.system.receiver import Receiver
@@ -30,7 +30,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database of one's own on the session's server, for tests that do the server no harm."""
     server = shared(KINDS[request.param])
-    url = ready_database() if request.param == "postgres" else server.new_database()
+    url = copied_database() if request.param == "postgres" else server.new_database()
     yield url
     server.drop_database(url)
 
