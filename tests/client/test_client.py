@@ -147,7 +147,7 @@ def test_an_option_that_nobody_reads_is_refused(client: Client) -> None:
         client.schedule(new_name(), "0 2 * * *", "greet", timeout=3, **unknown)
     with pytest.raises(InvalidInput, match="mode is one of db"):
         client.schedule(new_name(), "0 2 * * *", "greet", mode="memory")
-    with pytest.raises(InvalidInput, match="needs depends_on"):
+    with pytest.raises(InvalidInput, match="requires depends_on"):
         client.schedule(new_name(), "0 2 * * *", "greet", depends_within="1h")
 
 

@@ -14,10 +14,10 @@ import pytest
 from chimes import errors
 from chimes.client import AsyncClient, Client
 from chimes.client.client import checked_url
-from chimes.client.operations import Verbs
-from chimes.client.transport import Call, Exchange, NoAnswer, Reply, Steps, Wait
+from chimes.client.operations import Operations
+from chimes.client.transport import Call, Exchange, NoReply, Reply, Steps, Wait
 
-LOST = NoAnswer("gone")
+LOST = NoReply("gone")
 
 
 def reply(status: int = 200, body: object = None, **headers: str) -> Reply:
@@ -33,13 +33,13 @@ def problem(status: int, code: str = "", **headers: str) -> Reply:
 class Driven:
     """Plays the world: answers each call in turn and notes what was waited."""
 
-    def __init__(self, answers: Sequence[Reply | NoAnswer]) -> None:
+    def __init__(self, answers: Sequence[Reply | NoReply]) -> None:
         self.answers = list(answers)
         self.calls: list[Call] = []
         self.waits: list[float] = []
 
     def __call__(self, steps: Steps[Any]) -> Any:
-        came: Reply | NoAnswer | None = None
+        came: Reply | NoReply | None = None
         while True:
             try:
                 wanted = steps.send(came)
@@ -53,9 +53,9 @@ class Driven:
                 came = self.answers.pop(0)
 
 
-def exchanged(*answers: Reply | NoAnswer, method: str = "POST", patience: float = 60.0) -> Driven:
+def exchanged(*answers: Reply | NoReply, method: str = "POST", patience: float = 60.0) -> Driven:
     world = Driven(answers)
-    world(Exchange(patience=patience).answer(Call(method=method, path="/x", body={"a": 1})))
+    world(Exchange(patience=patience).send(Call(method=method, path="/x", body={"a": 1})))
     return world
 
 
@@ -79,7 +79,7 @@ def test_waits_grow_and_are_bounded() -> None:
         exchanged(*[LOST] * 100, patience=30)
     world = Driven([LOST] * 100)
     with pytest.raises(errors.Unreachable):
-        world(Exchange(patience=30).answer(Call(method="GET", path="/x")))
+        world(Exchange(patience=30).send(Call(method="GET", path="/x")))
     assert sum(world.waits) <= 30
     assert max(world.waits) <= 5
     assert len(world.calls) > 5
@@ -122,7 +122,7 @@ def test_problems_are_errors_and_not_repeated(
 ) -> None:
     world = Driven([problem(status, code)])
     with pytest.raises(kind, match="told") as caught:
-        world(Exchange(patience=60).answer(Call(method="POST", path="/x")))
+        world(Exchange(patience=60).send(Call(method="POST", path="/x")))
     assert type(caught.value) is kind
     assert world.waits == []
 
@@ -144,19 +144,19 @@ def test_a_store_that_stays_away(code: str, kind: type[errors.ChimesError]) -> N
 @pytest.mark.parametrize("body", [b"<html>", b"[1]", b'"x"', b"\xff"])
 def test_answers_of_somebody_else(body: bytes) -> None:
     world = Driven([Reply(status=200, headers={}, body=body)])
-    with pytest.raises(errors.Unreachable, match="not come from Chimes"):
-        world(Exchange(patience=60).answer(Call(method="GET", path="/x")))
+    with pytest.raises(errors.Unreachable, match="is not from Chimes"):
+        world(Exchange(patience=60).send(Call(method="GET", path="/x")))
 
 
 def test_an_answer_of_another_version_is_said_to_be_one() -> None:
-    verbs = Verbs(namespace="catbird", patience=0, monotonic=lambda: 0.0)
+    verbs = Operations(namespace="catbird", patience=0, monotonic=lambda: 0.0)
     with pytest.raises(errors.Unreachable, match="another version"):
         Driven([reply(body={"items": [{"id": 5}]})])(verbs.nodes())
 
 
 # Two clients create the same name at once; the loser finds what the winner made.
 def test_an_upsert_that_comes_second() -> None:
-    verbs = Verbs(namespace="catbird", patience=0, monotonic=lambda: 0.0)
+    verbs = Operations(namespace="catbird", patience=0, monotonic=lambda: 0.0)
     empty, taken = reply(body={"items": []}), problem(409, "already_exists")
     there = reply(body={"items": [{"id": "s1"}]})
     world = Driven([empty, taken, there, there, problem(422, "invalid")])
@@ -180,7 +180,7 @@ def test_both_clients_have_the_same_verbs() -> None:
         return {name for name in dir(kind) if not name.startswith("_")}
 
     assert verbs(Client) - {"aio"} == verbs(AsyncClient)
-    public = {name for name in vars(Verbs) if not name.startswith("_")}
+    public = {name for name in vars(Operations) if not name.startswith("_")}
     assert public <= verbs(Client)
 
 

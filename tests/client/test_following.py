@@ -1,4 +1,4 @@
-"""Following a log: on a real server, and step by step without one."""
+"""LogFollower a log: on a real server, and step by step without one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from chimes.client import Client
-from chimes.client.client import Following
+from chimes.client.client import LogFollower
 from chimes.client.transport import Reply
 from chimes.errors import NotFound, RateLimited, Unreachable
 
 
-def fed(following: Following, *lines: str) -> list[str]:
+def fed(following: LogFollower, *lines: str) -> list[str]:
     return [entry.message for line in lines for entry in following.line(line)]
 
 
@@ -24,8 +24,8 @@ def an_event(number: int, message: str) -> tuple[str, ...]:
     return f"id: {number}", f"data: {json.dumps(entry)}", ""
 
 
-def following(**given: Any) -> Following:
-    return Following("r/1", **({"after": 0, "patience": 15.0} | given))
+def following(**given: Any) -> LogFollower:
+    return LogFollower("r/1", **({"after": 0, "patience": 15.0} | given))
 
 
 def reply(status: int, **headers: str) -> Reply:
@@ -47,7 +47,7 @@ class TestSteps:
         assert follower.call.query == {"after": "4", "follow": "true"}
         assert follower.call.path == "/runs/r%2F1/logs"
         fed(follower, *an_event(5, "five"), "id: 6", "data: {")
-        assert follower.broken("lost") <= 0.2
+        assert follower.disconnected("lost") <= 0.2
         # Half an event is no event.
         assert follower.call.query["after"] == "5"
         assert fed(follower, *an_event(6, "six")) == ["six"]
@@ -57,20 +57,20 @@ class TestSteps:
 
         def often() -> None:
             for _ in range(100):
-                follower.broken("lost")
+                follower.disconnected("lost")
 
         with pytest.raises(Unreachable, match="lost"):
             often()
         fed(follower, *an_event(1, "one"))
-        assert follower.broken("lost") > 0
+        assert follower.disconnected("lost") > 0
 
     def test_what_waiting_does_not_mend_is_raised(self) -> None:
         with pytest.raises(NotFound, match="because"):
-            following().refused(reply(404))
-        assert following().refused(reply(429, **{"retry-after": "3"})) == 3.0
-        assert following().refused(reply(503)) > 0
+            following().rejected(reply(404))
+        assert following().rejected(reply(429, **{"retry-after": "3"})) == 3.0
+        assert following().rejected(reply(503)) > 0
         with pytest.raises(RateLimited):
-            following(patience=1.0).refused(reply(429, **{"retry-after": "3"}))
+            following(patience=1.0).rejected(reply(429, **{"retry-after": "3"}))
 
 
 def test_a_log_as_it_is_written(client: Client) -> None:

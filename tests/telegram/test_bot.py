@@ -14,7 +14,7 @@ import pytest
 from chimes.model.access import Owner, OwnerType, Role
 from chimes.model.listing import ScheduleQuery
 from chimes.notifications.telegram_api import BotApi, BotApiError
-from chimes.telegram.bot import LOST_AFTER, Bot, LongPolling, NotYet
+from chimes.telegram.bot import TAKE_OVER_AFTER, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.commands import Reply
 from chimes.telegram.routes import SECRET_HEADER, telegram_router
 from tests.builders import a_node
@@ -51,26 +51,26 @@ async def line(chats: Chats, bot_api: BotApiStub) -> AsyncIterator[Line]:
 
 async def test_polling_answers_and_confirms(line: Line, bot_api: BotApiStub) -> None:
     await bot_api.say(WORDS)
-    assert await line.polling.once() == 1
+    assert await line.polling.poll_once() == 1
     await line.bot.flush()
     (answer,) = bot_api.texts()
     assert "Schedule created" in answer
     assert len(bot_api.updates) == 1, "not confirmed before it was dealt with"
-    assert await line.polling.once(wait=NO_WAIT) == 0
+    assert await line.polling.poll_once(wait=NO_WAIT) == 0
     assert not bot_api.updates
 
 
 async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApiStub) -> None:
     update = message(5, WORDS)
     handled = await asyncio.gather(
-        *(line.bot.take(update) for _ in range(5)), return_exceptions=True
+        *(line.bot.process(update) for _ in range(5)), return_exceptions=True
     )
     assert sum(each is True for each in handled) == 1
-    assert all(each in (True, False) or isinstance(each, NotYet) for each in handled)
+    assert all(each in (True, False) or isinstance(each, UpdateInProgress) for each in handled)
     assert await line.schedules() == 1
     await line.bot.flush()
     assert len(bot_api.texts()) == 1
-    assert not await line.bot.take(update)
+    assert not await line.bot.process(update)
     assert line.bot.counts["duplicates"] >= 1
 
 
@@ -79,10 +79,10 @@ async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: B
     store = line.chats.store
     begun = (await store.now()).isoformat()
     await store.remember_request("telegram:", "9", begun, keep=timedelta(days=1))
-    with pytest.raises(NotYet):
-        await line.bot.take(message(9, WORDS))
-    line.chats.clock.advance(LOST_AFTER)
-    assert await line.bot.take(message(9, WORDS))
+    with pytest.raises(UpdateInProgress):
+        await line.bot.process(message(9, WORDS))
+    line.chats.clock.advance(TAKE_OVER_AFTER)
+    assert await line.bot.process(message(9, WORDS))
     assert await line.schedules() == 1
 
 
@@ -96,7 +96,7 @@ async def test_an_answer_is_tried_again(line: Line, bot_api: BotApiStub) -> None
 
 async def test_a_refused_answer_undoes_nothing(line: Line, bot_api: BotApiStub) -> None:
     bot_api.answers.append((403, {"ok": False, "error_code": 403, "description": "blocked"}))
-    assert await line.bot.take(message(5, WORDS))
+    assert await line.bot.process(message(5, WORDS))
     await line.bot.flush()
     assert await line.schedules() == 1
     assert bot_api.texts() == []
@@ -106,9 +106,9 @@ async def test_a_chat_that_is_held_back_holds_up_no_other(line: Line, bot_api: B
     busy = {"ok": False, "error_code": 429, "parameters": {"retry_after": 20}}
     bot_api.answers.append((429, busy))
     async with asyncio.timeout(5):
-        assert await line.bot.take(message(5, "/schedules", chat=7))
+        assert await line.bot.process(message(5, "/schedules", chat=7))
         await bot_api.wait_until(lambda: not bot_api.answers)
-        assert await line.bot.take(message(6, "/schedules", chat=8))
+        assert await line.bot.process(message(6, "/schedules", chat=8))
         await bot_api.wait_until(lambda: bool(bot_api.texts(8)))
     assert bot_api.texts(7) == []
 
@@ -116,8 +116,8 @@ async def test_a_chat_that_is_held_back_holds_up_no_other(line: Line, bot_api: B
 # A date that no calendar has, and whatever else may come
 @pytest.mark.parametrize("date", [2**50, 10**12, -5, True, "now"])
 async def test_an_odd_update_stops_nobody(line: Line, bot_api: BotApiStub, date: object) -> None:
-    await line.bot.take(message(5, "/schedules", date=date))
-    await line.bot.take(message(6, "/schedules"))
+    await line.bot.process(message(5, "/schedules", date=date))
+    await line.bot.process(message(6, "/schedules"))
     await line.bot.flush()
     assert bot_api.texts()
 
@@ -128,10 +128,10 @@ async def test_nodes_take_turns(line: Line, chats: Chats, bot_api: BotApiStub) -
         await chats.store.join(a_node(name), lease)
     other = LongPolling(line.bot, line.api, chats.store)
     chats.clock.set(NOW.replace(second=0))
-    assert [await line.polling.in_turn(), await other.in_turn()] == [True, False]
-    assert await line.polling.in_turn(), "for the whole of its turn"
+    assert [await line.polling.poll_in_turn(), await other.poll_in_turn()] == [True, False]
+    assert await line.polling.poll_in_turn(), "for the whole of its turn"
     chats.clock.set(NOW.replace(second=11))
-    assert [await other.in_turn(), await line.polling.in_turn()] == [True, False]
+    assert [await other.poll_in_turn(), await line.polling.poll_in_turn()] == [True, False]
 
 
 async def test_long_answers_are_split(line: Line, bot_api: BotApiStub) -> None:
@@ -221,9 +221,9 @@ class TestRoutes:
     async def test_counts_and_record(
         self, client: httpx2.AsyncClient, line: Line, bot_api: BotApiStub
     ) -> None:
-        await line.bot.take(message(5, WORDS))
-        await line.bot.take(message(6, "/schedules", chat=8))
-        await line.bot.take(message(7, "/schedules", chat=99))
+        await line.bot.process(message(5, WORDS))
+        await line.bot.process(message(6, "/schedules", chat=8))
+        await line.bot.process(message(7, "/schedules", chat=99))
         counts = (await client.get("/telegram/metrics")).json()
         assert (counts["updates"], counts["unauthorized"]) == (3, 1)
         strangers = (await client.get("/telegram/audit?chat_id=99")).json()["items"]

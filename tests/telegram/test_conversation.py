@@ -90,7 +90,7 @@ async def test_what_is_unclear_is_asked(chats: Chats, text: str, telling: str) -
 
 
 async def test_a_time_without_a_task_is_asked(chats: Chats) -> None:
-    assert "What should be done" in await chats.say("/schedule every day at 9:00")
+    assert "Write the task" in await chats.say("/schedule every day at 9:00")
     assert not (await chats.store.list_schedules(ScheduleQuery())).items
 
 
@@ -227,7 +227,7 @@ async def test_the_quota_is_told(chats: Chats) -> None:
     chats.conversation._schedules = tight
     for number in range(2):
         assert "Schedule created" in await chats.say(f"/schedule every day at 0{number}:00 x")
-    assert "There are 2 active" in await chats.say("/schedule every day at 09:00 x")
+    assert "already have 2 active" in await chats.say("/schedule every day at 09:00 x")
 
 
 async def inbox_of(chats: Chats) -> tuple[InboxItem, ...]:
@@ -394,7 +394,7 @@ class TestLinks:
 
     async def test_it_can_be_undone(self, chats: Chats) -> None:
         await self.linked(chats)
-        assert "on its own" in await chats.say("/unlink", sender=70)
+        assert "no longer linked" in await chats.say("/unlink", sender=70)
         await chats.say(THAI, sender=71)
         assert (await only(chats)).owner == SEVEN
         assert not await chats.conversation.links.linked(self.ANNA.owner)

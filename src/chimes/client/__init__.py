@@ -1,4 +1,4 @@
-"""Chimes from another machine: the verbs of the SDK, over the API of a server.
+"""HTTP client: the operations of the SDK over the API of a server.
 
 from chimes.client import Client
 

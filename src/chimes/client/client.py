@@ -1,4 +1,4 @@
-"""The two clients. Both drive the same verbs: one blocks, one awaits."""
+"""The blocking and the asynchronous client, over the same operations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from urllib.parse import urlsplit
 
 import httpx2
 
-from chimes.client.operations import Verbs
+from chimes.client.operations import Operations
 from chimes.client.requests import Duration, path_of
 from chimes.client.transport import (
     Call,
-    NoAnswer,
+    NoReply,
     Reply,
     Steps,
     Wait,
-    asked_to_wait,
-    error_of,
-    object_of,
-    pauses,
+    error_from,
+    parse_object,
+    retry_after,
+    retry_delays,
 )
 from chimes.client.values import LogLine, RunInfo, log_line
 from chimes.clock import SystemClock
@@ -35,29 +35,25 @@ from chimes.errors import ConfigError, Conflict, Unreachable
 from chimes.i18n import _
 from chimes.language.languages import named
 
-# @@ Following the log of a run: the events as they come, again after a lost connection.
-#
-# Where a follower is stands in `Following`, which never touches a socket, so that the blocking
-# and the asynchronous client drive one and the same code.
-
-#: Come back later: the store is away, or too many follow.
-_LATER = frozenset({429, 503})
+#: Retryable statuses: store unavailable, too many streams.
+_RETRYABLE = frozenset({429, 503})
 
 
-class Following:
+class LogFollower:
+    """State of a log stream across reconnections. Does no I/O, so that both clients share it."""
+
     def __init__(self, run_id: str, *, after: int, patience: float) -> None:
-        """`patience`: seconds to wait over the tries to come back, counted anew after each that
-        brought something."""
+        """`patience`: total seconds to wait over reconnections; starts again after each entry."""
         self._run_id = run_id
         self._after = after
         self._patience = patience
-        self._left = patience
-        self._pauses = pauses()
+        self._remaining = patience
+        self._delays = retry_delays()
         self._event: list[str] = []
         self._ended = False
 
     def ended(self) -> bool:
-        """The run has ended and all of its log was read."""
+        """Whether the run has ended and its whole log was read."""
         return self._ended
 
     @property
@@ -71,7 +67,7 @@ class Following:
         )
 
     def line(self, text: str) -> Iterator[LogLine]:
-        """One line of the stream; entries come out at the end of an event."""
+        """Feeds one line of the stream; yields a log entry at the end of an event."""
         if text:
             self._event.append(text)
             return
@@ -84,25 +80,25 @@ class Following:
             if isinstance(found, dict):
                 entry = log_line(found)
                 self._after = entry.number
-                self._left, self._pauses = self._patience, pauses()
+                self._remaining, self._delays = self._patience, retry_delays()
                 yield entry
 
-    def refused(self, reply: Reply) -> float:
-        """How many seconds to wait; raises where waiting does not help."""
-        error = error_of(reply.status, object_of(reply), reply.headers)
-        if reply.status not in _LATER:
+    def rejected(self, reply: Reply) -> float:
+        """Seconds to wait before reconnecting. Raises if the error is permanent."""
+        error = error_from(reply.status, parse_object(reply), reply.headers)
+        if reply.status not in _RETRYABLE:
             raise error
-        return self._wait(error, asked_to_wait(reply.headers))
+        return self._wait(error, retry_after(reply.headers))
 
-    def broken(self, reason: str) -> float:
-        """The connection is lost, or the server wants somebody else to be asked."""
+    def disconnected(self, reason: str) -> float:
+        """Seconds to wait after a lost connection or an early end of the stream."""
         return self._wait(Unreachable(reason), 0.0)
 
-    def _wait(self, error: Exception, least: float) -> float:
-        pause = max(next(self._pauses), least)
-        if pause > self._left:
+    def _wait(self, error: Exception, minimum: float) -> float:
+        pause = max(next(self._delays), minimum)
+        if pause > self._remaining:
             raise error
-        self._left -= pause
+        self._remaining -= pause
         return pause
 
 
@@ -113,11 +109,8 @@ def _values(event: list[str], name: str) -> list[str]:
     ]
 
 
-# @@ One run on a server, to wait for and to ask about.
-
-
 class RunHandle:
-    """One run on a server."""
+    """A run on a server."""
 
     __slots__ = ("_client", "id")
 
@@ -135,18 +128,18 @@ class RunHandle:
         return self.run().status
 
     def result(self, timeout: Duration | None = None) -> object:
-        """What the task returned, once it has ended; see `Client.result`."""
+        """Waits for the end and returns the value; see `Client.result`."""
         return self._client.result(self.id, timeout)
 
     def logs(self) -> list[LogLine]:
         return self._client.logs(self.id)
 
     def follow_logs(self, *, after: int = 0) -> Iterator[LogLine]:
-        """Its lines as they are written; see `Client.follow_logs`."""
+        """Log entries as they are written; see `Client.follow_logs`."""
         return self._client.follow_logs(self.id, after=after)
 
     def cancel(self) -> bool:
-        """Ask it to stop: True if it was still waiting or running."""
+        """Requests cancellation; False if the run has ended."""
         try:
             self._client.cancel(self.id)
         except Conflict:
@@ -155,7 +148,7 @@ class RunHandle:
 
 
 class AsyncRunHandle:
-    """One run on a server, for `await`."""
+    """A run on a server, with coroutines."""
 
     __slots__ = ("_client", "id")
 
@@ -192,13 +185,13 @@ class AsyncRunHandle:
 API = "/api/v1"
 DEFAULT_URL = "http://127.0.0.1:7100"
 _ENDED_EARLY = _("the server ended the stream before the run had ended")
-_SILENCE = 30.0
+_STREAM_READ_SECONDS = 30.0
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class _Connection:
-    """Where the server is and how to be known there; the key is never shown."""
+    """Address, key and options of a client; the key is not in its repr."""
 
     def __init__(
         self,
@@ -211,10 +204,10 @@ class _Connection:
         verify: bool = True,
         language: str | None = None,
     ) -> None:
-        """`url` and `key` are those of CHIMES_URL and CHIMES_API_KEY where they are left out.
-        `timeout`: seconds for one answer. `patience`: seconds to wait over all repeats of one
-        request, when the server is away or asks to come back later. `language`: in which the
-        server says what is wrong, `en`, `th` or `zh`; else the one that the key's owner chose."""
+        """`url` and `key` default to CHIMES_URL and CHIMES_API_KEY. `timeout`: seconds per
+        response. `patience`: total seconds to wait over the retries of a request while the server
+        is unavailable. `language`: of error messages, `en`, `th` or `zh`; default: the preference
+        of the owner of the key."""
         self.url = checked_url(url or os.environ.get("CHIMES_URL") or DEFAULT_URL)
         self.namespace = namespace
         self._key = key if key is not None else os.environ.get("CHIMES_API_KEY") or ""
@@ -222,7 +215,7 @@ class _Connection:
         self._patience = patience
         self._verify = verify
         self.language = None if language is None else named(language)
-        self._verbs = Verbs(
+        self._operations = Operations(
             namespace=namespace, patience=patience, monotonic=SystemClock().monotonic
         )
 
@@ -240,10 +233,10 @@ class _Connection:
 
 
 def checked_url(url: str) -> str:
-    """Without a slash at its end. A key in the URL would show up in logs."""
+    """Strips the trailing slash. Refuses credentials in the URL, which would be logged."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(_("the URL of a server is written http://host:port"), key="url")
+        raise ConfigError(_("the URL of a server has the form http://host:port"), key="url")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(_("the URL of a server has no user, no query and no fragment"), key="url")
     return url.rstrip("/")
@@ -260,12 +253,12 @@ def _request(http: httpx2.Client | httpx2.AsyncClient, call: Call) -> httpx2.Req
 
 
 def _stream(http: httpx2.Client | httpx2.AsyncClient, call: Call) -> httpx2.Request:
-    """Silence of the length of a few heartbeats is no failure."""
+    """A read timeout of several keep-alive intervals."""
     request = _request(http, call)
     limits = request.extensions["timeout"]
     read = limits["read"]
     if read is not None:
-        request.extensions["timeout"] = {**limits, "read": max(read, _SILENCE)}
+        request.extensions["timeout"] = {**limits, "read": max(read, _STREAM_READ_SECONDS)}
     return request
 
 
@@ -275,60 +268,60 @@ def _reply(answer: httpx2.Response) -> Reply:
 
 
 def _reason(url: str, error: httpx2.TransportError) -> str:
-    """By kind only: what the driver says may repeat what was sent."""
+    """Names the error type only: the text of the driver may contain request data."""
     if isinstance(error, httpx2.TimeoutException):
-        return _("{url} has not answered in time", url=url)
+        return _("{url} did not respond in time", url=url)
     return _("{url} cannot be reached ({reason})", url=url, reason=type(error).__name__)
 
 
 def blocking(
-    verb: Callable[Concatenate[Verbs, P], Steps[T]],
+    operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[Client, P], T]:
-    @functools.wraps(verb)
-    def call(self: Client, /, *args: P.args, **named: P.kwargs) -> T:
-        return self._drive(verb(self._verbs, *args, **named))
+    @functools.wraps(operation)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._drive(operation(self._operations, *args, **kwargs))
 
     return call
 
 
 def blocking_run(
-    verb: Callable[Concatenate[Verbs, P], Steps[str]],
+    operation: Callable[Concatenate[Operations, P], Steps[str]],
 ) -> Callable[Concatenate[Client, P], RunHandle]:
-    @functools.wraps(verb)
-    def call(self: Client, /, *args: P.args, **named: P.kwargs) -> RunHandle:
-        return self.run_handle(self._drive(verb(self._verbs, *args, **named)))
+    @functools.wraps(operation)
+    def call(self: Client, /, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        return self.run_handle(self._drive(operation(self._operations, *args, **kwargs)))
 
     return call
 
 
-def awaiting(
-    verb: Callable[Concatenate[Verbs, P], Steps[T]],
+def asynchronous(
+    operation: Callable[Concatenate[Operations, P], Steps[T]],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[object, object, T]]:
-    @functools.wraps(verb)
-    async def call(self: AsyncClient, /, *args: P.args, **named: P.kwargs) -> T:
-        return await self._drive(verb(self._verbs, *args, **named))
+    @functools.wraps(operation)
+    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._drive(operation(self._operations, *args, **kwargs))
 
     return call
 
 
-def awaiting_run(
-    verb: Callable[Concatenate[Verbs, P], Steps[str]],
+def asynchronous_run(
+    operation: Callable[Concatenate[Operations, P], Steps[str]],
 ) -> Callable[Concatenate[AsyncClient, P], Coroutine[object, object, AsyncRunHandle]]:
-    @functools.wraps(verb)
-    async def call(self: AsyncClient, /, *args: P.args, **named: P.kwargs) -> AsyncRunHandle:
-        return self.run_handle(await self._drive(verb(self._verbs, *args, **named)))
+    @functools.wraps(operation)
+    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncRunHandle:
+        return self.run_handle(await self._drive(operation(self._operations, *args, **kwargs)))
 
     return call
 
 
 class Client(_Connection):
-    """The verbs, blocking. Close it, or use it as a context manager."""
+    """Blocking client. Close it, or use it as a context manager."""
 
     _http: httpx2.Client | None = None
 
     @property
     def aio(self) -> AsyncClient:
-        """The same server and key, for `await`."""
+        """An asynchronous client with the same settings."""
         return AsyncClient(
             self.url,
             self._key,
@@ -356,46 +349,46 @@ class Client(_Connection):
             self._http = None
 
     def run_handle(self, run_id: str) -> RunHandle:
-        """A run by an id that was kept elsewhere."""
+        """A handle for a run by its id."""
         return RunHandle(run_id, self)
 
     def _drive(self, steps: Steps[T]) -> T:
-        came: Reply | NoAnswer | None = None
+        response: Reply | NoReply | None = None
         try:
             while True:
-                wanted = steps.send(came)
-                if isinstance(wanted, Wait):
-                    time.sleep(wanted.seconds)
-                    came = None
+                step = steps.send(response)
+                if isinstance(step, Wait):
+                    time.sleep(step.seconds)
+                    response = None
                 else:
-                    came = self._send(wanted)
+                    response = self._send(step)
         except StopIteration as done:
             found: T = done.value
             return found
 
     def follow_logs(self, run_id: str, *, after: int = 0) -> Iterator[LogLine]:
-        """The lines of its log numbered above `after`, as they are written, until it has ended.
-        Goes on by itself after a lost connection, without losing or repeating a line."""
-        following = Following(run_id, after=after, patience=self._patience)
+        """Yields log entries with a number above `after` as they are written, until the run has
+        ended. Reconnects after a lost connection without losing or repeating an entry."""
+        follower = LogFollower(run_id, after=after, patience=self._patience)
         while True:
-            http = self._connected()
+            http = self._http_client()
             pause = None
             try:
-                answer = http.send(_stream(http, following.call), stream=True)
+                answer = http.send(_stream(http, follower.call), stream=True)
                 with contextlib.closing(answer):
                     if answer.status_code != 200:
                         answer.read()
-                        pause = following.refused(_reply(answer))
+                        pause = follower.rejected(_reply(answer))
                     else:
                         for line in answer.iter_lines():
-                            yield from following.line(line)
-                            if following.ended():
+                            yield from follower.line(line)
+                            if follower.ended():
                                 return
             except httpx2.TransportError as error:
-                pause = following.broken(_reason(self.url, error))
-            time.sleep(following.broken(_ENDED_EARLY) if pause is None else pause)
+                pause = follower.disconnected(_reason(self.url, error))
+            time.sleep(follower.disconnected(_ENDED_EARLY) if pause is None else pause)
 
-    def _connected(self) -> httpx2.Client:
+    def _http_client(self) -> httpx2.Client:
         if self._http is None:
             self._http = httpx2.Client(
                 base_url=self.url + API,
@@ -405,34 +398,34 @@ class Client(_Connection):
             )
         return self._http
 
-    def _send(self, call: Call) -> Reply | NoAnswer:
-        http = self._connected()
+    def _send(self, call: Call) -> Reply | NoReply:
+        http = self._http_client()
         try:
             return _reply(http.send(_request(http, call)))
         except httpx2.TransportError as error:
-            return NoAnswer(_reason(self.url, error))
+            return NoReply(_reason(self.url, error))
 
-    list_schedules = blocking(Verbs.list_schedules)
-    get_schedule = blocking(Verbs.get_schedule)
-    schedule = blocking(Verbs.schedule)
-    delete_schedule = blocking(Verbs.delete_schedule)
-    trigger_schedule = blocking_run(Verbs.trigger_schedule)
-    reschedule_for = blocking(Verbs.reschedule_for)
-    set_schedule_enabled = blocking(Verbs.set_schedule_enabled)
-    pause = blocking(Verbs.pause)
-    resume = blocking(Verbs.resume)
-    enqueue = blocking_run(Verbs.enqueue)
-    runs = blocking(Verbs.runs)
-    run = blocking(Verbs.run)
-    logs = blocking(Verbs.logs)
-    cancel = blocking(Verbs.cancel)
-    retry = blocking_run(Verbs.retry)
-    result = blocking(Verbs.result)
-    nodes = blocking(Verbs.nodes)
+    list_schedules = blocking(Operations.list_schedules)
+    get_schedule = blocking(Operations.get_schedule)
+    schedule = blocking(Operations.schedule)
+    delete_schedule = blocking(Operations.delete_schedule)
+    trigger_schedule = blocking_run(Operations.trigger_schedule)
+    reschedule_for = blocking(Operations.reschedule_for)
+    set_schedule_enabled = blocking(Operations.set_schedule_enabled)
+    pause = blocking(Operations.pause)
+    resume = blocking(Operations.resume)
+    enqueue = blocking_run(Operations.enqueue)
+    runs = blocking(Operations.runs)
+    run = blocking(Operations.run)
+    logs = blocking(Operations.logs)
+    cancel = blocking(Operations.cancel)
+    retry = blocking_run(Operations.retry)
+    result = blocking(Operations.result)
+    nodes = blocking(Operations.nodes)
 
 
 class AsyncClient(_Connection):
-    """The verbs as coroutines. Belongs to one event loop; close it, or use `async with`."""
+    """Asynchronous client. Belongs to one event loop; close it, or use `async with`."""
 
     _http: httpx2.AsyncClient | None = None
 
@@ -453,46 +446,46 @@ class AsyncClient(_Connection):
             self._http = None
 
     def run_handle(self, run_id: str) -> AsyncRunHandle:
-        """A run by an id that was kept elsewhere."""
+        """A handle for a run by its id."""
         return AsyncRunHandle(run_id, self)
 
     async def _drive(self, steps: Steps[T]) -> T:
-        came: Reply | NoAnswer | None = None
+        response: Reply | NoReply | None = None
         try:
             while True:
-                wanted = steps.send(came)
-                if isinstance(wanted, Wait):
-                    await asyncio.sleep(wanted.seconds)
-                    came = None
+                step = steps.send(response)
+                if isinstance(step, Wait):
+                    await asyncio.sleep(step.seconds)
+                    response = None
                 else:
-                    came = await self._send(wanted)
+                    response = await self._send(step)
         except StopIteration as done:
             found: T = done.value
             return found
 
     async def follow_logs(self, run_id: str, *, after: int = 0) -> AsyncIterator[LogLine]:
-        """As `Client.follow_logs`."""
-        following = Following(run_id, after=after, patience=self._patience)
+        """See `Client.follow_logs`."""
+        follower = LogFollower(run_id, after=after, patience=self._patience)
         while True:
-            http = self._connected()
+            http = self._http_client()
             pause = None
             try:
-                answer = await http.send(_stream(http, following.call), stream=True)
+                answer = await http.send(_stream(http, follower.call), stream=True)
                 async with contextlib.aclosing(answer):
                     if answer.status_code != 200:
                         await answer.aread()
-                        pause = following.refused(_reply(answer))
+                        pause = follower.rejected(_reply(answer))
                     else:
                         async for line in answer.aiter_lines():
-                            for entry in following.line(line):
+                            for entry in follower.line(line):
                                 yield entry
-                            if following.ended():
+                            if follower.ended():
                                 return
             except httpx2.TransportError as error:
-                pause = following.broken(_reason(self.url, error))
-            await asyncio.sleep(following.broken(_ENDED_EARLY) if pause is None else pause)
+                pause = follower.disconnected(_reason(self.url, error))
+            await asyncio.sleep(follower.disconnected(_ENDED_EARLY) if pause is None else pause)
 
-    def _connected(self) -> httpx2.AsyncClient:
+    def _http_client(self) -> httpx2.AsyncClient:
         if self._http is None:
             self._http = httpx2.AsyncClient(
                 base_url=self.url + API,
@@ -502,27 +495,27 @@ class AsyncClient(_Connection):
             )
         return self._http
 
-    async def _send(self, call: Call) -> Reply | NoAnswer:
-        http = self._connected()
+    async def _send(self, call: Call) -> Reply | NoReply:
+        http = self._http_client()
         try:
             return _reply(await http.send(_request(http, call)))
         except httpx2.TransportError as error:
-            return NoAnswer(_reason(self.url, error))
+            return NoReply(_reason(self.url, error))
 
-    list_schedules = awaiting(Verbs.list_schedules)
-    get_schedule = awaiting(Verbs.get_schedule)
-    schedule = awaiting(Verbs.schedule)
-    delete_schedule = awaiting(Verbs.delete_schedule)
-    trigger_schedule = awaiting_run(Verbs.trigger_schedule)
-    reschedule_for = awaiting(Verbs.reschedule_for)
-    set_schedule_enabled = awaiting(Verbs.set_schedule_enabled)
-    pause = awaiting(Verbs.pause)
-    resume = awaiting(Verbs.resume)
-    enqueue = awaiting_run(Verbs.enqueue)
-    runs = awaiting(Verbs.runs)
-    run = awaiting(Verbs.run)
-    logs = awaiting(Verbs.logs)
-    cancel = awaiting(Verbs.cancel)
-    retry = awaiting_run(Verbs.retry)
-    result = awaiting(Verbs.result)
-    nodes = awaiting(Verbs.nodes)
+    list_schedules = asynchronous(Operations.list_schedules)
+    get_schedule = asynchronous(Operations.get_schedule)
+    schedule = asynchronous(Operations.schedule)
+    delete_schedule = asynchronous(Operations.delete_schedule)
+    trigger_schedule = asynchronous_run(Operations.trigger_schedule)
+    reschedule_for = asynchronous(Operations.reschedule_for)
+    set_schedule_enabled = asynchronous(Operations.set_schedule_enabled)
+    pause = asynchronous(Operations.pause)
+    resume = asynchronous(Operations.resume)
+    enqueue = asynchronous_run(Operations.enqueue)
+    runs = asynchronous(Operations.runs)
+    run = asynchronous(Operations.run)
+    logs = asynchronous(Operations.logs)
+    cancel = asynchronous(Operations.cancel)
+    retry = asynchronous_run(Operations.retry)
+    result = asynchronous(Operations.result)
+    nodes = asynchronous(Operations.nodes)

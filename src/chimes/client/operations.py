@@ -1,4 +1,5 @@
-"""The verbs, as steps. Schedules are named by name within the namespace, or by id."""
+"""Operations of the clients, as generators of requests. Schedules are found by name within the
+namespace, or by id."""
 
 from __future__ import annotations
 
@@ -50,11 +51,11 @@ from chimes.model.ids import declared_id
 from chimes.triggers import Trigger, parse_duration
 
 _PAGE = "200"
-#: How often others may get in between before an upsert gives up.
-_ROUNDS = 20
-#: Seconds between two looks at a run: soon at first, because most runs are short.
-_FIRST_LOOK, _LONGEST_LOOK = 0.05, 1.0
-_ENDS: Mapping[str, type[RunFailed]] = {
+#: Rounds of an upsert that competes with other clients.
+_MAX_ROUNDS = 20
+#: Poll interval in seconds: short at first, because most runs are short.
+_FIRST_POLL, _MAX_POLL = 0.05, 1.0
+_ERRORS: Mapping[str, type[RunFailed]] = {
     "timeout": RunTimedOut,
     "canceled": RunCanceled,
     "skipped": RunNotCarriedOut,
@@ -63,16 +64,15 @@ _ENDS: Mapping[str, type[RunFailed]] = {
 }
 
 
-class Verbs:
+class Operations:
     def __init__(self, *, namespace: str, patience: float, monotonic: Callable[[], float]) -> None:
         self.namespace = namespace
         self._exchange = Exchange(patience=patience)
         self._monotonic = monotonic
 
-    # --- schedules ----------------------------------------------------------------------------
     def list_schedules(self, *, everywhere: bool = False) -> Steps[list[ScheduleInfo]]:
-        """Those of the namespace, or all that the key may see, by next_run_at; those
-        without one come last."""
+        """Schedules of the namespace, or all that the key may see, by next_run_at; those without
+        one come last."""
         query = {"sort": "next_run_at"}
         if not everywhere:
             query["namespace"] = self.namespace
@@ -88,57 +88,62 @@ class Verbs:
         target: TargetLike,
         **options: Unpack[Options],
     ) -> Steps[ScheduleInfo]:
-        """Create it, or change it where it differs: the name is its identity. The same trigger
-        keeps its next_run_at; `enabled` and `owner` only count for a new schedule."""
+        """Creates or updates the schedule of this name. An unchanged trigger keeps its next_run_at;
+        `enabled` and `owner` apply to a new schedule only."""
         check_options("schedule", options, Options.__optional_keys__)
-        wanted: Json = {
+        fields: Json = {
             "trigger": trigger_json(trigger, options),
             "target": target_json(target, options.get("args"), options.get("input")),
         }
         if policy := policy_json(options):
-            wanted["policy"] = policy
+            fields["policy"] = policy
         if "priority" in options:
-            wanted["priority"] = options["priority"]
+            fields["priority"] = options["priority"]
         if "labels" in options:
-            wanted["labels"] = dict(options["labels"])
+            fields["labels"] = dict(options["labels"])
         if "delivery" in options:
-            wanted["delivery"] = delivery_json(options["delivery"])
+            fields["delivery"] = delivery_json(options["delivery"])
         if "depends_on" in options:
-            wanted["depends_on"] = yield from self._dependency(options)
-        for _unused in range(_ROUNDS):
+            fields["depends_on"] = yield from self._dependency(options)
+        for _unused in range(_MAX_ROUNDS):
             found = yield from self._find(name)
             try:
                 if found is None:
-                    return schedule_info((yield from self._create(name, wanted, options)))
+                    return schedule_info((yield from self._create(name, fields, options)))
                 path = path_of("schedules", str(found["id"]))
-                return schedule_info((yield from self._answer("PATCH", path, wanted)))
+                return schedule_info((yield from self._send("PATCH", path, fields)))
             except (AlreadyExists, NotFound):
-                # Somebody else created or deleted it since we looked.
+                # Another client created or deleted it in the meantime.
                 continue
-        raise Conflict(_("schedule {name!r} changes too fast; try again", name=name))
+        raise Conflict(
+            _(
+                "schedule {name!r} is changed by other clients at the same time; try again",
+                name=name,
+            )
+        )
 
     def delete_schedule(self, name: str) -> Steps[bool]:
-        """Whether there was one."""
+        """Deletes a schedule; False if there was none."""
         try:
             path = yield from self._path(name)
-            yield from self._answer("DELETE", path)
+            yield from self._send("DELETE", path)
         except NotFound:
             return False
         return True
 
     def trigger_schedule(self, name: str) -> Steps[str]:
-        """A run now; next_run_at stays, and a paused schedule may be run too."""
+        """Starts a run now. next_run_at does not change; the schedule may be paused."""
         path = yield from self._path(name)
-        return run_info((yield from self._answer("POST", f"{path}/run"))).id
+        return run_info((yield from self._send("POST", f"{path}/run"))).id
 
     def reschedule_for(self, name: str, time: Moment) -> Steps[ScheduleInfo]:
-        """The next run is at `time`; the past means now. Conflict while paused."""
+        """Sets the time of the next run; the past means now. Raises Conflict if it is paused."""
         body = {"to": moment_text(time, "time")}
         path = yield from self._path(name)
-        return schedule_info((yield from self._answer("POST", f"{path}/reschedule", body)))
+        return schedule_info((yield from self._send("POST", f"{path}/reschedule", body)))
 
     def set_schedule_enabled(self, name: str, enabled: bool) -> Steps[ScheduleInfo]:
-        """No runs until it is enabled again; then from the first slot after now on."""
+        """Pauses or resumes a schedule; it resumes with the first slot after now."""
         return (yield from (self.resume(name) if enabled else self.pause(name)))
 
     def pause(
@@ -148,13 +153,12 @@ class Verbs:
         if until is not None:
             body["until"] = moment_text(until, "until")
         path = yield from self._path(name)
-        return schedule_info((yield from self._answer("POST", f"{path}/pause", body)))
+        return schedule_info((yield from self._send("POST", f"{path}/pause", body)))
 
     def resume(self, name: str) -> Steps[ScheduleInfo]:
         path = yield from self._path(name)
-        return schedule_info((yield from self._answer("POST", f"{path}/resume")))
+        return schedule_info((yield from self._send("POST", f"{path}/resume")))
 
-    # --- runs ---------------------------------------------------------------------------------
     def enqueue(
         self,
         task: TargetLike,
@@ -164,8 +168,8 @@ class Verbs:
         at: Moment | None = None,
         **options: Unpack[RunOptions],
     ) -> Steps[str]:
-        """A run without a schedule, at once or `at` a moment: a task by its name, or anything
-        that `schedule` takes as a target."""
+        """Starts a run without a schedule, now or `at` a time: a task by name, or any target that
+        `schedule` accepts."""
         check_options("enqueue", options, RunOptions.__optional_keys__)
         body: Json = {
             "target": target_json(task, args, input),
@@ -183,7 +187,7 @@ class Verbs:
             body["at"] = moment_text(at, "at")
         if "timezone" in options:
             body["timezone"] = options["timezone"]
-        return run_info((yield from self._answer("POST", "/runs", body))).id
+        return run_info((yield from self._send("POST", "/runs", body))).id
 
     def runs(
         self,
@@ -195,7 +199,7 @@ class Verbs:
         until: Moment | None = None,
         limit: int | None = 50,
     ) -> Steps[list[RunInfo]]:
-        """Newest first; None as `limit`: all."""
+        """Runs, newest first; `limit` None for all."""
         query: dict[str, str] = {}
         if schedule is not None:
             query["schedule_id"] = str((yield from self._schedule(schedule))["id"])
@@ -210,76 +214,75 @@ class Verbs:
         return [run_info(each) for each in (yield from self._pages("/runs", query, limit))]
 
     def run(self, run_id: str) -> Steps[RunInfo]:
-        return run_info((yield from self._answer("GET", path_of("runs", run_id))))
+        return run_info((yield from self._send("GET", path_of("runs", run_id))))
 
     def logs(self, run_id: str) -> Steps[list[LogLine]]:
-        """Everything it has logged so far, oldest first."""
+        """The log so far, oldest first."""
         found: list[LogLine] = []
         after: object = 0
         while after is not None:
             query = {"after": str(after), "limit": "1000"}
-            page = yield from self._answer("GET", path_of("runs", run_id, "logs"), query=query)
+            page = yield from self._send("GET", path_of("runs", run_id, "logs"), query=query)
             found.extend(log_line(each) for each in items_of(page))
             after = page.get("next_after")
         return found
 
     def cancel(self, run_id: str) -> Steps[RunInfo]:
-        """Conflict if it has ended already."""
-        return run_info((yield from self._answer("POST", path_of("runs", run_id, "cancel"))))
+        """Cancels a run. Raises Conflict if it has ended."""
+        return run_info((yield from self._send("POST", path_of("runs", run_id, "cancel"))))
 
     def retry(self, run_id: str) -> Steps[str]:
-        """A new run that does the same again."""
-        return run_info((yield from self._answer("POST", path_of("runs", run_id, "retry")))).id
+        """Starts a new run with the same target."""
+        return run_info((yield from self._send("POST", path_of("runs", run_id, "retry")))).id
 
     def result(self, run_id: str, within: Duration | None = None) -> Steps[object]:
-        """What the run's task returned, once it has ended. RunFailed, or one of its kinds, if it
-        did not succeed; TimeoutError if it has not ended `within` this time."""
-        began = self._monotonic()
+        """Waits for the end of a run and returns its value. Raises RunFailed or a subclass if it
+        failed, TimeoutError if it has not ended `within` this time."""
+        started = self._monotonic()
         limit = None
         if within is not None:
             limit = parse_duration(duration_text(within, "timeout"), allow_zero=True)
-        pause = _FIRST_LOOK
+        pause = _FIRST_POLL
         while True:
             run = yield from self.run(run_id)
             if run.ended:
                 break
-            left = pause
+            remaining = pause
             if limit is not None:
-                left = limit.total_seconds() - (self._monotonic() - began)
-                if left <= 0:
+                remaining = limit.total_seconds() - (self._monotonic() - started)
+                if remaining <= 0:
                     raise TimeoutError(
                         _("run {id} has not ended within {limit}", id=run_id, limit=limit)
                     )
-            yield Wait(min(pause, left))
-            pause = min(pause * 1.5, _LONGEST_LOOK)
+            yield Wait(min(pause, remaining))
+            pause = min(pause * 1.5, _MAX_POLL)
         if run.status != "succeeded":
             raise _failure(run)
         return run.value
 
-    # --- the system ---------------------------------------------------------------------------
     def nodes(self) -> Steps[list[NodeInfo]]:
-        page = yield from self._answer("GET", "/nodes")
+        page = yield from self._send("GET", "/nodes")
         return [node_info(each) for each in items_of(page)]
 
-    # --- how ----------------------------------------------------------------------------------
-    def _create(self, name: str, wanted: Json, options: Options) -> Steps[Json]:
-        """Under an id that follows from the name, so that of two that create it one is told so."""
-        body: Json = {**wanted, "name": name, "namespace": self.namespace}
+    def _create(self, name: str, fields: Json, options: Options) -> Steps[Json]:
+        """Creates a schedule with an id derived from its name, so that only one of two concurrent
+        requests succeeds."""
+        body: Json = {**fields, "name": name, "namespace": self.namespace}
         if "enabled" in options:
             body["enabled"] = options["enabled"]
         if "owner" in options:
             body["owner"] = owner_json(options["owner"])
-        for generation in range(1, _ROUNDS + 1):
+        for generation in range(1, _MAX_ROUNDS + 1):
             body["id"] = declared_id(self.namespace, name, generation)
             try:
-                return (yield from self._answer("POST", "/schedules", body))
+                return (yield from self._send("POST", "/schedules", body))
             except AlreadyExists:
-                # Created by somebody else, or deleted earlier: an id is never used twice.
+                # Created by another client, or deleted earlier: an id is never reused.
                 if (yield from self._find(name)) is not None:
                     raise
-        # Deleted and created very often: no need to count on.
+        # Deleted and created often: use a random id.
         body["id"] = str(uuid.uuid4())
-        return (yield from self._answer("POST", "/schedules", body))
+        return (yield from self._send("POST", "/schedules", body))
 
     def _dependency(self, options: Options) -> Steps[Json | None]:
         name = options.get("depends_on")
@@ -295,7 +298,7 @@ class Verbs:
         if found is not None:
             return found
         try:
-            return (yield from self._answer("GET", path_of("schedules", name)))
+            return (yield from self._send("GET", path_of("schedules", name)))
         except NotFound:
             raise NotFound(
                 _(
@@ -309,9 +312,9 @@ class Verbs:
         return path_of("schedules", str((yield from self._schedule(name))["id"]))
 
     def _find(self, name: str) -> Steps[Json | None]:
-        """The oldest of this name, where another door made several."""
+        """The oldest schedule of this name; other interfaces may have created several."""
         query = {"namespace": self.namespace, "name": name, "limit": "1"}
-        page = yield from self._answer("GET", "/schedules", query=query)
+        page = yield from self._send("GET", "/schedules", query=query)
         items = items_of(page)
         return dict(items[0]) if items else None
 
@@ -321,17 +324,17 @@ class Verbs:
         found: list[Mapping[str, object]] = []
         cursor: object = None
         while limit is None or len(found) < limit:
-            asked = {**query, "limit": _PAGE}
+            page_query = {**query, "limit": _PAGE}
             if isinstance(cursor, str):
-                asked["cursor"] = cursor
-            page = yield from self._answer("GET", path, query=asked)
+                page_query["cursor"] = cursor
+            page = yield from self._send("GET", path, query=page_query)
             found.extend(items_of(page))
             cursor = page.get("next_cursor")
             if cursor is None:
                 break
         return found[:limit]
 
-    def _answer(
+    def _send(
         self,
         method: str,
         path: str,
@@ -340,15 +343,15 @@ class Verbs:
         query: Mapping[str, str] | None = None,
     ) -> Steps[Json]:
         call = Call(method=method, path=path, body=body, query=query or {})
-        return (yield from self._exchange.answer(call))
+        return (yield from self._exchange.send(call))
 
 
 def _failure(run: RunInfo) -> ChimesError:
-    why = run.error or run.reason
+    cause = run.error or run.reason
     name = run.schedule_name or f"{run.kind}:{run.target}"
     ended = _("run {id} of {name} ended as {status}", id=run.id, name=name, status=run.status)
-    return _ENDS.get(run.status, RunFailed)(
-        joined(": ", [ended, why]) if why else ended,
+    return _ERRORS.get(run.status, RunFailed)(
+        joined(": ", [ended, cause]) if cause else ended,
         run_id=run.id,
         status=run.status,
         error=run.error,

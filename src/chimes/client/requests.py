@@ -1,4 +1,4 @@
-"""What a caller hands to the verbs, as the API wants it; pure."""
+"""Converts arguments of the operations to JSON of the API."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RecipientLike = Recipient | Mapping[str, object]
 
 
 class RunOptions(TypedDict, total=False):
-    """How a run is carried out."""
+    """Options of a run."""
 
     catch_up: str
     misfire_grace: Duration
@@ -61,7 +61,7 @@ class RunOptions(TypedDict, total=False):
 
 
 class Options(RunOptions, total=False):
-    """What `schedule` takes besides name, trigger and target; what is left out stays as it is."""
+    """Options of `schedule`; omitted ones stay as they are."""
 
     args: Mapping[str, object]
     input: Mapping[str, object]
@@ -72,14 +72,14 @@ class Options(RunOptions, total=False):
     end_at: Moment
     max_runs: int
     exclude: Iterable[object]
-    #: Another schedule of the namespace; None: no longer any.
+    #: Another schedule of the namespace; None removes the dependency.
     depends_on: str | None
     depends_within: Duration
-    #: What is made from outside is timed by the store.
+    #: Only `db`: a client cannot time schedules in memory.
     mode: str
 
 
-#: Names of options that the API calls differently.
+#: Option -> field of the policy in the API.
 _POLICY = {
     "catch_up": "misfire",
     "misfire_grace": "misfire_grace",
@@ -98,7 +98,7 @@ _BOUNDS = ("jitter", "start_at", "end_at", "max_runs", "exclude")
 
 
 def check_options(verb: str, given: Mapping[str, object], known: Collection[str]) -> None:
-    """As Python does where each is named: an option that nobody reads would be lost in silence."""
+    """Raises TypeError for unknown options, as for keyword arguments."""
     for name in given:
         if name not in known:
             raise TypeError(f"{verb}() got an unexpected keyword argument {name!r}")
@@ -114,16 +114,16 @@ def check_options(verb: str, given: Mapping[str, object], known: Collection[str]
             code="unknown_word",
         )
     if "depends_within" in given and given.get("depends_on") is None:
-        raise InvalidInput(_("depends_within needs depends_on"), field="depends_within")
+        raise InvalidInput(_("depends_within requires depends_on"), field="depends_within")
 
 
 def path_of(*parts: str) -> str:
-    """Each part quoted: ids are whatever a client chose."""
+    """Joins path segments, quoted: clients choose their ids freely."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 def trigger_json(given: Trigger | str | Mapping[str, object], options: Options) -> Json:
-    """`0 9 * * 1-5`, `every 5m`, a moment, a trigger, or one as the API has it."""
+    """From text (`0 9 * * 1-5`, `every 5m`, a time), a trigger, or JSON of the API."""
     zone = options.get("timezone")
     if isinstance(given, str):
         plain: Json = dict(trigger_from_text(given, zone).to_dict())
@@ -155,8 +155,8 @@ def target_json(
     args: Mapping[str, object] | None = None,
     start: Mapping[str, object] | None = None,
 ) -> Json:
-    """`task:NAME`, `flow:NAME`, `sync:SOURCE/COLLECTION`, a URL, a bare name (a task), a target,
-    or one as the API has it."""
+    """From text (`task:NAME`, `flow:NAME`, `sync:SOURCE/COLLECTION`, a URL, a task name), a target,
+    or JSON of the API."""
     match given:
         case HttpTarget():
             found: Json = {
@@ -196,7 +196,7 @@ def target_json(
         case MessageTarget():
             found = {"kind": "message", "text": given.text}
         case str():
-            found = _named(given)
+            found = _target_from_text(given)
         case _:
             found = dict(given)
     if args is not None:
@@ -206,7 +206,7 @@ def target_json(
     return found
 
 
-def _named(text: str) -> Json:
+def _target_from_text(text: str) -> Json:
     if "://" in text:
         return {"kind": "http", "url": text, "method": "POST", "headers": {}, "body": ""}
     kind, colon, name = text.partition(":")
@@ -228,19 +228,19 @@ def _named(text: str) -> Json:
 
 def policy_json(options: RunOptions) -> Json:
     found: Json = {}
-    for name, theirs in _POLICY.items():
+    for name, api_name in _POLICY.items():
         value = options.get(name)
         if value is None:
             continue
         is_time = name in ("misfire_grace", "retry_backoff", "timeout")
         if is_time and isinstance(value, str | timedelta | int | float):
             value = duration_text(value, name)
-        found[theirs] = value
+        found[api_name] = value
     return found
 
 
 def delivery_json(given: Iterable[RecipientLike]) -> list[Json]:
-    """Who is told how a run ended."""
+    """Recipients of notifications."""
     return [_recipient(each) for each in given]
 
 
@@ -261,7 +261,7 @@ def _recipient(given: RecipientLike) -> Json:
             "from": quiet.start.strftime("%H:%M"),
             "to": quiet.end.strftime("%H:%M"),
             "zone": quiet.zone,
-            "except": [each.value for each in quiet.but],
+            "except": [each.value for each in quiet.except_for],
         }
     if (digest := given.digest) is not None:
         found["digest"] = {
@@ -269,7 +269,7 @@ def _recipient(given: RecipientLike) -> Json:
             "at": digest.at.strftime("%H:%M"),
             "on": WEEKDAYS[digest.weekday],
             "zone": digest.zone,
-            "except": [each.value for each in digest.but],
+            "except": [each.value for each in digest.except_for],
         }
     return found
 
@@ -278,7 +278,7 @@ def owner_json(text: str) -> Json:
     kind, colon, owner = text.partition(":")
     if not colon:
         raise InvalidInput(
-            _("an owner is written as type:id, such as user:alice"),
+            _("an owner is written as type:id, for example user:alice"),
             field="owner",
             code="bad_owner",
         )
@@ -286,7 +286,7 @@ def owner_json(text: str) -> Json:
 
 
 def moment_text(value: Moment, field: str) -> str:
-    """An aware datetime, or text that the server reads."""
+    """From an aware datetime, or text that the server parses."""
     if isinstance(value, str):
         return value
     if value.utcoffset() is None:
@@ -302,6 +302,6 @@ def moment_text(value: Moment, field: str) -> str:
 
 
 def duration_text(value: Duration, field: str) -> str:
-    """`90s`, a timedelta, or a number of seconds."""
+    """From text such as `90s`, a timedelta, or seconds."""
     given = timedelta(seconds=value) if isinstance(value, int | float) else value
     return format_duration_iso(parse_duration(given, field=field, allow_zero=True))

@@ -1,6 +1,9 @@
-"""One request until it has its answer: again after a lost connection, and when asked to wait.
+"""Sends a request with retries after lost connections and Retry-After.
 
-Everything may be sent again: a POST carries an Idempotency-Key, the other methods are repeatable.
+All requests are repeatable: a POST has an Idempotency-Key, the other methods are idempotent.
+
+Operations are generators that yield requests and receive responses. They do no I/O, so that the
+blocking and the asynchronous client share the code.
 """
 
 from __future__ import annotations
@@ -30,9 +33,7 @@ from chimes.errors import (
 )
 from chimes.i18n import _
 
-# @@ Problems of the API as the errors that they were on the other side.
-
-_BY_STATUS: Mapping[int, type[ChimesError]] = {
+_ERRORS_BY_STATUS: Mapping[int, type[ChimesError]] = {
     401: NotAuthenticated,
     403: NotAllowed,
     404: NotFound,
@@ -40,8 +41,8 @@ _BY_STATUS: Mapping[int, type[ChimesError]] = {
     412: StaleVersion,
     503: StoreUnavailable,
 }
-#: Where the code says more than the status.
-_BY_CODE: Mapping[str, type[ChimesError]] = {
+#: Codes that are more specific than the status.
+_ERRORS_BY_CODE: Mapping[str, type[ChimesError]] = {
     "already_exists": AlreadyExists,
     "quota_exceeded": QuotaExceeded,
     "store_read_only": StoreReadOnly,
@@ -49,11 +50,13 @@ _BY_CODE: Mapping[str, type[ChimesError]] = {
 _INVALID = frozenset({400, 413, 415, 422})
 
 
-def error_of(status: int, problem: Mapping[str, object], headers: Mapping[str, str]) -> ChimesError:
+def error_from(
+    status: int, problem: Mapping[str, object], headers: Mapping[str, str]
+) -> ChimesError:
     detail = (
         _text(problem, "detail")
         or _text(problem, "title")
-        or _("The server answered {status}", status=status)
+        or _("The server responded with status {status}", status=status)
     )
     code = _text(problem, "code")
     if status in _INVALID:
@@ -62,7 +65,7 @@ def error_of(status: int, problem: Mapping[str, object], headers: Mapping[str, s
         after = headers.get("retry-after", "")
         seconds = int(after) if after.isascii() and after.isdigit() else 1
         return RateLimited(detail, retry_after=timedelta(seconds=seconds))
-    kind = _BY_CODE.get(code) or _BY_STATUS.get(status, ChimesError)
+    kind = _ERRORS_BY_CODE.get(code) or _ERRORS_BY_STATUS.get(status, ChimesError)
     return kind(detail, code=code, status=status)
 
 
@@ -71,10 +74,10 @@ def _invalid(problem: Mapping[str, object], detail: str, code: str) -> InvalidIn
     first = errors[0] if isinstance(errors, list) and errors else {}
     if not isinstance(first, Mapping):
         first = {}
-    place = _text(first, "pointer").strip("/").replace("/", ".")
+    pointer = _text(first, "pointer").strip("/").replace("/", ".")
     return InvalidInput(
         detail,
-        field=place or _text(first, "parameter") or _text(first, "header") or None,
+        field=pointer or _text(first, "parameter") or _text(first, "header") or None,
         code=code,
         hint=_text(first, "hint") or None,
     )
@@ -85,18 +88,13 @@ def _text(data: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-# @@ What a verb wants from the outside world, step by step.
-#
-# A verb is a generator that yields what is to be done and is sent what came of it. It never
-# touches a socket, so that the blocking and the asynchronous client drive one and the same code.
-
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
     method: str
-    #: Below /api/v1.
+    #: Relative to /api/v1.
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
     body: object = None
@@ -116,70 +114,70 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class NoAnswer:
-    """The connection failed; whether the server has done something is not known."""
+class NoReply:
+    """The connection failed; the request may or may not have taken effect."""
 
     reason: str
 
 
-#: Send a Call to get a Reply or NoAnswer, a Wait to get None.
-Steps = Generator[Call | Wait, Reply | NoAnswer | None, T]
+#: Yields a Call to receive a Reply or NoReply, or a Wait to receive None.
+Steps = Generator[Call | Wait, Reply | NoReply | None, T]
 
 
 Json = dict[str, object]
-FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-#: Come back later: the store is away, too many requests, the first request is still under way.
-_LATER = frozenset({429, 503})
-_UNDER_WAY = "request_under_way"
+FIRST_DELAY, MAX_DELAY = 0.2, 5.0
+#: Retryable statuses: store unavailable, too many requests.
+_RETRYABLE = frozenset({429, 503})
+_IN_PROGRESS = "request_under_way"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Exchange:
-    #: Seconds to wait in all, over the repeats of one request.
+    #: Total seconds to wait over the retries of a request.
     patience: float
 
-    def answer(self, call: Call) -> Steps[Json]:
-        """The object that was asked for; every error is one of chimes.errors."""
+    def send(self, call: Call) -> Steps[Json]:
+        """Sends a request until it has a response. Raises errors of chimes.errors."""
         if call.method == "POST":
             key = {"Idempotency-Key": str(uuid.uuid4())}
             call = replace(call, headers={**call.headers, **key})
-        waits = pauses()
-        left = self.patience
+        delays = retry_delays()
+        remaining = self.patience
         while True:
             reply = yield call
             if isinstance(reply, Reply):
-                found = object_of(reply)
+                found = parse_object(reply)
                 if reply.status < 400:
                     return found
-                error = error_of(reply.status, found, reply.headers)
-                if reply.status not in _LATER and found.get("code") != _UNDER_WAY:
+                error = error_from(reply.status, found, reply.headers)
+                if reply.status not in _RETRYABLE and found.get("code") != _IN_PROGRESS:
                     raise error
-                pause = max(next(waits), asked_to_wait(reply.headers))
+                pause = max(next(delays), retry_after(reply.headers))
             else:
-                assert isinstance(reply, NoAnswer)
+                assert isinstance(reply, NoReply)
                 error = Unreachable(reply.reason)
-                pause = next(waits)
-            if pause > left:
+                pause = next(delays)
+            if pause > remaining:
                 raise error
-            left -= pause
+            remaining -= pause
             yield Wait(pause)
 
 
-def asked_to_wait(headers: Mapping[str, str]) -> float:
-    """Retry-After in seconds, which is how Chimes says it."""
+def retry_after(headers: Mapping[str, str]) -> float:
+    """Retry-After in seconds, the format that Chimes uses."""
     text = headers.get("retry-after", "")
     return float(text) if text.isascii() and text.isdigit() else 0.0
 
 
-def pauses() -> Iterator[float]:
-    pause = FIRST_PAUSE
+def retry_delays() -> Iterator[float]:
+    pause = FIRST_DELAY
     while True:
-        # Spread, so that clients of a server that comes back do not all come at once.
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - nobody is to be kept from guessing
-        pause = min(pause * 2, LONGEST_PAUSE)
+        # Jitter, so that clients do not all retry at the same time.
+        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - not for security
+        pause = min(pause * 2, MAX_DELAY)
 
 
-def object_of(reply: Reply) -> Json:
+def parse_object(reply: Reply) -> Json:
     if not reply.body:
         return {}
     try:
@@ -194,7 +192,7 @@ def object_of(reply: Reply) -> Json:
 def _not_chimes(reply: Reply) -> ChimesError:
     return Unreachable(
         _(
-            "the answer ({status}) does not come from Chimes; is the URL right?",
+            "the response ({status}) is not from Chimes; check the URL",
             status=reply.status,
         )
     )

@@ -1,6 +1,6 @@
-"""What the verbs answer: frozen values with aware datetimes.
+"""Values that the operations return: frozen, with aware datetimes.
 
-`ScheduleInfo` has the words of the Catbird seed, as the SDK's own has.
+`ScheduleInfo` has the field names of Catbird, as in the SDK.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ScheduleInfo:
     cron_spec: str
     timezone: str
     next_run_at: datetime | None
-    #: The newest slot that has had its turn; None: none yet.
+    #: The latest slot that was fired, skipped or missed.
     last_run_at: datetime | None
     last_enqueued_at: datetime | None
     last_status: str | None
@@ -69,14 +69,14 @@ class RunInfo:
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    #: The node that has it.
+    #: The node that executes it.
     node: str | None
-    #: Of a task `{"value": …}`; of a call what the receiver answered.
+    #: `{"value": …}` for a task; the response for an HTTP call.
     result: Mapping[str, object] | None
     error: str
     reason: str
     retry_of: str | None
-    #: The flow of which this is a step.
+    #: The run of the flow that this is a step of.
     parent_id: str | None
     step: str
 
@@ -86,7 +86,7 @@ class RunInfo:
 
     @property
     def value(self) -> object:
-        """What a task returned; the whole result of anything else."""
+        """The return value of a task; the whole result for other targets."""
         if self.result is not None and "value" in self.result:
             return self.result["value"]
         return self.result
@@ -111,9 +111,9 @@ class NodeInfo:
     heartbeat_at: datetime
     lease_until: datetime
     alive: bool
-    #: How far its clock was ahead of the store's.
+    #: Difference of its clock to that of the store.
     clock_offset_seconds: float
-    #: alive, draining, drained or gone; empty where the server is older than this.
+    #: alive, draining, drained or gone; empty for older servers.
     state: str = ""
 
 
@@ -203,7 +203,7 @@ def node_info(data: Json) -> NodeInfo:
 
 
 def cron_spec(trigger: Json) -> str:
-    """R2.4; what is not cron is written the way `schedule` reads it."""
+    """The cron expression, or text that `schedule` accepts for other triggers."""
     match trigger.get("kind"):
         case "cron":
             return _get(trigger, "expression", str)
@@ -217,7 +217,7 @@ def cron_spec(trigger: Json) -> str:
 def items_of(page: Json) -> list[Json]:
     items = _get(page, "items", list)
     if not all(isinstance(each, dict) for each in items):
-        raise _odd("items")
+        raise _invalid_response("items")
     return items
 
 
@@ -261,11 +261,11 @@ def _maybe(data: Json, name: str, kind: type[T]) -> T | None:
 def _get(data: Json, name: str, kind: type[T] | tuple[type[T], ...]) -> T:
     value = data.get(name)
     if not isinstance(value, kind):
-        raise _odd(name)
+        raise _invalid_response(name)
     return value
 
 
-def _odd(name: str) -> Unreachable:
+def _invalid_response(name: str) -> Unreachable:
     return Unreachable(
-        _("the answer has no proper {name!r}: the server is of another version", name=name)
+        _("the response has no valid {name!r}: the server has another version", name=name)
     )

@@ -14,7 +14,7 @@ from chimes.errors import StoreError
 from chimes.notifications.telegram_api import Action, BotApi, BotApiError, decode
 from chimes.services.preferences import PreferenceService
 from chimes.services.validation import agent_policy
-from chimes.telegram.bot import UPDATES, Bot, LongPolling, NotYet
+from chimes.telegram.bot import UPDATES, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.commands import Verb
 from chimes.telegram.conversation import Conversation
 from chimes.telegram.conversation import Services as ChatServices
@@ -85,9 +85,9 @@ class Telegram:
         pause = MIN_PAUSE
         while True:
             try:
-                if not await self.polling.in_turn():
+                if not await self.polling.poll_in_turn():
                     await asyncio.sleep(MIN_PAUSE)
-            except NotYet:
+            except UpdateInProgress:
                 await asyncio.sleep(MIN_PAUSE)
             except BotApiError as error:
                 if pause == MIN_PAUSE:

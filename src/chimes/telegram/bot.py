@@ -1,4 +1,4 @@
-"""Updates in, answers out: each update is dealt with once, whichever node gets it."""
+"""Processes updates of the Telegram bot, each once across all nodes, and sends the replies."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from chimes.telegram.conversation import Conversation, UpdateResult
 from chimes.telegram.links import Chat
 from chimes.telegram.updates import Incoming, read_update, update_id_of
 
-# @@ Answers on their way to Telegram: those of a chat in their order, each chat at its own pace.
-
 _log = logging.getLogger("chimes.telegram")
-TRIES = 3
-LONGEST_PAUSE = 30.0
-#: Of the Bot API, in UTF-16 code units.
-LONGEST_MESSAGE = 4096
-#: Answers of one chat that wait; the oldest of more is dropped.
-MOST_WAITING = 100
-#: Seconds that a stopping process has for them.
-LAST_ANSWERS = 3.0
+MAX_ATTEMPTS = 3
+MAX_RETRY_DELAY = 30.0
+#: Limit of the Bot API, in UTF-16 code units.
+MAX_MESSAGE_LENGTH = 4096
+#: Queued replies per chat; beyond that the oldest is dropped.
+MAX_QUEUED = 100
+#: Seconds to send queued replies while the process stops.
+CLOSE_SECONDS = 3.0
 
 _Work = Callable[[], Coroutine[None, None, bool]]
 
 
 class Outgoing:
+    """Sends replies, in order within a chat and independently between chats."""
+
     def __init__(self, api: BotApi) -> None:
         self._api = api
-        self._waiting: dict[str, deque[_Work]] = {}
+        self._queues: dict[str, deque[_Work]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.counts: Counter[str] = Counter()
 
@@ -45,94 +45,94 @@ class Outgoing:
         self._queue(reply.chat_id, lambda: self.send(reply))
 
     def press(self, chat_id: str, callback_id: str, notice: str) -> None:
-        """The client of the one who pressed a button shows a clock until then."""
-        told: dict[str, object] = {"callback_query_id": callback_id}
+        """Answers a button press; the client shows a spinner until then."""
+        params: dict[str, object] = {"callback_query_id": callback_id}
         if notice:
-            told["text"] = notice
-        self._queue(chat_id, lambda: self._tell("answerCallbackQuery", told))
+            params["text"] = notice
+        self._queue(chat_id, lambda: self._call("answerCallbackQuery", params))
 
     def _queue(self, chat_id: str, work: _Work) -> None:
-        waiting = self._waiting.setdefault(chat_id, deque())
-        if len(waiting) >= MOST_WAITING:
-            waiting.popleft()
+        queue = self._queues.setdefault(chat_id, deque())
+        if len(queue) >= MAX_QUEUED:
+            queue.popleft()
             self.counts["dropped"] += 1
-        waiting.append(work)
+        queue.append(work)
         if chat_id not in self._tasks:
-            self._tasks[chat_id] = asyncio.create_task(self._drain(chat_id))
+            self._tasks[chat_id] = asyncio.create_task(self._send_queue(chat_id))
 
-    async def _drain(self, chat_id: str) -> None:
-        waiting = self._waiting[chat_id]
+    async def _send_queue(self, chat_id: str) -> None:
+        queue = self._queues[chat_id]
         try:
-            while waiting:
-                await waiting.popleft()()
+            while queue:
+                await queue.popleft()()
         finally:
             del self._tasks[chat_id]
-            del self._waiting[chat_id]
+            del self._queues[chat_id]
 
-    async def empty(self) -> None:
+    async def flush(self) -> None:
         while self._tasks:
             await asyncio.wait([*self._tasks.values()])
 
     async def close(self) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.empty(), LAST_ANSWERS)
+            await asyncio.wait_for(self.flush(), CLOSE_SECONDS)
         for task in [*self._tasks.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     async def send(self, reply: Reply) -> bool:
-        for part in split(reply.text, LONGEST_MESSAGE):
-            told: dict[str, object] = {
+        for part in split(reply.text, MAX_MESSAGE_LENGTH):
+            params: dict[str, object] = {
                 "chat_id": _number(reply.chat_id),
                 "text": part,
                 "link_preview_options": {"is_disabled": True},
             }
-            if not await self._tell("sendMessage", told):
+            if not await self._call("sendMessage", params):
                 return False
         return True
 
-    async def _tell(self, method: str, params: dict[str, object]) -> bool:
-        """An answer that cannot be given does not undo what was done."""
-        for attempt in range(TRIES):
+    async def _call(self, method: str, params: dict[str, object]) -> bool:
+        """Calls the Bot API with retries. A failure does not undo the command."""
+        for attempt in range(MAX_ATTEMPTS):
             try:
                 await self._api.call(method, params)
             except BotApiError as error:
                 self.counts["send_errors"] += 1
-                again = error.status in (0, 429) or error.status >= 500
-                if not again or attempt == TRIES - 1:
+                retryable = error.status in (0, 429) or error.status >= 500
+                if not retryable or attempt == MAX_ATTEMPTS - 1:
                     _log.warning(
-                        "an answer could not be sent",
+                        "reply not sent",
                         extra={"method": method, "status": error.status, "error": str(error)},
                     )
                     return False
                 pause = error.retry_after or timedelta(seconds=1 << attempt)
-                await asyncio.sleep(min(pause.total_seconds(), LONGEST_PAUSE))
+                await asyncio.sleep(min(pause.total_seconds(), MAX_RETRY_DELAY))
             else:
                 return True
         return False
 
 
 def _number(chat_id: str) -> int | str:
-    """As Telegram writes it."""
+    """Chat ids are numbers in the Bot API; names are text."""
     return int(chat_id) if chat_id.removeprefix("-").isdecimal() else chat_id
 
 
-#: Telegram keeps updates for a day; nothing older comes again.
+#: Longer than Telegram keeps updates (one day).
 _KEEP = timedelta(days=2)
-#: Who has begun with an update and not ended within this time is gone.
-LOST_AFTER = timedelta(seconds=20)
+#: A node that has not completed an update within this time is presumed dead.
+TAKE_OVER_AFTER = timedelta(seconds=20)
 UPDATES = ("message", "callback_query")
 
 
-class NotYet(Exception):
-    """Somebody else has this update in hand; it has to come again."""
+class UpdateInProgress(Exception):
+    """Another node is processing this update; it must be sent again."""
 
 
 class Bot:
     def __init__(
         self, conversation: Conversation, api: BotApi, store: Store, *, bot_id: str = ""
     ) -> None:
-        """`bot_id`: updates are numbered for each bot by itself."""
+        """`bot_id`: update ids are unique per bot."""
         self._conversation = conversation
         self._api = api
         self._store = store
@@ -144,21 +144,21 @@ class Bot:
     def conversation(self) -> Conversation:
         return self._conversation
 
-    async def take(self, update: object) -> bool:
-        """Whether it was dealt with now. Raises NotYet, or StoreError: then nothing is lost by
-        sending it again."""
+    async def process(self, update: object) -> bool:
+        """Processes an update; False for a duplicate or an ignored one. After UpdateInProgress or
+        StoreError the update can be sent again."""
         incoming = self._read(update)
         if incoming is None:
             return False
-        if not self._conversation.knows(incoming.chat_id):
-            # Strangers cost no record of their updates.
+        if not self._conversation.is_allowed(incoming.chat_id):
+            # No idempotency record for chats that are not allowed.
             self._finish(incoming, await self._conversation.handle(incoming))
             return True
         key = str(incoming.update_id)
-        if not await self._is_ours(key):
+        if not await self._claim(key):
             self.counts["duplicates"] += 1
             return False
-        self._finish(incoming, await self._handled(incoming))
+        self._finish(incoming, await self._handle(incoming))
         done = IdempotencyRecord(fingerprint=key, status=200)
         await self._store.answer_request(self._scope, key, done)
         return True
@@ -167,23 +167,22 @@ class Bot:
         try:
             return read_update(update)
         except Exception:
-            # Whatever is wrong with it, those behind it are waiting.
-            _log.exception("an update cannot be read")
+            # A malformed update must not block those after it.
+            _log.exception("malformed update")
             self.counts["unreadable"] += 1
             return None
 
-    async def _handled(self, incoming: Incoming) -> UpdateResult:
+    async def _handle(self, incoming: Incoming) -> UpdateResult:
         try:
             return await self._conversation.handle(incoming)
         except StoreError:
             raise
         except Exception:
-            _log.exception("an update could not be dealt with")
+            _log.exception("update failed")
             return UpdateResult(event="broken", ok=False)
 
     def _finish(self, incoming: Incoming, result: UpdateResult) -> None:
-        """The answers go out beside the next updates: one chat that Telegram holds back must not
-        hold up the others."""
+        """Queues the replies: a chat that Telegram throttles must not delay the others."""
         self._count(result)
         if incoming.callback_id:
             self._outgoing.press(incoming.chat_id, incoming.callback_id, result.notice)
@@ -191,34 +190,34 @@ class Bot:
             self._outgoing.put(reply)
 
     async def flush(self) -> None:
-        """Until every answer was sent or given up."""
-        await self._outgoing.empty()
+        """Waits until every reply was sent or has failed."""
+        await self._outgoing.flush()
 
     async def close(self) -> None:
         await self._outgoing.close()
 
     async def send(self, reply: Reply) -> bool:
-        """At once; whether Telegram took it."""
+        """Sends a reply at once; whether Telegram accepted it."""
         return await self._outgoing.send(reply)
 
-    async def tell(self, chat: Chat, sentence: Message) -> bool:
-        """The same for one sentence, in the language of the chat."""
+    async def send_message(self, chat: Chat, sentence: Message) -> bool:
+        """Sends a message in the language of the chat; whether Telegram accepted it."""
         text = in_language(sentence, language_of(chat.language) or ENGLISH)
         return await self.send(Reply(chat_id=chat.id, text=text))
 
-    async def _is_ours(self, key: str) -> bool:
-        """False: it has been dealt with. One that somebody began with long ago is taken over: all
-        that is done about an update can be done again."""
+    async def _claim(self, key: str) -> bool:
+        """Claims an update; False if it was processed. Takes over an update of a dead node, because
+        processing is idempotent."""
         now = await self._store.now()
-        begun = now.isoformat()
-        known = await self._store.remember_request(self._scope, key, begun, keep=_KEEP)
+        started = now.isoformat()
+        known = await self._store.remember_request(self._scope, key, started, keep=_KEEP)
         if known is None:
             return True
         if known.status:
             return False
-        if now - datetime.fromisoformat(known.fingerprint) < LOST_AFTER:
-            raise NotYet
-        await self._store.answer_request(self._scope, key, IdempotencyRecord(fingerprint=begun))
+        if now - datetime.fromisoformat(known.fingerprint) < TAKE_OVER_AFTER:
+            raise UpdateInProgress
+        await self._store.answer_request(self._scope, key, IdempotencyRecord(fingerprint=started))
         return True
 
     def _count(self, result: UpdateResult) -> None:
@@ -228,66 +227,64 @@ class Bot:
             self.counts["failed" if not result.ok else "ok"] += 1
 
 
-# @@ Long polling: asking Telegram for updates where it cannot reach us.
-
-HELD_BACK = timedelta(seconds=25)
-AT_ONCE = timedelta()
+POLL_WAIT = timedelta(seconds=25)
+NO_WAIT = timedelta()
 BATCH = 100
-#: Seconds for which one of several nodes has the turn: Telegram lets only one ask at a time.
-TURN = 10.0
+#: Seconds that one of several nodes polls: Telegram allows one poller at a time.
+TURN_SECONDS = 10.0
 _SCOPE = "telegram:turn"
 
 
 class LongPolling:
-    """Nodes take turns; if two ask all the same, `Bot` sees to it that an update counts once."""
+    """Long polling for bots without a webhook. Nodes take turns; `Bot` ignores duplicates."""
 
     def __init__(self, bot: Bot, api: BotApi, store: Store) -> None:
         self._bot = bot
         self._api = api
         self._store = store
         self._offset: int | None = None
-        self._asking = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._turn = -1
 
-    async def once(self, *, wait: timedelta = HELD_BACK, limit: int = BATCH) -> int:
-        """How many were dealt with. An update is confirmed only after it was."""
-        async with self._asking:
-            return await self._ask(wait, limit)
+    async def poll_once(self, *, wait: timedelta = POLL_WAIT, limit: int = BATCH) -> int:
+        """Polls once; returns the number of processed updates. Confirms them after processing."""
+        async with self._lock:
+            return await self._poll(wait, limit)
 
-    async def in_turn(self) -> bool:
-        """`once`, if it is this node's turn, and no longer than that; False: it is not."""
-        left = await self._left()
-        if left is not None:
-            await self.once(wait=min(HELD_BACK, left))
-        return left is not None
+    async def poll_in_turn(self) -> bool:
+        """`once`, limited to this node's turn; False if it is the turn of another node."""
+        rest = await self._rest_of_turn()
+        if rest is not None:
+            await self.poll_once(wait=min(POLL_WAIT, rest))
+        return rest is not None
 
-    async def _left(self) -> timedelta | None:
-        """How long this node may ask from now on; None: another one has the turn."""
+    async def _rest_of_turn(self) -> timedelta | None:
+        """The rest of this node's turn; None if it is the turn of another node."""
         now = await self._store.now()
         alive = [node for node in await self._store.nodes() if node.lease_until > now]
         if len(alive) <= 1:
-            return HELD_BACK
-        turn = int(now.timestamp() // TURN)
+            return POLL_WAIT
+        turn = int(now.timestamp() // TURN_SECONDS)
         if turn != self._turn:
-            keep = timedelta(seconds=3 * TURN)
+            keep = timedelta(seconds=3 * TURN_SECONDS)
             if await self._store.remember_request(_SCOPE, str(turn), "", keep=keep) is not None:
                 return None
             self._turn = turn
-        ends = datetime.fromtimestamp((turn + 1) * TURN, now.tzinfo)
-        return max(AT_ONCE, ends - now)
+        ends = datetime.fromtimestamp((turn + 1) * TURN_SECONDS, now.tzinfo)
+        return max(NO_WAIT, ends - now)
 
-    async def _ask(self, wait: timedelta, limit: int) -> int:
-        asked: dict[str, object] = {
+    async def _poll(self, wait: timedelta, limit: int) -> int:
+        params: dict[str, object] = {
             "timeout": int(wait.total_seconds()),
             "limit": limit,
             "allowed_updates": list(UPDATES),
         }
         if self._offset is not None:
-            asked["offset"] = self._offset
-        found = await self._api.call("getUpdates", asked, wait=wait)
+            params["offset"] = self._offset
+        found = await self._api.call("getUpdates", params, wait=wait)
         handled = 0
         for update in found if isinstance(found, list) else ():
-            handled += await self._bot.take(update)
+            handled += await self._bot.process(update)
             update_id = update_id_of(update)
             if update_id is not None:
                 self._offset = max(self._offset or 0, update_id + 1)

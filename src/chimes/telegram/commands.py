@@ -1,4 +1,4 @@
-"""From what was written to what is wanted; pure."""
+"""Parses commands of a chat and formats the replies."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ class Verb(StrEnum):
     RUN = "schedule_run"
     DELETE = "schedule_delete"
     SNOOZE = "schedule_snooze"
-    #: Only by a button: a run that has no schedule.
+    #: By button only: retries a run without a schedule.
     RETRY = "run_again"
-    #: Only by a button: what a message tells is dealt with.
+    #: By button only: marks a message as done.
     DONE = "done"
     START = "start"
     LINK = "link"
@@ -39,19 +39,19 @@ class Verb(StrEnum):
     LANGUAGE = "language"
     TIMEZONE = "timezone"
     HELP = "help"
-    #: Words without a command.
-    WORDS = "words"
+    #: Text without a command.
+    TEXT = "words"
     UNKNOWN = "unknown"
 
     @property
     def changes(self) -> bool:
-        """Whether doing it much later than it was asked for may surprise."""
+        """Whether the command has an effect that a user may not expect long after sending it."""
         return self not in (Verb.LIST, Verb.RUNS, Verb.HELP, Verb.UNKNOWN)
 
 
-_BY_BUTTON_OR_NONE = (Verb.WORDS, Verb.UNKNOWN, Verb.DONE)
-_NAMES = {verb.value: verb for verb in Verb if verb not in _BY_BUTTON_OR_NONE} | {
-    # Other names of the seed's users.
+_NOT_COMMANDS = (Verb.TEXT, Verb.UNKNOWN, Verb.DONE)
+_NAMES = {verb.value: verb for verb in Verb if verb not in _NOT_COMMANDS} | {
+    # Aliases of Softnix.
     "schedule_disable": Verb.PAUSE,
     "schedule_enable": Verb.RESUME,
 }
@@ -61,16 +61,16 @@ _NAMES = {verb.value: verb for verb in Verb if verb not in _BY_BUTTON_OR_NONE} |
 class Command:
     verb: Verb
     argument: str = ""
-    #: As it was written, for an answer.
+    #: As the user wrote it, for the reply.
     name: str = ""
-    #: The bot that was meant, where one was named.
+    #: The bot in `/command@bot`, if any.
     bot: str = ""
 
 
 def read_command(text: str) -> Command:
     found = _COMMAND.fullmatch(text.strip())
     if found is None:
-        return Command(verb=Verb.WORDS, argument=text.strip())
+        return Command(verb=Verb.TEXT, argument=text.strip())
     name = found[1].lower()
     return Command(
         verb=_NAMES.get(name, Verb.UNKNOWN),
@@ -80,22 +80,20 @@ def read_command(text: str) -> Command:
     )
 
 
-# @@ In which language the bot answers, and what it says more than once.
-#
-# Where users of the seed know a sentence by heart (`Schedule created: <id>`), the catalogues have
-# it beside the chat's own language: what they built on it goes on working.
+# Translations of sentences of Softnix (`Schedule created: <id>`) include the original text, because
+# clients rely on it.
 
 Language = Literal["en", "th", "zh"]
 LANGUAGES: tuple[Language, ...] = ("en", "th", "zh")
 
-#: Can be read as it stands, in every language.
+#: Can be parsed in every language.
 EXAMPLE = _("every weekday at 9:00 summarise the news")
-FAILED = _("That did not work because of a fault here. Please try again.")
+FAILED = _("Internal error. Please try again.")
 HELP = _(
-    "Write when and what, for example:\n{example}\n\n"
-    "/schedule <words> – make a schedule\n/schedules – list them\n"
-    "/schedule_runs <id> – what became of one\n/schedule_pause <id>\n/schedule_resume <id>\n"
-    "/schedule_run <id> – run it now\n/schedule_delete <id>\n"
+    "Write a time and a task, for example:\n{example}\n\n"
+    "/schedule <text> – create a schedule\n/schedules – list your schedules\n"
+    "/schedule_runs <id> – list its runs\n/schedule_pause <id>\n/schedule_resume <id>\n"
+    "/schedule_run <id> – run now\n/schedule_delete <id>\n"
     "/language en|th|zh\n/timezone Asia/Bangkok",
     example=EXAMPLE,
 )
@@ -112,15 +110,13 @@ def language_of(code: str) -> Language | None:
 
 
 def language_of_text(text: str) -> Language | None:
-    """By its script; Latin letters say nothing."""
+    """The language of the script; None for Latin letters."""
     if any("\u0e00" <= char <= "\u0e7f" for char in text):
         return "th"
     return "zh" if any("\u4e00" <= char <= "\u9fff" for char in text) else None
 
 
-# @@ How schedules and runs look in a chat; pure.
-
-#: C10, in the words of the seed.
+#: Status names of Softnix.
 _STATUSES = {
     RunStatus.SUCCEEDED: "completed",
     RunStatus.TIMEOUT: "failed",
@@ -135,8 +131,8 @@ class Reply:
 
 
 def created_text(schedule: Schedule, language: Language, *, zone: str) -> Message:
-    """`Schedule created`, and what was understood: nobody has to trust a guess. `zone`: of the
-    words, also where an interval has none of its own."""
+    """Confirms a new schedule with the parsed trigger. `zone`: of the sentence, because an interval
+    has none."""
     trigger = schedule.trigger
     lines: list[str] = [
         _("Schedule created: {id}", id=schedule.id),

@@ -1,7 +1,6 @@
-"""One update from a chat: who speaks, what is wanted, what is answered.
+"""Handles an update of a chat: access, command, reply.
 
-Everything goes through the services, so that access, quotas and audit hold here as on every other
-door.
+All commands use the services, so that access rules, quotas and audit are those of the API.
 """
 
 from __future__ import annotations
@@ -62,22 +61,20 @@ from chimes.telegram.links import Chat, Links
 from chimes.telegram.updates import Incoming
 from chimes.triggers.zones import parse_zone
 
-# @@ A limit on what happens within any minute, counted exactly, in this process.
-
 MINUTE = timedelta(minutes=1)
-_MOST_CHATS = 10_000
+_MAX_CHATS = 10_000
 
 
 class MinuteWindow:
-    """The bucket that nodes share lets through a burst and what comes in meanwhile; this one sees
-    to it that a chat gets no more than its number in any minute."""
+    """An exact limit per chat and minute in this process; the token bucket that nodes share allows
+    a burst plus the refill."""
 
     def __init__(self, per_minute: int) -> None:
         self._per_minute = per_minute
         self._seen: OrderedDict[str, deque[datetime]] = OrderedDict()
 
     def wait(self, chat_id: str, now: datetime) -> timedelta | None:
-        """None: it may go on, and was counted; otherwise when it may."""
+        """Counts a message. Returns None if it is allowed, else the time to wait."""
         seen = self._seen.setdefault(chat_id, deque())
         self._seen.move_to_end(chat_id)
         while seen and now - seen[0] >= MINUTE:
@@ -85,35 +82,33 @@ class MinuteWindow:
         if len(seen) >= self._per_minute:
             return seen[0] + MINUTE - now
         seen.append(now)
-        while len(self._seen) > _MOST_CHATS:
+        while len(self._seen) > _MAX_CHATS:
             self._seen.popitem(last=False)
         return None
 
 
-# @@ Who speaks in a chat, and whether it is listened to.
-
 INTERFACE = "telegram"
-#: After this time nothing is changed because of an old message.
-TOO_OLD = timedelta(minutes=10)
-#: One `Unauthorized chat` an hour for each stranger.
-_STRANGERS = 1 / 3600
+#: Older messages are not executed.
+MAX_AGE = timedelta(minutes=10)
+#: Replies per second to a chat that is not allowed: one per hour.
+_REFUSAL_RATE = 1 / 3600
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class UpdateResult:
-    """What came of an update: for the chat, and for the record."""
+    """The result of an update: replies, and what is counted and audited."""
 
     replies: tuple[Reply, ...] = ()
     event: str = "ignored"
     command: str = ""
     ok: bool = True
-    #: Shown to the one who pressed a button.
+    #: Notification for a button press.
     notice: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Speaker:
-    """On whose behalf, and in which language, an update is dealt with."""
+    """The actor, language and zone of an update."""
 
     chat: Chat
     actor: Actor
@@ -125,7 +120,7 @@ class Speaker:
 
     @property
     def actors(self) -> tuple[Actor, ...]:
-        """A chat that acts for a user still has what it made before."""
+        """A linked chat also has access to what it created before it was linked."""
         own = Owner(type=OwnerType.CHAT, id=self.chat.id)
         if self.actor.owner == own:
             return (self.actor,)
@@ -133,6 +128,8 @@ class Speaker:
 
 
 class ChatAccess:
+    """Decides whether a chat may use the bot, and as which actor."""
+
     def __init__(
         self,
         store: Store,
@@ -151,25 +148,25 @@ class ChatAccess:
         self._window = MinuteWindow(per_minute)
         self._default_zone = default_zone
 
-    def knows(self, chat_id: str) -> bool:
+    def is_allowed(self, chat_id: str) -> bool:
         return chat_id in self._allowed
 
-    async def turn_away(self, incoming: Incoming) -> UpdateResult:
-        """A stranger: told once an hour, and then on record."""
+    async def refuse(self, incoming: Incoming) -> UpdateResult:
+        """Refuses a chat that is not allowed; replies once per hour."""
         bucket = f"telegram:stranger:{incoming.chat_id}"
-        taken = await self._store.take_tokens(bucket, rate=_STRANGERS, burst=1)
+        taken = await self._store.take_tokens(bucket, rate=_REFUSAL_RATE, burst=1)
         replies: tuple[Reply, ...] = ()
-        if taken.granted and not incoming.second_hand:
+        if taken.granted and not incoming.forwarded:
             replies = (Reply(chat_id=incoming.chat_id, text=str(_("Unauthorized chat"))),)
         return UpdateResult(replies=replies, event="unauthorized", ok=False)
 
-    async def admit(self, incoming: Incoming) -> Speaker | UpdateResult:
-        """The speaker, or how the matter ends without one."""
+    async def identify(self, incoming: Incoming) -> Speaker | UpdateResult:
+        """The speaker, or the result if the message is ignored or rate limited."""
         chat = await self._links.chat(incoming.chat_id)
-        if incoming.second_hand or (chat.user_id and incoming.sender_id != chat.user_id):
+        if incoming.forwarded or (chat.user_id and incoming.sender_id != chat.user_id):
             return UpdateResult(event="not_listened_to", ok=False)
         speaker = await self._speaker(incoming, chat)
-        return await self._too_many(speaker) or speaker
+        return await self._check_rate(speaker) or speaker
 
     async def _speaker(self, incoming: Incoming, chat: Chat) -> Speaker:
         owner = chat.acts_for
@@ -193,8 +190,8 @@ class ChatAccess:
             now=await self._store.now(),
         )
 
-    async def _too_many(self, speaker: Speaker) -> UpdateResult | None:
-        """Across all nodes. The first refusal is said, the rest is silence."""
+    async def _check_rate(self, speaker: Speaker) -> UpdateResult | None:
+        """The rate limit across all nodes. Only the first refusal gets a reply."""
         name, rate = f"telegram:chat:{speaker.chat.id}", self._per_minute / 60
         wait = self._window.wait(speaker.chat.id, speaker.now)
         if wait is None:
@@ -202,9 +199,9 @@ class ChatAccess:
             if taken.granted:
                 return None
             wait = taken.wait
-        told = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
+        notice = await self._store.take_tokens(f"{name}:told", rate=1 / 60, burst=1)
         replies: tuple[Reply, ...] = ()
-        if told.granted:
+        if notice.granted:
             busy = _(
                 "Too many messages; try again in {seconds} s.",
                 seconds=max(1, round(wait.total_seconds())),
@@ -214,22 +211,20 @@ class ChatAccess:
         return UpdateResult(replies=replies, event="rate_limited", ok=False)
 
 
-def too_old(incoming: Incoming, now: datetime) -> bool:
-    return incoming.sent_at is not None and now - incoming.sent_at > TOO_OLD
+def is_too_old(incoming: Incoming, now: datetime) -> bool:
+    return incoming.sent_at is not None and now - incoming.sent_at > MAX_AGE
 
 
-# @@ What chats asked for, and what they were refused, in the audit.
-
-PREVIEW = 60
+PREVIEW_LENGTH = 60
 
 
-async def note_command(
+async def audit_command(
     store: Store, speaker: Speaker, command: Command, result: UpdateResult
 ) -> None:
-    """Beside what the services write about what was done."""
-    # A code that links the chat is a secret.
+    """Audits a command, in addition to the entries of the services."""
+    # A link code is a secret.
     secret = command.verb in (Verb.LINK, Verb.START)
-    note = entry(
+    audit_entry = entry(
         speaker.actor,
         "telegram_command",
         "chat",
@@ -239,31 +234,31 @@ async def note_command(
         changes={
             "update_id": speaker.update_id,
             "command": result.command,
-            "arg_preview": "" if secret else command.argument[:PREVIEW],
+            "arg_preview": "" if secret else command.argument[:PREVIEW_LENGTH],
             "ok": result.ok,
         },
         allowed=result.ok,
     )
-    await store.append_audit(note)
+    await store.append_audit(audit_entry)
 
 
-async def note_refusal(
+async def audit_refusal(
     store: Store, chat_id: str, update_id: int, event: str, now: datetime
 ) -> None:
-    """Of a stranger, or of one who asks too much: as often as they are told so."""
+    """Audits a refusal, as often as the chat gets a reply about it."""
     chat = Owner(type=OwnerType.CHAT, id=chat_id)
     actor = Actor(owner=chat, role=Role.VIEWER, interface=INTERFACE, address=f"chat:{chat_id}")
     changes = {"update_id": update_id, "command": event, "arg_preview": "", "ok": False}
-    note = entry(
+    audit_entry = entry(
         actor, "refused", "chat", chat_id, at=now, owner=chat, changes=changes, allowed=False
     )
-    await store.append_audit(note)
+    await store.append_audit(audit_entry)
 
 
 _log = logging.getLogger("chimes.telegram")
 SNOOZE = timedelta(hours=1)
-LISTED = 20
-RUNS_LISTED = 5
+MAX_LISTED = 20
+MAX_RUNS = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -274,7 +269,7 @@ class Services:
     preferences: PreferenceService
 
 
-#: Reads the data of a button in a chat: what is wanted with which object; None: not one of ours.
+#: Decodes the data of a button in a chat to verb and object id; None if it is not valid.
 ReadButton = Callable[[str, str], tuple[Verb, str] | None]
 
 
@@ -291,7 +286,7 @@ class Conversation:
         username: Callable[[], Awaitable[str]],
         bot_id: str = "",
     ) -> None:
-        """`policy`: of prompts; `username`: the bot's own, empty while nobody knows it."""
+        """`policy`: of prompts; `username`: of the bot, empty if unknown."""
         self._services = services
         self._store = services.store
         self._schedules = services.schedules
@@ -299,7 +294,7 @@ class Conversation:
         self._runs = services.runs
         self._messages = NotificationService(services.store)
         self.links = Links(services.store)
-        self._door = ChatAccess(
+        self._access = ChatAccess(
             services.store,
             self.links,
             services.preferences,
@@ -331,121 +326,123 @@ class Conversation:
         }
 
     async def handle(self, incoming: Incoming) -> UpdateResult:
-        """Never raises for what somebody wrote; a store that cannot answer is raised, so that the
-        update comes again."""
-        if not self._door.knows(incoming.chat_id):
-            return await self._refused(incoming, await self._door.turn_away(incoming))
-        speaker = await self._door.admit(incoming)
+        """Handles an update. Raises StoreError only, so that the update is sent again."""
+        if not self._access.is_allowed(incoming.chat_id):
+            return await self._refused(incoming, await self._access.refuse(incoming))
+        speaker = await self._access.identify(incoming)
         if isinstance(speaker, UpdateResult):
             return await self._refused(incoming, speaker)
-        command = self._wanted(incoming)
-        if command is None or not await self._is_meant(command):
+        command = self._command(incoming)
+        if command is None or not await self._is_for_this_bot(command):
             return UpdateResult(
                 event="ignored", notice=in_language(_("Not found"), speaker.language)
             )
-        if command.verb.changes and too_old(incoming, speaker.now):
-            late = _("This came too late to be carried out. Send it again if you still want it.")
+        if command.verb.changes and is_too_old(incoming, speaker.now):
+            late = _(
+                "This message arrived too late to be executed. Send it again if you still want it."
+            )
             return self._result(speaker, command, late, ok=False)
-        return await self._carried_out(speaker, command)
+        return await self._execute(speaker, command)
 
-    def knows(self, chat_id: str) -> bool:
-        """Whether the chat is one of those that are answered."""
-        return self._door.knows(chat_id)
+    def is_allowed(self, chat_id: str) -> bool:
+        """Whether the chat is allowed to use the bot."""
+        return self._access.is_allowed(chat_id)
 
     async def _refused(self, incoming: Incoming, result: UpdateResult) -> UpdateResult:
         if result.replies:
             now = await self._store.now()
             chat_id, update_id = incoming.chat_id, incoming.update_id
-            await note_refusal(self._store, chat_id, update_id, result.event, now)
+            await audit_refusal(self._store, chat_id, update_id, result.event, now)
         return result
 
-    async def _is_meant(self, command: Command) -> bool:
-        """In a group with several bots a command names its own."""
+    async def _is_for_this_bot(self, command: Command) -> bool:
+        """In a group with several bots a command names its bot."""
         if not command.bot:
             return True
         own = await self.username()
         return not own or command.bot.lower() == own.lower()
 
-    def _wanted(self, incoming: Incoming) -> Command | None:
+    def _command(self, incoming: Incoming) -> Command | None:
         if incoming.button is not None:
             found = self._read_button(incoming.button, incoming.chat_id)
             if found is None:
                 return None
             return Command(verb=found[0], argument=found[1], name=found[0].value)
         command = read_command(incoming.text)
-        if command.verb is Verb.WORDS and not incoming.private:
-            # In a group people talk to each other.
+        if command.verb is Verb.TEXT and not incoming.private:
+            # In a group, text without a command is not for the bot.
             return None
         return command
 
-    async def _carried_out(self, speaker: Speaker, command: Command) -> UpdateResult:
+    async def _execute(self, speaker: Speaker, command: Command) -> UpdateResult:
         ok = True
         text: str
         try:
             if command.verb is Verb.UNKNOWN:
-                text = _("I do not know /{name}. /help lists what I can do.", name=command.name)
+                text = _("Unknown command /{name}. /help lists the commands.", name=command.name)
                 ok = False
-            elif command.verb is Verb.WORDS:
+            elif command.verb is Verb.TEXT:
                 text = await self._create(speaker, command.argument)
             else:
                 text = await self._verbs[command.verb](speaker, command.argument)
         except StoreError:
             raise
         except ChimesError as error:
-            text, ok = self._told(error, command), False
+            text, ok = self._error_text(error, command), False
         except Exception:
-            _log.exception("an update could not be dealt with")
+            _log.exception("update failed")
             text, ok = FAILED, False
         result = self._result(speaker, command, text, ok=ok)
-        await note_command(self._store, speaker, command, result)
+        await audit_command(self._store, speaker, command, result)
         return result
 
     def _result(self, speaker: Speaker, command: Command, text: str, *, ok: bool) -> UpdateResult:
-        """`text` is said in the language of the chat."""
-        answer = in_language(text, speaker.language)
+        """Translates `text` into the language of the chat."""
+        reply = in_language(text, speaker.language)
         return UpdateResult(
-            replies=(Reply(chat_id=speaker.chat.id, text=answer),),
+            replies=(Reply(chat_id=speaker.chat.id, text=reply),),
             event="command",
             command=command.name or command.verb.value,
             ok=ok,
         )
 
-    def _told(self, error: ChimesError, command: Command) -> Message:
+    def _error_text(self, error: ChimesError, command: Command) -> Message:
         argument = command.argument.split(maxsplit=1)[0] if command.argument else ""
         match error:
             case NeedsClarification():
-                wrong = parse_error(error.message)
+                problem = parse_error(error.message)
                 if not error.examples:
-                    return wrong
-                return joined("\n", (wrong, _("For example:"), *error.examples))
+                    return problem
+                return joined("\n", (problem, _("For example:"), *error.examples))
             case NotFound() | NotAllowed():
-                return _("Schedule not found: {id}", id=argument[:PREVIEW])
+                return _("Schedule not found: {id}", id=argument[:PREVIEW_LENGTH])
             case QuotaExceeded():
                 return _(
-                    "There are {limit} active schedules already. Pause or delete one first.",
+                    "You already have {limit} active schedules. Pause or delete one first.",
                     limit=error.details.get("limit", ""),
                 )
-            case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.WORDS):
+            case InvalidTrigger() if command.verb in (Verb.CREATE, Verb.TEXT):
                 return parse_error(error.message)
             case InvalidInput() | Conflict():
-                return _("That does not work: {message}", message=error.message)
+                return _("Not possible: {message}", message=error.message)
         return FAILED
 
-    # --- what ---------------------------------------------------------------------------------
-    async def _create(self, speaker: Speaker, words: str) -> str:
-        if not words:
+    async def _create(self, speaker: Speaker, text: str) -> str:
+        if not text:
             return HELP
-        parsed = parse(words, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
+        parsed = parse(text, now=speaker.now, timezone=speaker.zone, lang=speaker.language)
         if not parsed.task:
-            return _("What should be done then? Write it after the time.")
-        there = Recipient(channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language)
+            return _("Write the task after the time.")
+        recipient = Recipient(
+            channel=Channel.TELEGRAM, to=speaker.chat.id, language=speaker.language
+        )
         draft = prompt_draft(
-            # The same update makes the same schedule, however often it is handled.
+            # Derived from the update, so that handling it again creates no second schedule.
             schedule_id=short_id_for(self._request(speaker)),
             prompt=parsed.task,
             trigger=parsed.trigger,
             owner=speaker.actor.owner,
-            policy=replace(self._policy, delivery=(there,)),
+            policy=replace(self._policy, delivery=(recipient,)),
             enabled=True,
             now=speaker.now,
         )
@@ -460,35 +457,35 @@ class Conversation:
         more = False
         for actor in speaker.actors:
             query = ScheduleQuery(
-                owner=actor.owner, sort=ScheduleSort.CREATED_AT, descending=True, limit=LISTED
+                owner=actor.owner, sort=ScheduleSort.CREATED_AT, descending=True, limit=MAX_LISTED
             )
             page = await self._schedules.find(actor, query)
             found += page.items
             more |= page.next is not None
         if not found:
             return _("No schedules yet. Try: /schedule {example}", example=EXAMPLE)
-        shown = found[:LISTED]
-        return list_text(shown, more=more or len(found) > LISTED, language=speaker.language)
+        schedules = found[:MAX_LISTED]
+        return list_text(schedules, more=more or len(found) > MAX_LISTED, language=speaker.language)
 
     async def _list_runs(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.RUNS)
-        query = RunQuery(schedule_id=schedule.id, limit=RUNS_LISTED)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.RUNS)
+        query = RunQuery(schedule_id=schedule.id, limit=MAX_RUNS)
         page = await self._runs.find(actor, query)
         return runs_text(schedule, page.items, speaker.language)
 
     async def _pause(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.PAUSE)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.PAUSE)
         await self._schedules.pause(actor, schedule.id)
         return _("Schedule paused: {id}", id=schedule.id)
 
     async def _resume(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.RESUME)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.RESUME)
         after = await self._schedules.resume(actor, schedule.id)
         at = local(after.next_run_at, after.trigger.zone) if after.next_run_at else "-"
         return _("Schedule resumed: {id}\nNext: {next}", id=schedule.id, next=at)
 
     async def _run(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.RUN)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.RUN)
         run = await self._manual_runs.run_now(
             actor, schedule.id, run_id=run_id_for(self._request(speaker))
         )
@@ -507,27 +504,28 @@ class Conversation:
 
     async def _done(self, speaker: Speaker, argument: str) -> str:
         await self._messages.mark_done(speaker.actors, RunId(argument))
-        return _("Done: it is put away.")
+        return _("Done: archived.")
 
     async def _delete(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.DELETE)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.DELETE)
         await self._schedules.delete(actor, schedule.id)
         return _("Schedule deleted: {id}", id=schedule.id)
 
     async def _snooze(self, speaker: Speaker, argument: str) -> str:
-        actor, schedule = await self._named(speaker, argument, Verb.SNOOZE)
+        actor, schedule = await self._find_schedule(speaker, argument, Verb.SNOOZE)
         until = speaker.now + SNOOZE
         await self._schedules.pause(actor, schedule.id, until=until)
         at = local(until, schedule.trigger.zone)
         return _("Schedule snoozed until {until}: {id}", id=schedule.id, until=at)
 
-    async def _named(self, speaker: Speaker, argument: str, verb: Verb) -> tuple[Actor, Schedule]:
-        """The schedule that is meant, and on whose behalf; one of somebody else is not found
-        ."""
+    async def _find_schedule(
+        self, speaker: Speaker, argument: str, verb: Verb
+    ) -> tuple[Actor, Schedule]:
+        """The schedule with the id in the argument, and the actor who may access it."""
         if not argument:
             raise InvalidInput(
                 _(
-                    "Which one? Write {command} and the id; /schedules lists them.",
+                    "Write {command} and the id of a schedule; /schedules lists them.",
                     command=f"/{verb.value}",
                 )
             )
@@ -540,7 +538,6 @@ class Conversation:
     def _request(self, speaker: Speaker) -> str:
         return f"telegram:{self._bot_id}:{speaker.chat.id}:{speaker.update_id}"
 
-    # --- the chat itself ----------------------------------------------------------------------
     async def _help(self, speaker: Speaker, argument: str) -> str:
         return HELP
 
@@ -553,36 +550,37 @@ class Conversation:
         if code:
             owner = await self.links.use_code(code, speaker.chat.id, speaker.sender_id)
         if owner is None:
-            return _("This code is not valid any more. Ask for a new one.")
+            return _("This code is not valid. Request a new one.")
         return _(
-            "Almost done: confirm this chat where you are logged in (chat {id}).",
+            "Almost done: confirm this chat in your account (chat {id}).",
             id=speaker.chat.id,
         )
 
     async def _unlink(self, speaker: Speaker, argument: str) -> str:
         await self.links.unlink(speaker.actor, speaker.chat)
-        return _("This chat is on its own again.")
+        return _("This chat is no longer linked.")
 
     async def _set_language(self, speaker: Speaker, argument: str) -> str:
         language = language_of(argument)
         if language is None:
             return _("Write /language en, /language th or /language zh.")
-        await self.links.keep(replace(speaker.chat, language=language))
+        await self.links.save(replace(speaker.chat, language=language))
         return in_language(_("Language: English"), language)
 
     async def _set_zone(self, speaker: Speaker, argument: str) -> str:
         if not argument:
             return _(
-                "Write a zone such as /timezone Asia/Bangkok. Now it is {zone}.", zone=speaker.zone
+                "Write a time zone, for example /timezone Asia/Bangkok. Currently: {zone}.",
+                zone=speaker.zone,
             )
         try:
             zone = parse_zone(argument).name
         except InvalidTrigger:
             raise InvalidInput(
                 _(
-                    "There is no time zone {zone}. Write one such as Asia/Bangkok.",
+                    "Unknown time zone {zone}. Write one such as Asia/Bangkok.",
                     zone=argument[:60],
                 )
             ) from None
-        await self.links.keep(replace(speaker.chat, timezone=zone))
+        await self.links.save(replace(speaker.chat, timezone=zone))
         return _("Time zone: {zone}", zone=zone)

@@ -1,5 +1,5 @@
-"""Which chat belongs to whom. A chat is on its own (`chat:<id>`) until somebody who is
-logged in asks for a code, sends it from the chat, and then confirms the chat."""
+"""Links between chats and owners. A chat belongs to itself (`chat:<id>`) until a user requests a
+code, sends it from the chat and confirms the chat."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from chimes.notifications.telegram_api import BotApi, BotApiError
 from chimes.services.audit import entry
 from chimes.store.port import Store
 
-CODE_LASTS = timedelta(minutes=10)
+CODE_LIFETIME = timedelta(minutes=10)
 _CODE_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chat:
-    """What is known of a chat. Without an owner it is its own."""
+    """Stored data of a chat. Without an owner it belongs to itself."""
 
     id: str
     owner: str = ""
-    #: Who speaks for the owner: nobody else in that chat is listened to.
+    #: The linked Telegram user; messages of others in the chat are ignored.
     user_id: str = ""
     language: str = ""
     timezone: str = ""
-    #: Whose it was last, until it is linked again: nothing of theirs is sent to it any more.
+    #: The former owner: its notifications are no longer sent to the chat.
     left: str = ""
 
     @property
@@ -41,8 +41,8 @@ class Chat:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """A chat that sent a code and waits to be confirmed."""
+class PendingChat:
+    """A chat that sent a code and waits for confirmation."""
 
     chat_id: str
     user_id: str
@@ -51,7 +51,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NewCode:
-    #: Shown once; only its hash is kept.
+    #: Only its hash is stored.
     text: str
     expires_at: datetime
 
@@ -65,43 +65,47 @@ class Links:
         known = {name: str(found[name]) for name in _CHAT_FIELDS if found.get(name)}
         return Chat(id=chat_id, **known)
 
-    async def keep(self, chat: Chat, note: AuditEntry | None = None) -> None:
+    async def save(self, chat: Chat, audit: AuditEntry | None = None) -> None:
         fields = {name: value for name, value in asdict(chat).items() if value and name != "id"}
-        await self._store.set_state(_chat_key(chat.id), _dump(fields) if fields else None, note)
+        await self._store.set_checkpoint(
+            _chat_key(chat.id), _dump(fields) if fields else None, audit
+        )
 
     async def new_code(self, actor: Actor) -> NewCode:
         now = await self._store.now()
         code = secrets.token_urlsafe(_CODE_BYTES)
-        until = now + CODE_LASTS
-        # One code of an owner at a time: those that nobody used must not pile up.
-        before = await self._store.set_state(_newest_key(actor.owner), _code_key(code))
+        until = now + CODE_LIFETIME
+        # One code per owner: unused codes must not accumulate.
+        before = await self._store.set_checkpoint(_newest_key(actor.owner), _code_key(code))
         if before is not None:
-            await self._store.set_state(before.value, None)
+            await self._store.set_checkpoint(before.value, None)
         value = {"owner": str(actor.owner), "until": until.isoformat()}
-        note = entry(actor, "telegram_code", "owner", str(actor.owner), at=now, owner=actor.owner)
-        await self._store.set_state(_code_key(code), _dump(value), note)
+        audit = entry(actor, "telegram_code", "owner", str(actor.owner), at=now, owner=actor.owner)
+        await self._store.set_checkpoint(_code_key(code), _dump(value), audit)
         return NewCode(text=code, expires_at=until)
 
     async def use_code(self, code: str, chat_id: str, user_id: str) -> Owner | None:
-        """The owner who may confirm the chat now. A code is used once, whoever has it."""
-        taken = await self._store.set_state(_code_key(code), None)
-        if taken is None:
+        """Consumes a code. Returns the owner who may confirm the chat, or None."""
+        consumed = await self._store.set_checkpoint(_code_key(code), None)
+        if consumed is None:
             return None
-        found = _load(taken.value)
+        found = _load(consumed.value)
         now = await self._store.now()
         if datetime.fromisoformat(str(found["until"])) <= now:
             return None
         owner = owner_of(str(found["owner"]))
-        until = (now + CODE_LASTS).isoformat()
-        asked = {"user_id": user_id, "until": until}
-        await self._change_links(owner, lambda known: {**_fresh(known, now), chat_id: asked})
+        until = (now + CODE_LIFETIME).isoformat()
+        pending = {"user_id": user_id, "until": until}
+        await self._change_links(
+            owner, lambda known: {**_without_expired(known, now), chat_id: pending}
+        )
         return owner
 
-    async def waiting(self, owner: Owner) -> list[Asked]:
-        """Chats that want to belong to this owner."""
+    async def waiting(self, owner: Owner) -> list[PendingChat]:
+        """Chats that wait for confirmation by this owner."""
         now = await self._store.now()
         found = await self._read(_links_key(owner))
-        return [each for each in _asked(found) if datetime.fromisoformat(each.until) > now]
+        return [each for each in _pending_chats(found) if datetime.fromisoformat(each.until) > now]
 
     async def linked(self, owner: Owner) -> list[Chat]:
         found = await self._read(_links_key(owner))
@@ -109,10 +113,10 @@ class Links:
         return [chat for chat in chats if chat.owner == str(owner)]
 
     async def confirm(self, actor: Actor, chat_id: str) -> Chat:
-        """Only the owner whose code the chat has sent; NotFound otherwise."""
+        """Links a chat that sent a code of this owner. Raises NotFound otherwise."""
         waiting = {each.chat_id: each for each in await self.waiting(actor.owner)}
         if chat_id not in waiting:
-            raise NotFound(_("no chat {id} waits to be confirmed", id=chat_id))
+            raise NotFound(_("no chat {id} is waiting for confirmation", id=chat_id))
         before = await self.chat(chat_id)
         chat = Chat(
             id=chat_id,
@@ -122,28 +126,29 @@ class Links:
             timezone=before.timezone,
         )
         now = await self._store.now()
-        note = entry(
+        audit = entry(
             actor, "telegram_link", "chat", chat_id, at=now, owner=actor.owner,
             changes={"owner": [before.owner, chat.owner]},
         )  # fmt: skip
-        await self.keep(chat, note)
+        await self.save(chat, audit)
         await self._change_links(
             actor.owner, lambda known: {**known, chat_id: {"user_id": chat.user_id, "until": ""}}
         )
         return chat
 
     async def unlink(self, actor: Actor, chat: Chat) -> None:
-        """The chat is its own again; what it has made stays with its owner."""
+        """Unlinks a chat; its schedules stay with the owner."""
         owner = chat.acts_for
         now = await self._store.now()
-        note = entry(
+        audit = entry(
             actor, "telegram_unlink", "chat", chat.id, at=now, owner=owner,
             changes={"owner": [chat.owner, ""]},
         )  # fmt: skip
         own = Chat(id=chat.id, language=chat.language, timezone=chat.timezone, left=chat.owner)
-        await self.keep(own, note)
+        await self.save(own, audit)
         await self._change_links(
-            owner, lambda known: {each: said for each, said in known.items() if each != chat.id}
+            owner,
+            lambda known: {each: details for each, details in known.items() if each != chat.id},
         )
 
     async def _change_links(
@@ -151,20 +156,19 @@ class Links:
         owner: Owner,
         change: Callable[[Mapping[str, object]], Mapping[str, object]],
     ) -> None:
-        """The store only swaps whole values: what another node put in between is merged and
-        written again."""
+        """Compare and swap: merges and writes again if another node has changed the value."""
         name = _links_key(owner)
-        seen = await self._store.read_state(name)
+        seen = await self._store.get_checkpoint(name)
         base = expected = seen.value if seen else None
         while True:
             changed = _dump(change(_load(base) if base else {}))
-            before = await self._store.set_state(name, changed)
+            before = await self._store.set_checkpoint(name, changed)
             if (before.value if before else None) == expected:
                 return
             base, expected = before.value if before else None, changed
 
     async def _read(self, name: str) -> Mapping[str, object]:
-        found = await self._store.read_state(name)
+        found = await self._store.get_checkpoint(name)
         return _load(found.value) if found else {}
 
 
@@ -176,19 +180,21 @@ def owner_of(text: str) -> Owner:
     return Owner(type=OwnerType(kind), id=owner_id)
 
 
-def _asked(found: Mapping[str, object]) -> list[Asked]:
+def _pending_chats(found: Mapping[str, object]) -> list[PendingChat]:
     waiting = []
-    for chat_id, said in found.items():
-        if isinstance(said, Mapping) and said.get("until"):
-            user_id, until = str(said.get("user_id", "")), str(said["until"])
-            waiting.append(Asked(chat_id=chat_id, user_id=user_id, until=until))
+    for chat_id, details in found.items():
+        if isinstance(details, Mapping) and details.get("until"):
+            user_id, until = str(details.get("user_id", "")), str(details["until"])
+            waiting.append(PendingChat(chat_id=chat_id, user_id=user_id, until=until))
     return waiting
 
 
-def _fresh(known: Mapping[str, object], now: datetime) -> dict[str, object]:
-    """Without those that waited in vain."""
-    over = {each.chat_id for each in _asked(known) if datetime.fromisoformat(each.until) <= now}
-    return {chat_id: said for chat_id, said in known.items() if chat_id not in over}
+def _without_expired(known: Mapping[str, object], now: datetime) -> dict[str, object]:
+    """Removes expired requests."""
+    expired = {
+        each.chat_id for each in _pending_chats(known) if datetime.fromisoformat(each.until) <= now
+    }
+    return {chat_id: details for chat_id, details in known.items() if chat_id not in expired}
 
 
 def _chat_key(chat_id: str) -> str:
@@ -216,11 +222,8 @@ def _load(text: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-# @@ The name by which people call the bot.
-
-
 class Username:
-    """Asked for once; empty while Telegram does not say."""
+    """The user name of the bot, read once; empty until Telegram has answered."""
 
     def __init__(self, api: BotApi) -> None:
         self._api = api

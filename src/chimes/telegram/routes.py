@@ -1,4 +1,4 @@
-"""`/telegram/…` as the seed's users know it: the webhook, a poll by hand, counts, the record."""
+"""Routes under `/telegram`: webhook, manual poll, metrics and audit of the bot."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.listing import AuditQuery
 from chimes.notifications.telegram_api import BotApiError
 from chimes.store.port import Store
-from chimes.telegram.bot import AT_ONCE, Bot, LongPolling, NotYet
+from chimes.telegram.bot import NO_WAIT, Bot, LongPolling, UpdateInProgress
 from chimes.telegram.conversation import INTERFACE
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
@@ -26,7 +26,7 @@ from chimes.web.problems import native_response
 
 ACCEPTS = ("Bearer", "ApiKey", "X-API-Key", "?api_key")
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the name of a header
-_MOST_ROWS = 1000
+_MAX_ROWS = 1000
 
 
 def telegram_router(
@@ -34,8 +34,8 @@ def telegram_router(
 ) -> CompatRouter:
     router = CompatRouter(interface=INTERFACE, prefixes=["/telegram"], render=native_response)
 
-    async def take_update(request: Request) -> Response:
-        """Public but for the secret that Telegram sends along; nothing is read before it fits."""
+    async def receive_update(request: Request) -> Response:
+        """Receives an update. Checks the secret that Telegram sends before reading the body."""
         given = request.headers.get(SECRET_HEADER, "")
         if not hmac.compare_digest(given.encode(), secret.encode()):
             raise NotAuthenticated(presented=bool(given))
@@ -44,21 +44,21 @@ def telegram_router(
         except ValueError:
             raise InvalidInput(_("the body is not JSON"), code="bad_json") from None
         try:
-            handled = await bot.take(update)
-        except NotYet:
-            raise Conflict(_("this update is just being dealt with"), code="under_way") from None
+            handled = await bot.process(update)
+        except UpdateInProgress:
+            raise Conflict(_("this update is being processed"), code="under_way") from None
         return JSONResponse({"ok": True, "handled": handled})
 
     async def poll(request: Request) -> Response:
-        """Ask Telegram once, now."""
-        await _operators_only(request)
+        """Poll Telegram once."""
+        await _check_operator(request)
         limit = _number(request, "limit", 20, 100)
         if webhook:
-            raise Conflict(_("updates come by webhook here"), code="webhook")
+            raise Conflict(_("this bot receives updates by webhook"), code="webhook")
         try:
-            handled = await polling.once(wait=AT_ONCE, limit=limit)
-        except NotYet:
-            raise Conflict(_("an update is just being dealt with"), code="under_way") from None
+            handled = await polling.poll_once(wait=NO_WAIT, limit=limit)
+        except UpdateInProgress:
+            raise Conflict(_("an update is being processed"), code="under_way") from None
         except BotApiError as error:
             raise Conflict(
                 _("Telegram: {description}", description=error.description), code="telegram_error"
@@ -66,18 +66,18 @@ def telegram_router(
         return JSONResponse({"processed": handled})
 
     async def metrics(request: Request) -> Response:
-        await _operators_only(request)
+        await _check_operator(request)
         return JSONResponse(dict(sorted(bot.counts.items())))
 
     async def audit(request: Request) -> Response:
-        await _operators_only(request)
+        await _check_operator(request)
         chat = request.query_params.get("chat_id")
         run = request.query_params.get("run_id")
-        rows = await _rows(context.store, chat, run, _number(request, "limit", 100, _MOST_ROWS))
+        rows = await _rows(context.store, chat, run, _number(request, "limit", 100, _MAX_ROWS))
         return JSONResponse({"items": rows})
 
     for path, handler, method in (
-        ("/telegram/webhook", take_update, "POST"),
+        ("/telegram/webhook", receive_update, "POST"),
         ("/telegram/poll", poll, "POST"),
         ("/telegram/metrics", metrics, "GET"),
         ("/telegram/audit", audit, "GET"),
@@ -86,7 +86,7 @@ def telegram_router(
     return router
 
 
-async def _operators_only(request: Request) -> Actor:
+async def _check_operator(request: Request) -> Actor:
     actor = await authenticate(request, interface=INTERFACE, accepts=ACCEPTS)
     if not actor.sees_everything:
         raise NotAllowed()
@@ -96,47 +96,47 @@ async def _operators_only(request: Request) -> Actor:
 async def _rows(
     store: Store, chat: str | None, run: str | None, limit: int
 ) -> list[dict[str, object]]:
-    """Newest first."""
+    """Audit entries of the bot, newest first."""
     rows: list[dict[str, object]] = []
-    query = AuditQuery(interface=INTERFACE, limit=_MOST_ROWS)
+    query = AuditQuery(interface=INTERFACE, limit=_MAX_ROWS)
     while len(rows) < limit:
         found = await store.list_audit(query)
-        rows += [_row(each) for each in found if _about(each, chat, run)]
+        rows += [_row(each) for each in found if _matches(each, chat, run)]
         if len(found) < query.limit:
             break
         query = replace(query, before=found[-1].number)
     return rows[:limit]
 
 
-def _about(each: AuditEntry, chat: str | None, run: str | None) -> bool:
+def _matches(each: AuditEntry, chat: str | None, run: str | None) -> bool:
     if chat is not None and each.address != f"chat:{chat}" and each.object_id != chat:
         return False
     return run is None or run in (each.object_id, each.changes.get("run_id"))
 
 
 def _row(each: AuditEntry) -> dict[str, object]:
-    said: Mapping[str, object] = each.changes
+    details: Mapping[str, object] = each.changes
     return {
         "ts": each.at.isoformat(),
         "event": each.verb,
         "chat_id": each.object_id
         if each.object_kind == "chat"
         else each.address.removeprefix("chat:"),
-        "update_id": said.get("update_id"),
-        "run_id": said.get("run_id"),
-        "command": said.get("command", each.verb),
-        "arg_preview": said.get("arg_preview", each.object_id),
-        "ok": bool(said.get("ok", each.allowed)),
+        "update_id": details.get("update_id"),
+        "run_id": details.get("run_id"),
+        "command": details.get("command", each.verb),
+        "arg_preview": details.get("arg_preview", each.object_id),
+        "ok": bool(details.get("ok", each.allowed)),
     }
 
 
-def _number(request: Request, name: str, usual: int, most: int) -> int:
+def _number(request: Request, name: str, default: int, maximum: int) -> int:
     given = request.query_params.get(name)
     if given is None:
-        return usual
-    if not given.isdecimal() or not 1 <= int(given[:9]) <= most:
+        return default
+    if not given.isdecimal() or not 1 <= int(given[:9]) <= maximum:
         raise InvalidInput(
-            _("{name} is a whole number from 1 to {most}", name=name, most=most),
+            _("{name} is a whole number from 1 to {maximum}", name=name, maximum=maximum),
             field=name,
             code="out_of_range",
             source="query",

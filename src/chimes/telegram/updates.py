@@ -1,4 +1,4 @@
-"""What Telegram tells us, read with care; pure."""
+"""Parses updates of the Telegram Bot API."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-#: The year 10000: no date of ours.
-_LATEST = 253_402_300_800
-#: Marks of a message that nobody in the chat has just written himself.
-_SECOND_HAND = ("forward_origin", "forward_date", "forward_from", "via_bot", "sender_chat")
+#: The year 10000, beyond `datetime`.
+_MAX_TIMESTAMP = 253_402_300_800
+#: Fields of a message that its sender did not write: forwarded, via a bot, or as a chat.
+_FORWARD_FIELDS = ("forward_origin", "forward_date", "forward_from", "via_bot", "sender_chat")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Incoming:
-    """A message, or the press of a button."""
+    """A message or a button press."""
 
     update_id: int
     chat_id: str
-    #: In a private chat plain words are meant for the bot.
+    #: In a private chat text without a command is for the bot.
     private: bool
     sender_id: str
     text: str = ""
-    #: The data of the button that was pressed; None: it is a message.
+    #: Data of the pressed button; None for a message.
     button: str | None = None
-    #: For the answer to a button.
+    #: Id for answerCallbackQuery.
     callback_id: str = ""
-    #: What the sender's client is set to.
+    #: Language of the sender's client.
     language_code: str = ""
     sent_at: datetime | None = None
-    #: Forwarded, sent through another bot, or in the name of a chat.
-    second_hand: bool = False
+    #: Forwarded, via a bot, or as a chat.
+    forwarded: bool = False
 
 
 def update_id_of(update: object) -> int | None:
@@ -39,7 +39,7 @@ def update_id_of(update: object) -> int | None:
 
 
 def read_update(update: object) -> Incoming | None:
-    """None: nothing that the bot answers (an edited message, a channel post, no text)."""
+    """None for updates that the bot ignores: edited messages, channel posts, no text."""
     update_id = update_id_of(update)
     if update_id is None or not isinstance(update, Mapping):
         return None
@@ -74,8 +74,8 @@ def _incoming(
     if not chat_id:
         return None
     date = message.get("date")
-    # The message under a button is the bot's own, of any age: what counts is the press.
-    sent = button is None and isinstance(date, int) and 0 < date < _LATEST
+    # The message of a button is an older one of the bot: its date says nothing about the press.
+    sent = button is None and isinstance(date, int) and 0 < date < _MAX_TIMESTAMP
     return Incoming(
         update_id=update_id,
         chat_id=chat_id,
@@ -86,7 +86,7 @@ def _incoming(
         callback_id=callback_id,
         language_code=_text(sender.get("language_code")),
         sent_at=datetime.fromtimestamp(date, UTC) if sent and isinstance(date, int) else None,
-        second_hand=button is None and any(mark in message for mark in _SECOND_HAND),
+        forwarded=button is None and any(mark in message for mark in _FORWARD_FIELDS),
     )
 
 
@@ -95,7 +95,7 @@ def _mapping(value: object) -> Mapping[str, object]:
 
 
 def _text(value: object) -> str:
-    """Without what no store takes: half a surrogate pair, NUL."""
+    """Replaces unpaired surrogates and NUL, which stores refuse."""
     if not isinstance(value, str):
         return ""
     return value.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

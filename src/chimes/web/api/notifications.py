@@ -421,7 +421,7 @@ async def confirm_link(chat_id: str, request: Request, context: Context, actor: 
     _check_may_link(actor)
     chat = await bot.conversation.links.confirm(actor, chat_id)
     linked = _("This chat now belongs to {owner}.", owner=chat.owner)
-    await bot.tell(chat, linked)
+    await bot.send_message(chat, linked)
     return JSONResponse(_chat_out(chat))
 
 
@@ -453,7 +453,7 @@ async def send_telegram_test(
     )
     await context.store.append_audit(audit_entry)
     test = _("A test message from Chimes: this chat can be reached.")
-    if not await bot.tell(chat, test):
+    if not await bot.send_message(chat, test):
         raise Conflict(
             _("Telegram did not accept the message; see the server log"), code="not_sent"
         )

@@ -173,7 +173,7 @@ async def test_expressions_that_are_taken(kweaver: Rig, expression: str) -> None
         ({"name": "x" * 101}, INVALID, "name must be less than 100 characters"),
         ({"_instance_identities": []}, INVALID, "_instance_identities is required"),
         ({"dynamic_params": 5}, INVALID, "dynamic_params must be an object"),
-        ([], INVALID, "a JSON object is needed"),
+        ([], INVALID, "a JSON object is required"),
         ({"cron_expression": "x"}, f"{CODE}InvalidCronExpression", "5 fields"),
     ],
 )

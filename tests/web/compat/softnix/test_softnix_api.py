@@ -124,7 +124,7 @@ async def test_run_at_is_a_wall_time_unless_it_has_an_offset(
         ({"run_at": IN_AN_HOUR, "task": " "}, "task is required"),
         ({"run_at": IN_AN_HOUR, "task": 5}, "task must be text"),
         ({"run_at": IN_AN_HOUR, "task_prompt": "other"},
-         "task and task_prompt are the same thing; send one"),
+         "task and task_prompt have the same meaning; send one of them"),
         ({"run_at": IN_AN_HOUR, "enabled": "yes"}, "enabled must be true or false"),
         ({"run_at": IN_AN_HOUR, "owner_type": "robot"}, "owner_type must be user, chat or system"),
         ({"run_at": IN_AN_HOUR, "delivery_channel": "fax"},
@@ -249,7 +249,7 @@ async def test_a_list_is_walked_and_has_an_end(
 
     monkeypatch.setattr(rig.context.schedules, "find", watched)
     monkeypatch.setattr(routes, "_PAGE", 2)
-    monkeypatch.setattr(routes, "MOST_LISTED", 3)
+    monkeypatch.setattr(routes, "MAX_LISTED", 3)
     made_here = []
     for number in range(5):
         rig.clock.advance(1)
@@ -387,7 +387,7 @@ async def test_run_now_changes_nothing_and_works_while_paused(softnix: Rig) -> N
         ({"status": RunStatus.CANCELED, "reason": "canceled_by_hand"}, "canceled", None,
          "canceled_by_hand"),
         ({"status": RunStatus.MISSED, "reason": "misfire"}, "failed",
-         "missed: nobody was there at its time", "misfire"),
+         "missed: no node was running at the planned time", "misfire"),
         ({"status": RunStatus.SKIPPED, "reason": "overlap"}, "canceled", "skipped", "overlap"),
     ],
 )  # fmt: skip
