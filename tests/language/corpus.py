@@ -1,6 +1,6 @@
 """Phrases in three languages with the expected result of parsing them (`corpus_*.jsonl`).
 
-A row has `trigger` and `task`, or `missing`: the parts that need clarification. `told` lists the
+A row has `trigger` and `task`, or `missing`: the parts that need clarification. `recipients` lists the
 recipients that the phrase names. The expectations were written by hand, not taken from the parser.
 The reference time of all rows is a Monday at 09:00 in Bangkok.
 """
@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from chimes.language import Told
+from chimes.language import NamedRecipient
 from chimes.triggers import Trigger, parse_moment, trigger_from_dict
 
 
@@ -24,7 +24,7 @@ class Row(NamedTuple):
     trigger: Trigger | None
     task: str
     missing: tuple[str, ...]
-    told: tuple[Told, ...]
+    recipients: tuple[NamedRecipient, ...]
 
 
 def _row(lang: str, line: str) -> Row:
@@ -38,7 +38,7 @@ def _row(lang: str, line: str) -> Row:
         None if trigger is None else trigger_from_dict(trigger),
         given.get("task", ""),
         tuple(given.get("missing", ())),
-        tuple(Told(**each) for each in given.get("told", ())),
+        tuple(NamedRecipient(**each) for each in given.get("recipients", ())),
     )
 
 
@@ -51,7 +51,7 @@ ROWS = [
 READ = [row for row in ROWS if row.trigger is not None]
 ASKED = [row for row in ROWS if row.trigger is None]
 #: Phrases about recipients; half of them only look as if they named one.
-TOLD = [
+WITH_RECIPIENTS = [
     _row(json.loads(line)["lang"], line)
-    for line in (_HERE / "corpus_told.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in (_HERE / "corpus_recipients.jsonl").read_text(encoding="utf-8").splitlines()
 ]

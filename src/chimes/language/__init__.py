@@ -1,4 +1,4 @@
-"""Words for triggers: what a schedule will do, told to a person, and what a person asks for."""
+"""Natural language: describes triggers in words and parses words into triggers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
         short_weekday,
         warnings_in_words,
     )
-    from chimes.language.parser import Parsed, Told, parse, read_trigger
+    from chimes.language.parser import NamedRecipient, Parsed, parse, read_trigger
 
 
 __all__ = [
     "LANGUAGES",
+    "NamedRecipient",
     "Parsed",
-    "Told",
     "describe",
     "note_in_words",
     "parse",
@@ -32,14 +32,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Loaded when it is asked for: each command chooses its language, and most of them neither
-    read nor describe a trigger."""
-    if name in ("Parsed", "Told", "parse", "read_trigger"):
-        from chimes.language import parser as parsing
+    """Imports on first use: most commands neither parse nor describe a trigger."""
+    if name in ("Parsed", "NamedRecipient", "parse", "read_trigger"):
+        from chimes.language import parser
 
-        return getattr(parsing, name)
+        return getattr(parser, name)
     if name in __all__:
-        from chimes.language import description as describing
+        from chimes.language import description
 
-        return getattr(describing, name)
+        return getattr(description, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

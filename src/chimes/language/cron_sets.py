@@ -1,7 +1,7 @@
-"""A cron expression as sets of numbers, for languages to put into words.
+"""A cron expression as sets of numbers, the input of the describer.
 
-Words are made from what an expression means, not from how it is written, so two spellings of one
-schedule read the same and nothing that was misread can hide behind its own text.
+Descriptions are made from the meaning of an expression, not from its spelling, so two spellings
+of one schedule read the same.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Steps(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """Fires at each second of each minute of each hour of the days."""
+    """The seconds, minutes, hours and days at which an expression fires."""
 
     seconds: Numbers
     minutes: Numbers
@@ -45,7 +45,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class DayRule:
-    """How the two day fields bear on each other; None: the field leaves every day open."""
+    """How the two day fields combine; None: the field allows every day."""
 
     by_date: DayFields | None
     by_weekday: DayFields | None
@@ -54,7 +54,7 @@ class DayRule:
 
 
 def body_of(trigger: Cron) -> str:
-    """The expression without the zone in front of it."""
+    """The expression without its zone prefix."""
     text = trigger.expression
     return text.partition(" ")[2] if text.startswith(("CRON_TZ=", "TZ=")) else text
 
@@ -66,7 +66,7 @@ def interval_of(trigger: Cron) -> str | None:
 
 
 def read(trigger: Cron) -> Reading:
-    """What an expression that is not `@every` names."""
+    """The values of an expression other than `@every`."""
     fields: CronFields = parse_fields(body_of(trigger), trigger.dialect)
     hour_mask = (1 << 60) - 1
     blocks = [fields.minutes >> 60 * hour & hour_mask for hour in range(24)]
@@ -91,7 +91,7 @@ def numbers(mask: int, base: int = 0) -> Numbers:
 
 
 def spans(values: Numbers) -> list[tuple[int, int]]:
-    """The values as unbroken stretches: (1, 2, 3, 7) is 1–3 and 7–7."""
+    """The values as contiguous ranges: (1, 2, 3, 7) is 1–3 and 7–7."""
     found: list[tuple[int, int]] = []
     for value in values:
         if found and found[-1][1] == value - 1:
@@ -102,7 +102,7 @@ def spans(values: Numbers) -> list[tuple[int, int]]:
 
 
 def stretches(values: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
-    """As `spans`; those with fewer than `least` values are given one by one."""
+    """Like `spans`; ranges with fewer than `least` values are listed one by one."""
     found: list[tuple[int, int]] = []
     for first, last in spans(values):
         if last - first + 1 >= least:
@@ -112,15 +112,15 @@ def stretches(values: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
     return found
 
 
-def told(pairs: Iterable[tuple[int, int]], name: Callable[[int], str], to: str) -> list[str]:
-    """Stretches in words: `Monday`, `Monday to Friday`."""
+def range_words(pairs: Iterable[tuple[int, int]], name: Callable[[int], str], to: str) -> list[str]:
+    """Ranges in words: `Monday`, `Monday to Friday`."""
     return [
         name(first) if first == last else f"{name(first)}{to}{name(last)}" for first, last in pairs
     ]
 
 
 def steps(values: Numbers, *, least: int = 4) -> Steps | None:
-    """The values as a progression in steps of two or more, if they are one."""
+    """The values as an arithmetic progression with a step of two or more, else None."""
     if len(values) < least:
         return None
     step = values[1] - values[0]
@@ -129,7 +129,7 @@ def steps(values: Numbers, *, least: int = 4) -> Steps | None:
 
 
 def cycle(values: Numbers, size: int) -> Steps | None:
-    """A progression that goes round its cycle without a shorter gap at the seam."""
+    """A progression that wraps around its cycle with an even gap."""
     found = steps(values, least=2)
     if found is None or size % found.step or found.first >= found.step:
         return None

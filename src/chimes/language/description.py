@@ -1,4 +1,8 @@
-"""Trigger to words, in any language that has a module of its own; it is loaded when asked for."""
+"""Describes triggers in English, Thai and Chinese.
+
+The order of a sentence is the same in every language; a language is a module that implements
+`Language` and is imported on first use.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +22,12 @@ from chimes.triggers import Calendar, Cron, Dst, Every, Note, Once, Trigger, Win
 from chimes.triggers.calendars import OnExcluded
 from chimes.triggers.cron_fields import DESCRIPTORS, DayFields
 
-# @@ A trigger as a sentence: its order is the same in every language, its words are the
-# language's.
-#
-# A language is a module that offers what `Language` lists.
-
 
 class Limits(Protocol):
-    """The words of one language for what bounds the fires."""
+    """Words of one language for bounds and exclusions."""
 
     def since(self, moment: datetime, zone: str | None) -> str:
-        """The first moment; the zone is None where the sentence has named it already."""
+        """The start; the zone is None if the sentence already names it."""
 
     def until(self, moment: datetime, zone: str | None) -> str: ...
 
@@ -39,22 +38,22 @@ class Limits(Protocol):
     def windows(self, windows: Sequence[Window]) -> str: ...
 
     def dates(self, shown: Sequence[str], more: int) -> str:
-        """Single dates, and how many more there are that are not shown."""
+        """Single dates, and the number of dates that are not shown."""
 
     def excepting(self, days: str, then: OnExcluded) -> str:
-        """Not on those days, which are in words already; and what happens instead."""
+        """Excluded days (already in words) and what happens to their slots."""
 
 
 class Language(Limits, Protocol):
-    """The words of one language. Moments are worded as their own clock shows them."""
+    """Words of one language. Times are shown in the zone of the datetime."""
 
-    #: Between the clauses of a sentence.
+    #: Separator of clauses.
     BETWEEN: str
     #: Sunday first.
     SHORT_WEEKDAYS: Sequence[str]
 
     def on_days(self, days: Days, times: Times, zone: str) -> str:
-        """At times of some days; the zone is named."""
+        """Times on days, with the zone."""
 
     def once(self, moment: datetime, zone: str) -> str: ...
 
@@ -62,13 +61,13 @@ class Language(Limits, Protocol):
         """An interval; the anchor is in UTC."""
 
     def delayed(self, jitter: timedelta) -> str:
-        """Goes on from `every`: each run up to this much later."""
+        """Continues `every`: the jitter."""
 
     def clock_changes(self, rules: Dst) -> str: ...
 
 
 def sentence(language: Language, trigger: Trigger) -> str:
-    """What the trigger does, exactly; the zone is always named where one applies."""
+    """Describes the trigger exactly; names the zone where one applies."""
     if isinstance(trigger, Once):
         words = language.once(trigger.local(trigger.instant), trigger.zone)
     elif isinstance(trigger, Cron) and interval_of(trigger) is None:
@@ -111,7 +110,7 @@ def _excluded(words: Limits, calendar: Calendar) -> str:
     return words.excepting(days, calendar.on_excluded)
 
 
-# @@ What is easily meant otherwise: found here, worded by `remarks`.
+# Warnings about expressions that often mean something else than intended.
 
 CautionCode = Literal[
     "either_day",
@@ -125,9 +124,9 @@ CautionCode = Literal[
 ]
 Unit = Literal["second", "minute", "hour", "day", "month"]
 
-#: More fires a day than one a minute are worth a word.
+#: Warn above one fire per minute.
 _OFTEN = 1440
-# February counts as short here even in leap years: in the others it has no 29th.
+# February has 28 days here: a 29th exists in leap years only.
 _LONGEST = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _STEP = re.compile(r"(?:\*|[0-9]+)/([0-9]+)")
 _SIZES: dict[Unit, tuple[int, int]] = {
@@ -142,12 +141,12 @@ _SIZES: dict[Unit, tuple[int, int]] = {
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Caution:
     code: CautionCode
-    #: uneven_step: the field, its step, and the gap at the seam; where that depends on the month,
-    #: uneven_months: days and their step.
+    #: uneven_step: the field, its step, and the gap where it wraps. uneven_months: the step in
+    #: days; the gap depends on the month.
     unit: Unit = "minute"
     step: int = 0
     gap: int = 0
-    #: every_minute, often: fires a day. short_months: the first day that some months lack.
+    #: every_minute, often: fires per day. short_months: the first day that some months lack.
     count: int = 0
 
 
@@ -206,7 +205,7 @@ def _seam(unit: Unit, text: str, step: int) -> Caution | None:
     return None if gap == step else Caution(code="uneven_step", unit=unit, step=step, gap=gap)
 
 
-# @@ Notes and cautions in words; the catalogues have them in every language.
+# Notes and warnings in words.
 
 _NOTES: Mapping[Note, Message] = {
     "moved_by_gap": _("its time is skipped when the clocks go forward; it runs at the change"),
@@ -220,12 +219,12 @@ _NOTES: Mapping[Note, Message] = {
 
 
 def of_note(note: Note) -> Message:
-    """What is special about one fire."""
+    """The message for a note on one fire."""
     return _NOTES[note]
 
 
 def of_caution(caution: Caution) -> Message:
-    """What the author of a trigger may not have meant."""
+    """The message for a warning."""
     match caution.code:
         case "either_day":
             return _(
@@ -302,7 +301,7 @@ def describe(trigger: Trigger, lang: str = "en") -> str:
 
 @lru_cache(maxsize=4096)
 def _described(trigger: Trigger, lang: str) -> str:
-    # Lists show the words of every row, and a trigger never changes.
+    # Lists describe every row; triggers are immutable.
     return sentence(_language(lang), trigger)
 
 
@@ -312,19 +311,19 @@ def note_in_words(note: Note, lang: str = "en") -> str:
 
 
 def warnings_in_words(trigger: Trigger, lang: str = "en") -> tuple[str, ...]:
-    """What is easily meant otherwise, such as a step that does not divide the hour."""
+    """Warnings in words, such as a step that does not divide the hour."""
     own = [of_note(note) for note in trigger.warnings()]
-    told = (*own, *(of_caution(each) for each in cautions(trigger)))
-    return tuple(in_language(each, named(lang)) for each in told)
+    range_words = (*own, *(of_caution(each) for each in cautions(trigger)))
+    return tuple(in_language(each, named(lang)) for each in range_words)
 
 
 def remark(words: str, lang: str = "en") -> str:
-    """A warning as a line of its own: `Note: Runs in leap years only.`"""
+    """A warning as a line: `Note: Runs in leap years only.`"""
     return in_language(_("Note: {remark}.", remark=words), named(lang))
 
 
 def short_weekday(moment: datetime, lang: str = "en") -> str:
-    """`Mon`, `จ.`, `周一`, as the datetime's own clock shows it."""
+    """`Mon`, `จ.`, `周一`, in the zone of the datetime."""
     return _language(lang).SHORT_WEEKDAYS[moment.isoweekday() % 7]
 
 

@@ -1,4 +1,4 @@
-"""English."""
+"""English descriptions of triggers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from chimes.language import en
-from chimes.language.cron_sets import Numbers, numbers, steps, stretches, told
+from chimes.language.cron_sets import Numbers, numbers, range_words, steps, stretches
 from chimes.language.forms import (
     At,
     DateKind,
@@ -31,7 +31,7 @@ from chimes.language.forms import (
 from chimes.triggers import Dst, Window
 from chimes.triggers.calendars import OnExcluded
 
-# @@ English: the times of a day.
+# Times of day.
 
 
 def time_phrase(times: Times) -> str:
@@ -81,8 +81,8 @@ def _values(values: Values) -> str:
 
 
 def ranges(values: Numbers) -> list[str]:
-    """Each value, stretches of three or more as `a to b`."""
-    return told(stretches(values), str, " to ")
+    """Each value, ranges of three or more as `a to b`."""
+    return range_words(stretches(values), str, " to ")
 
 
 def ordinal(number: int) -> str:
@@ -99,7 +99,7 @@ def joined(words: Sequence[str], link: str = "and") -> str:
     return f"{', '.join(words[:-1])} {link} {words[-1]}"
 
 
-# @@ English: the days.
+# Days.
 
 WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 MONTHS = (
@@ -153,8 +153,8 @@ def years_phrase(years: Numbers | None) -> str:
 
 
 def weekday_list(weekdays: Numbers, *, least: int = 3) -> list[str]:
-    """Names from Monday on; unbroken stretches as `Monday to Friday`."""
-    return told(weekday_stretches(weekdays, least=least), WEEKDAYS.__getitem__, " to ")
+    """Names from Monday on; ranges as `Monday to Friday`."""
+    return range_words(weekday_stretches(weekdays, least=least), WEEKDAYS.__getitem__, " to ")
 
 
 def _date(term: DateTerm) -> str:
@@ -197,10 +197,10 @@ def _of_months(months: Numbers | None) -> str:
 
 
 def _month_names(months: Numbers) -> str:
-    return joined(told(stretches(months), lambda month: MONTHS[month - 1], " to "))
+    return joined(range_words(stretches(months), lambda month: MONTHS[month - 1], " to "))
 
 
-# @@ English: durations, moments, bounds and exclusions.
+# Durations, times, bounds and exclusions.
 
 
 def since(moment: datetime, zone: str | None) -> str:
@@ -238,7 +238,7 @@ def zone_words(zone: str) -> str:
 
 
 def every_words(value: timedelta) -> str:
-    """As it stands behind "every": `minute`, `24 hours`, `7 days of 24 hours`."""
+    """The words after "every": `minute`, `24 hours`, `7 days of 24 hours`."""
     days = whole_days(value)
     if days is not None:
         return f"{days} days of 24 hours"
@@ -259,7 +259,7 @@ def duration_words(value: timedelta) -> str:
 
 
 def moment_words(moment: datetime, *, weekday: bool = False) -> str:
-    """`Sunday 10 February 2030 at 09:00`, as the datetime's own clock shows it."""
+    """`Sunday 10 February 2030 at 09:00`, in the zone of the datetime."""
     name = f"{WEEKDAYS[moment.isoweekday() % 7]} " if weekday else ""
     day = f"{moment.day} {MONTHS[moment.month - 1]} {moment.year}"
     return f"{name}{day} at {clock_words(moment)}"

@@ -1,4 +1,4 @@
-"""The days of a cron expression as forms of speech: what every language says of them."""
+"""Language-independent forms of days, times and durations, the input of the language modules."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ class DateTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Weekdays:
-    """Days of the week, Sunday is 0; all that is empty: none of these."""
+    """Days of the week, Sunday is 0; an empty field means none."""
 
     every: Numbers = ()
-    #: Pairs of a day and which of its kind in the month, from 1.
+    #: Pairs of weekday and its number in the month, from 1.
     nth: tuple[tuple[int, int], ...] = ()
     last: Numbers = ()
 
@@ -61,13 +61,13 @@ class Weekdays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Days:
-    """By date, by weekday, by both or, where both are None, every day."""
+    """Days by date, by weekday or by both; every day if both are None."""
 
     dates: tuple[DateTerm, ...] | None
     weekdays: Weekdays | None
-    #: A day must satisfy both, rather than either.
+    #: A day must match both instead of either.
     both: bool
-    #: None: all of them.
+    #: None: all.
     months: Numbers | None
     years: Numbers | None
 
@@ -89,20 +89,20 @@ def days_of(days: DayFields) -> Days:
 
 
 class DayWords(Protocol):
-    """The words of one language for days; `months` None: in all of them."""
+    """Words of one language for days; `months` None means all months."""
 
     def every_day(self, months: Numbers | None) -> str: ...
 
     def on_dates(self, dates: Sequence[DateTerm], months: Numbers | None) -> str: ...
 
     def on_weekdays(self, weekdays: Weekdays, months: Numbers | None) -> str:
-        """Those of `every`; there are some."""
+        """The weekdays of `every`, which is not empty."""
 
     def on_special(self, weekdays: Weekdays, months: Numbers | None) -> str:
-        """Those of `nth` and `last`; there are some."""
+        """The weekdays of `nth` and `last`, which are not both empty."""
 
     def only_if(self, dates: str, weekdays: Weekdays) -> str:
-        """The dates, which are in words already, where they fall on these weekdays."""
+        """The dates (already in words) restricted to these weekdays."""
 
     def as_well_as(self, days: str, others: str) -> str: ...
 
@@ -134,7 +134,7 @@ def _weekdays_phrase(weekdays: Weekdays, months: Numbers | None, words: DayWords
 
 
 def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, int]]:
-    """First and last of each unbroken stretch, the week beginning on Monday."""
+    """First and last day of each range, with Monday as the first day of the week."""
     ordered = tuple(sorted((day - 1) % 7 for day in weekdays))
     return [
         (_FROM_MONDAY[first], _FROM_MONDAY[last]) for first, last in stretches(ordered, least=least)
@@ -142,7 +142,7 @@ def weekday_stretches(weekdays: Numbers, *, least: int = 3) -> list[tuple[int, i
 
 
 def is_stretch(values: Numbers) -> bool:
-    """Whether they are three or more in a row."""
+    """Whether the values are three or more in a row."""
     return len(values) > 2 and len(spans(values)) == 1
 
 
@@ -174,19 +174,19 @@ def _weekdays(days: DayFields) -> Weekdays:
     )
 
 
-# @@ The times of a day as forms of speech: what every language says, before it says it.
+# Times of day.
 
 _LISTED = 6
 _MOST_STRETCHES = 3
 
 ClockUnit = Literal["second", "minute", "hour"]
-#: From one time of the day to another, as clocks show them.
+#: Start and end time of a part of the day, as text.
 Stretch = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Some of the numbers of a unit: minutes 5, 10 and 20."""
+    """Some values of a unit: minutes 5, 10 and 20."""
 
     unit: ClockUnit
     numbers: Numbers
@@ -194,7 +194,7 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Every `step` units; `first` is where it starts within the next larger one."""
+    """Every `step` units; `first` is the offset within the next larger unit."""
 
     unit: ClockUnit
     step: int = 1
@@ -203,30 +203,30 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """These times of the day, as clocks show them."""
+    """Single times of day, as text."""
 
     clocks: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Repeated:
-    """At a rate, all day or in a part of it."""
+    """A rate, all day or during a part of it."""
 
     rate: Rate
-    #: Every hour at these minutes, every minute at these seconds.
+    #: Minutes of each hour, or seconds of each minute.
     at: Values | None = None
-    #: Every few hours, the first time at this one.
+    #: First time of a rate in hours.
     since: str | None = None
-    #: The part of the day; where the stretches would be many, its hours.
+    #: Parts of the day; `hours` instead if there are many.
     stretches: tuple[Stretch, ...] = ()
     hours: Values | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """Single minutes or seconds within the larger units; None: within every one of them.
+    """Single minutes or seconds within larger units; None means within each.
 
-    `minutes` is None where `which` are minutes themselves.
+    `minutes` is None if `which` are minutes.
     """
 
     which: Values | Rate
@@ -277,7 +277,7 @@ def _in_hours(rate: Rate, at: Values | None, hours: Numbers, first: str, last: s
     if len(hours) == 24:
         return Repeated(rate=rate, at=at)
     if stretches := _stretches(hours, first, last):
-        # A stretch shows the first time, so the rate need not.
+        # The range shows the first time, so the rate does not.
         return Repeated(rate=Rate(rate.unit, rate.step), at=at, stretches=stretches)
     return Repeated(rate=rate, at=at, hours=_hours(hours))
 
@@ -294,7 +294,7 @@ def _hours(hours: Numbers) -> Values | None:
 
 
 def _stretches(hours: Numbers, first: str, last: str) -> tuple[Stretch, ...]:
-    """From the first hour's to the last hour's, unless there are many of them."""
+    """Ranges of hours as times; empty if there are many."""
     found = spans(hours)
     if len(found) > _MOST_STRETCHES:
         return ()
@@ -311,7 +311,7 @@ def _clocks(hours: Numbers, minutes: Numbers, seconds: Numbers) -> tuple[str, ..
     )
 
 
-# @@ Durations, moments and exclusions as forms of speech: what the languages share of them.
+# Durations, times and exclusions.
 
 DurationUnit = Literal["hour", "minute", "second", "millisecond", "microsecond"]
 
@@ -328,7 +328,7 @@ _WHOLE_DAY = (0, 1440)
 
 
 def duration_parts(value: timedelta) -> list[tuple[int, DurationUnit]]:
-    """The largest units first; those of which there are none are left out."""
+    """Counts by unit, largest first, without zeros."""
     parts: list[tuple[int, DurationUnit]] = []
     for unit, size in _SIZES:
         count, value = divmod(value, size)
@@ -338,24 +338,24 @@ def duration_parts(value: timedelta) -> list[tuple[int, DurationUnit]]:
 
 
 def whole_days(value: timedelta) -> int | None:
-    """How many days of 24 hours it is, if it is two or more of them."""
+    """The number of days of 24 hours if it is two or more, else None."""
     return value // _DAY if value % _DAY == timedelta(0) and value > _DAY else None
 
 
 def clock_words(moment: datetime) -> str:
-    """`09:00`, `09:00:05.25`: no more digits than it takes."""
+    """`09:00`, `09:00:05.25`: without trailing zeros."""
     if moment.microsecond:
         return f"{moment:%H:%M:%S.%f}".rstrip("0")
     return f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
 
 
 def minute_words(minute: int) -> str:
-    """A minute of the day as a clock shows it."""
+    """A minute of the day as `HH:MM`."""
     return f"{minute // 60:02d}:{minute % 60:02d}"
 
 
 def shown_dates(calendar: Calendar) -> tuple[list[str], int]:
-    """The first dates of a calendar, and how many more it has."""
+    """The first dates of a calendar and the number of remaining ones."""
     days = calendar.dates
     shown = [date.fromordinal(day + EPOCH_ORDINAL).isoformat() for day in days[:_SHOWN_DATES]]
     return shown, len(days) - len(shown)

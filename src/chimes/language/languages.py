@@ -1,4 +1,4 @@
-"""Which of our languages somebody reads best, from what programs say of them."""
+"""Selects a supported language from tags, Accept-Language and locale variables."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Literal
 from chimes.errors import InvalidInput
 from chimes.i18n import _
 
-#: One line per language, and the module of its words.
+#: Supported languages and their modules.
 LANGUAGES = {
     "en": "chimes.language.en",
     "th": "chimes.language.th",
     "zh": "chimes.language.zh",
 }
 DEFAULT = "en"
-# RFC 9110: a range of languages and what it is worth.
+# RFC 9110: language range and quality.
 _RANGE = re.compile(
     r"\s*([A-Za-z]{1,8}(?:-[A-Za-z0-9]{1,8})*|\*)\s*(?:;\s*q=([01](?:\.\d{0,3})?)\s*)?"
 )
@@ -25,13 +25,13 @@ _VARIABLES = ("LC_ALL", "LC_MESSAGES", "LANG")
 
 
 def known(tag: str) -> str | None:
-    """The language of a tag such as `th-TH`, `zh_CN.UTF-8` or `zh-Hans`, if it is one of ours."""
+    """The supported language of a tag such as `th-TH`, `zh_CN.UTF-8` or `zh-Hans`, else None."""
     found = re.split("[-_.@]", tag.strip(), maxsplit=1)[0].lower()
     return found if found in LANGUAGES else None
 
 
 def named(tag: str, source: Literal["body", "query"] = "body") -> str:
-    """The language that somebody asked for by name; another one is refused."""
+    """The supported language with this name; InvalidInput otherwise."""
     found = known(tag)
     if found is None:
         raise InvalidInput(
@@ -48,7 +48,7 @@ def named(tag: str, source: Literal["body", "query"] = "body") -> str:
 
 
 def accepted(header: str, otherwise: str = DEFAULT) -> str:
-    """The language that an `Accept-Language` likes best; what cannot be read in it is left out."""
+    """The supported language that `Accept-Language` prefers; invalid parts are ignored."""
     best, worth = otherwise, 0.0
     for text in header.split(",")[:_MOST_RANGES]:
         found = _RANGE.fullmatch(text)
@@ -62,8 +62,8 @@ def accepted(header: str, otherwise: str = DEFAULT) -> str:
 
 
 def of_environment(environ: Mapping[str, str]) -> str:
-    """As POSIX says: the first of the variables that is set decides; ours goes before them."""
-    if told := environ.get("CHIMES_LANG", "").strip():
-        return named(told)
+    """POSIX order of locale variables, preceded by CHIMES_LANG."""
+    if range_words := environ.get("CHIMES_LANG", "").strip():
+        return named(range_words)
     locale = next((environ[name] for name in _VARIABLES if environ.get(name)), "")
     return known(locale) or DEFAULT

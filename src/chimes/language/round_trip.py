@@ -1,8 +1,8 @@
-"""Sentences of the describer, read back exactly (TIME "Words").
+"""Parses sentences of the describer back into triggers.
 
-What people write is the business of `parsing`. Here a sentence is taken apart with little care and
-the trigger that results is described again: only if that gives the very same sentence was it one
-of ours, so nothing can be misread.
+A sentence is parsed loosely into candidate triggers, and each candidate is described again: only
+a candidate whose description is exactly the sentence is accepted, so nothing can be misread.
+Sentences that people write are parsed by `language.parser`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Literal
 
 from chimes.errors import InvalidTrigger
-from chimes.language.cron_sets import Numbers, steps, stretches, told
+from chimes.language.cron_sets import Numbers, range_words, steps, stretches
 from chimes.language.description import describe
 from chimes.language.en import MONTHS, WEEKDAYS
 from chimes.language.forms import (
@@ -40,7 +40,7 @@ from chimes.language.zh import WEEKDAYS as WEEKDAYS_ZH
 from chimes.triggers import Cron, Every, Once, Trigger
 from chimes.triggers.calendars import DAY_NAMES
 
-# @@ From what a sentence says to a trigger, in the spelling that people use.
+# From the content of a sentence to candidate triggers.
 
 _DAY_NUMBERS = tuple("0123456")
 _SPECIAL: dict[DateKind, str] = {
@@ -53,7 +53,7 @@ _SPECIAL: dict[DateKind, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A moment, an interval, or times on days."""
+    """Content of a sentence: a time, an interval, or times on days."""
 
     once: str | None = None
     every: timedelta | None = None
@@ -70,7 +70,7 @@ class Draft:
 
 
 def triggers(draft: Draft) -> Iterator[Trigger]:
-    """What it may be, the likeliest first. Raises InvalidTrigger where it cannot be anything."""
+    """Candidate triggers, most likely first. Raises InvalidTrigger if there is none."""
     if draft.once is not None:
         yield Once(
             draft.once,
@@ -191,12 +191,12 @@ def _ordered(numbers: Iterable[int]) -> Numbers:
 
 
 def _plain(numbers: Numbers) -> str:
-    """Without steps: FIXED times stay so (T2)."""
-    return ",".join(told(stretches(numbers), str, "-"))
+    """Without steps, so that fixed times stay fixed."""
+    return ",".join(range_words(stretches(numbers), str, "-"))
 
 
 def _listed(numbers: Numbers) -> str:
-    """Stepped where it is a progression."""
+    """With a step if the values are a progression."""
     found = steps(numbers)
     return f"{found.first}-{found.last}/{found.step}" if found else _plain(numbers)
 
@@ -218,7 +218,7 @@ def _day_fields(days: Days) -> Iterator[tuple[str, str]]:
     elif not days.both:
         yield _dates(days.dates), _weekdays(days.weekdays)
     else:
-        # T12: both count where one of the fields begins with a star.
+        # Both day fields must match if one of them begins with a star.
         for date in _starred(_single_dates(days.dates), range(1, 32), 31):
             yield ",".join([date, *_special_dates(days.dates)]), _weekdays(days.weekdays)
         for weekday in _starred(days.weekdays.every, range(7), 7):
@@ -227,11 +227,11 @@ def _day_fields(days: Days) -> Iterator[tuple[str, str]]:
 
 
 def _starred(numbers: Numbers, field: range, most: int) -> Iterator[str]:
-    """Ways to write them that begin with a star and a step of up to `most`."""
+    """Spellings that begin with a star and a step of up to `most`."""
     for step in range(2, most + 1):
         if set(field[::step]) <= set(numbers):
             rest = tuple(number for number in numbers if number not in field[::step])
-            yield ",".join([f"*/{step}", *told(stretches(rest), str, "-")])
+            yield ",".join([f"*/{step}", *range_words(stretches(rest), str, "-")])
 
 
 def _single_dates(terms: tuple[DateTerm, ...]) -> Numbers:
@@ -254,9 +254,9 @@ def _special_dates(terms: tuple[DateTerm, ...]) -> list[str]:
 
 
 def _weekdays(days: Weekdays, *, quartz: bool = False) -> str:
-    # Quartz counts from another day, so its days go by their names.
+    # Quartz numbers weekdays differently, so names are used.
     names = DAY_NAMES if quartz else _DAY_NUMBERS
-    plain = told(stretches(days.every), names.__getitem__, "-")
+    plain = range_words(stretches(days.every), names.__getitem__, "-")
     return ",".join([*plain, *_special_weekdays(days, names)])
 
 
@@ -265,10 +265,8 @@ def _special_weekdays(days: Weekdays, names: Sequence[str] = _DAY_NUMBERS) -> li
     return found + [f"{names[day]}L" for day in days.last]
 
 
-# @@ A language's sentences as patterns, and how any of them is taken apart.
-#
-# The groups of a pattern are named alike in every language; in which order they come is its
-# affair.
+# Sentence patterns of a language. Groups have the same names in every language; their order
+# differs.
 
 _SIZES: dict[DurationUnit, timedelta] = {
     "hour": timedelta(hours=1),
@@ -286,7 +284,7 @@ Pattern = re.Pattern[str]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grammar:
     between: str
-    #: Between the ends of a stretch of numbers, of names.
+    #: Between the ends of a range of numbers, of names.
     to: str
     name_to: str
     weekdays: Sequence[str]
@@ -296,24 +294,24 @@ class Grammar:
     nth: Mapping[str, int]
     #: body, years, step, zone
     main: Pattern
-    #: days, times; the first that fits
+    #: days, times; the first match wins
     splits: Sequence[Pattern]
-    #: Fits what lists times of the day.
+    #: Matches a list of times of day.
     at: Pattern
     #: which or rate, minutes, hours
     listed: Pattern
     #: step, unit, first, at, since, hours, stretches
     repeated: Pattern
-    #: step, span: every few numbers of a stretch
+    #: step, span: a step within a range
     stepped: Pattern
-    #: Stands in what is told of seconds.
+    #: Occurs in descriptions with seconds.
     of_seconds: Pattern
-    #: first, last, step; end: counted from the end. With it what `first` is where it is not said.
+    #: first, last, step; end: counted from the end. Also the default of `first`.
     dates: Sequence[tuple[DateKind, str, int]]
-    #: day, nth; without nth: the last
+    #: day, nth; without nth the last
     special: str
     working: Pattern
-    #: Stands where a day must satisfy both.
+    #: Occurs where a day must match both fields.
     both: str
     #: day, month, year, clock, zone
     once: Pattern
@@ -334,7 +332,7 @@ class Grammar:
     window: Pattern
 
     def drafts(self, sentence: str) -> Iterator[Draft]:
-        """What it may say; much that it does not say may be among it."""
+        """Possible contents of the sentence; wrong ones are rejected by describing them."""
         main, *clauses = sentence.split(self.between)
         for found in (self._once(main), self._on_days(main), self._interval(main)):
             for clause in clauses:
@@ -343,7 +341,7 @@ class Grammar:
                 yield found
 
     def bounded(self, sentence: str) -> bool:
-        """Whether a clause of it says until when, how often or when not."""
+        """Whether a clause states an end, a maximum or an exclusion."""
         _, *clauses = sentence.split(self.between)
         return any(self._limited(Draft(), clause) is not None for clause in clauses)
 
@@ -485,7 +483,7 @@ class Grammar:
         return None
 
     def _moment(self, found: Match) -> str:
-        """As a trigger takes it, on the clock of its zone."""
+        """In the notation of a trigger, in its zone."""
         month = self.months.index(found["month"]) + 1
         clock = found["clock"] if len(found["clock"]) > 5 else f"{found['clock']}:00"
         return f"{int(found['year']):04d}-{month:02d}-{int(found['day']):02d}T{clock}"
@@ -509,12 +507,12 @@ class Grammar:
 
 
 def _number(text: str | None, unsaid: int = 0) -> int:
-    """No number of a field is larger, and a stretch to a huge one would fill the memory."""
+    """Bounded by the largest value of any field, so that a huge range cannot fill the memory."""
     return min(int(text), _LARGEST) if text else unsaid
 
 
 def _named(text: str, known: Sequence[str], to: str, *, low: int) -> Numbers:
-    """Names that stand in the text, stretches filled; a week may go over its seam."""
+    """Names in the text with ranges expanded; a week may wrap around."""
     names = "|".join(sorted(known, key=len, reverse=True))
     found: set[int] = set()
     for first, last in re.findall(rf"({names})(?:{to}({names}))?", text):
@@ -524,7 +522,7 @@ def _named(text: str, known: Sequence[str], to: str, *, low: int) -> Numbers:
     return tuple(sorted(found))
 
 
-# @@ English sentences of the describer.
+# English patterns.
 
 _NUMBERS = r"\d(?:[\d, ]|to|and)*?"
 _STEPPED = r"every \d+\w\w (?:second|minute|hour) from \d+ to \d+"
@@ -616,7 +614,7 @@ GRAMMAR = Grammar(
 )
 
 
-# @@ Thai sentences of the describer.
+# Thai patterns.
 
 _NUMBERS_TH = r"\d[\d, ถึงและ]*?"
 _STEPPED_TH = r"ทุก \d+ (?:วินาที|นาที) ตั้งแต่(?:วินาที|นาที)ที่ \d+ ถึง \d+"
@@ -693,7 +691,7 @@ GRAMMAR_TH = Grammar(
 )
 
 
-# @@ Chinese sentences of the describer.
+# Chinese patterns.
 
 _NUMBERS_ZH = r"\d[\d、至和]*"
 _VALUES_ZH = rf"第{_NUMBERS_ZH}[分秒](?:（每隔\d+(?:分钟|秒)）)?"
@@ -763,25 +761,25 @@ GRAMMAR_ZH = Grammar(
 
 
 _GRAMMARS = {"en": GRAMMAR, "th": GRAMMAR_TH, "zh": GRAMMAR_ZH}
-# A sentence of ours is not longer, and taking one apart should cost nothing to speak of.
+# No description is longer; the limit keeps parsing cheap.
 _LONGEST = 1000
 
 
 def reread(text: str, lang: str) -> Trigger | None:
-    """The trigger of which `describe` says just this; None: there is none that we know of."""
+    """The trigger whose description is exactly this sentence, else None."""
     sentence = text.strip()
     if lang not in _GRAMMARS or len(sentence) > _LONGEST:
         return None
     try:
         drafts = list(_GRAMMARS[lang].drafts(sentence))
     except (ValueError, OverflowError):
-        # Numbers that nothing has.
+        # Numbers out of range.
         return None
     return next((found for draft in drafts if (found := _confirmed(draft, sentence, lang))), None)
 
 
 def bounded(text: str, lang: str) -> bool:
-    """Whether a clause says, as the describer does, until when, how often or when not to fire."""
+    """Whether a clause states an end, a maximum or an exclusion in the words of the describer."""
     try:
         return lang in _GRAMMARS and _GRAMMARS[lang].bounded(text.strip())
     except ValueError:

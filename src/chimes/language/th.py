@@ -1,4 +1,4 @@
-"""Thai."""
+"""Thai descriptions of triggers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from chimes.language import th
-from chimes.language.cron_sets import Numbers, numbers, steps, stretches, told
+from chimes.language.cron_sets import Numbers, numbers, range_words, steps, stretches
 from chimes.language.forms import (
     At,
     DateKind,
@@ -31,7 +31,7 @@ from chimes.language.forms import (
 from chimes.triggers import Dst, Window
 from chimes.triggers.calendars import OnExcluded
 
-# @@ Thai: the times of a day. There is a space wherever a number or a foreign word meets Thai.
+# Times of day. A space separates Thai from numbers and foreign words.
 
 UNITS: dict[DurationUnit, str] = {
     "hour": "ชั่วโมง",
@@ -96,8 +96,8 @@ def _numbered(values: Values) -> str:
 
 
 def ranges(values: Numbers) -> list[str]:
-    """Each value, stretches of three or more as `1 ถึง 7`."""
-    return told(stretches(values), str, " ถึง ")
+    """Each value, ranges of three or more as `1 ถึง 7`."""
+    return range_words(stretches(values), str, " ถึง ")
 
 
 def joined(words: Sequence[str], link: str = "และ") -> str:
@@ -113,7 +113,7 @@ def joined(words: Sequence[str], link: str = "และ") -> str:
 
 
 def glued(before: str, after: str) -> str:
-    """The two with a space between them where one is needed."""
+    """Joins two texts with a space where Thai needs one."""
     close = _is_thai(before[-1]) and _is_thai(after[0])
     return f"{before}{after}" if close or before[-1] == " " else f"{before} {after}"
 
@@ -122,7 +122,7 @@ def _is_thai(character: str) -> bool:
     return "\u0e00" <= character <= "\u0e7f"
 
 
-# @@ Thai: the days.
+# Days.
 
 WEEKDAYS = (
     *("วันอาทิตย์", "วันจันทร์", "วันอังคาร", "วันพุธ", "วันพฤหัสบดี"),
@@ -132,7 +132,7 @@ MONTHS = (
     *("มกราคม", "กุมภาพันธ์", "มีนาคม", "เมษายน", "พฤษภาคม", "มิถุนายน"),
     *("กรกฎาคม", "สิงหาคม", "กันยายน", "ตุลาคม", "พฤศจิกายน", "ธันวาคม"),
 )
-# In letters: วันเสาร์ที่ 2 could as well be a Saturday that is the second of its month.
+# In letters, because วันเสาร์ที่ 2 may also be a Saturday that is the 2nd of its month.
 _PLAIN = ("day", "days")
 _DATES: dict[DateKind, str] = {
     "day": "วันที่ {first}",
@@ -154,7 +154,7 @@ def on_dates(dates: Sequence[DateTerm], months: Numbers | None) -> str:
     """`ทุกวันที่ 1 ของเดือน`, `วันสุดท้ายของทุกเดือน`."""
     names = [_date(term) for term in dates]
     if all(term.kind in _PLAIN for term in dates):
-        # วันที่ is said once for all of them.
+        # วันที่ appears once for the whole list.
         names[1:] = [name.removeprefix("วันที่ ") for name in names[1:]]
     if dates[0].kind in _PLAIN:
         return glued(f"ทุก{joined(names)}", "ของเดือน" if months is None else _of_months(months))
@@ -187,8 +187,8 @@ def years_phrase(years: Numbers | None) -> str:
 
 
 def weekday_list(weekdays: Numbers) -> list[str]:
-    """Names from Monday on; unbroken stretches as `วันจันทร์ถึงวันศุกร์`."""
-    return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "ถึง")
+    """Names from Monday on; ranges as `วันจันทร์ถึงวันศุกร์`."""
+    return range_words(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "ถึง")
 
 
 def _date(term: DateTerm) -> str:
@@ -219,10 +219,10 @@ def _of_months(months: Numbers | None) -> str:
 
 
 def _month_names(months: Numbers) -> str:
-    return joined(told(stretches(months), lambda month: MONTHS[month - 1], "ถึง"))
+    return joined(range_words(stretches(months), lambda month: MONTHS[month - 1], "ถึง"))
 
 
-# @@ Thai: durations, moments, bounds and exclusions. Years are marked ค.ศ.; พ.ศ. is read, too.
+# Durations, times, bounds and exclusions. Years are marked ค.ศ.; the parser also reads พ.ศ.
 
 
 def since(moment: datetime, zone: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Chinese, in simplified characters."""
+"""Chinese descriptions of triggers, in simplified characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from chimes.language import zh
-from chimes.language.cron_sets import Numbers, numbers, steps, stretches, told
+from chimes.language.cron_sets import Numbers, numbers, range_words, steps, stretches
 from chimes.language.forms import (
     At,
     ClockUnit,
@@ -32,7 +32,7 @@ from chimes.language.forms import (
 from chimes.triggers import Dst, Window
 from chimes.triggers.calendars import OnExcluded
 
-# @@ Chinese: the times of a day.
+# Times of day.
 
 UNITS: dict[DurationUnit, str] = {
     "hour": "小时",
@@ -52,7 +52,7 @@ def time_phrase(times: Times) -> str:
 
 
 def needs_day(times: Times) -> bool:
-    """Whether it begins with a part of the day, so that a bare `每天` belongs before it."""
+    """Whether it begins with a part of the day, so that `每天` must precede it."""
     if isinstance(times, Repeated):
         return bool(times.stretches or times.since or times.hours)
     return isinstance(times, At) or times.hours is not None
@@ -99,8 +99,8 @@ def _values(values: Values) -> str:
 
 
 def ranges(values: Numbers, point: str = "") -> list[str]:
-    """Each value with its word behind it, stretches of three or more as `9点至17点`."""
-    return told(stretches(values), lambda value: f"{value}{point}", "至")
+    """Each value with its word behind it, ranges of three or more as `9点至17点`."""
+    return range_words(stretches(values), lambda value: f"{value}{point}", "至")
 
 
 def joined(words: Sequence[str], link: str = "和") -> str:
@@ -109,7 +109,7 @@ def joined(words: Sequence[str], link: str = "和") -> str:
     return f"{'、'.join(words[:-1])}{link}{words[-1]}"
 
 
-# @@ Chinese: the days.
+# Days.
 
 WEEKDAYS = ("周日", "周一", "周二", "周三", "周四", "周五", "周六")
 _DATES: dict[DateKind, str] = {
@@ -164,8 +164,8 @@ def years_phrase(years: Numbers | None) -> str:
 
 
 def weekday_list(weekdays: Numbers) -> list[str]:
-    """Names from Monday on; unbroken stretches as `周一至周五`."""
-    return told(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "至")
+    """Names from Monday on; ranges as `周一至周五`."""
+    return range_words(weekday_stretches(weekdays), WEEKDAYS.__getitem__, "至")
 
 
 def _date(term: DateTerm) -> str:
@@ -175,7 +175,7 @@ def _date(term: DateTerm) -> str:
 
 
 def _from_end(back: int) -> str:
-    # Counted from the end the last day is the first, so one before it is the second.
+    # Counted from the end, the last day is number one.
     return f"倒数第{back + 1}天" if back else "最后一天"
 
 
@@ -192,7 +192,7 @@ def _of_months(months: Numbers | None) -> str:
     return "每月" if months is None else _in_months(months)
 
 
-# @@ Chinese: durations, moments, bounds and exclusions.
+# Durations, times, bounds and exclusions.
 
 
 def since(moment: datetime, zone: str | None) -> str:

@@ -1,6 +1,6 @@
-"""Words to triggers: what a person says, read as a time to act and something to do."""
+"""Parses natural-language text into a trigger and a task: English, Thai, Chinese."""
 
 from chimes.language.parser.parser import LONGEST_TEXT, Parsed, parse, read_trigger
-from chimes.language.parser.recipients import Told
+from chimes.language.parser.recipients import NamedRecipient
 
-__all__ = ["LONGEST_TEXT", "Parsed", "Told", "parse", "read_trigger"]
+__all__ = ["LONGEST_TEXT", "NamedRecipient", "Parsed", "parse", "read_trigger"]

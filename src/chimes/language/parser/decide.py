@@ -1,4 +1,4 @@
-"""Which of the phrases says when, and what is left as the task (ADR 23)."""
+"""Selects the phrase that states the time; the remaining text is the task (ADR 23)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from chimes.language.parser.rules import (
     is_latin,
 )
 
-# @@ Words directly before or behind a phrase of time that change what it says: asked about.
+# Words next to a time phrase that change its meaning lead to a question.
 
 _UNIT = (
     r"(?:(?:hours?|hrs?|minutes?|mins?|seconds?|days?|weeks?|months?|years?)(?![a-z])"
@@ -49,10 +49,10 @@ _LINK = (
 _BEGINS_WITH_NUMBER = re.compile(
     rf"[0-9]|{en_numbers.WORD}|{th_numbers.WORD}|{zh_numbers.WORD}|วันที่ ?[0-9]"
 )
-#: `two or |three minutes`, `1天|2小时后`, `一百|二十分钟后`: the number began before the phrase.
+#: `two or |three minutes`, `1天|2小时后`, `一百|二十分钟后`: the number starts before the phrase.
 _NUMBER_BEFORE = re.compile(rf"(?:{_NUMERAL}|{_UNIT}){_LINK}$|负$|-$")
 _NUMBER_LINKED = re.compile(rf"{_NUMERAL} ?(?:[-/⁄到至]|to |or |ถึง|หรือ) ?$")
-#: What no phrase follows without being changed by it.
+#: Words that change the phrase after them.
 _CHANGED = re.compile(
     r"(?:(?<![a-z])(?:not|never|don't|do not|doesn't|no longer"
     r"|(?:second|third|2nd|3rd|next)[ -]to|last but|penultimate|stop|cancel|than|at most|at least"
@@ -61,18 +61,18 @@ _CHANGED = re.compile(
     r"|农历|阴历|旧历|(?<!要)不|不是|不要|不用|不必|别|勿|至少|最多|少于|多于|不到|不超过|超过|将近|接近|取消|停止"
     r"|(?<![a-z])[0-9]+ (?:days?|weeks?) (?:before|after))[ ,]*$"
 )
-#: A phrase may begin with these.
+#: Words that may precede a phrase.
 _JOINERS = re.compile(
     r"(?:[ ,、&/+()]|(?:and|the|of|in|on|at|for)(?![a-z0-9])|และ|กับ|ที่|ใน|[和及与的])+"
 )
-#: What is farther away does not touch the phrase.
+#: Maximum distance of such words.
 _FAR = 80
 _HALF_RANGE = re.compile(r"[^\s]-$")
 #: `明|后天`, `大|明天`: two days, or none.
 _DAY_BEFORE = re.compile(r"[今明昨前大后]$")
 _DAY = re.compile(r"大?[今明后昨]天")
 _DOTTED = re.compile(r"[ ,]*[0-9]{1,2}\.[0-9]{2}(?! ?(?:น|[ap]\.?m))")
-#: What no task begins with: the rest of a time that was not read.
+#: Remains of a time that was not parsed; no task begins with these.
 _LEFT_OVER = re.compile(
     r" ?,? ?(?:[:.-]{1,3} ?[0-9]|(?!1:1(?![0-9]))[0-9]+ ?(?:$|:)|[+%]|-?ish(?![a-z])"
     r"|(?:and|to|และ|กับ|ถึง|和|及|到|至) ?(?:at )?[0-9]|(?:or|and a half|ago)(?![a-z])|หรือ|或"
@@ -93,7 +93,7 @@ _LEFT_OVER = re.compile(
     r"|[0-9一二两三四五六七八九十]+ ?(?:点|分(?!析|享|配|类)|小时|秒|号|刻"
     r"|(?:天|周)(?=[后内之以, ]|一次|$)))"
 )
-#: Glued to a Thai hour, neither half past nor quite the task's.
+#: Attached to a Thai hour; may be half past or part of the task.
 _GLUED_HALF = re.compile("ครึ่ง")
 _TOKEN = re.compile(r"[a-z0-9:.ก-๛]{0,20}")
 _ZONE_NAME = re.compile(
@@ -102,7 +102,7 @@ _ZONE_NAME = re.compile(
     r"|(?:us|usa|eu|american?|california|texas|florida|brazil|canada|russian?|french|european)"
     r" (?:local |standard )?time(?![a-z]))"
 )
-#: "Story time", "log time" are tasks; `Mars time` is a zone that nobody knows.
+#: "Story time", "log time" are tasks; `Mars time` is an unknown zone.
 _OTHER_TIME = re.compile(
     r"[ ,(]*(?:in )?(?!(?:story|quality|family|game|play|bed|lunch|dinner|tea|coffee|break|nap"
     r"|free|full|part|real|first|next|last|long|prime|show|reading|screen|meal|movie|prayer|bath"
@@ -129,7 +129,7 @@ _FOR_ZH = re.compile(rf"(?:持续|连续|为期|共) ?{zh_spans.DURATION}")
 
 
 def check_before(folded: str, chosen: Phrase, lead: str) -> None:
-    """`lead`: what stands before the phrase, without a request. Raises Ask."""
+    """Checks the text before the phrase (`lead`, without the request). Raises Ask."""
     joined = _JOINERS.match(folded, chosen.start)
     start = joined.end() if joined else chosen.start
     first = chosen.parts[0]
@@ -153,10 +153,10 @@ def check_before(folded: str, chosen: Phrase, lead: str) -> None:
         and is_chinese(lead[-1])
         and lead[-1] not in "在再"
     ):
-        # Five minutes after something else.
+        # "Five minutes after" something else.
         raise Ask("ambiguous")
     if _DOTTED.match(folded, chosen.start) and lead.strip():
-        # The price of milk, or a version.
+        # May be a price or a version.
         raise Ask("ambiguous")
 
 
@@ -173,13 +173,13 @@ def check_behind(folded: str, chosen: Phrase) -> None:
 
 
 def _whole_words(folded: str, found: re.Match[str]) -> str:
-    """Up to the next space: `:30`, not `:3`."""
+    """The text up to the next space: `:30`, not `:3`."""
     more = _TOKEN.match(folded, found.end())
     return folded[found.start() : more.end() if more else found.end()].strip()
 
 
 def _check_zone(folded: str, chosen: Phrase, end: int) -> None:
-    """`9am |California time`, of which nothing is known."""
+    """`9am |California time`: an unknown zone."""
     if not any(isinstance(part, Clock) for part in chosen.parts):
         return
     found = (
@@ -209,7 +209,7 @@ def _check_duration(folded: str, chosen: Phrase) -> None:
         (_FOR_ZH, zh_spans.duration),
     ):
         limit = pattern.search(folded, end)
-        # "Every hour walk for 5 minutes" is how long to walk.
+        # In "every hour walk for 5 minutes" the duration belongs to the task.
         if limit and (length(limit["d"]) > step or not folded[end : limit.start()].strip(" ,")):
             raise Ask("residue", words=limit[0])
 
@@ -218,20 +218,20 @@ _REQUESTS = (en_words.REQUEST, th_words.REQUEST, zh_words.REQUEST)
 _UNSEEN = "\u200b\u200c\u200d\u2060\ufeff"
 _BEFORE = f" \t\n,;:-–—([、，；：（【「『《“/|·{_UNSEEN}"
 _AFTER = f" \t\n,;:-–—)]、，；：）】」』》”/|·。{_UNSEEN}"
-#: Between a day and its time, these may say that the time is that of something else.
+#: Between a day and a time, these may attach the time to something else.
 _ABOUT = re.compile(
     r"(?<![a-z])(?:about|of|for|regarding|before|after)(?![a-z])|เรื่อง|เกี่ยวกับ|สำหรับ|ก่อน|关于|的"
 )
 _AGAIN = re.compile(r"(?<![a-z])(?:every|each)|ทุก|แต่ละ|每|逢")
 _THEN = re.compile(r"(?<![a-z])(?:and|then)(?![a-z])|แล้ว|และ|จากนั้น|然后|再|并")
-#: What says when so plainly that it cannot be left to the task at the beginning of a text.
+#: Clear time words that cannot be part of the task at the beginning of a text.
 _DAYS = (Clock, Date, Delay, RelativeDay, RelativeWeekday, RelativeMonthDay)
-#: "Every", with nothing behind it that could be read, or that a task is about.
+#: "Every" without a readable time or a task after it.
 _UNREAD_EVERY = re.compile(
     r"[ ,]*(?:(?:every|each)(?![a-z])|ทุก(?!คน|ท่าน|ฝ่าย|ทีม|อย่าง|เรื่อง)|每(?!个?人|位|家|名))"
     r"[ ]?[^ ,]*"
 )
-#: Words of time that name a task, if another word follows.
+#: Time words that name a task if another word follows.
 _OF_TASK = re.compile(
     r"(?:(?P<adverb>hourly|daily|weekly|monthly|quarterly|yearly|nightly)"
     r"|(?:(?:early |late )?(?:morning|afternoon|evening|night)|business days?|weekdays?|weekends?"
@@ -240,19 +240,19 @@ _OF_TASK = re.compile(
     r"|(?:วัน ?)?(?:จันทร์|อังคาร|พุธ|พฤหัส(?:บดี)?|ศุกร์|เสาร์|อาทิตย์)(?=[ก-ฮเแโใไ])"
     r"|每[日天周月年](?=[\u4e00-\u9fff])"
 )
-#: "This", "next", directly at a phrase that does not know it: another week is meant, or one only.
+#: "This", "next" directly before a phrase that does not include it change its meaning.
 _WHICH_BEFORE = re.compile(r"(?:(?<![a-z])(?:this|next|last|past|coming) |[这本下上]个?)$")
 _YEAR_BEFORE = re.compile(r"(?:[0-9]{2,4}|(?:年|月)(?:之?后|以后)?|ปี|years?|years? on)[ ,]*$")
-#: So near to a day, a time is surely its time.
+#: A time this close to a day belongs to it.
 _NEAR = 12
-#: No request is longer.
+#: Maximum length of a request.
 _LEAD = 80
 _ONLY_SIGNS = re.compile(r"[\W_]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What the time phrase says, and the words around it."""
+    """The meaning of the time phrase and the text around it."""
 
     said: Meaning
     task: str
@@ -282,7 +282,7 @@ def decide(text: Text) -> Decision:
 
 
 def _sharper(text: str, ask: Ask, chosen: Phrase, found: list[Phrase]) -> Ask:
-    """The same question, of what was not said: who gave a time is not asked for one."""
+    """The question without the parts that the text already answers."""
     if ask.missing == ("residue",):
         return Ask("residue", words=ask.words or text[chosen.start : chosen.end])
     if ask.missing not in (("time",), ("date", "time")):
@@ -295,8 +295,7 @@ def _sharper(text: str, ask: Ask, chosen: Phrase, found: list[Phrase]) -> Ask:
 
 
 def _place_of_answer(ask: Ask, chosen: Phrase) -> tuple[int, int] | None:
-    """That of the hour, or of the zone, that can be read in several ways; behind the days where no
-    time was said."""
+    """Position of the ambiguous hour or zone; after the days if there is no time."""
     if ask.readings:
         open_ = (
             place
@@ -315,7 +314,7 @@ def _place_of_answer(ask: Ask, chosen: Phrase) -> tuple[int, int] | None:
 
 
 def _trimmed(text: str, phrase: Phrase) -> Phrase:
-    """Without words behind it that only name the task: `every day at 9am |daily report`."""
+    """The phrase without trailing task names: `every day at 9am |daily report`."""
     for count in range(1, len(phrase.parts)):
         start = phrase.places[count][0]
         named = _OF_TASK.match(text, start)
@@ -326,13 +325,13 @@ def _trimmed(text: str, phrase: Phrase) -> Phrase:
             if named["adverb"]:
                 return less
             if _asked(phrase) is None and replace(meaning(phrase), weekday=None) == meaning(less):
-                # Still read, so that a weekday that is not that of the date is asked about.
+                # Still parsed, so that a weekday that contradicts the date leads to a question.
                 return replace(phrase, stretches=less.stretches, trimmed=True)
     return phrase
 
 
 def _asked(phrase: Phrase) -> Ask | None:
-    """What would be asked if this phrase were the one."""
+    """The question that this phrase would lead to."""
     try:
         meaning(phrase)
     except Ask as ask:
@@ -345,11 +344,11 @@ def _within(phrase: Phrase, chosen: Phrase) -> bool:
 
 
 def _through_requests(text: str, found: list[Phrase]) -> list[Phrase]:
-    """Phrases with nothing but "remind me" between them are one."""
+    """Joins phrases that only a request such as "remind me" separates."""
     merged: list[Phrase] = []
     for phrase in found:
         between = text[merged[-1].end : phrase.start] if merged else ""
-        # At 3pm, of what is tomorrow; or tomorrow at 3pm?
+        # "At 3pm remind me of tomorrow" or "tomorrow at 3pm"?
         apart = merged and _is_clock(merged[-1]) and not _AGAIN.match(text, phrase.start)
         if merged and not apart and _is_request(between):
             merged[-1] = merged[-1].joined(phrase)
@@ -372,7 +371,7 @@ def _is_request(between: str) -> bool:
 
 
 def _without_request(lead: str) -> str:
-    """What stands before a phrase, up to the request that leads to it."""
+    """The text before a phrase, without the request that introduces it."""
     lead = lead[-_LEAD:]
     for at in range(len(lead)):
         inside = at and is_latin(lead[at]) and is_latin(lead[at - 1])
@@ -382,11 +381,11 @@ def _without_request(lead: str) -> str:
 
 
 def _split(text: str, found: list[Phrase]) -> Phrase:
-    """No phrase says it all: a day, and at the very end "at" a time; or the best question."""
+    """Combines a day with a time at the very end of the text, or asks the best question."""
     first, last = found[0], found[-1]
     if len(found) == 2 and _is_end(text, last) and _belong(text, first, last):
         return first.joined(last)
-    # The question about the phrase that says most is the one to ask.
+    # Ask about the phrase with the most content.
     return max(found, key=lambda each: (_weight(each), -each.start))
 
 
@@ -428,7 +427,7 @@ def _zone_at_end(text: str, found: list[Phrase], chosen: Phrase) -> Phrase | Non
 
 
 def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
-    """Words of time that the chosen phrase left out, and that may bear on it."""
+    """Checks time words outside the chosen phrase that may affect it."""
     first = chosen.parts[0]
     year = _YEAR_BEFORE.search(text, 0, chosen.start)
     if year and isinstance(first, Date) and first.year is None:
@@ -451,7 +450,7 @@ def _check_around(text: str, chosen: Phrase, others: list[Phrase]) -> None:
         between = text[chosen.end : other.start]
         second = _is_clock(other) and _is_marked(other) and _THEN.search(between)
         if second and not _ABOUT.search(between):
-            # At 9am this, and at 5pm that.
+            # "At 9am do this, and at 5pm do that."
             raise Ask("contradiction", words=said)
         limited = any(
             isinstance(part, Problem) and part.missing == ("residue",) for part in other.parts
@@ -470,7 +469,7 @@ def _task(text: Text, chosen: Phrase) -> str:
         if start < len(text.folded):
             piece = piece.rstrip(_BEFORE)
         if at and piece.startswith('"') and piece.count('"') % 2:
-            # Opened before the phrase.
+            # The quotation mark was opened before the phrase.
             piece = piece[1:]
         if not _ONLY_SIGNS.fullmatch(piece):
             pieces.append(piece.strip())

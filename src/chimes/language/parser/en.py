@@ -1,4 +1,4 @@
-"""English: all recognisers, and the words that hold a time phrase together."""
+"""English patterns for times, days, intervals and limits."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from chimes.language.parser.rules import (
     whole_hours,
 )
 
-# @@ English numerals: digits, and the words that times and counts are said with.
+# Numerals.
 
 _ONES = (
     *("one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"),
@@ -83,14 +83,14 @@ def number(text: str) -> int:
 
 
 def ordinal(text: str) -> int:
-    """Of `1st` or `first`, or of a plain number."""
+    """The number of `1st`, `first` or a plain number."""
     digits = text.rstrip("dhnrst")
     if digits.isdigit():
         return int(digits)
     return _ORDINALS.index(text) + 1
 
 
-# @@ English: times of day.
+# Times of day.
 
 END = r"(?![a-z0-9])"
 _AT = r"(?P<at>(?:at|@)(?: exactly)? ?)?"
@@ -148,7 +148,7 @@ def _official(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _bare(found: re.Match[str]) -> tuple[Part, ...]:
-    """`at 9`, `9 o'clock`: open up to twelve, on the 24-hour clock from thirteen on."""
+    """`at 9`, `9 o'clock`: ambiguous up to twelve, 24-hour clock from thirteen on."""
     hour = number(found["h"])
     if hour > 23:
         return (IMPOSSIBLE,)
@@ -169,7 +169,7 @@ _PORTIONS: dict[str, Portion] = {
 
 
 def _with_portion(found: re.Match[str]) -> tuple[Part, ...]:
-    """`9 in the morning`, which can be one of a list."""
+    """`9 in the morning`, also as an element of a list."""
     minute = int(found["m"] or 0)
     read = in_portion(number(found["h"]), minute, _PORTIONS[found["portion"]])
     return (_marked(read, found),)
@@ -185,7 +185,7 @@ def _spoken(found: re.Match[str]) -> tuple[Part, ...]:
     if minute > 59:
         return (IMPOSSIBLE,)
     if found["way"] != "past" and said.isdigit() and int(said) <= 12 and not found["unit"]:
-        # "10 to 11am" is ten minutes, or an hour.
+        # "10 to 11am" may be ten minutes or an hour.
         return (AMBIGUOUS,)
     hour = 12 if found["noon"] else number(found["h"])
     if not 1 <= hour <= 12:
@@ -248,7 +248,7 @@ CLOCK_RULES: list[Rule] = [
 ]
 
 
-# @@ English: days.
+# Days.
 
 _END = r"(?![a-z0-9]|'s)"
 _DAY_NAMES = (
@@ -301,7 +301,7 @@ def _weekday_of(text: str) -> int:
 
 
 def _named_portion(portion: Portion) -> Meaning:
-    """`weekday mornings`, `Friday evenings`: the plural says every one."""
+    """`weekday mornings`, `Friday evenings`: the plural means every one."""
 
     def meaning(found: re.Match[str]) -> tuple[Part, ...]:
         days = weekdays(found["list"]) or _MONDAY_TO_FRIDAY.weekdays
@@ -324,7 +324,7 @@ _MONTH_DAYS = rf"(?P<days>{_MONTH_DAY}(?: ?(?:,? ?and(?: on)?|,|&) ?{_MONTH_DAY}
 _EACH_MONTH = r"(?: (?:of|in) (?:every|each|all) months?| (?:every|each) month| monthly)(?![a-z])"
 _THE_MONTH = r"(?: of (?:the|a) month(?![a-z]))"
 _ON = r"(?:on )?"
-#: "Second coffee" is no date.
+#: "Second coffee" is not a date.
 _LONE_ORDINAL = rf"{ORDINAL_WORD}(?![a-z])(?! (?:{_DAY}|{_WORKING}|day|of|and)|,)"
 
 
@@ -384,7 +384,7 @@ def _date(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _counted(found: re.Match[str]) -> tuple[Part, ...]:
-    """`every 2 days`, which no clock keeps without a first day."""
+    """`every 2 days`: ambiguous without a first day."""
     if number(found["n"]) != 1:
         return (NO_INTERVAL,)
     unit = found["u"]
@@ -505,7 +505,7 @@ DAYS_RULES: list[Rule] = [
 ]
 
 
-# @@ English: intervals, delays, hours between which, and words that limit a schedule.
+# Intervals, delays, ranges of hours and limits.
 
 _SPANS_END = r"(?![a-z0-9])"
 _UNITS = {
@@ -664,11 +664,11 @@ SPANS_RULES: list[Rule] = [
 
 
 RULES = [*CLOCK_RULES, *DAYS_RULES, *SPANS_RULES]
-#: Between parts, meaning nothing by themselves.
+#: Joining words without a meaning of their own.
 JOINING = r"(?:at|on|in|of|the|for|@|between)(?![a-z0-9])"
-#: Between two of a kind: both are meant.
+#: Conjunctions between two parts of one kind.
 LISTING = r"and(?![a-z0-9])"
-#: Asks for something; it may stand before, or in the middle of, the words of time.
+#: Requests; may precede the time words or stand between them.
 REQUEST = re.compile(
     r"(?:please|pls|kindly|hey|hi|can you|could you|would you|will you|i want you to"
     r"|i'd like you to|remind me|reminder|remind us|notify me|alert me|tell me|ping me|wake me up"

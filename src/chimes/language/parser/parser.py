@@ -1,4 +1,4 @@
-"""Text to trigger, in Thai, English and Chinese (TIME "Words"); never a guess (R1.29)."""
+"""Parses text into a trigger and a task. Ambiguous text raises a question; nothing is guessed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chimes.i18n import Message, _, in_language, joined
 from chimes.language.description import describe
 from chimes.language.parser.decide import decide
 from chimes.language.parser.phrases import Meaning
-from chimes.language.parser.recipients import Told, told_in
+from chimes.language.parser.recipients import NamedRecipient, recipients_in
 from chimes.language.parser.rules import (
     Ask,
     Choice,
@@ -32,11 +32,11 @@ from chimes.triggers import Dialect, Every, Trigger, parse_zone
 from chimes.triggers.expression import trigger_from_text
 from chimes.triggers.moment import to_microseconds
 
-# @@ The same text, made exact: what can be answered to a question by one press (UX A.4).
+# Suggested answers to a question: the same text made unambiguous.
 
-#: Where no time was said at all.
+#: Suggested time if the text has none.
 _USUAL_TIMES = ("09:00", "12:00", "18:00")
-#: What people mean by abbreviations that several places share, or that say nothing about summer.
+#: Zones meant by ambiguous abbreviations.
 _ZONES: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(("est", "edt", "eastern"), ("America/New_York",)),
     **dict.fromkeys(("cdt", "central"), ("America/Chicago",)),
@@ -61,8 +61,7 @@ _ZONES: Mapping[str, tuple[str, ...]] = {
 
 
 def answers_to(ask: Ask, text: Text, reads: Callable[[str], bool]) -> tuple[str, ...]:
-    """One for each time or zone that may be meant, or with a usual time; only those that are read
-    without another question. Empty: there is none to offer."""
+    """One text per possible time or zone; only texts that parse without another question."""
     if ask.place is None:
         return ()
     start, end = (text.origin[each] for each in ask.place)
@@ -78,7 +77,7 @@ def _zones(said: str) -> tuple[str, ...]:
     return next((_ZONES[word] for word in re.findall("[a-z]+", said) if word in _ZONES), ())
 
 
-# @@ Stable names for the forms of a phrase; the first four are the original's (R1.25–R1.28).
+# Stable names of recognised forms; the first four are Softnix's.
 
 _LANGUAGES = {"th": "thai", "en": "english", "zh": "chinese"}
 
@@ -119,7 +118,7 @@ def _once(said: Meaning) -> str:
             return "date"
 
 
-# @@ What is asked, and examples of what can be read: the only texts of the parser.
+# Questions and examples.
 
 _LONGEST_SHOWN = 40
 
@@ -140,7 +139,7 @@ _CHOICES: Mapping[Choice, Message] = {
     "zone": _("In which time zone? Name it as in Asia/Bangkok."),
     "date": _("Which date exactly? Write it as in 2027-02-10."),
 }
-#: Each of a grammar: they are read, not translated.
+#: Examples in each language; they are parsed, not translated.
 _EXAMPLES = {
     "en": (
         "every weekday at 9am summarise the news",
@@ -170,7 +169,7 @@ class Question(NamedTuple):
 
 
 def question(ask: Ask, language: str) -> Question:
-    """In English where there are no words in the language."""
+    """Falls back to English."""
     known = language.partition("-")[0].lower()
     known = known if known in _EXAMPLES else "en"
     parts = [_MESSAGES[each] for each in ask.missing]
@@ -196,26 +195,26 @@ _EXPRESSION = re.compile(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parsed:
-    """What a text was understood to say."""
+    """The result of parsing a text."""
 
     trigger: Trigger
-    #: The text without its words of time; may be empty.
+    #: The text without its time words; may be empty.
     task: str
-    #: The zone named in the text, or the one that was given.
+    #: The zone named in the text, else the given one.
     timezone: str
     #: th, en or zh, by the script.
     language: str
-    #: A stable name of the form that was recognised, such as `thai_daily_time`.
+    #: Stable name of the recognised form, such as `thai_daily_time`.
     pattern: str
-    #: Whom the task says to tell.
-    told: tuple[Told, ...] = ()
+    #: Recipients named in the task.
+    recipients: tuple[NamedRecipient, ...] = ()
 
 
 def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None = None) -> Parsed:
-    """Read a sentence such as `every weekday at 9am summarise the news`.
+    """Parses a sentence such as `every weekday at 9am summarise the news`.
 
-    Raises NeedsClarification, in the language of the text or in `lang`, for anything that does not
-    say exactly when; InvalidInput for what is no text, no zone, or not an aware `now`.
+    Raises NeedsClarification, in the language of the text or in `lang`, if the time is
+    ambiguous; InvalidInput for invalid text or zone, or a naive `now`.
     """
     if not isinstance(text, str):
         raise InvalidInput(
@@ -247,14 +246,14 @@ def parse(text: str, *, now: datetime, timezone: str = "UTC", lang: str | None =
         if known.next_after(now) is None:
             raise _clarification(Ask("past"), lang or language) from None
         return _described(known, zone, language)
-    # What `describe` says means what it was said of, whatever else it might mean (TIME "Words").
+    # A sentence of `describe` always means the described trigger.
     if describe(found.trigger, language) == text.strip():
-        return replace(found, task="", told=())
+        return replace(found, task="", recipients=())
     known = reread(text, language)
     if known is not None:
         return _described(known, zone, language)
     if bounded(text, language):
-        # A long list of dates, say, is not told in full; the task it is surely not.
+        # A shortened description (e.g. a long list of dates) is not a task.
         raise _clarification(Ask("residue"), lang or language)
     return found
 
@@ -268,7 +267,7 @@ def _read(text: Text, now: datetime, home: str, language: str) -> Parsed:
         timezone=zone,
         language=language,
         pattern=pattern_of(decided.said, language),
-        told=told_in(decided.task),
+        recipients=recipients_in(decided.task),
     )
 
 
@@ -309,10 +308,9 @@ def read_trigger(
     dialect: Dialect = "auto",
     lang: str | None = None,
 ) -> Parsed:
-    """What a person types as a time: an expression (`0 9 * * 1-5`, `@daily`, `every 5m`, a moment)
-    or words.
+    """Parses an expression (`0 9 * * 1-5`, `@daily`, `every 5m`, a time) or a sentence.
 
-    An expression has no task, and `expression` as its pattern; it is not checked against `now`.
+    An expression has no task and the pattern `expression`; it is not checked against `now`.
     """
     if isinstance(text, str) and _EXPRESSION.fullmatch(text.strip()):
         trigger = trigger_from_text(text, timezone, dialect)

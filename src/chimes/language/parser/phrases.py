@@ -1,4 +1,4 @@
-"""From a row of parts to what they say together; all or nothing."""
+"""Finds time phrases in a text and combines their parts into one meaning."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from chimes.language.parser.rules import (
 )
 from chimes.triggers import zone_names
 
-# @@ Zones named in a text: `Asia/Bangkok`, `Bangkok time`, `เวลากรุงเทพ`, `北京时间`.
+# Zones named in a text: `Asia/Bangkok`, `Bangkok time`, `เวลากรุงเทพ`, `北京时间`.
 
 _PLACES = {
     "Asia/Bangkok": "bangkok thailand thai กรุงเทพมหานคร กรุงเทพฯ กรุงเทพ ไทย ประเทศไทย 曼谷 泰国",
@@ -68,14 +68,14 @@ _PLACES = {
 _WHICH = Problem(("ambiguous",), choice="zone")
 _NAME = re.compile(r"[a-z]{2,16}(?:/[a-z_+\-0-9]{1,20}){1,2}")
 _OFFSET = re.compile(r"(?:utc|gmt) ?[+-] ?[0-9]{1,2}(?::?[0-9]{2})?(?![0-9a-z])")
-# Abbreviations that several places share, or that say nothing about summer time.
+# Ambiguous abbreviations: shared by several places, or silent about summer time.
 _VAGUE = re.compile(
     r"(?:est|edt|pst|pdt|cst|cdt|mst|mdt|ist|bst|cet|cest|eet|jst|ict"
     r"|hkt|sgt|kst|aest|aedt|acst|awst|msk|wib|nzst|nzdt|akst|akdt|pht|myt|pkt|brt"
     r"|(?:eastern|central|pacific|mountain)(?: (?:standard|daylight))? time"
     r")(?![a-z0-9])"
 )
-#: The zone that the caller gives.
+#: The zone given by the caller.
 _GIVEN = re.compile(r"(?:local|my) time(?![a-z0-9])|(?:ตาม)?เวลาท้องถิ่น|(?:本地|当地)时间")
 _UTC = re.compile(r"(?:utc|gmt)(?: time)?(?![a-z0-9+/-]| ?时间)")
 _THAI_ZONES = re.compile("[ก-๛]")
@@ -115,7 +115,7 @@ def _patterns() -> tuple[re.Pattern[str], ...]:
 
 
 def zone_at(text: str, at: int) -> Found | None:
-    """A zone that is named here."""
+    """The zone named at this position."""
     for vague in (_OFFSET, _VAGUE):
         if found := vague.match(text, at):
             return Found((_WHICH,), found.end())
@@ -134,13 +134,13 @@ def zone_at(text: str, at: int) -> Found | None:
     return None
 
 
-# @@ Finding the phrases of time in a text: rows of parts with nothing unread between them.
+# Time phrases: sequences of parts with only joining words between them.
 
 _DIGITS = Book(digits.RULES)
 _ENGLISH = Book(en_words.RULES)
 _THAI = Book(th_words.RULES)
 _CHINESE = Book(zh_words.RULES)
-#: So many words and signs in a row may join two parts, or lead up to the first.
+#: Maximum number of joining words and signs between parts.
 _MOST_JOINERS = 8
 _LISTING = re.compile("|".join(["[,、&/+]", en_words.LISTING, th_words.LISTING, zh_words.LISTING]))
 _JOINING = re.compile(
@@ -152,17 +152,17 @@ _BETWEEN = re.compile(r" ?(?:and|และ|กับ|和|与) ?")
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """A row of parts and the stretches [start, end) of text that it takes up.
+    """A sequence of parts and the ranges [start, end) of text that it covers.
 
-    `listed[i]`: "and", or what means it, stands before part i.
+    `listed[i]`: "and" or an equivalent precedes part i.
     """
 
     stretches: tuple[tuple[int, int], ...]
     parts: tuple[Part, ...]
     listed: tuple[bool, ...]
-    #: Where each part stands.
+    #: Position of each part.
     places: tuple[tuple[int, int], ...] = ()
-    #: Words of time behind it were left to the task.
+    #: Time words after it were left to the task.
     trimmed: bool = False
 
     @property
@@ -174,7 +174,7 @@ class Phrase:
         return self.stretches[-1][1]
 
     def joined(self, other: Phrase) -> Phrase:
-        """Both, as if nothing stood between them."""
+        """Both phrases as one."""
         return Phrase(
             (*self.stretches, *other.stretches),
             (*self.parts, *other.parts),
@@ -184,7 +184,7 @@ class Phrase:
         )
 
     def first(self, count: int) -> Phrase:
-        """Its first parts, of one stretch."""
+        """Its first parts, which cover one range."""
         return Phrase(
             ((self.start, self.places[count - 1][1]),),
             self.parts[:count],
@@ -195,12 +195,12 @@ class Phrase:
 
 
 def phrases(text: str) -> list[Phrase]:
-    """All phrases of time, in their order."""
+    """All time phrases in order."""
     return _Scanner(text).phrases()
 
 
 class _Scanner:
-    """Tries at each place the rules of the script that is found there."""
+    """Tries the rules of the script found at each position."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -247,7 +247,7 @@ class _Scanner:
                 break
             joiners += 1
             at = after
-        # Words such as "until" belong to the time only if something of it follows.
+        # Words such as "until" belong to the time only if a time follows.
         if kept == 0:
             return None
         return Phrase(
@@ -255,7 +255,7 @@ class _Scanner:
         )
 
     def _joined(self, at: int) -> int | None:
-        """Behind a space or a word that only joins parts."""
+        """After a space or a joining word."""
         found = None if self._is_inside(at) else _JOINING.match(self.text, at)
         return None if found is None else found.end()
 
@@ -271,7 +271,7 @@ class _Scanner:
         return None if found is None else self._range(at, found)
 
     def _is_inside(self, at: int) -> bool:
-        """Latin words are entered at their beginning only."""
+        """Latin words match only from their beginning."""
         text = self.text
         return bool(at) and is_latin(text[at]) and is_latin(text[at - 1])
 
@@ -288,7 +288,7 @@ class _Scanner:
         return max(found, key=lambda each: each.end, default=None)
 
     def _range(self, at: int, first: Found) -> Found:
-        """`9:00 to 17:00`; what is no range is returned as it came."""
+        """`9:00 to 17:00`; parts that form no range are returned unchanged."""
         start = first.parts[-1]
         if not isinstance(start, Clock):
             return first
@@ -311,13 +311,13 @@ def _is_loose(part: Part) -> bool:
     return isinstance(part, Problem) and part.loose
 
 
-#: A day that comes once.
+#: One-time days.
 SingleDay = Date | RelativeDay | RelativeWeekday | RelativeMonthDay
-#: Days that come again.
+#: Recurring days.
 Days = Daily | Named | MonthDays | Date
 P = TypeVar("P")
 _NIGHT_ENDS = 6
-#: The hours of Thai that go with a portion: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
+#: Thai hours that combine with a portion of the day: 9 โมงเช้า, บ่าย 3 โมง, 5 โมงเย็น.
 _SIXES: dict[Portion, range] = {
     "morning": range(6, 12),
     "afternoon": range(1, 6),
@@ -327,10 +327,8 @@ _SIXES: dict[Portion, range] = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """What a phrase says, checked for being one thing. Exactly one of three shapes:
-
-    a delay; an interval, perhaps on some days and within some hours; clock times of a day.
-    """
+    """The checked meaning of a phrase. Exactly one of three shapes: a delay; an interval,
+    optionally on some days and within some hours; clock times of a day."""
 
     zone: str | None = None
     delay: Delay | None = None
@@ -338,11 +336,11 @@ class Meaning:
     span: Span | None = None
     minutes: AtMinutes | None = None
     clocks: tuple[Clock, ...] = ()
-    #: The day, if it comes once.
+    #: A one-time day.
     once: SingleDay | None = None
-    #: The weekday that a date was said to be.
+    #: The weekday named with a date.
     weekday: int | None = None
-    #: The days, if they come again.
+    #: Recurring days.
     again: Days | None = None
     months: frozenset[int] = frozenset()
 
@@ -376,7 +374,7 @@ def meaning(phrase: Phrase) -> Meaning:
 
 
 def _with_spans(phrase: Phrase) -> Phrase:
-    """`from` read with what follows it, if that is a span or, for an interval, a time."""
+    """Combines `from` with the following span or, for an interval, time."""
     repeats = any(isinstance(part, Interval) for part in phrase.parts)
     parts: list[Part] = []
     listed: list[bool] = []
@@ -399,7 +397,7 @@ def _of(parts: Iterable[Part], kind: type[P]) -> list[P]:
 
 
 def _only(found: list[P]) -> P | None:
-    """The one thing that was said, perhaps twice."""
+    """The only value, possibly repeated."""
     if not found:
         return None
     if any(each != found[0] for each in found):
@@ -431,7 +429,7 @@ def _checked_clocks(found: Meaning, parts: tuple[Part, ...]) -> Meaning:
         if len(found.clocks) > 1:
             raise Ask("ambiguous")
         if found.clocks[0].midnight:
-            # Of which of the two nights around that day?
+            # Which of the two nights around that day?
             raise Ask("ambiguous", choice="night")
     return found
 
@@ -453,7 +451,7 @@ def _clocks(phrase: Phrase) -> tuple[Clock, ...]:
 
 
 def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
-    """The clock, on the half of the day that it was said to be in."""
+    """The clock time in the named half of the day."""
     plain = replace(clock, sure="certain", marked=False, whole=False, sixes=False)
     for portion in portions:
         if clock.sixes and clock.hour not in _SIXES.get(portion, ()):
@@ -461,11 +459,11 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
         if clock.midnight:
             raise Ask("ambiguous")
         if clock.sure == "certain" and portion == "night" and clock.hour < _NIGHT_ENDS:
-            # As good as midnight: the night before that day, or the one after it?
+            # Close to midnight: the night before or after that day?
             return replace(plain, midnight=True)
         hour = moved_hour(clock.hour, portion)
         if clock.sure == "certain":
-            # 9 am "in the evening" is moved, and so is no evening.
+            # 9 am "in the evening" is a contradiction.
             allowed = clock.hour == hour or (clock.hour >= 12 and isinstance(hour, int))
             if not allowed or isinstance(hour, Problem):
                 raise Ask("contradiction")
@@ -479,14 +477,14 @@ def _placed(clock: Clock, portions: Iterable[Portion]) -> Clock:
 
 
 def _halves(clock: Clock) -> tuple[str, str]:
-    """The two times of day that an open hour may be."""
+    """The two possible times of an ambiguous hour."""
     late = clock.hour % 12 + 12
     early = clock.hour + 6 if clock.sixes and clock.hour < _NIGHT_ENDS else late - 12
     return f"{early:02}:{clock.minute:02}", f"{late:02}:{clock.minute:02}"
 
 
 def _days(phrase: Phrase) -> Meaning:
-    """Which days: of all day parts together, one reading."""
+    """The one reading of all day parts together."""
     parts = phrase.parts
     period = _only(_of(parts, Period))
     months = frozenset[int]().union(*(each.months for each in _of(parts, InMonths)))
@@ -525,7 +523,7 @@ def _days(phrase: Phrase) -> Meaning:
 
 
 def _is_each_of(parts: tuple[Part, ...], named: Named) -> bool:
-    """`周一到周五每天`: every one of the days that were named before."""
+    """`周一到周五每天`: "every day" of the days named before."""
     kinds = [type(part) for part in parts if isinstance(part, Daily | Named)]
     return len(named.weekdays) > 1 and kinds[-1] is Daily and kinds.count(Daily) == 1
 
@@ -547,7 +545,7 @@ def _recurring(days: Days, period: Period | None) -> Days:
         if unit not in (None, "week"):
             raise Ask("contradiction")
         if not days.every and unit is None and len(days.weekdays) == 1:
-            # The coming one, or every one?
+            # The coming one or every one?
             raise Ask("ambiguous", choice="weekly")
     elif isinstance(days, MonthDays):
         if unit not in (None, "month"):

@@ -1,7 +1,7 @@
-"""Whom a task says to tell: `…ส่งเข้าเทเลแกรม`, `email me …`, `发到 Telegram` (UX A.4).
+"""Recipients named in a task: `…ส่งเข้าเทเลแกรม`, `email me …`, `发到 Telegram`.
 
-Only what is told to the speaker, or to an address that is written out, is taken: `email the
-customers` is part of the task. The words stay in the task.
+Only the author or a full address counts: `email the customers` is part of the task. The words
+stay in the task.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Literal
 from chimes.language.parser.rules import fold
 
 ToldChannel = Literal["inbox", "telegram", "email"]
-ToldOccasion = Literal["always", "failure"]
+NotifyWord = Literal["always", "failure"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Told:
+class NamedRecipient:
     channel: ToldChannel
-    #: An address that was written out; empty: the speaker's own.
+    #: A full address; empty: the author's own.
     to: str = ""
-    on: ToldOccasion = "always"
+    on: NotifyWord = "always"
 
 
 _URL = re.compile(r"https?://[^\s,;\"'<>，。ก-๛一-鿿]+")
 _ADDRESS = r"[a-z0-9._%+-]+@[a-z0-9-]+(?:\.[a-z0-9-]+)*\.[a-z]{2,}"
-#: Nothing else is said of the channel: `to telegram`, not `to telegram users`.
+#: Not followed by more words about the channel: `to telegram`, not `to telegram users`.
 _END_EN = r"(?=$| ?[,.;:!?)]| (?:and|if|when|then|please|only|too|as|with|at|about)(?![a-z]))"
 _END_TH = r"(?=$|[ ,.;!)]|แล้ว|และ|ถ้า|หาก|เมื่อ|หน่อย|ด้วย|นะ|ครับ|ค่ะ|คะ|ให้|ว่า)"
 _END_ZH = r"(?=$|[ ,.;!),。;!)、]|如果|若|一旦|并|然后|吧)"
@@ -35,7 +35,7 @@ _SENDS_EN = (
     r"(?<![a-z])(?:send|sends|post|notify|tell|message|report|deliver|push|ping|alert|remind"
     r"|forward|share|write|put|drop|let me know|inform|e-?mail)(?![a-z])"
 )
-#: `ที่ส่ง` is what was sent, not something to send.
+#: `ที่ส่ง` means "that was sent", not a request to send.
 _SENDS_TH = r"(?<!ที่)(?<!ถูก)(?:ส่ง|แจ้งเตือน|แจ้ง|เตือน|โพสต์|รายงาน|บอก|ทัก|ฝาก)"
 _SENDS_ZH = r"(?:发送|发布|发(?![现生展票])|推送|转发|通知|提醒|告诉|报告)"
 
@@ -111,20 +111,22 @@ _IF_IT_FAILS = re.compile(
     r"|(?:如果|若是?|一旦|要是)?(?:失败|出错|出问题|报错|挂了)(?:时|了|的话|就|则|的时候|才)"
     r"|(?:如果|若是?|一旦|要是)(?:失败|出错|出问题|报错|挂)"
 )
-#: What is farther apart is not one request.
+#: Maximum distance within one request.
 _LONGEST = 600
 
 
-def told_in(task: str) -> tuple[Told, ...]:
-    """In the order of the channels above, each once."""
+def recipients_in(task: str) -> tuple[NamedRecipient, ...]:
+    """Each channel once, in the order above."""
     text = _URL.sub(lambda url: " " * len(url[0]), fold(task[:_LONGEST]).folded)
     if _NOT.search(text):
         return ()
-    on: ToldOccasion = "failure" if _IF_IT_FAILS.search(text) else "always"
-    found = [Told(channel="email", to=hit[1], on=on) for hit in _TO_ADDRESS.finditer(text)]
+    on: NotifyWord = "failure" if _IF_IT_FAILS.search(text) else "always"
+    found = [
+        NamedRecipient(channel="email", to=hit[1], on=on) for hit in _TO_ADDRESS.finditer(text)
+    ]
     known = {each.channel for each in found}
     for channel, pattern in _RULES:
         if channel not in known and pattern.search(text):
             known.add(channel)
-            found.append(Told(channel=channel, on=on))
+            found.append(NamedRecipient(channel=channel, on=on))
     return tuple(found)

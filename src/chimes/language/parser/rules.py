@@ -1,4 +1,4 @@
-"""Recognisers: a pattern and what it means. A language is a list of them."""
+"""Rules of the grammar: patterns, the parts they produce, and text normalisation."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Literal, NamedTuple
 
-# @@ What words of time mean, apart from any language. A phrase is a row of parts.
+# Parts: meanings independent of language. A phrase is a sequence of parts.
 
-#: What a clarification may ask for.
+#: What a question may ask for.
 Missing = Literal[
     "time", "date", "past", "ambiguous", "contradiction", "residue", "interval", "unit"
 ]
-#: Between what, where words can be read in two ways.
+#: The choices of an ambiguous text.
 Choice = Literal["weekly", "next", "night", "zone", "date"]
 Portion = Literal["dawn", "morning", "noon", "afternoon", "evening", "night"]
 #: See Clock.
@@ -29,8 +29,8 @@ Terms = tuple[str, ...]
 class Clock:
     """A time of day.
 
-    `certain`: nothing can move it. `usual`: it means the morning unless a portion of the day is
-    named with it. `open`: without one it may be either half of the day.
+    `certain`: unambiguous. `usual`: the morning unless a portion of the day is named. `open`:
+    either half of the day unless a portion is named.
     """
 
     hour: int
@@ -39,17 +39,17 @@ class Clock:
     microsecond: int = 0
     sure: Sure = "certain"
     midnight: bool = False
-    #: Said with "at": it can stand apart from its day.
+    #: With "at": may be separated from its day.
     marked: bool = False
-    #: A whole hour without minutes, which in `9-17` stands for all of the hour.
+    #: An hour without minutes; in `9-17` it stands for the whole hour.
     whole: bool = False
-    #: Counted as in Thai: 3 โมง is 15:00, or 09:00, but never 03:00; 9 โมง is never 21:00.
+    #: Thai hour count: 3 โมง is 15:00, or 09:00, but never 03:00; 9 โมง is never 21:00.
     sixes: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From one time of day to another; `end` None: from here on."""
+    """A range of times of day; `end` None: open."""
 
     start: Clock
     end: Clock | None
@@ -67,7 +67,7 @@ class Daily:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Weekdays, Sunday is 0. Without `every` a single one may be the coming one."""
+    """Weekdays, Sunday is 0. Without `every` a single one may mean the coming one."""
 
     weekdays: frozenset[int]
     every: bool
@@ -75,7 +75,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """Every week, month or year, which day being said elsewhere."""
+    """Every week, month or year; another part names the day."""
 
     unit: Literal["week", "month", "year"]
 
@@ -91,7 +91,7 @@ class MonthDays:
 
 @dataclass(frozen=True, slots=True)
 class Date:
-    """A calendar date; without a year the one of this year, or with `every` of each."""
+    """A calendar date; without a year this year's, or with `every` each year's."""
 
     month: int
     day: int
@@ -101,7 +101,7 @@ class Date:
 
 @dataclass(frozen=True, slots=True)
 class RelativeDay:
-    """So many days from today."""
+    """A number of days from today."""
 
     days: int
 
@@ -110,7 +110,7 @@ class RelativeDay:
 class RelativeWeekday:
     """A weekday of this week (0) or the next (1), or the next such day (None).
 
-    `either`: it may mean that of the next week or just the next.
+    `either`: next week's or just the next one.
     """
 
     weekday: int
@@ -133,7 +133,7 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """So long from now."""
+    """A delay from now."""
 
     after: timedelta
 
@@ -164,10 +164,10 @@ class OnlyOnce:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Words of time that must be asked about.
+    """Time words that lead to a question.
 
-    `loose`: only if something of time follows, since they have other uses. `opens_span`: unless a
-    span follows.
+    `loose`: only if a time follows, because they have other uses. `opens_span`: unless a span
+    follows.
     """
 
     missing: tuple[Missing, ...]
@@ -199,7 +199,7 @@ Part = (
 
 
 class Found(NamedTuple):
-    """Parts that were recognised, up to (not including) `end`."""
+    """Recognised parts up to (not including) `end`."""
 
     parts: tuple[Part, ...]
     end: int
@@ -213,13 +213,13 @@ NO_INTERVAL = Problem(("interval",))
 NO_UNIT = Problem(("unit",))
 NO_DATE = Problem(("date", "contradiction"))
 YESTERDAY = Problem(("past",), loose=True)
-#: "About", "before": not at a time but near it.
+#: "About", "before": near a time.
 VAGUE = Problem(("ambiguous",), loose=True)
 #: "Or".
 ONE_OF = Problem(("ambiguous",), loose=True)
-#: "Until", "except": limits that words cannot set.
+#: "Until", "except": limits that sentences cannot set.
 RESIDUE = Problem(("residue",), loose=True)
-#: "From": with an end of the same day a span, else a limit.
+#: "From": a span with an end on the same day, else a limit.
 SPAN_OR_RESIDUE = Problem(("residue",), loose=True, opens_span=True)
 #: "For three days".
 LIMITED = Problem(("residue",))
@@ -241,8 +241,8 @@ def rule(pattern: str, meaning: Meaning | Part | tuple[Part, ...]) -> Rule:
 class Book:
     """Rules that are tried together.
 
-    Compiled when first used: most texts need those of one language only. `_any` finds in one step
-    that none of them fits, which is what happens at most places of a text.
+    Compiled on first use, because most texts need one language only. `_any` rejects most positions
+    of a text with one match.
     """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
@@ -258,7 +258,7 @@ class Book:
         return re.compile("|".join(f"(?:{source})" for source in sources))
 
     def longest(self, text: str, at: int) -> Found | None:
-        """The reading that takes in most; of two equals the first."""
+        """The longest match; the first of equal ones."""
         if self._any.match(text, at) is None:
             return None
         best: Found | None = None
@@ -273,19 +273,19 @@ class Book:
 
 #: Thai vowels and tone marks that belong to the letter before them.
 _MARK = re.compile("[ะัาำิ-ฺ็-๎ๅ]")
-#: The beginning of a group that is kept.
+#: The beginning of a capturing group.
 _GROUP = re.compile(r"\((?:\?P<\w+>|(?!\?))")
 
 
 def clock(hour: int, minute: int = 0, second: int = 0) -> Clock | Problem:
-    """A time on the 24-hour clock that nothing moves."""
+    """An unambiguous time on the 24-hour clock."""
     if hour > 23 or minute > 59 or second > 59:
         return IMPOSSIBLE
     return Clock(hour, minute, second)
 
 
 def in_portion(hour: int, minute: int, portion: Portion) -> Clock | Problem:
-    """An hour said with its part of the day, `晚上8点` or `8 in the evening`."""
+    """An hour with its part of the day, `晚上8点` or `8 in the evening`."""
     if hour > 24 or minute > 59:
         return IMPOSSIBLE
     moved = moved_hour(hour, portion)
@@ -294,7 +294,7 @@ def in_portion(hour: int, minute: int, portion: Portion) -> Clock | Problem:
     return Clock(moved, minute, midnight=moved == minute == 0 and portion == "dawn")
 
 
-#: For each portion: hours as said to hours of the day. Others are asked about or cannot be.
+#: For each portion: spoken hours to hours of the day. Others are ambiguous or impossible.
 _HOURS: dict[Portion, dict[int, int]] = {
     "dawn": {**{hour: hour for hour in range(7)}, 12: 0},
     "morning": {hour: hour for hour in range(1, 12)},
@@ -329,14 +329,12 @@ def whole_hours(found: re.Match[str]) -> tuple[Part, ...]:
     return (Span(Clock(first, whole=True), Clock(last, whole=True)),)
 
 
-# @@ What a person typed, in one spelling: NFKC, ASCII digits, small letters, single spaces.
-#
-# Every character remembers where it stood in the original, so that the task keeps its own
-# spelling.
+# Normalised text: NFKC, ASCII digits, lower case, single spaces. Every character keeps its
+# original position, so that the task keeps its spelling.
 
 _DASHES = dict.fromkeys("‐‑‒–—―−~〜～→", "-")
 _QUOTES = {"’": "'", "‘": "'", "ʼ": "'", "“": '"', "”": '"'}
-# Only characters that the grammar knows: the two ways of writing Chinese share their words.
+# Traditional to simplified, only for characters of the grammar.
 _SIMPLIFIED = dict(
     zip(
         "點鐘鍾週個後兩時號間禮這從開紐約東倫內過淩雙單當為終經隔當節兒幾壹貳參倆敦復舊羅馬韓國臺灣",
@@ -350,14 +348,14 @@ _NIKHAHIT, _SARA_AA, _SARA_AM, _SARA_E, _SARA_AE = "\u0e4d", "\u0e32", "\u0e33",
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """`folded` is what the grammar reads; `origin[i]` is where its character i stood in `raw`."""
+    """`folded` is the normalised text; `origin[i]` is the position of its character i in `raw`."""
 
     raw: str
     folded: str
     origin: tuple[int, ...]
 
     def between(self, start: int, end: int) -> str:
-        """The original of a stretch of `folded`."""
+        """The original text of a range of `folded`."""
         return self.raw[self.origin[start] : self.origin[end]]
 
 
@@ -372,7 +370,7 @@ def fold(raw: str) -> Text:
                 found[-1] = joined
                 continue
             if found and found[-1] in _TONES and character in _VOWELS:
-                # Typed in the other order, they look the same.
+                # Combining marks in another order look the same.
                 found[-1], character = character, found[-1]
             found.append(character)
             origin.append(index)
@@ -404,7 +402,7 @@ def language_of(text: str) -> str:
     thai = sum(map(is_thai, text))
     chinese = sum(map(is_chinese, text))
     if thai or chinese:
-        # A Chinese character says about as much as three Thai letters.
+        # One Chinese character counts as three Thai letters.
         return "th" if thai >= 3 * chinese else "zh"
     return "en"
 
@@ -422,9 +420,9 @@ def is_thai(character: str) -> bool:
     return "\u0e00" <= character <= "\u0e7f"
 
 
-# @@ Times and dates in digits, which all languages share.
+# Times and dates in digits, shared by all languages.
 
-#: Years from here on are counted from the Buddha (TIME "Words").
+#: Years from here on are of the Buddhist era.
 _FIRST_BUDDHIST = 2400
 _BUDDHIST = 543
 _LENGTHS = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
@@ -435,7 +433,7 @@ def christian_year(year: int, *, buddhist: bool = False) -> int:
 
 
 def date_of(year: int | None, month: int, day: int, *, every: bool = False) -> tuple[Part, ...]:
-    """A date that can be, or a problem."""
+    """A valid date, or a problem."""
     if not 1 <= month <= 12 or not 1 <= day <= _LENGTHS[month - 1]:
         return (NO_DATE,)
     if year is not None and month == 2 and day == 29 and not _is_leap(year):
@@ -471,7 +469,7 @@ def _ordered(found: re.Match[str]) -> tuple[Part, ...]:
 
 
 def _iso(found: re.Match[str]) -> tuple[Part, ...]:
-    """`2027-02-10T09:00`; an offset does not know about clock changes (T11)."""
+    """`2027-02-10T09:00`; an offset is rejected because it has no clock changes."""
     day = date_of(christian_year(int(found[1])), int(found[2]), int(found[3]))
     time = clock(int(found[4]), int(found[5]), int(found[6] or 0))
     if found[8]:
@@ -493,7 +491,7 @@ def _either_order(found: re.Match[str]) -> tuple[Part, ...]:
 
 _WHICH_DATE = Problem(("ambiguous",), choice="date")
 _END = r"(?![0-9])(?![:.,][0-9])"
-#: What is no time of day, however it is written.
+#: Not a time of day.
 NO_PRICE = (
     r"(?! ?(?:%|บาท|สตางค์|ล้าน|กก|กม|baht|usd|eur|dollars?|euros?|kg|km|元|块|美元|泰铢|公里|公斤))"
 )
@@ -520,15 +518,14 @@ RULES: list[Rule] = [
 ]
 
 
-# @@ Why a phrase cannot be taken as it is; becomes a NeedsClarification at the door of `parse`.
+# A question; `parse` turns it into NeedsClarification.
 
 
 class Ask(Exception):
-    """Something must be asked.
+    """The text is ambiguous or incomplete.
 
-    `words` are what could not be read, in the folded text; `readings` the times that an hour may
-    be; `choice` what else there is to choose. `place`: where in the folded text a time would answer
-    it.
+    `words`: the unreadable part of the folded text; `readings`: possible times of an hour;
+    `choice`: other choices; `place`: where in the folded text a time would answer the question.
     """
 
     def __init__(

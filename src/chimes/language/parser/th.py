@@ -1,4 +1,4 @@
-"""Thai: all recognisers, and the words that hold a time phrase together."""
+"""Thai patterns for times, days, intervals and limits."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from chimes.language.parser.rules import (
     whole_hours,
 )
 
-# @@ Thai numerals up to 99, in digits or words.
+# Numerals up to 99, in digits or words.
 
 _ONES = ("หนึ่ง", "สอง", "สาม", "สี่", "ห้า", "หก", "เจ็ด", "แปด", "เก้า")
 _OTHERS = {"ศูนย์": 0, "เอ็ด": 1, "ยี่": 2}
@@ -67,7 +67,7 @@ def _one(text: str) -> int:
     return _OTHERS[text] if text in _OTHERS else _ONES.index(text) + 1
 
 
-# @@ Thai: times of day (TIME "Words": Thai hours).
+# Times of day.
 
 _AT = r"(?P<at>(?:ณ ?)?(?:ใน)?(?:เวลา|ตอน|ช่วง) ?)?"
 _HOUR = rf"(?P<h>{NUMBER})"
@@ -112,7 +112,7 @@ def _made(found: re.Match[str], hour: int, *, usual: bool = False) -> tuple[Part
 
 
 def _counted(base: int, first: int, last: int, *, usual: bool = False) -> Meaning:
-    """Hours from `first` to `last` are said on top of `base`; others are asked about."""
+    """Adds `base` to hours from `first` to `last`; other hours lead to a question."""
 
     def meaning(found: re.Match[str]) -> tuple[Part, ...]:
         hour = number(found["h"])
@@ -139,7 +139,7 @@ def _fixed(hour: int) -> Meaning:
 
 
 def _official(found: re.Match[str]) -> tuple[Part, ...]:
-    """`14.30 น.`, `9 นาฬิกา`: the 24-hour clock, nothing to move."""
+    """`14.30 น.`, `9 นาฬิกา`: the 24-hour clock, unambiguous."""
     read = clock(int(found["oh"]), int(found["om"] or 0))
     if not isinstance(read, Clock):
         return (read,)
@@ -154,7 +154,7 @@ def _written(found: re.Match[str]) -> tuple[Part, ...]:
 
 _OFFICIAL = r"(?P<oh>[0-9]{1,2})(?:[:.](?P<om>[0-9]{2}))? ?(?:น\.(?![สศพ]\.)|น(?![ก-๛.])|นาฬิกา)"
 _OFFICIAL_WORDS = rf"{_HOUR} ?นาฬิกา{_MINUTES}"
-# Nothing that could make another word of it, such as the name of a dish.
+# Not followed by letters that make it another word, such as the name of a dish.
 _NEXT = rf"(?= |$|{NUMBER}|เวลา|ตอน)"
 CLOCK_RULES: list[Rule] = [
     rule(r"(?P<first>[0-9]{1,2}) ?(?:-|ถึง) ?(?P<last>[0-9]{1,2}) ?(?:น\.|นาฬิกา)", whole_hours),
@@ -188,7 +188,7 @@ CLOCK_RULES: list[Rule] = [
 ]
 
 
-# @@ Thai: days.
+# Days.
 
 _WEEKDAYS = {
     **dict.fromkeys(("อาทิตย์", "อา."), 0),
@@ -305,7 +305,7 @@ _COUNTED: dict[str, Part] = {
 
 
 def _days_counted(found: re.Match[str]) -> tuple[Part, ...]:
-    """`ทุก 2 วัน`, which no clock keeps without a first day."""
+    """`ทุก 2 วัน`: ambiguous without a first day."""
     return (_COUNTED[found["u"]] if number(found["n"]) == 1 else NO_INTERVAL,)
 
 
@@ -355,7 +355,7 @@ DAYS_RULES: list[Rule] = [
         )
         for word, portion in _PORTIONS.items()
     ),
-    # Abbreviations are too short to be found inside other words; a lone one is a title: อ. สมชาย.
+    # Abbreviations match only as whole words; a single one may be a title: อ. สมชาย.
     rule(
         rf"(?:(?=วัน|[^.]{{3}})|(?<![ก-๛.])(?={_W}(?:{_TO}| ?(?:และ|กับ|แล้วก็|,|/) ?| ){_W})){_LIST}",
         _named(every=False),
@@ -387,7 +387,7 @@ DAYS_RULES: list[Rule] = [
     ),
     rule(rf"{EVERY}(?:ต้น|กลาง|ปลาย)เดือน|(?:ต้น|กลาง|ปลาย)เดือน", Problem(("date",))),
     rule(rf"{EVERY}{_NTH}{_OF_MONTH}", _nth_weekday(every=True)),
-    # Of the month, or the fifth day of it?
+    # The 5th of the month or the fifth day?
     rule(rf"{EVERY}{_NTH}", AMBIGUOUS),
     rule(rf"{_NTH}{_OF_EACH}", _nth_weekday(every=True)),
     rule(rf"{_NTH}{_OF_MONTH}", _nth_weekday(every=False)),
@@ -425,7 +425,7 @@ DAYS_RULES: list[Rule] = [
 ]
 
 
-# @@ Thai: intervals, delays, and words that limit a schedule.
+# Intervals, delays and limits.
 
 _UNITS = {"วินาที": timedelta(seconds=1), "นาที": timedelta(minutes=1)}
 _UNIT = r"(?:วินาที|นาที|ชั่วโมง|ชม\.?)"
@@ -492,11 +492,11 @@ SPANS_RULES: list[Rule] = [
 
 
 RULES = [*CLOCK_RULES, *DAYS_RULES, *SPANS_RULES]
-#: Between parts, meaning nothing by themselves.
+#: Joining words without a meaning of their own.
 JOINING = r"วันที่(?= ?[0-9]+[/-])|เวลา|ตอน|ช่วง|ใน|ของ|ณ|ที่"
-#: Between two of a kind: both are meant.
+#: Conjunctions between two parts of one kind.
 LISTING = r"และ|กับ|แล้วก็"
-#: Asks for something; it may stand before, or in the middle of, the words of time.
+#: Requests; may precede the time words or stand between them.
 REQUEST = re.compile(
     r"กรุณา|โปรด|รบกวน|ช่วย|ขอให้|ขอ|อยากให้|ให้|ตั้ง|เตือน|แจ้งเตือน|แจ้ง|บอก|ปลุก|"
     r"ฉัน|ผม|เรา|หน่อย|ด้วย|ว่า|นะ|ครับ|ค่ะ|คะ"

@@ -1,4 +1,4 @@
-"""From a meaning to a trigger. Fire times are the trigger's own business."""
+"""Builds a trigger from the meaning of a phrase."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _DAY = timedelta(days=1)
 
 
 def build(said: Meaning, now: datetime, zone: str, home: str) -> Trigger:
-    """Raises Ask for what is past, never comes, or cannot be said exactly by one trigger.
+    """Raises Ask if the time is past, never occurs, or does not fit one trigger exactly.
 
-    `zone` is the one that was named, or else `home`, where the words were said.
+    `zone` is the named zone, else `home`, the zone of the author.
     """
     if _is_relative(said) and _today(now, zone) != _today(now, home):
-        # Tomorrow there, or tomorrow here?
+        # "Tomorrow" differs between the named zone and the author's.
         raise Ask("ambiguous", choice="date")
     try:
         trigger = _built(said, now, zone)
@@ -67,14 +67,14 @@ def _built(said: Meaning, now: datetime, zone: str) -> Trigger:
 
 
 def _after(instant: datetime, zone: str) -> Once:
-    """As wall time, which reads the same in words; as an instant where the wall shows it twice."""
+    """As wall time; as an instant if the wall time occurs twice."""
     local = Once(instant, timezone=zone).local(instant).replace(tzinfo=None)
     wall = Once(local.isoformat(), timezone=zone)
     return wall if wall.instant == instant else Once(instant, timezone=zone)
 
 
 def _whole_second(moment: datetime) -> datetime:
-    """Not before it: nobody who says "in five minutes" wants to read microseconds."""
+    """Rounded up to a whole second."""
     return moment if moment.microsecond == 0 else moment.replace(microsecond=0) + _SECOND
 
 
@@ -117,7 +117,7 @@ def _weekday(day: RelativeWeekday, today: date) -> date:
     monday = today - timedelta(days=today.weekday())
     found = monday + timedelta(days=(day.weekday - 1) % 7, weeks=day.weeks)
     if day.either and found - today > timedelta(days=7):
-        # "Next Friday", said on a Wednesday.
+        # "Next Friday" on a Wednesday is ambiguous.
         raise Ask("ambiguous", choice="next")
     return found
 
@@ -179,7 +179,7 @@ def _interval(said: Meaning, zone: str) -> Trigger:
     step = said.interval.step
     everywhere = said.again is None or isinstance(said.again, Daily)
     if everywhere and not (said.span or said.minutes or said.months):
-        # Named with a zone, an interval that the clock can keep is meant to be kept by it.
+        # With a zone, an interval that divides the hour or day follows the clock of that zone.
         fields = _grid(step) if said.zone and said.again is None else None
         return Every(step) if fields is None else _cron(fields, said, zone)
     if said.minutes is not None:
@@ -201,7 +201,7 @@ def _at_minutes(said: Meaning, step: timedelta) -> tuple[str, str, str]:
 
 
 def _grid(step: timedelta) -> tuple[str, str, str] | None:
-    """The fields of an interval that the clock can keep: it divides the hour or the day."""
+    """Cron fields of an interval that divides the hour or the day."""
     if step < _MINUTE:
         seconds = step // _SECOND
         even = seconds and timedelta(seconds=seconds) == step and 60 % seconds == 0
@@ -218,7 +218,7 @@ def _every(count: int) -> str:
 
 
 def _within(step: timedelta, span: Span) -> tuple[str, str, str] | None:
-    """The fields of an interval from one time of day to another, if both ends are met exactly."""
+    """Cron fields of an interval within a range of times, if both ends match exactly."""
     fields = _grid(step)
     if fields is None or step < _MINUTE:
         return None

@@ -1,4 +1,4 @@
-"""Chinese: all recognisers, and the words that hold a time phrase together."""
+"""Chinese patterns for times, days, intervals and limits."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from chimes.language.parser.rules import (
     whole_hours,
 )
 
-# @@ Chinese numerals up to 99, in digits or characters.
+# Numerals up to 99, in digits or characters.
 
 _DIGITS = {"零": 0, "〇": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6}
 _DIGITS |= {"七": 7, "八": 8, "九": 9}
@@ -64,7 +64,7 @@ def number(text: str) -> int:
     return (_DIGITS[tens] if tens else 1) * 10 + (_DIGITS[ones] if ones else 0)
 
 
-# @@ Chinese: times of day (TIME "Words").
+# Times of day.
 
 _PORTIONS: dict[str, Portion] = {
     "凌晨": "dawn",
@@ -89,7 +89,7 @@ _PORTIONS: dict[str, Portion] = {
 _PORTION = rf"(?P<p>{'|'.join(_PORTIONS)})"
 _AT = r"(?P<at>在|于)?"
 _HOUR = rf"(?P<h>{NUMBER}) ?(?:点|时(?!间))"
-#: Nothing is counted with the number before this.
+#: Words after which the preceding number is not a count.
 _UNCOUNTED = (
     r"(?! ?(?:[个条张人份名位次杯篇点时秒刻元块毛角页题组天周月年号岁斤米千百万圈遍%]|小时"
     r"|公里|公斤|分(?![析享配类发组])))"
@@ -101,7 +101,7 @@ _MINUTE = (
     rf"|(?P<unsure> [0-5][0-9])(?![0-9:./-]){_UNCOUNTED}"
     rf"|(?P<m3>[二三四五]?十[一二三四五六七八九]?|[零〇][一二三四五六七八九]){_UNCOUNTED})?"
 )
-#: Up to here an hour alone may as well be in the afternoon.
+#: Up to this hour, an hour without a part of the day may be in the afternoon.
 _LAST_OPEN = 5
 
 
@@ -115,7 +115,7 @@ def _minute(found: re.Match[str]) -> int:
 
 
 def _alone(found: re.Match[str]) -> tuple[Part, ...]:
-    """`9点` is the morning; 12点 and the small hours are asked about unless written as 03点."""
+    """`9点` is the morning; 12点 and the small hours lead to a question unless written as 03点."""
     hour, minute = number(found["h"]), _minute(found)
     if found["unsure"]:
         return (AMBIGUOUS,)
@@ -165,7 +165,7 @@ CLOCK_RULES: list[Rule] = [
 ]
 
 
-# @@ Chinese: days.
+# Days.
 
 _DAY_NAMES = {"日": 0, "天": 0, "一": 1, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6}
 _DAY_NAMES |= {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 0}
@@ -344,7 +344,7 @@ DAYS_RULES: list[Rule] = [
 ]
 
 
-# @@ Chinese: intervals, delays, and words that limit a schedule.
+# Intervals, delays and limits.
 
 _UNITS = {
     "小": timedelta(hours=1),
@@ -431,11 +431,11 @@ SPANS_RULES: list[Rule] = [
 
 
 RULES = [*CLOCK_RULES, *DAYS_RULES, *SPANS_RULES]
-#: Between parts, meaning nothing by themselves.
+#: Joining words without a meaning of their own.
 JOINING = r"在|于|的|之间"
-#: Between two of a kind: both are meant.
+#: Conjunctions between two parts of one kind.
 LISTING = r"和|及|与|以及|还有"
-#: Asks for something; it may stand before, or in the middle of, the words of time.
+#: Requests; may precede the time words or stand between them.
 REQUEST = re.compile(
     r"(?:请你?|麻烦你?|帮我|提醒我|叫我|通知我|告诉我|给我|我要|我想要?|让我|记得|设置|定时)"
 )

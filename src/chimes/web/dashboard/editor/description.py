@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
-from chimes.language import Told, parse
+from chimes.language import NamedRecipient, parse
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.services.templates import LocalizedTemplate
 from chimes.triggers import Every, Trigger
@@ -76,21 +76,21 @@ def parse_description(
         found |= target
         # The URL is explicit; the method may be a guess.
         guessed += [each for each in target if each != "url"]
-    if parsed.told:
-        found, rows = _with_recipients(found, parsed.told, chats)
+    if parsed.recipients:
+        found, rows = _with_recipients(found, parsed.recipients, chats)
         guessed += rows
     name = " ".join((task or text).split())[:_NAME_LENGTH]
     if not fields.get("name") or fields.get("name") == fields.get("name_guessed"):
         found |= {"name": name, "name_guessed": name}
         guessed.append("name")
-    channels = tuple(dict.fromkeys(each.channel for each in parsed.told))
+    channels = tuple(dict.fromkeys(each.channel for each in parsed.recipients))
     return ParsedDescription(
         fields=found, guessed=tuple(guessed), trigger=trigger, channels=channels
     )
 
 
 def _with_recipients(
-    fields: Fields, told: Sequence[Told], chats: Sequence[str]
+    fields: Fields, recipients: Sequence[NamedRecipient], chats: Sequence[str]
 ) -> tuple[Fields, list[str]]:
     """Adds the recipients of the description after those that the user chose.
 
@@ -102,7 +102,7 @@ def _with_recipients(
         if fields.get(f"notify{n}_channel") and f"notify{n}_channel" not in chosen
     ]
     kept = len(rows)
-    for each in told:
+    for each in recipients:
         own = chats[0] if each.channel == "telegram" and chats else ""
         row = {"channel": each.channel, "to": each.to or own, "on": each.on}
         known = any((r["channel"], r["to"]) == (row["channel"], row["to"]) for r in rows[:kept])
