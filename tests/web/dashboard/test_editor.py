@@ -340,7 +340,7 @@ async def test_test_now_runs_once_without_saving() -> None:
         (run,) = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
         assert (run["schedule_id"], run["origin"], run["status"]) == (None, "manual", "queued")
         assert f'class="button quiet" href="/ui/runs/{run["id"]}"' in page.text
-        # Without scripts one looks again by hand.
+        # Without scripts one looks again manual.
         assert 'name="do" value="look"' in page.text
         found = await browser.rig.store.get_run(run["id"])
         assert found is not None

@@ -187,7 +187,7 @@ async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
         for text, told in (
             ("{", "Invalid JSON"),
             ('{"kind": "http", "wrong": 1}', "wrong"),
-            ('{"kind": "task"}', "needs its name"),
+            ('{"kind": "task"}', "requires name"),
             ('{"kind": "http", "url": "ftp://x"}', "url"),
             ("[" * 20_000, "Invalid JSON"),
         ):
@@ -262,14 +262,14 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
         assert "until it fails differently or succeeds" in asked.text
         done = await browser.send(f"{page_of(run)}/known", reason="told <them>")
         page = (await browser.follow(done)).text
-        assert "has looked at this failure" in page
+        assert "Marked as known by" in page
         assert "“told &lt;them&gt;”" in page
         today = (await browser.get("/ui/")).text
         assert "1 needs attention" not in today
-        assert "1 is known or put off for you." in today
+        assert "1 is snoozed or known." in today
         # The same error in another run is known too, another error is not.
-        assert "has looked at this failure" in (await browser.get(page_of(earlier))).text
-        assert "has looked at this failure" not in (await browser.get(page_of(other))).text
+        assert "Marked as known by" in (await browser.get(page_of(earlier))).text
+        assert "Marked as known by" not in (await browser.get(page_of(other))).text
         events = (await browser.get(page_of(run, "events"))).text
         assert "marked the failure as known" in events
         await browser.send(f"{page_of(run)}/unknown", on=page_of(run))
@@ -352,7 +352,7 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
     refused = replace(entries[0], allowed=False)
     found = events_of(run, [told], [*reversed(entries), refused])
     assert [each.what for each in found] == [
-        "Created by the schedule's zone.",
+        "Created by the schedule.",
         "Attempt 1 started on a.",
         "Attempt 1 did not succeed.",
         "Attempt 2 started on a.",
@@ -484,7 +484,7 @@ async def test_dead_letters_can_be_sent_again() -> None:
         path = f"{page_of(run)}/deliveries/{dead.id}/retry"
         done = await browser.send(path, on=page_of(run, "deliveries"))
         assert done.status_code == 303
-        assert "</span>waits</span>" in (await browser.follow(done)).text
+        assert "</span>pending</span>" in (await browser.follow(done)).text
 
 
 # --- the log ----------------------------------------------------------------------------------
@@ -641,7 +641,11 @@ def test_what_was_sent_and_what_came_back() -> None:
     found = exchange_of(run)
     assert found is not None
     assert found.headers["Authorization"] == "***"
-    assert (found.status, found.duration, found.truncated) == (204, timedelta(milliseconds=12), True)
+    assert (found.status, found.duration, found.truncated) == (
+        204,
+        timedelta(milliseconds=12),
+        True,
+    )
     odd = exchange_of(ended(NOW, target=HTTP, result={"status": "x", "headers": 3}))
     assert odd is not None
     assert (odd.status, dict(odd.response_headers)) == (None, {})

@@ -253,7 +253,7 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
         assert found.retry_of == bad.id
         nothing = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", id=waits.id)
         assert nothing.status_code == 303
-        assert "none of these runs" in (await browser.follow(nothing)).text
+        assert "no selected run is in a suitable status" in (await browser.follow(nothing)).text
         wrong = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="eat", id=waits.id)
         assert wrong.status_code == 422
 
@@ -415,8 +415,8 @@ async def test_who_asked_and_how_is_found_by_the_run_itself() -> None:
         )
         assert filled.json()["runs"]
         shown = (await browser.get(query("since:7d"))).text
-        assert shown.count("in the dashboard") == 1
-        assert shown.count("through the API") == 1 + len(filled.json()["runs"])
+        assert shown.count("via dashboard") == 1
+        assert shown.count("via API") == 1 + len(filled.json()["runs"])
 
 
 def token_on(page: str) -> str:

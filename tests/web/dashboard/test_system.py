@@ -90,14 +90,14 @@ async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> No
     async with browsing() as browser:
         page = (await browser.get("/ui/system/access")).text
         assert page.count('<option value="admin" selected>') == 2
-        assert "The first one should be an admin" in page
+        assert "The first user or key should be an admin" in page
         made = await browser.send(
             "/ui/system/access/users", name="anna", password="a long password", role="admin"
         )
         page = (await browser.follow(made)).text
         # Still here for a moment; the next one need not be an admin.
         assert "Open: whoever reaches this address" not in page
-        assert "It is closed from now on" in page
+        assert "Sign-in is now required." in page
         assert page.count('<option value="member" selected>') == 2
 
 
@@ -158,7 +158,7 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         # Origin is a word, and every entry shows that its hash fits.
         assert re.search(r'data-label="Interface">web<', page.text)
         assert "hash valid" in page.text
-        assert "was not verified yet" in page.text
+        assert "has not been verified yet" in page.text
         day = browser.rig.clock.now().date()
         today = await browser.get(f"/ui/system/audit?from={day}&to={day}")
         assert "create_user" in today.text
@@ -168,9 +168,9 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert "expected a date such as 2030-01-31" in wrong.text
         done = await browser.send("/ui/system/audit/verify", on="/ui/system/audit")
         assert done.status_code == 303
-        assert "unbroken" in (await browser.get("/ui/system/audit")).text
-        # Remembered, and said on every later page.
-        assert "The chain was verified" in (await browser.get("/ui/system/audit")).text
+        assert "Hash chain verified" in (await browser.get("/ui/system/audit")).text
+        # The result is stored and shown on later pages.
+        assert "Hash chain verified" in (await browser.get("/ui/system/audit")).text
         empty = await browser.get("/ui/system/audit?verb=nothing_of_the_kind")
         assert "No entry matches" in empty.text
 
@@ -213,7 +213,7 @@ async def test_retention_says_what_it_would_delete() -> None:
         page = (await browser.get("/ui/system/settings")).text
         assert "With a retention of 30 d, no runs would be deleted now." in page
         asked = (await browser.get("/ui/system/settings?days=2")).text
-        assert "With 2 d, 1 run would be deleted now." in asked
+        assert "With a retention of 2 d, 1 run would be deleted now." in asked
         assert "CHIMES_RETENTION=48h" in asked
         for wrong in ("0", "x", "99999"):
             page = (await browser.get(f"/ui/system/settings?days={wrong}")).text
@@ -227,7 +227,7 @@ async def test_settings_show_templates_switches_and_holidays() -> None:
         page = (await browser.get("/ui/system/settings")).text
         assert "secret-token" not in page
         assert re.search(r"✓ on</span> Telegram bot", page)
-        assert re.search(r"– off</span> Prompts made through the Softnix door", page)
+        assert re.search(r"– off</span> Fire prompts created through the Softnix API", page)
         assert page.count("/ui/schedules/new?preset=") >= 10
         preset = re.search(r'href="(/ui/schedules/new\?preset=[^"]+)"', page)
         assert preset
@@ -239,7 +239,7 @@ async def test_settings_show_templates_switches_and_holidays() -> None:
         assert "วันสงกรานต์" in (await browser.get("/ui/system/settings?country=TH")).text
         browser.client.cookies.clear()
         nowhere = (await browser.get("/ui/system/settings?country=Atlantis")).text
-        assert "No holidays are known there" in nowhere
+        assert "No holidays found" in nowhere
 
 
 async def test_about_names_licences_and_has_a_text_for_support() -> None:
@@ -293,11 +293,11 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
             assert done.status_code == 303
             return (await browser.get(here)).text
 
-        assert f"Agents: 127.0.0.1:{port} answers after" in await told(f"{here}/check/agents")
-        assert "cannot be reached" in await told(f"{here}/check/actions")
+        assert f"Agents: 127.0.0.1:{port} responded in" in await told(f"{here}/check/agents")
+        assert "cannot reach" in await told(f"{here}/check/actions")
         assert "shop: program sh found." in await told("/ui/system/sources/shop/check")
-        assert "there is no program no-such" in await told("/ui/system/sources/none/check")
-        assert f"web: 127.0.0.1:{port} answers" in await told("/ui/system/sources/web/check")
+        assert "program no-such not found" in await told("/ui/system/sources/none/check")
+        assert f"web: 127.0.0.1:{port} responded" in await told("/ui/system/sources/web/check")
         assert "no_module" in await told("/ui/system/sources/code/check")
         for path in (f"{here}/check/email", f"{here}/check/x", "/ui/system/sources/x/check"):
             csrf = re.search(r'name="csrf" value="([^"]+)"', page)
@@ -333,7 +333,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
         store.wake()
         done = await sending
         assert done.status_code == 303
-        assert "on its way" in (await browser.get(here)).text
+        assert "Test notification queued" in (await browser.get(here)).text
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
@@ -413,11 +413,11 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         done = await browser.send(f"{at}/drain", reason="kernel")
         assert done.status_code == 303
         page = (await browser.get("/ui/system")).text
-        assert "Every node is drained" in page
-        assert "4 runs are in hand" in page
+        assert "All nodes are drained" in page
+        assert "4 runs are still active" in page
         await browser.rig.create()
         assert "Every node is drained" in (await browser.get("/ui/")).text
-        assert "web-1-77-abc was asked to drain" in page
+        assert "web-1-77-abc will drain" in page
         await store.heartbeat(
             node.id, LEASE, clock=clock.now(), report=replace(report, running=0, draining=True)
         )
@@ -427,7 +427,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         clock.advance(LEASE)
         assert "✕ gone" in (await browser.get("/ui/system")).text
         asked = await browser.send(f"{at}/forget", on="/ui/system")
-        assert "Remove this node?" in asked.text
+        assert "Forget this node?" in asked.text
         assert (await browser.send(f"{at}/forget")).status_code == 303
         page = (await browser.get("/ui/system")).text
         assert "No active nodes" in page
@@ -445,7 +445,7 @@ async def test_a_node_of_an_older_version_says_so() -> None:
         await store.join(a_node("old"), LEASE)
         await store.drain_node(NodeId("old"), True)
         page = (await browser.get("/ui/system")).text
-        assert "does not hear that it is to drain" in page
+        assert "does not support draining" in page
         assert "not reported" in page
 
 
@@ -489,14 +489,14 @@ def test_an_entry_that_was_changed_shows() -> None:
     second = chain_entry(an_entry(verb="pause"), number=2, previous_hash=first.hash)
     third = chain_entry(an_entry(), number=3, previous_hash=second.hash)
 
-    def intact(*entries: AuditEntry, whole: bool = True) -> list[bool]:
-        return [row.intact for row in audit_rows(entries, whole=whole)]
+    def intact(*entries: AuditEntry, unfiltered: bool = True) -> list[bool]:
+        return [row.intact for row in audit_rows(entries, unfiltered=unfiltered)]
 
     assert intact(third, second, first) == [True, True, True]
     assert intact(third, replace(second, actor="somebody else"), first) == [True, False, True]
     # One that was taken out; with a filter nobody can see that.
     assert intact(third, first) == [False, True]
-    assert intact(third, first, whole=False) == [True, True]
+    assert intact(third, first, unfiltered=False) == [True, True]
     assert intact() == []
 
 

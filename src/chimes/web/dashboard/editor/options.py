@@ -39,7 +39,7 @@ class Options:
 async def available_options(request: PageRequest) -> Options:
     nodes = await _active_nodes(request)
     known = {name for node in nodes for name in (*node.capabilities, *node.defaults)}
-    pairs = {target.key for target, _unused in request.context.sources.now.pairs()}
+    pairs = {target.key for target, _policy in request.context.sources.now.pairs()}
     pairs |= {name for name in known if name.startswith("sync:") and "#" in name}
     sources = request.context.sources.now.by_id
     named = sorted(key.removeprefix("sync:").replace("#", "/", 1) for key in pairs)

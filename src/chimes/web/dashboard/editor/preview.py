@@ -248,7 +248,7 @@ def retry_times(policy: Policy, first: datetime) -> tuple[datetime, ...]:
     """Returns the start times of the retries if every attempt fails immediately."""
     found, at = [], first
     for attempt in range(1, min(policy.max_retries, _MAX_RETRIES) + 1):
-        at += policy.retry_delay(attempt, run_id="", asked=None)
+        at += policy.retry_delay(attempt, run_id="", retry_after=None)
         found.append(at)
     return tuple(found)
 

@@ -50,8 +50,8 @@ async def create(request: PageRequest, fields: Fields) -> Response | FormState:
     if state.errors or state.form_errors:
         return state
     fields = state.fields
-    if error := await _missing_argument(request, fields):
-        return await _with_error(request, fields, None, error)
+    if missing := await _missing_argument(request, fields):
+        return await _with_error(request, fields, None, missing)
     body = definition_of(fields, request.now, is_edit=False).body
     try:
         draft, given = await _draft(request, body, fields.get("source", ""))
@@ -118,8 +118,8 @@ async def save(request: PageRequest, fields: Fields, edit: Edit) -> Response | F
     if state.errors or state.form_errors:
         return state
     fields, schedule = state.fields, edit.schedule
-    if error := await _missing_argument(request, fields):
-        return await _with_error(request, fields, edit, error)
+    if missing := await _missing_argument(request, fields):
+        return await _with_error(request, fields, edit, missing)
     body = definition_of(fields, request.now, is_edit=True).body
     for name, value in fields.items():
         if name.startswith(_TAKE) and value == "theirs":

@@ -163,7 +163,7 @@ def arguments_body(fields: Mapping[str, str]) -> Mapping[str, object]:
     if made_for and made_for != fields.get("task", "").strip():
         return found
     for name, text in fields.items():
-        kind, _unused, argument = name.removeprefix(PREFIX).partition("_")
+        kind, _underscore, argument = name.removeprefix(PREFIX).partition("_")
         if not name.startswith(PREFIX) or text == "" or not argument:
             continue
         found[argument] = _value(kind, text, name)
@@ -303,7 +303,7 @@ def target_body(fields: Mapping[str, str]) -> JsonObject:
         case "message":
             return {"kind": kind, "text": fields.get("message", "").strip()}
         case "sync":
-            source, _unused, collection = fields.get("pair", "").strip().partition("/")
+            source, _slash, collection = fields.get("pair", "").strip().partition("/")
             return {"kind": kind, "source": source, "collection": collection}
         case "action":
             return {

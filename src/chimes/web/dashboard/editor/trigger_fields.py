@@ -140,7 +140,7 @@ def _end(text: str) -> str:
 
 
 def _window(text: str, place: int) -> JsonObject:
-    days, _unused, span = text.strip().partition(" ")
+    days, _space, span = text.strip().partition(" ")
     start, dash, end = span.partition("-")
     if not dash:
         raise InvalidInput(
@@ -309,7 +309,7 @@ def trigger_body(fields: Mapping[str, str], now: datetime) -> JsonObject:
 
 def rule_expression(fields: Mapping[str, str]) -> str:
     """Returns the cron expression of a calendar rule."""
-    hour, _unused, minute = fields.get("rule_time", "").partition(":")
+    hour, _colon, minute = fields.get("rule_time", "").partition(":")
     if not (hour.isdigit() and minute[:2].isdigit()):
         raise InvalidInput(_("Enter a time."), field="rule_time", code="missing")
     clock = f"{int(minute[:2])} {int(hour)}"

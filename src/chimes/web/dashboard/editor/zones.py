@@ -110,7 +110,7 @@ _MAX_CLOCKS = 6
 def recent_zones(zones: Iterable[str]) -> tuple[str, ...]:
     known = zone_names()
     counted = Counter(each for each in zones if each in known)
-    return tuple(name for name, _unused in counted.most_common(_MAX_RECENT))
+    return tuple(name for name, _count in counted.most_common(_MAX_RECENT))
 
 
 @lru_cache(maxsize=1)

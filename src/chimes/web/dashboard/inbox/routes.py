@@ -136,7 +136,9 @@ async def newer(request: PageRequest) -> Response:
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
     query = parse_filter(request.query).query(request.now)
-    _unused, unread = await request.context.messages.list_inbox(request.actor, replace(query, limit=1))
+    _page, unread = await request.context.messages.list_inbox(
+        request.actor, replace(query, limit=1)
+    )
     more = max(0, unread - int(known))
     text = counted("{count} new message – show", "{count} new messages – show", more)
     return JSONResponse({"count": more, "text": text.in_language(request.display.language)})
@@ -147,7 +149,9 @@ async def message(request: PageRequest) -> Response:
     """The list with one message open. GET changes nothing: a form on the page marks it as read."""
     return await render_inbox(
         request,
-        await request.context.messages.get_inbox_item(request.actor, InboxId(request.path_params["id"])),
+        await request.context.messages.get_inbox_item(
+            request.actor, InboxId(request.path_params["id"])
+        ),
     )
 
 
@@ -238,7 +242,9 @@ async def _telegram_states(
     if not ids:
         return {}
     query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MAX_RECIPIENTS)
-    return telegram_states((await request.context.messages.list_deliveries(request.actor, query)).items)
+    return telegram_states(
+        (await request.context.messages.list_deliveries(request.actor, query)).items
+    )
 
 
 async def _button_presses(request: PageRequest, item: InboxItem | None) -> tuple[ButtonPress, ...]:
@@ -264,7 +270,9 @@ async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tup
     if item is None or item.run_id is None:
         return ()
     query = DeliveryQuery(run_id=item.run_id, limit=_MAX_DELIVERIES)
-    return other_deliveries((await request.context.messages.list_deliveries(request.actor, query)).items)
+    return other_deliveries(
+        (await request.context.messages.list_deliveries(request.actor, query)).items
+    )
 
 
 # --- actions ----------------------------------------------------------------------------------

@@ -132,7 +132,7 @@ def parse_filter(query: Mapping[str, str]) -> InboxFilter:
 
 
 def _owner(text: str) -> Owner:
-    kind, _unused, name = text.partition(":")
+    kind, _colon, name = text.partition(":")
     if not name or kind not in tuple(OwnerType):
         raise InvalidInput(_("expected an owner such as user:anna"), field="owner", source="query")
     return Owner(type=OwnerType(kind), id=name)

@@ -180,7 +180,9 @@ async def unmark_known(request: PageRequest) -> Response:
 @router.post("/runs/{id}/deliveries/{delivery}/retry")
 async def retry_delivery(request: PageRequest) -> Response:
     run = await _run_in(request)
-    await request.context.messages.retry_delivery(request.actor, DeliveryId(request.path_params["delivery"]))
+    await request.context.messages.retry_delivery(
+        request.actor, DeliveryId(request.path_params["delivery"])
+    )
     return request.redirect_with_toast(
         _("Message queued again."), to=f"{page_of(run.id)}?tab=deliveries"
     )
@@ -428,7 +430,9 @@ async def _head(
 
 
 async def _deliveries(request: PageRequest, run: Run) -> tuple[Delivery, ...]:
-    page = await request.context.messages.list_deliveries(request.actor, DeliveryQuery(run_id=run.id))
+    page = await request.context.messages.list_deliveries(
+        request.actor, DeliveryQuery(run_id=run.id)
+    )
     return tuple(reversed(page.items))
 
 

@@ -50,7 +50,7 @@ LIST = ListName.RUNS
 PAGE = 25
 #: Query value and template block of the chart.
 CHART_PART = "picture"
-#: Rows that one refresh can ask for.
+#: Limit of rows in one refresh.
 MAX_REFRESHED = 100
 #: Runs read per request when filtering in memory, and per query.
 MAX_SCANNED, _SCAN_BATCH = 2000, 200
@@ -232,7 +232,9 @@ async def _groups(request: PageRequest, search: RunSearch) -> list[Group]:
     if search.error is not None:
         return []
     insights = request.context.insights
-    found = await insights.list_error_groups(request.actor, search.window, search.totals_filter, limit=5)
+    found = await insights.list_error_groups(
+        request.actor, search.window, search.totals_filter, limit=5
+    )
     return [
         Group(
             group=each,

@@ -169,7 +169,7 @@ def window_links(search: RunSearch) -> list[tuple[str, str, bool]]:
 def wider_window(search: RunSearch) -> tuple[str, str] | None:
     """Returns the name and address of the next wider window, if any."""
     length = search.window.until - search.window.since
-    for name, address, _unused in window_links(search):
+    for name, address, _selected in window_links(search):
         if WINDOWS[name] >= _WEEK and WINDOWS[name] > length and name != search.span:
             return name, address
     return None

@@ -249,7 +249,9 @@ async def send_test(request: PageRequest) -> Response:
 
 @router.post("/system/deliveries/{id}/retry")
 async def retry(request: PageRequest) -> Response:
-    await request.context.messages.retry_delivery(request.actor, DeliveryId(request.path_params["id"]))
+    await request.context.messages.retry_delivery(
+        request.actor, DeliveryId(request.path_params["id"])
+    )
     return request.redirect_with_toast(_("Message queued again."), to=HERE)
 
 

@@ -169,9 +169,9 @@ async def resume(request: PageRequest) -> Response:
 async def forget(request: PageRequest) -> Response:
     nodes, node_id = _node_in(request)
     question = ConfirmDialog(
-        title=_("Remove this node?"),
+        title=_("Forget this node?"),
         text=_("Its lease has expired. Other nodes take over its runs."),
-        button=_("Remove"),
+        button=_("Forget"),
         names=[(await nodes.get(request.actor, node_id)).id],
         reason=True,
     )
@@ -182,7 +182,7 @@ async def forget(request: PageRequest) -> Response:
     except FORM_ERRORS as error:
         return request.confirm(question, await request.form_error(error))
     return request.redirect_with_toast(
-        _("{node} removed.", node=node_id), to=request.back_url(HERE)
+        _("{node} forgotten.", node=node_id), to=request.back_url(HERE)
     )
 
 

@@ -192,7 +192,7 @@ def lag_data(
     lines = [
         {
             "name": name,
-            "values": [*(getattr(row, name) for row in rows), *(None for _unused in ends)],
+            "values": [*(getattr(row, name) for row in rows), *(None for _end in ends)],
             "tone": tone,
         }
         for name, tone in _TONES.items()
