@@ -21,7 +21,7 @@ STRANGER = Actor(role=Role.MEMBER, owner=BOB)
 
 
 def any_target(target: Target) -> None:
-    """The rules for targets have their own tests."""
+    """Accepts every target; target rules have their own tests."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Changes of the clocks are told before they come, to whom they concern (UX A.1)."""
+"""Upcoming clock changes and the schedules that they affect."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from chimes.triggers.clock_changes import Effect
 from tests.builders import ALICE, BOB, a_schedule
 
 NEW_YORK = "America/New_York"
-#: Two days before the clocks of New York go forward.
+#: Two days before daylight saving time starts in New York.
 NOW = datetime(2027, 3, 12, 7, tzinfo=UTC)
 OPERATOR = Actor(role=Role.OPERATOR)
 ANNA = Actor(owner=ALICE, role=Role.MEMBER)
@@ -42,18 +42,18 @@ class Scene:
         return await self.watch.get_upcoming(actor, self.clock.now())
 
 
-def told(found: UpcomingClockChanges) -> list[tuple[ScheduleId, Effect]]:
+def effects_of(found: UpcomingClockChanges) -> list[tuple[ScheduleId, Effect]]:
     return [(each.found.schedule.id, each.touched.effect) for each in found.affected_schedules]
 
 
-async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_counted() -> None:
+async def test_affected_schedules_and_count_per_zone() -> None:
     scene = Scene()
     moved = await scene.add("30 2 * * *")
     for expression in ("0 9 * * *", "30 2 * * 1", "*/5 * * * *"):
         await scene.add(expression)
     await scene.add("30 2 * * *", "Asia/Bangkok")
     found = await scene.coming()
-    assert told(found) == [(moved.id, Effect.MOVED)]
+    assert effects_of(found) == [(moved.id, Effect.MOVED)]
     (zone,) = found.zones
     assert (zone.change.zone, zone.change.at, zone.schedules) == (
         NEW_YORK,
@@ -64,16 +64,16 @@ async def test_what_a_change_moves_is_told_and_all_that_go_by_that_clock_are_cou
     assert (sign.cause, sign.at) == (IssueCause.CLOCK_CHANGE, zone.change.at)
 
 
-async def test_each_goes_by_its_own_clock() -> None:
+async def test_each_zone_has_its_own_change() -> None:
     scene = Scene()
     chicago = await scene.add("30 2 * * *", "America/Chicago")
     new_york = await scene.add("30 2 * * *")
     found = await scene.coming()
-    assert told(found) == [(new_york.id, Effect.MOVED), (chicago.id, Effect.MOVED)]
+    assert effects_of(found) == [(new_york.id, Effect.MOVED), (chicago.id, Effect.MOVED)]
     assert [each.schedules for each in found.zones] == [1, 1]
 
 
-async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
+async def test_changes_within_a_week_only() -> None:
     scene = Scene()
     await scene.add("30 2 * * *")
     assert (
@@ -86,18 +86,18 @@ async def test_not_earlier_than_a_week_before_and_not_after_it() -> None:
     assert await scene.coming() == UpcomingClockChanges()
 
 
-async def test_everybody_is_told_of_its_own() -> None:  # S04
+async def test_visible_schedules_only() -> None:
     scene = Scene()
     await scene.add("30 2 * * *", owner=BOB)
     assert await scene.coming(ANNA) == UpcomingClockChanges()
     mine = await scene.add("30 2 * * *", owner=ALICE)
     scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
-    assert told(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
+    assert effects_of(await scene.coming(ANNA)) == [(mine.id, Effect.MOVED)]
     assert (await scene.coming(ANNA)).zones[0].schedules == 1
     assert len((await scene.coming()).affected_schedules) == 2
 
 
-async def test_zones_are_looked_for_once_in_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_zones_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     asked = 0
     real = scene.store.zones_in_use
@@ -120,20 +120,20 @@ async def test_zones_are_looked_for_once_in_a_while(monkeypatch: pytest.MonkeyPa
     assert asked == 4
 
 
-async def test_what_was_paused_deleted_or_skipped_meanwhile_is_not_told() -> None:
+async def test_paused_deleted_and_skipped_are_left_out() -> None:
     scene = Scene()
     three = [await scene.add("30 2 * * *", name=name) for name in "abc"]
-    assert len(told(await scene.coming())) == 3
+    assert len(effects_of(await scene.coming())) == 3
     await scene.store.change_schedule(three[0].id, lambda s, now: pause_schedule(s, now, "me"))
     await scene.store.change_schedule(three[1].id, lambda s, now: delete_schedule(s, now, "me"))
     later = datetime(2027, 3, 15, 6, 30, tzinfo=UTC)
     await scene.store.change_schedule(
         three[2].id, lambda s, now: replace(s, next_slot=later, next_run_at=later)
     )
-    assert told(await scene.coming()) == []
+    assert effects_of(await scene.coming()) == []
 
 
-async def test_a_zone_that_there_is_not_stops_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_unknown_zones_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
     moved = await scene.add("30 2 * * *")
 
@@ -141,4 +141,4 @@ async def test_a_zone_that_there_is_not_stops_nobody(monkeypatch: pytest.MonkeyP
         return {"No/Where": (ScheduleId("x"),), NEW_YORK: (moved.id,)}
 
     monkeypatch.setattr(scene.store, "zones_in_use", damaged)
-    assert told(await scene.coming()) == [(moved.id, Effect.MOVED)]
+    assert effects_of(await scene.coming()) == [(moved.id, Effect.MOVED)]

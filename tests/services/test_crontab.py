@@ -1,4 +1,4 @@
-"""What lines of a crontab become, and what is said about those that cannot be schedules."""
+"""Import of crontabs: schedules, HTTP calls and errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CRON_TZ=Asia/Tokyo
 """
 
 
-def test_each_line_becomes_a_schedule_or_says_why_not() -> None:
+def test_lines_become_schedules_or_errors() -> None:
     lines = {line.number: line for line in crontab_lines(CRONTAB, zone="Asia/Bangkok")}
     assert lines[4].definition == {
         "name": "Daily report",
@@ -54,7 +54,7 @@ def test_each_line_becomes_a_schedule_or_says_why_not() -> None:
     assert "%" in lines[12].error
 
 
-def test_a_task_can_take_the_other_commands() -> None:
+def test_other_commands_go_to_a_task() -> None:
     text = "0 3 * * * root /usr/local/bin/backup.sh --all"
     (line,) = crontab_lines(text, zone="UTC", task="shell", users=True)
     assert line.definition is not None
@@ -85,7 +85,7 @@ def test_zones_and_sizes_are_checked() -> None:
         ("# nothing\n", False),
     ],
 )
-def test_a_crontab_is_told_from_yaml(text: str, expected: bool) -> None:
+def test_is_crontab(text: str, expected: bool) -> None:
     assert is_crontab(text) is expected
 
 
@@ -132,7 +132,7 @@ def test_a_crontab_is_told_from_yaml(text: str, expected: bool) -> None:
         ),
     ],
 )
-def test_calls_are_what_they_say(
+def test_curl_and_wget_commands(
     command: str, target: dict[str, object], policy: dict[str, object]
 ) -> None:
     found = parse_http_command(command)
@@ -157,11 +157,11 @@ def test_calls_are_what_they_say(
         "wget -t many https://example.com",
     ],
 )
-def test_what_a_call_has_no_place_for_is_refused(command: str) -> None:
+def test_unsupported_options(command: str) -> None:
     with pytest.raises(InvalidInput):
         parse_http_command(command)
 
 
-def test_other_programs_are_no_calls() -> None:
+def test_other_programs_are_not_http_calls() -> None:
     assert parse_http_command("/usr/local/bin/backup.sh") is None
     assert parse_http_command("") is None

@@ -1,4 +1,4 @@
-"""Several schedules deleted together (C16, F55, R0.29)."""
+"""Deletion of several schedules in one transaction."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def added(store: MemoryStore, **given: Any) -> Schedule:
     return await store.add_schedule(a_schedule(**({"owner": ALICE} | given)))
 
 
-async def test_all_of_them_with_an_entry_each(
+async def test_deletes_all_with_an_audit_entry_each(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
     first, second, kept = [await added(store) for _ in range(3)]
@@ -43,7 +43,7 @@ async def test_all_of_them_with_an_entry_each(
 @pytest.mark.parametrize(
     ("actor", "raised"), [(STRANGER, NotFound), (VIEWER, NotAllowed), (OPERATOR, NotAllowed)]
 )
-async def test_one_that_is_not_theirs_stops_all(
+async def test_one_without_permission_deletes_none(
     schedules: ScheduleService, store: MemoryStore, actor: Any, raised: type[Exception]
 ) -> None:
     own = await added(store, owner=actor.owner)
@@ -53,7 +53,7 @@ async def test_one_that_is_not_theirs_stops_all(
     assert [await store.get_schedule(each.id) for each in (own, other)] == [own, other]
 
 
-async def test_the_check_is_asked_in_order_and_again_when_they_are_held(
+async def test_check_runs_in_order_and_again_in_the_transaction(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
     first, second = await added(store), await added(store)
@@ -72,7 +72,7 @@ async def test_the_check_is_asked_in_order_and_again_when_they_are_held(
     assert await store.get_schedule(first.id) == first
 
 
-# F55: what was due before them has its runs
+# Due slots are fired before the deletion.
 @pytest.mark.parametrize("capped", [False, True])
 async def test_due_slots_are_fired_first(
     store: MemoryStore, clock: SettableClock, capped: bool
@@ -88,5 +88,5 @@ async def test_due_slots_are_fired_first(
     assert {(each.id, NOW - MINUTE) for each in made[:2]} <= slots
     ends = {run.status for run in runs if run.schedule_id in {each.id for each in made[:2]}}
     assert RunStatus.QUEUED not in ends
-    # With a cap the others have to wait for their turn.
+    # With a dispatch cap the other schedules are not fired.
     assert (made[2].id in {run.schedule_id for run in runs}) is not capped

@@ -1,4 +1,4 @@
-"""Numbers for whoever asks, of its own unless it sees everything; why something did not run."""
+"""Statistics by owner, and the fire log."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def insights(store: MemoryStore) -> InsightService:
 
 
 @pytest.fixture
-async def peopled(store: MemoryStore) -> None:
-    """Alice's schedule fails, two minutes late; of Bob's one run goes on."""
+async def two_owners(store: MemoryStore) -> None:
+    """A failed, late run of Alice and an active run of Bob."""
     await store.join(a_node(), HOUR)
     alices = a_schedule(id=OF_ALICE, owner=ALICE, last_status=FAILED)
     bobs = a_schedule(id=OF_BOB, owner=BOB)
@@ -60,8 +60,8 @@ async def peopled(store: MemoryStore) -> None:
     assert len(await store.claim(claim_request())) == 1
 
 
-@pytest.mark.usefixtures("peopled")
-async def test_nobody_sees_the_numbers_of_others(insights: InsightService) -> None:
+@pytest.mark.usefixtures("two_owners")
+async def test_members_see_their_own_numbers(insights: InsightService) -> None:
     for actor in ALICES:
         assert (await insights.count_schedules(actor)).total == 1
         assert (await insights.count_schedules(actor, ScheduleQuery(owner=BOB))).total == 1
@@ -90,7 +90,7 @@ async def test_nobody_sees_the_numbers_of_others(insights: InsightService) -> No
     assert (await insights.list_error_groups(STRANGER, WINDOW)).failures == 0
 
 
-@pytest.mark.usefixtures("peopled")
+@pytest.mark.usefixtures("two_owners")
 async def test_operators_see_everything(insights: InsightService) -> None:
     for actor in EVERYBODY:
         assert (await insights.count_schedules(actor)).total == 2
@@ -104,8 +104,8 @@ async def test_operators_see_everything(insights: InsightService) -> None:
         assert len((await insights.list_fire_log(actor, OF_BOB)).entries) == 2
 
 
-@pytest.mark.usefixtures("peopled")
-async def test_a_glance(insights: InsightService) -> None:
+@pytest.mark.usefixtures("two_owners")
+async def test_list_health(insights: InsightService) -> None:
     glance = (await insights.list_health(MEMBER, [OF_ALICE]))[OF_ALICE]
     assert [result.status for result in glance.results] == [FAILED, FAILED, RunStatus.SUCCEEDED]
     assert glance.median == 3 * SECOND
@@ -115,10 +115,8 @@ async def test_a_glance(insights: InsightService) -> None:
     assert await insights.get_expected_durations(MEMBER, [OF_ALICE]) == {OF_ALICE: 3 * SECOND}
 
 
-@pytest.mark.usefixtures("peopled")
-async def test_what_runs_now_and_how_long_it_should(
-    insights: InsightService, store: MemoryStore
-) -> None:
+@pytest.mark.usefixtures("two_owners")
+async def test_running_and_expected_durations(insights: InsightService, store: MemoryStore) -> None:
     (now,) = await insights.list_running(STRANGER, limit=20)
     assert now.schedule_id == OF_BOB
     assert (await insights.list_health(STRANGER, [OF_BOB]))[OF_BOB].median == SECOND
@@ -128,8 +126,8 @@ async def test_what_runs_now_and_how_long_it_should(
     assert len(await insights.list_running(ADMIN, limit=2)) == 2
 
 
-@pytest.mark.usefixtures("peopled")
-async def test_how_late_is_late(insights: InsightService) -> None:
+@pytest.mark.usefixtures("two_owners")
+async def test_late_threshold(insights: InsightService) -> None:
     (item,) = (await insights.list_attention(MEMBER)).items
     assert item.sign.cause is IssueCause.FAILING
     assert (await insights.list_attention(ADMIN, limit=0)).total == 1
@@ -150,7 +148,7 @@ async def log_of(
     return found
 
 
-async def test_the_log_says_why_something_did_not_run(
+async def test_fire_log_has_reasons(
     insights: InsightService,
     schedules: ScheduleService,
     manual_runs: ManualRuns,
@@ -188,7 +186,7 @@ async def test_the_log_says_why_something_did_not_run(
         assert await log_of(insights, MEMBER, schedule.id, limit) == entries
 
 
-async def test_missed_slots_are_in_the_log(insights: InsightService, store: MemoryStore) -> None:
+async def test_fire_log_has_missed_slots(insights: InsightService, store: MemoryStore) -> None:
     schedule = a_schedule(owner=ALICE)
     missed = ended(
         NOW - HOUR, RunStatus.MISSED, schedule, owner=ALICE, missed_count=3, reason=Reason.MISFIRE
@@ -201,10 +199,8 @@ async def test_missed_slots_are_in_the_log(insights: InsightService, store: Memo
     ]
 
 
-async def test_what_did_not_run_is_found_behind_what_did(
-    insights: InsightService, store: MemoryStore
-) -> None:
-    # UX A.3: "why not last night?", of a schedule that ran hundreds of times since.
+async def test_not_run_filter(insights: InsightService, store: MemoryStore) -> None:
+    # "why not last night?", of a schedule that ran hundreds of times since.
     schedule = a_schedule(owner=ALICE)
     missed = ended(NOW - 9 * HOUR, RunStatus.MISSED, schedule, owner=ALICE, reason=Reason.MISFIRE)
     since = [ended(NOW - n * MINUTE, schedule=schedule, owner=ALICE) for n in range(60)]
@@ -219,7 +215,7 @@ async def test_what_did_not_run_is_found_behind_what_did(
     assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
 
 
-async def test_a_stretch_of_the_log_knows_what_held_from_before(
+async def test_period_includes_decisions_still_in_effect(
     insights: InsightService, store: MemoryStore
 ) -> None:
     schedule = a_schedule(owner=ALICE)
@@ -257,7 +253,7 @@ async def test_a_stretch_of_the_log_knows_what_held_from_before(
     assert await found() == [Decision.FIRED, Decision.MISSED, Decision.CHANGED]
 
 
-async def test_addresses_and_refusals_are_for_operators(
+async def test_addresses_are_for_operators_and_denials_are_left_out(
     insights: InsightService, store: MemoryStore
 ) -> None:
     schedule = await store.add_schedule(a_schedule(owner=ALICE))
@@ -273,6 +269,6 @@ async def test_addresses_and_refusals_are_for_operators(
     assert [entry.note.address for entry in seen if entry.note] == ["127.0.0.1", "10.0.0.9"]
 
 
-async def test_no_log_of_nobody(insights: InsightService) -> None:
+async def test_fire_log_of_an_unknown_schedule(insights: InsightService) -> None:
     with pytest.raises(NotFound):
         await insights.list_fire_log(ADMIN, ScheduleId("nobody"))

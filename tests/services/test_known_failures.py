@@ -1,4 +1,4 @@
-"""Failures that somebody has looked at, and when that no longer counts (UX A.6)."""
+"""Failures marked as known, and when a mark ends."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVERYBODY = Actor(role=Role.OPERATOR)
 
 
 class Slow(MemoryStore):
-    """Others get in between a look and what is written after it."""
+    """Yields between reads and writes, so that concurrent changes interleave."""
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None:
         found = await super().get_checkpoint(name)
@@ -68,7 +68,7 @@ async def marked(error: str = "HTTP 500") -> tuple[MemoryStore, Schedule, Run]:
     return store, schedule, run
 
 
-async def test_what_is_known_needs_no_attention_of_anybody() -> None:
+async def test_a_known_failure_is_hidden_for_all() -> None:
     store, schedule, run = await marked()
     for actor in (ACTOR, EVERYBODY):
         put_off = await SnoozeService(store).get_suppressions(actor, NOW)
@@ -88,28 +88,28 @@ async def test_what_is_known_needs_no_attention_of_anybody() -> None:
     ("changes", "cause"),
     [
         ({"last_error": "dns"}, IssueCause.FAILING),
-        # It has worked since, and fails again in the same way.
+        # It succeeded since and fails again with the same error.
         ({"last_success_at": NOW}, IssueCause.FAILING),
-        # Graver, or something else altogether.
+        # More severe, or another cause.
         ({}, IssueCause.STOPPED),
         ({}, IssueCause.MISSED),
     ],
 )
-async def test_what_is_new_is_told(changes: dict[str, object], cause: IssueCause) -> None:
+async def test_new_failures_are_shown(changes: dict[str, object], cause: IssueCause) -> None:
     store, schedule, _ = await marked()
     other = replace(schedule, **changes)  # type: ignore[arg-type]
     put_off = await SnoozeService(store).get_suppressions(ACTOR, NOW)
     assert without_suppressed(failing(other, cause), put_off, 20).total == 1
 
 
-async def test_a_success_before_it_ends_nothing() -> None:
+async def test_an_earlier_success_does_not_end_the_mark() -> None:
     store, schedule, _ = await marked()
     known = await KnownFailures(store).get(schedule)
     assert known is not None
     assert is_still_known(known, replace(schedule, last_success_at=NOW - 2 * MINUTE))
 
 
-async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
+async def test_unmark_keeps_the_snooze() -> None:
     store, schedule, run = await marked()
     service = SnoozeService(store)
     await service.snooze(ACTOR, schedule.id, IssueCause.MISSED)
@@ -124,7 +124,7 @@ async def test_it_is_taken_back_and_a_snooze_goes_on_beside_it() -> None:
     assert await service.get_suppressions(ACTOR, NOW) == {}
 
 
-async def test_who_may_and_what_can_be_marked() -> None:
+async def test_permissions_and_conflicts_of_mark() -> None:
     store, schedule, run = await marked()
     service = KnownFailures(store)
     bob = Actor(owner=Owner(type=OwnerType.USER, id="bob"), role=Role.MEMBER)
@@ -147,7 +147,7 @@ async def test_who_may_and_what_can_be_marked() -> None:
         await service.mark(ACTOR, run, "")
 
 
-async def test_the_oldest_marks_go_first() -> None:
+async def test_the_oldest_marks_are_dropped() -> None:
     store = MemoryStore(SettableClock())
     service = KnownFailures(store)
     first = a_schedule(owner=ANNA)
@@ -158,7 +158,7 @@ async def test_the_oldest_marks_go_first() -> None:
     assert first.id not in await service.get_all()
 
 
-async def test_the_marks_of_one_owner_are_no_loss_to_another(
+async def test_marks_of_one_owner_do_not_displace_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(known_failures, "MAX_MARKS", 4)
@@ -172,11 +172,11 @@ async def test_the_marks_of_one_owner_are_no_loss_to_another(
         made.append(other.id)
         await store.add_schedule(other)
         await service.mark(Actor(owner=owner, role=Role.MEMBER), failed(other), "")
-    # The first of Bob's went as his fifth, two more when all were too many.
+    # Bob lost one mark to his own limit and two to the limit of all.
     assert list(await service.get_all()) == [schedule.id, *made[3:]]
 
 
-async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
+async def test_concurrent_marks() -> None:
     store = Slow(SettableClock())
     schedules = [a_schedule(owner=ANNA) for _ in range(5)]
     for schedule in schedules:
@@ -189,7 +189,7 @@ async def test_two_that_mark_at_the_same_moment_lose_nothing() -> None:
     assert set(await service.get_all()) == {schedules[0].id}
 
 
-async def test_a_mark_of_before_owners_were_noted_still_counts() -> None:
+async def test_marks_without_an_owner() -> None:
     store, schedule, _ = await marked()
     state = await store.get_checkpoint("known-failures")
     assert state is not None
@@ -200,7 +200,7 @@ async def test_a_mark_of_before_owners_were_noted_still_counts() -> None:
 
 
 @pytest.mark.parametrize("damaged", ["{", "[]", '{"a": 1}', '{"a": {"run": "x"}}', '{"a": []}'])
-async def test_damaged_marks_count_as_none(damaged: str) -> None:
+async def test_corrupt_marks_are_ignored(damaged: str) -> None:
     store = MemoryStore(SettableClock())
     await store.set_checkpoint("known-failures", damaged)
     assert await KnownFailures(store).get_all() == {}

@@ -1,4 +1,4 @@
-"""Zone and language of an owner (R1.4, T11)."""
+"""Preferences of an owner: time zone and language."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def preferences(store: MemoryStore) -> PreferenceService:
     return PreferenceService(store)
 
 
-async def test_what_is_chosen_is_kept_and_written_down(
+async def test_changes_are_stored_and_audited(
     preferences: PreferenceService, store: MemoryStore
 ) -> None:
     assert await preferences.get(ALICE) == NO_PREFERENCES
@@ -48,7 +48,7 @@ async def test_what_is_chosen_is_kept_and_written_down(
 @pytest.mark.parametrize(
     "chosen", [{"timezone": "Mars/Base"}, {"timezone": "+07:00"}, {"language": "de"}]
 )
-async def test_bad_choices_change_nothing(
+async def test_invalid_values_change_nothing(
     preferences: PreferenceService, chosen: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -57,7 +57,7 @@ async def test_bad_choices_change_nothing(
     assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
-async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
+async def test_permissions(preferences: PreferenceService) -> None:
     agent = Actor(role=Role.MEMBER, owner=ALICE, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES))
     narrowed = replace(VIEWER, scopes=(Scope.READ,))
     for actor in (narrowed, STRANGER, agent):
@@ -77,15 +77,14 @@ async def test_who_chooses_for_whom(preferences: PreferenceService) -> None:
 @pytest.mark.parametrize(
     "value", ["nonsense", "[]", '{"timezone": "Mars/Base", "language": 5}', '{"timezone": 1}']
 )
-async def test_what_is_damaged_counts_as_not_chosen(
+async def test_corrupt_values_count_as_not_set(
     preferences: PreferenceService, store: MemoryStore, value: str
 ) -> None:
     await store.set_checkpoint("me:user:alice", value)
     assert await preferences.get(ALICE) == NO_PREFERENCES
 
 
-# T11
-async def test_a_trigger_without_a_zone_has_its_owners(
+async def test_a_trigger_without_a_zone_gets_the_owners(
     preferences: PreferenceService, schedules: ScheduleService
 ) -> None:
     await preferences.change(MEMBER, BANGKOK)

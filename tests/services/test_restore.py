@@ -1,4 +1,4 @@
-"""Undoing a deletion (UX A.0): for ten minutes, as it was, and in the audit."""
+"""Restoring a deleted schedule within ten minutes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def service(store: MemoryStore) -> ScheduleService:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-async def test_it_comes_back_as_it_was(
+async def test_restores_the_schedule(
     service: ScheduleService, store: MemoryStore, paused: bool
 ) -> None:
     made = await service.create(ADMIN, a_schedule())
@@ -52,9 +52,7 @@ async def test_it_comes_back_as_it_was(
         await service.restore(ADMIN, made.id)
 
 
-async def test_not_for_ever_and_not_by_others(
-    service: ScheduleService, clock: SettableClock
-) -> None:
+async def test_time_limit_and_permissions(service: ScheduleService, clock: SettableClock) -> None:
     made = await service.create(ADMIN, a_schedule(owner=ANNA))
     await service.delete(ADMIN, made.id)
     stranger = Actor(role=Role.MEMBER, owner=Owner(type=OwnerType.USER, id="bob"))

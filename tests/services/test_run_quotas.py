@@ -1,4 +1,4 @@
-"""How many runs a member may ask for, where keys are on (RELIABILITY 8, S24)."""
+"""Quotas of manual runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def limited(store: MemoryStore, limits: RunLimits) -> ScheduleService:
     )
 
 
-async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore) -> None:
+async def test_running_quota(store: MemoryStore) -> None:
     limits = RunLimits(running=2)
     schedules = limited(store, limits)
     manual_runs = ManualRuns(store, schedules.rules)
@@ -44,7 +44,7 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
     await joined(store)
     for owner in (BOB, BOB, ALICE):
         await running_run(store, a_run(owner=owner))
-    # One under way: there is room. It waits, and does not count yet.
+    # One active run leaves room for one. A queued run does not count.
     waiting = await manual_runs.run_now(MEMBER, mine.id)
     await store.cancel_run(waiting.id, Reason.CANCELED_BY_HAND)
     await running_run(store, a_run(owner=ALICE))
@@ -65,7 +65,7 @@ async def test_no_run_is_added_beside_as_many_as_are_allowed(store: MemoryStore)
     await manual_runs.run_now(ADMIN, mine.id)
 
 
-async def test_a_day_has_so_many_runs(store: MemoryStore, clock: SettableClock) -> None:
+async def test_daily_quota(store: MemoryStore, clock: SettableClock) -> None:
     schedules = limited(store, RunLimits(per_day=24))
     manual_runs = ManualRuns(store, schedules.rules)
     mine = await schedules.create(MEMBER, a_schedule(owner=ALICE, trigger=Cron("0 * * * *")))

@@ -1,4 +1,4 @@
-"""Runs by owner; keys from making to revoking; rate limits."""
+"""Runs by owner, API keys, rate limits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from tests.services.conftest import ADMIN, MEMBER, OPERATOR, STRANGER, VIEWER
 
 
 class TestRuns:
-    async def test_walls_between_owners(self, runs: RunService, store: MemoryStore) -> None:
+    async def test_runs_of_other_owners_are_not_found(
+        self, runs: RunService, store: MemoryStore
+    ) -> None:
         (run,) = await store.add_runs([a_run(owner=ALICE)])
         for actor in (ADMIN, OPERATOR, MEMBER, VIEWER):
             assert await runs.get(actor, run.id) == run
@@ -45,9 +47,7 @@ class TestRuns:
         with pytest.raises(NotAllowed):
             await runs.cancel(VIEWER, run.id)
 
-    async def test_cancel_ends_a_waiting_run_once(
-        self, runs: RunService, store: MemoryStore
-    ) -> None:
+    async def test_cancel(self, runs: RunService, store: MemoryStore) -> None:
         (run,) = await store.add_runs([a_run()])
         with pytest.raises(Conflict, match="not ended"):
             await runs.retry(ADMIN, run.id)
@@ -55,7 +55,7 @@ class TestRuns:
         with pytest.raises(Conflict, match="ended already"):
             await runs.cancel(ADMIN, run.id)
 
-    async def test_a_run_that_vanishes_meanwhile_is_not_found(
+    async def test_cancel_of_a_run_deleted_meanwhile(
         self, runs: RunService, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (run,) = await store.add_runs([a_run()])
@@ -67,9 +67,7 @@ class TestRuns:
         with pytest.raises(NotFound):
             await runs.cancel(ADMIN, run.id)
 
-    async def test_retry_is_a_new_run_that_names_the_old(
-        self, runs: RunService, store: MemoryStore
-    ) -> None:
+    async def test_retry(self, runs: RunService, store: MemoryStore) -> None:
         (run,) = await store.add_runs([a_run()])
         await runs.cancel(ADMIN, run.id)
         again, _ = await runs.retry(ADMIN, run.id)
@@ -81,7 +79,7 @@ class TestRuns:
 
 
 class TestKeys:
-    async def test_a_key_opens_until_it_is_revoked(
+    async def test_a_key_is_valid_until_revoked(
         self, access: AccessService, clock: SettableClock
     ) -> None:
         assert not await access.auth_enabled()
@@ -96,8 +94,7 @@ class TestKeys:
             await access.authenticate(made.text, interface="native")
         assert (await access.keys(ADMIN))[0].revoked_at == NOW
 
-    async def test_every_wrong_key_is_refused_alike(self, access: AccessService) -> None:
-        # S01
+    async def test_every_invalid_key_has_the_same_error(self, access: AccessService) -> None:
         made = await access.create(ADMIN, name="ci", role=Role.ADMIN)
         wrong = made.text[:-1] + ("A" if made.text[-1] != "A" else "B")
         unknown = "chm_aaaaaaaaaaaa_" + made.text.split("_", 2)[2]
@@ -120,7 +117,7 @@ class TestKeys:
         with pytest.raises(InvalidInput):
             await access.create(ADMIN, name="late", role=Role.ADMIN, expires_at=NOW)
 
-    async def test_use_is_noted_at_most_once_a_minute(
+    async def test_last_use_is_stored_once_a_minute(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await access.create(ADMIN, name="ci", role=Role.ADMIN)
@@ -136,8 +133,7 @@ class TestKeys:
         assert key is not None
         assert key.last_used_at == clock.now()
 
-    async def test_only_an_admin_handles_keys(self, access: AccessService) -> None:
-        # S08, S09
+    async def test_only_admins_manage_keys(self, access: AccessService) -> None:
         made = await access.create(ADMIN, name="ci", role=Role.MEMBER)
         for actor in (OPERATOR, MEMBER, VIEWER):
             for refused in (
@@ -157,7 +153,7 @@ class TestKeys:
         with pytest.raises(NotAuthenticated):
             await access.authenticate("s3cre", interface="ksana")
 
-    async def test_a_key_made_elsewhere_switches_keys_on_within_seconds(
+    async def test_a_key_of_another_process_enables_authentication(
         self, access: AccessService, store: MemoryStore, clock: SettableClock
     ) -> None:
         assert not await access.auth_enabled()
@@ -188,14 +184,14 @@ class TestRateLimit:
         clock.advance(0.5)
         assert limiter.take("a").remaining == 0
 
-    def test_check_uses_nothing_up(self, clock: SettableClock) -> None:
+    def test_check_takes_no_token(self, clock: SettableClock) -> None:
         limiter = RateLimiter(clock, rate=1, burst=1)
         limiter.check("a")
         limiter.take("a")
         with pytest.raises(RateLimited):
             limiter.check("a")
 
-    def test_forgets_the_callers_that_were_quiet_longest(self, clock: SettableClock) -> None:
+    def test_idle_callers_are_evicted(self, clock: SettableClock) -> None:
         limiter = RateLimiter(clock, rate=1, burst=1)
         for number in range(10_001):
             limiter.take(str(number))

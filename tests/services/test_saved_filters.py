@@ -1,4 +1,4 @@
-"""Filters with a name, each owner's own (UX A.0, A.2, A.5)."""
+"""Saved filters of an owner."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ def filters(store: MemoryStore) -> SavedFilters:
     return SavedFilters(store)
 
 
-async def test_each_owner_has_its_own_by_name_and_list(
-    filters: SavedFilters, store: MemoryStore
-) -> None:
+async def test_filters_by_owner_and_list(filters: SavedFilters, store: MemoryStore) -> None:
     late = await filters.save(MEMBER, RUNS, "  Late \n ones ", " status:missed ")
     assert late == SavedFilter(list=RUNS, name="Late ones", text="status:missed")
     billing = await filters.save(MEMBER, SCHEDULES, "billing", "label:billing")
@@ -35,13 +33,13 @@ async def test_each_owner_has_its_own_by_name_and_list(
     assert verbs == ["save_filter"] * 3
 
 
-async def test_saved_again_it_is_another_filter_of_the_same_name(filters: SavedFilters) -> None:
+async def test_saving_replaces_a_filter_of_the_same_name(filters: SavedFilters) -> None:
     await filters.save(MEMBER, RUNS, "Mine", "status:failed")
     after = await filters.save(MEMBER, RUNS, "mine", "status:timeout")
     assert await filters.list_filters(MEMBER) == (after,)
 
 
-async def test_names_change_and_go(filters: SavedFilters) -> None:
+async def test_rename_and_remove(filters: SavedFilters) -> None:
     saved = await filters.save(MEMBER, RUNS, "one", "status:failed")
     other = await filters.save(MEMBER, RUNS, "two", "status:queued")
     with pytest.raises(Conflict, match="already"):
@@ -69,7 +67,7 @@ async def test_names_change_and_go(filters: SavedFilters) -> None:
         ("fine", "x" * 501, "q"),
     ],
 )
-async def test_bad_names_and_filters_are_refused(
+async def test_invalid_names_and_filters(
     filters: SavedFilters, name: str, text: str, field: str
 ) -> None:
     with pytest.raises(InvalidInput) as refused:
@@ -77,7 +75,7 @@ async def test_bad_names_and_filters_are_refused(
     assert refused.value.field == field
 
 
-async def test_there_is_an_end_to_them(filters: SavedFilters) -> None:
+async def test_number_of_filters_is_limited(filters: SavedFilters) -> None:
     for number in range(MAX_SAVED_FILTERS):
         await filters.save(MEMBER, RUNS, f"f{number}", "x")
     with pytest.raises(Conflict, match="remove one"):
@@ -85,11 +83,11 @@ async def test_there_is_an_end_to_them(filters: SavedFilters) -> None:
     await filters.save(MEMBER, RUNS, "f1", "y")
 
 
-async def test_a_key_that_only_reads_saves_nothing(filters: SavedFilters) -> None:
+async def test_read_only_keys_save_nothing(filters: SavedFilters) -> None:
     with pytest.raises(NotAllowed):
         await filters.save(replace(MEMBER, scopes=(Scope.READ,)), RUNS, "a", "b")
 
 
-async def test_what_was_damaged_is_not_there(filters: SavedFilters, store: MemoryStore) -> None:
+async def test_corrupt_filters_are_ignored(filters: SavedFilters, store: MemoryStore) -> None:
     await store.set_checkpoint(f"filters:{ALICE}", '{"runs": {"a": 1, "b": "x"}, "schedules": []}')
     assert [each.name for each in await filters.list_filters(MEMBER)] == ["b"]

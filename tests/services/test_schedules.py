@@ -1,4 +1,4 @@
-"""What can be done with schedules, and what leaves which trace."""
+"""The schedule service: create, change, pause, delete, next slot, audit."""
 
 from __future__ import annotations
 
@@ -55,17 +55,15 @@ async def created(schedules: ScheduleService, **given: Any) -> Schedule:
 
 
 class TestCreate:
-    async def test_makes_an_id_an_anchor_and_the_first_slot(
-        self, schedules: ScheduleService
-    ) -> None:
+    async def test_sets_id_anchor_and_first_slot(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         assert made.id
         assert made.trigger == Every("1m", anchor=NOW)
         assert made.next_slot == made.next_run_at == NOW + timedelta(minutes=1)
         assert (made.version, made.created_by) == (1, "system:default")
 
-    async def test_keeps_a_client_sent_id_once(self, schedules: ScheduleService) -> None:
-        # R3.30 and the issue: a second one with the same id is a conflict
+    async def test_a_client_id_is_unique(self, schedules: ScheduleService) -> None:
+        # A second schedule with the same id is a conflict.
         assert (await created(schedules, id=ScheduleId("mine"))).id == "mine"
         with pytest.raises(AlreadyExists):
             await created(schedules, id=ScheduleId("mine"))
@@ -77,8 +75,7 @@ class TestCreate:
         made = await created(schedules, trigger=Every("1m", start_at=start))
         assert made.next_slot == start
 
-    async def test_the_default_zone_fills_in_where_none_is_named(self, store: MemoryStore) -> None:
-        # T11
+    async def test_default_zone(self, store: MemoryStore) -> None:
         service = ScheduleService(
             store, ScheduleRules(store, check_target=any_target, default_timezone="Asia/Bangkok")
         )
@@ -86,7 +83,7 @@ class TestCreate:
         berlin = Cron("0 9 * * *", timezone="Europe/Berlin")
         assert (await created(service, trigger=berlin)).trigger.zone == "Europe/Berlin"
 
-    async def test_a_disabled_one_plans_nothing(self, schedules: ScheduleService) -> None:
+    async def test_a_disabled_schedule_has_no_next_slot(self, schedules: ScheduleService) -> None:
         assert (await created(schedules, enabled=False)).next_run_at is None
 
     @pytest.mark.parametrize(
@@ -125,7 +122,7 @@ class TestCreate:
             ),
         ],
     )
-    async def test_refuses_what_makes_no_sense(  # S15, S19, S23
+    async def test_invalid_drafts(
         self,
         schedules: ScheduleService,
         store: MemoryStore,
@@ -140,17 +137,13 @@ class TestCreate:
         assert await store.list_audit(AuditQuery()) == ()
 
     async def test_names_are_nfc_and_trimmed(self, schedules: ScheduleService) -> None:
-        # S18
         assert (await created(schedules, name="  Cafe\u0301 ")).name == "Caf\u00e9"
 
-    async def test_thai_and_hostile_names_stay_as_they_are(
-        self, schedules: ScheduleService
-    ) -> None:
-        # S16
+    async def test_unicode_and_markup_in_names(self, schedules: ScheduleService) -> None:
         for name in ("ทุกวันจันทร์ กี่โมง", "'; DROP TABLE runs;--", "%_\\", "{{7*7}}", "<script>"):
             assert (await created(schedules, name=name)).name == name
 
-    async def test_a_circle_of_dependencies_is_refused(self, schedules: ScheduleService) -> None:
+    async def test_dependency_cycle(self, schedules: ScheduleService) -> None:
         a = await created(schedules)
         b = await created(schedules, depends_on=Dependency(schedule_id=a.id))
         c = await created(schedules, depends_on=Dependency(schedule_id=b.id))
@@ -162,20 +155,19 @@ class TestCreate:
                     lambda s, to=closing.id: replace(s, depends_on=Dependency(schedule_id=to)),
                 )
 
-    async def test_depends_on_itself(self, schedules: ScheduleService) -> None:
+    async def test_dependency_on_itself(self, schedules: ScheduleService) -> None:
         me = ScheduleId("me")
         with pytest.raises(InvalidInput, match="itself"):
             await created(schedules, id=me, depends_on=Dependency(schedule_id=me))
 
-    async def test_the_target_check_has_its_say(self, store: MemoryStore) -> None:
+    async def test_target_check(self, store: MemoryStore) -> None:
         def refuse(target: object) -> None:
             raise InvalidInput("no", field="target.url")
 
         with pytest.raises(InvalidInput):
             await created(ScheduleService(store, ScheduleRules(store, check_target=refuse)))
 
-    async def test_quota_and_shortest_interval_where_keys_are_on(self, store: MemoryStore) -> None:
-        # S23, S24
+    async def test_quota_and_shortest_interval(self, store: MemoryStore) -> None:
         limits = Limits(
             quotas=lambda owner: (Quota(limit=1),),
             shortest_interval_member=timedelta(seconds=10),
@@ -197,14 +189,14 @@ class TestCreate:
 
 class TestAccess:
     @pytest.mark.parametrize("actor", [VIEWER, STRANGER, OPERATOR])
-    async def test_who_may_not_create_for_alice(
-        self, schedules: ScheduleService, actor: Actor
-    ) -> None:
+    async def test_no_permission_to_create(self, schedules: ScheduleService, actor: Actor) -> None:
         with pytest.raises(NotAllowed):
             await schedules.create(actor, draft(owner=ALICE))
 
-    async def test_the_walls_between_owners(self, schedules: ScheduleService) -> None:
-        # I13, S04: another owner's object does not exist
+    async def test_schedules_of_other_owners_are_not_found(
+        self, schedules: ScheduleService
+    ) -> None:
+        # Objects of other owners are NotFound.
         made = await schedules.create(MEMBER, draft(owner=ALICE))
         for actor in (ADMIN, OPERATOR, MEMBER, VIEWER):
             assert await schedules.get(actor, made.id) == made
@@ -214,7 +206,7 @@ class TestAccess:
             await schedules.get(STRANGER, made.id)
         assert (await schedules.find(STRANGER, ScheduleQuery(owner=ALICE))).items == ()
 
-    async def test_operators_operate_and_do_not_edit(
+    async def test_operators_may_not_edit(
         self, schedules: ScheduleService, manual_runs: ManualRuns
     ) -> None:
         made = await schedules.create(MEMBER, draft(owner=ALICE))
@@ -233,20 +225,19 @@ class TestAccess:
 
 
 class TestChange:
-    async def test_renames_without_touching_the_cursor(self, schedules: ScheduleService) -> None:
-        # F55
+    async def test_rename_keeps_the_cursor(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         after = await schedules.change(ADMIN, made.id, lambda s: replace(s, name="other"))
         assert (after.name, after.version) == ("other", 2)
         assert after.next_slot == made.next_slot
 
-    async def test_an_edit_that_changes_nothing_is_no_version(
+    async def test_an_edit_without_change_makes_no_version(
         self, schedules: ScheduleService
     ) -> None:
         made = await created(schedules)
         assert await schedules.change(ADMIN, made.id, lambda s: s) == made
 
-    async def test_a_stale_version_is_refused(self, schedules: ScheduleService) -> None:
+    async def test_stale_version(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         await schedules.change(ADMIN, made.id, lambda s: replace(s, name="b"), expected_version=1)
         with pytest.raises(StaleVersion):
@@ -254,7 +245,7 @@ class TestChange:
                 ADMIN, made.id, lambda s: replace(s, name="c"), expected_version=1
             )
 
-    async def test_a_new_interval_starts_a_new_grid_and_the_same_keeps_it(
+    async def test_a_new_interval_has_a_new_anchor(
         self, schedules: ScheduleService, clock: SettableClock
     ) -> None:
         made = await created(schedules)
@@ -264,18 +255,16 @@ class TestChange:
         faster = await schedules.change(ADMIN, made.id, lambda s: replace(s, trigger=Every("10s")))
         assert faster.next_slot == NOW + timedelta(seconds=40)
 
-    async def test_a_trigger_that_never_fires_changes_nothing(
-        self, schedules: ScheduleService
-    ) -> None:
+    async def test_a_trigger_that_never_fires_is_rejected(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         with pytest.raises(InvalidTrigger):
             await schedules.change(ADMIN, made.id, lambda s: replace(s, trigger=Cron("0 0 30 2 *")))
         assert await schedules.get(ADMIN, made.id) == made
 
-    async def test_a_finished_once_can_still_be_renamed(
+    async def test_rename_of_a_finished_once(
         self, schedules: ScheduleService, clock: SettableClock
     ) -> None:
-        # "Do not copy" of seed 3
+        # The trigger is not validated again if it did not change.
         made = await created(schedules, trigger=Once(NOW + SECOND))
         clock.advance(60)
         after = await schedules.change(ADMIN, made.id, lambda s: replace(s, name="done"))
@@ -291,16 +280,15 @@ class TestChange:
         await service.change(ADMIN, made.id, lambda s: replace(s, target=other))
         assert asked[1] == other
 
-    async def test_switching_on_by_edit_ends_the_pause(self, schedules: ScheduleService) -> None:
+    async def test_enabling_by_edit_ends_the_pause(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         await schedules.pause(ADMIN, made.id, note="holiday")
         after = await schedules.change(ADMIN, made.id, lambda s: replace(s, enabled=True))
         assert (after.pause_note, after.next_slot is not None) == ("", True)
 
-    async def test_delete_is_soft_and_final(
+    async def test_delete(
         self, schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
     ) -> None:
-        # C16
         made = await created(schedules)
         await manual_runs.run_now(ADMIN, made.id)
         await schedules.delete(ADMIN, made.id, expected_version=1)
@@ -316,7 +304,6 @@ class TestPause:
     async def test_resume_plans_from_now(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
-        # C8
         made = await created(schedules)
         paused = await schedules.pause(ADMIN, made.id, note="maintenance")
         assert (paused.enabled, paused.next_run_at, paused.pause_note) == (
@@ -329,14 +316,14 @@ class TestPause:
         assert resumed.next_slot == NOW + timedelta(seconds=660)
         assert (await store.list_runs(RunQuery())).items == ()
 
-    async def test_pausing_twice_is_one_pause(self, schedules: ScheduleService) -> None:
+    async def test_pause_is_idempotent(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         first = await schedules.pause(ADMIN, made.id)
         assert await schedules.pause(ADMIN, made.id) == first
         running = await schedules.resume(ADMIN, made.id)
         assert await schedules.resume(ADMIN, made.id) == running
 
-    async def test_until_lies_in_the_future(self, schedules: ScheduleService) -> None:
+    async def test_until_must_be_in_the_future(self, schedules: ScheduleService) -> None:
         made = await created(schedules)
         until = NOW + timedelta(hours=1)
         assert (await schedules.pause(ADMIN, made.id, until=until)).pause_until == until
@@ -345,9 +332,7 @@ class TestPause:
 
 
 class TestNextSlot:
-    async def test_skip_records_the_slot_and_moves_on(
-        self, schedules: ScheduleService, store: MemoryStore
-    ) -> None:
+    async def test_skip(self, schedules: ScheduleService, store: MemoryStore) -> None:
         made = await created(schedules)
         after = await schedules.skip(ADMIN, made.id, reason="not today")
         assert after.next_slot == NOW + timedelta(minutes=2)
@@ -370,7 +355,7 @@ class TestNextSlot:
         assert fired.others[0].slot == made.next_slot
         assert (await schedules.get(ADMIN, made.id)).next_slot == NOW + timedelta(minutes=2)
 
-    async def test_move_beyond_the_following_slot_makes_the_run_at_once(
+    async def test_move_beyond_the_following_slot_adds_the_run(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(schedules)
@@ -382,12 +367,11 @@ class TestNextSlot:
         assert run.claimable
 
     async def test_reschedule_to_the_past_means_now(self, schedules: ScheduleService) -> None:
-        # R2.22, C8
         made = await created(schedules)
         after = await schedules.reschedule(ADMIN, made.id, NOW - timedelta(days=1))
         assert after.next_slot == after.next_run_at == NOW
 
-    async def test_nothing_planned_is_a_conflict(self, schedules: ScheduleService) -> None:
+    async def test_no_next_slot_is_a_conflict(self, schedules: ScheduleService) -> None:
         made = await created(schedules, enabled=False)
         for refused in (
             schedules.skip(ADMIN, made.id),
@@ -398,8 +382,8 @@ class TestNextSlot:
                 await refused
 
 
-class TestSlotsAtTheMomentOfAChange:
-    """F55, I1: a slot whose instant has passed is not lost to an edit ahead of its fire."""
+class TestPassedSlots:
+    """A slot whose instant has passed is not lost if an edit comes before its fire."""
 
     @pytest.mark.parametrize("verb", ["edit", "pause", "delete", "reschedule", "bounce"])
     async def test_a_due_slot_is_fired_first(
@@ -426,7 +410,7 @@ class TestSlotsAtTheMomentOfAChange:
         expected = RunStatus.CANCELED if verb == "delete" else RunStatus.QUEUED
         assert run.status is expected
 
-    async def test_an_outage_before_an_edit_leaves_its_rows(
+    async def test_missed_slots_before_an_edit_are_recorded(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(schedules)
@@ -435,7 +419,7 @@ class TestSlotsAtTheMomentOfAChange:
         rows = (await store.list_runs(RunQuery())).items
         assert sum(row.missed_count or 1 for row in rows) == 5
 
-    async def test_a_slot_that_waits_for_its_jitter_goes_on_waiting(
+    async def test_a_slot_in_its_jitter_becomes_a_waiting_run(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(
@@ -449,7 +433,7 @@ class TestSlotsAtTheMomentOfAChange:
         (run,) = (await store.list_runs(RunQuery())).items
         assert (run.slot, run.available_at) == (made.next_slot, made.next_run_at)
 
-    async def test_a_pause_skips_the_slot_that_waits_for_its_jitter(
+    async def test_a_pause_skips_a_slot_in_its_jitter(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(
@@ -461,7 +445,7 @@ class TestSlotsAtTheMomentOfAChange:
         (run,) = (await store.list_runs(RunQuery())).items
         assert (run.status, run.reason) == (RunStatus.SKIPPED, Reason.PAUSED)
 
-    async def test_a_change_that_cannot_get_through_says_so(
+    async def test_a_change_gives_up_after_many_rounds(
         self,
         schedules: ScheduleService,
         store: MemoryStore,
@@ -478,7 +462,7 @@ class TestSlotsAtTheMomentOfAChange:
         with pytest.raises(StoreUnavailable):
             await schedules.pause(ADMIN, made.id)
 
-    async def test_max_runs_is_used_up(
+    async def test_max_runs(
         self, schedules: ScheduleService, store: MemoryStore, clock: SettableClock
     ) -> None:
         made = await created(schedules, trigger=Every("1m", anchor=NOW, max_runs=2))
@@ -491,17 +475,16 @@ class TestSlotsAtTheMomentOfAChange:
             await schedules.reschedule(ADMIN, made.id, NOW + timedelta(hours=1))
 
 
-class TestRunsByHand:
-    async def test_run_now_leaves_the_schedule_identical(
+class TestManualRuns:
+    async def test_run_now_leaves_the_schedule_unchanged(
         self, schedules: ScheduleService, manual_runs: ManualRuns
     ) -> None:
-        # C7, R3.9
         made = await created(schedules)
         run = await manual_runs.run_now(ADMIN, made.id)
         assert (run.origin, run.slot, run.status) == (Origin.MANUAL, None, RunStatus.QUEUED)
         assert await schedules.get(ADMIN, made.id) == made
 
-    async def test_run_now_waits_for_its_turn_unless_told(
+    async def test_run_now_respects_the_limit_unless_beside_others(
         self, schedules: ScheduleService, manual_runs: ManualRuns
     ) -> None:
         made = await created(schedules)
@@ -515,7 +498,7 @@ class TestRunsByHand:
         made = await created(schedules, enabled=False)
         assert (await manual_runs.run_now(ADMIN, made.id)).claimable
 
-    async def test_backfill_makes_up_for_what_did_not_run(
+    async def test_backfill_adds_runs_for_slots_not_executed(
         self,
         schedules: ScheduleService,
         manual_runs: ManualRuns,
@@ -539,7 +522,7 @@ class TestRunsByHand:
         nothing = await manual_runs.backfill(ADMIN, made.id, end, end)
         assert nothing.slots == ()
 
-    async def test_backfill_stays_above_the_purge_mark_and_below_the_limit(
+    async def test_backfill_limits(
         self,
         schedules: ScheduleService,
         manual_runs: ManualRuns,
@@ -566,7 +549,7 @@ class TestUpcoming:
         assert minutes[:3] == [(fast.id, 2), (slow.id, 3), (fast.id, 4)]
         assert sorted(minutes[3:]) == sorted([(slow.id, 6.0), (fast.id, 6.0)])
 
-    async def test_a_busy_schedule_is_cut(self, schedules: ScheduleService) -> None:
+    async def test_upcoming_is_limited(self, schedules: ScheduleService) -> None:
         await created(schedules, trigger=Every("1s"))
         await created(schedules, trigger=Once(NOW + SECOND / 2))
         assert len(await schedules.list_upcoming(ADMIN, timedelta(days=7))) == 1000
@@ -575,7 +558,6 @@ class TestUpcoming:
 async def test_every_verb_leaves_an_audit_entry(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    # R1.15
     target = HttpTarget(
         url="http://127.0.0.1/", headers={"Authorization": "Bearer x"}, signing_secrets=("whsec_a",)
     )
@@ -600,7 +582,7 @@ async def test_every_verb_leaves_an_audit_entry(
     assert "Bearer x" not in str(entries[0].changes)
 
 
-async def test_a_trigger_that_is_sent_again_keeps_its_grid(
+async def test_an_unchanged_interval_keeps_its_anchor(
     schedules: ScheduleService, clock: SettableClock
 ) -> None:
     made = await schedules.create(ADMIN, draft(trigger=Every("1h")))
@@ -612,8 +594,7 @@ async def test_a_trigger_that_is_sent_again_keeps_its_grid(
     assert renamed.next_run_at == made.next_run_at
 
 
-# C22
-async def test_names_are_unique_where_a_schedule_is_known_by_its_name(
+async def test_unique_names_in_the_catbird_namespace(
     schedules: ScheduleService,
 ) -> None:
     first = await schedules.create(ADMIN, a_schedule(namespace="catbird", name="daily"))

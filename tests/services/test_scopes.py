@@ -1,4 +1,4 @@
-"""Keys that may do less than their role, and keys in the hands of agents."""
+"""Keys with scopes, and keys of agents."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MAKER = replace(MEMBER, scopes=(Scope.OPERATE, Scope.WRITE, Scope.AGENT, Scope.A
     ],
 )
 @each_row("role", [Role.MEMBER, Role.ADMIN])
-def test_what_scopes_leave_of_a_role(
+def test_scopes_restrict_a_role(
     role: Role, scopes: tuple[Scope, ...], write: bool, operate: bool, create: bool
 ) -> None:
     actor = Actor(role=role, owner=ALICE, scopes=scopes)
@@ -68,7 +68,7 @@ def test_scopes_add_nothing_to_a_role() -> None:
     assert not operator.may_create(ALICE)
 
 
-async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None:
+async def test_scopes_beyond_the_role_are_rejected(access: AccessService) -> None:
     for role in Role:
         for scope in Scope:
             wanted = {scope, Scope.AGENT} if scope is Scope.AGENT_SCHEDULES else {scope}
@@ -83,7 +83,7 @@ async def test_a_key_is_never_wider_than_its_role(access: AccessService) -> None
         await access.create(ADMIN, name="x", role=Role.MEMBER, scopes=[Scope.AGENT_SCHEDULES])
 
 
-async def test_an_admin_with_scopes_makes_no_keys(access: AccessService) -> None:
+async def test_an_admin_with_scopes_creates_no_keys(access: AccessService) -> None:
     narrowed = replace(ADMIN, scopes=(Scope.READ, Scope.WRITE))
     with pytest.raises(NotAllowed):
         await access.create(narrowed, name="x", role=Role.VIEWER)
@@ -91,8 +91,8 @@ async def test_an_admin_with_scopes_makes_no_keys(access: AccessService) -> None
         await access.keys(narrowed)
 
 
-# Not at all by default
-async def test_an_agent_makes_no_schedules(
+# Without the scope agent_schedules.
+async def test_an_agent_creates_no_schedules(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
     for target in (CALL, PROMPT):
@@ -102,8 +102,8 @@ async def test_an_agent_makes_no_schedules(
             await manual_runs.start(AGENT, RunRequest(target=target, policy=Policy()))
 
 
-# Depth limit 1
-async def test_an_agent_that_may_make_schedules_makes_no_agents(
+# Otherwise agents could recurse.
+async def test_an_agent_starts_no_agents(
     schedules: ScheduleService, manual_runs: ManualRuns, runs: RunService, store: MemoryStore
 ) -> None:
     made = await schedules.create(MAKER, a_schedule(owner=ALICE, target=CALL))
@@ -126,8 +126,8 @@ async def test_an_agent_that_may_make_schedules_makes_no_agents(
     await manual_runs.run_now(MAKER, made.id)
 
 
-# Nor by any other way that has a prompt of its owner run, or run more often
-async def test_an_agent_moves_no_prompts_of_its_owner(
+# Changes that would run a prompt, or run it more often, are denied.
+async def test_an_agent_changes_no_prompt_schedules(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     prompt = await schedules.create(

@@ -1,4 +1,4 @@
-"""Tests that people ask for, to see whether messages arrive."""
+"""Test notifications."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def member(role: Role = Role.MEMBER) -> Actor:
     return Actor(owner=ALICE, role=role, key_id=KeyId("k"))
 
 
-async def settled(store: MemoryStore, **given: Any) -> None:
-    """As a deliverer does it."""
+async def complete_delivery_with(store: MemoryStore, **given: Any) -> None:
+    """Completes the pending delivery, as the deliverer does."""
     async with asyncio.timeout(5):
         while not (found := (await store.list_deliveries(DeliveryQuery())).items):
             await store.wait_for_work(store.changes(), None)
@@ -60,11 +60,9 @@ async def settled(store: MemoryStore, **given: Any) -> None:
         ),
     ],
 )
-async def test_what_became_of_it_is_said(
-    store: MemoryStore, given: dict[str, object], kind: str, words: str
-) -> None:
+async def test_result(store: MemoryStore, given: dict[str, object], kind: str, words: str) -> None:
     sending = NotificationService(store).send_test(member(), HOOK)
-    outcome, _ = await asyncio.gather(sending, settled(store, **given))
+    outcome, _ = await asyncio.gather(sending, complete_delivery_with(store, **given))
     assert (outcome.kind, str(outcome.words)) == (kind, words)
     assert (outcome.delivery.notify_on, outcome.delivery.owner) == (NotifyOn.TEST, ALICE)
     (note,) = await store.list_audit(AuditQuery())
@@ -76,13 +74,13 @@ async def test_what_became_of_it_is_said(
     assert "abcdefgh" not in str(note.changes)
 
 
-async def test_nobody_waits_for_ever(store: MemoryStore) -> None:
+async def test_wait_is_limited(store: MemoryStore) -> None:
     outcome = await NotificationService(store).send_test(member(), HOOK, wait=NO_WAIT)
     assert (outcome.state, outcome.kind) == (DeliveryState.PENDING, "warning")
     assert str(outcome.words) == "Test notification queued (webhook)."
 
 
-async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> None:
+async def test_rate_limit(store: MemoryStore, clock: SettableClock) -> None:
     service = NotificationService(store)
     for _ in range(TEST_BURST):
         await service.send_test(member(), HOOK, wait=NO_WAIT)
@@ -94,8 +92,8 @@ async def test_so_many_and_no_more(store: MemoryStore, clock: SettableClock) -> 
     await service.send_test(member(), HOOK, wait=NO_WAIT)
 
 
-# S05: what could not be saved is not sent to either
-async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
+# Recipients that cannot be saved get no test.
+async def test_only_allowed_recipients(store: MemoryStore) -> None:
     service = NotificationService(store)
     with pytest.raises(InvalidInput):
         await service.send_test(member(), replace(HOOK, to="ftp://x"), wait=NO_WAIT)
@@ -104,7 +102,7 @@ async def test_only_to_whom_a_schedule_might_tell(store: MemoryStore) -> None:
     assert (await store.list_deliveries(DeliveryQuery())).items == ()
 
 
-async def test_a_recipient_of_a_schedule_is_told_in_its_owners_name(store: MemoryStore) -> None:
+async def test_recipient_of_a_schedule(store: MemoryStore) -> None:
     service = NotificationService(store)
     theirs = a_schedule(owner=BOB, policy=Policy(delivery=(HOOK,)), name="Nightly")
     admin = member(Role.ADMIN)

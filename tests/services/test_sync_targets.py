@@ -1,4 +1,4 @@
-"""Sync targets: who knows a pair, and that at most one run of it is active (R4.18, R4.20)."""
+"""Sync targets: available pairs, and at most one active run of a pair."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def schedules(store: MemoryStore) -> ScheduleService:
 
 @pytest.fixture
 async def node(store: MemoryStore) -> None:
-    """One with a file of its own."""
+    """A node with sources of its own."""
     said = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
     await store.join(
         a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=said), LEASE
@@ -78,7 +78,7 @@ async def end(store: MemoryStore, clock: SettableClock) -> list[Run]:
     return list((await store.finish(verdicts)).accepted)
 
 
-def test_its_times() -> None:
+def test_timeouts() -> None:
     assert default_timeout(ORDERS) == SYNC_TIMEOUT
     assert longest_timeout(ORDERS) == timedelta(days=7)
     assert fallback_run_defaults(ORDERS) == RunDefaults(policy=task_policy(ORDERS), priority=HIGH)
@@ -105,7 +105,7 @@ def test_its_times() -> None:
     ],
 )
 @pytest.mark.usefixtures("node")
-async def test_a_pair_that_nobody_has_is_refused(
+async def test_unknown_pairs(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     target: SyncTarget,
@@ -128,7 +128,7 @@ async def test_a_pair_that_nobody_has_is_refused(
 
 
 @pytest.mark.usefixtures("node")
-async def test_a_node_that_has_gone_has_no_sources(
+async def test_sources_of_expired_nodes_are_unknown(
     schedules: ScheduleService, clock: SettableClock
 ) -> None:
     await schedules.rules.check_source("crm")
@@ -139,7 +139,7 @@ async def test_a_node_that_has_gone_has_no_sources(
         await schedules.rules.check_source("crm")
 
 
-async def test_a_schedule_has_the_key_and_the_limit_of_its_pair(
+async def test_a_schedule_has_the_concurrency_key_of_its_pair(
     schedules: ScheduleService,
 ) -> None:
     made = await schedules.create(ADMIN, draft(policy=Policy()), explicit_fields=NOTHING)
@@ -161,7 +161,7 @@ async def test_a_schedule_has_the_key_and_the_limit_of_its_pair(
         ("concurrency_key", CLIENTS.key),
     ],
 )
-async def test_more_than_one_at_a_time_cannot_be_had(
+async def test_concurrency_cannot_be_raised(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     store: MemoryStore,
@@ -184,7 +184,7 @@ async def test_more_than_one_at_a_time_cannot_be_had(
     assert await store.get_schedule(made.id) == made
 
 
-async def test_nobody_else_gets_the_key_of_a_pair(schedules: ScheduleService) -> None:
+async def test_pair_keys_are_reserved(schedules: ScheduleService) -> None:
     with pytest.raises(InvalidInput) as caught:
         await schedules.create(ADMIN, a_schedule(policy=Policy(concurrency_key=ORDERS.key)))
     assert (caught.value.field, caught.value.code) == ("policy.concurrency_key", "reserved")
@@ -192,7 +192,7 @@ async def test_nobody_else_gets_the_key_of_a_pair(schedules: ScheduleService) ->
 
 
 @pytest.mark.parametrize("priority", [0, -1, 1001])
-async def test_the_class_of_a_task_is_positive(
+async def test_priority_must_be_positive(
     schedules: ScheduleService, manual_runs: ManualRuns, priority: int
 ) -> None:
     said = frozenset({PRIORITY})
@@ -204,7 +204,7 @@ async def test_the_class_of_a_task_is_positive(
             await refused
 
 
-async def test_a_schedule_turned_to_another_pair_has_its_key(
+async def test_another_pair_changes_the_key(
     schedules: ScheduleService,
 ) -> None:
     made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
@@ -216,8 +216,7 @@ async def test_a_schedule_turned_to_another_pair_has_its_key(
             assert after.policy.concurrency_key == target.key
 
 
-# R4.18, C7
-async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
+async def test_manual_run_of_a_busy_pair_returns_the_active_run(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     runs: RunService,
@@ -242,7 +241,7 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
     assert await asks() == [(first, False)] * 3
     (running,) = await store.claim(claim_request(capabilities=frozenset({ORDERS.requirement})))
     assert await asks() == [(running, False)] * 3
-    # What was not done is not in the audit.
+    # Rejected requests are not audited.
     assert len(await store.list_audit(AuditQuery())) == noted
     await store.finish([a_verdict(running, clock.now(), AttemptEnd.FAILED)])
 
@@ -256,7 +255,7 @@ async def test_a_run_by_hand_of_a_busy_pair_is_the_one_under_way(
     assert elsewhere
 
 
-async def test_run_now_of_a_schedule_is_of_the_class_of_what_is_asked_for(
+async def test_run_now_has_the_priority_of_manual_runs(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
 ) -> None:
@@ -266,15 +265,14 @@ async def test_run_now_of_a_schedule_is_of_the_class_of_what_is_asked_for(
     assert (run.priority, run.concurrency_key, run.slot) == (NOW_CLASS, ORDERS.key, None)
 
 
-async def test_the_same_request_again_is_not_a_busy_pair(
+async def test_a_repeated_request_is_accepted(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
     asked = [await manual_runs.start_or_get(ADMIN, order(), run_id=RunId("r1")) for _ in range(2)]
     assert asked == [(asked[0][0], True)] * 2
 
 
-# C6
-async def test_a_tick_while_a_task_is_active_is_skipped(
+async def test_a_slot_is_skipped_while_the_pair_is_active(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore, clock: SettableClock
 ) -> None:
     await store.join(a_node(capabilities=(ORDERS.requirement,)), HOUR)
@@ -289,7 +287,7 @@ async def test_a_tick_while_a_task_is_active_is_skipped(
     assert (tick.status, tick.priority) == (RunStatus.QUEUED, HIGH)
 
 
-async def test_slots_are_not_filled_and_not_moved_past_each_other(
+async def test_no_backfill_and_no_move_beyond_the_following_slot(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     made = await schedules.create(
@@ -306,10 +304,10 @@ async def test_slots_are_not_filled_and_not_moved_past_each_other(
     assert not (await store.list_runs(RunQuery())).items
 
 
-async def test_an_edit_does_not_leave_a_second_run_of_the_pair_behind(
+async def test_an_edit_adds_no_second_run_of_the_pair(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
-    """A slot whose instant has passed while it waits for its jitter."""
+    """The slot is past and waits for its jitter."""
     trigger = Every("1h", anchor=NOW, jitter="30m")
     made = await schedules.create(ADMIN, draft(trigger=trigger), explicit_fields=NOTHING)
     assert made.next_slot is not None
@@ -326,7 +324,7 @@ async def test_an_edit_does_not_leave_a_second_run_of_the_pair_behind(
     assert (left.status, left.slot) == (RunStatus.SKIPPED, made.next_slot)
 
 
-async def test_a_schedule_turned_away_from_a_pair_leaves_its_key(
+async def test_another_target_removes_the_key(
     schedules: ScheduleService,
 ) -> None:
     made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)

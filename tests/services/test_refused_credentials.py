@@ -1,4 +1,4 @@
-"""A secret or token that is not accepted is found, wherever that shows (UX A.1)."""
+"""Detection of refused secrets and tokens in runs and deliveries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REFUSED = "HTTP 401 Unauthorized"
         ("", False),
     ],
 )
-def test_only_what_our_targets_say_counts(error: str, refused: bool) -> None:
+def test_is_authentication_error(error: str, refused: bool) -> None:
     assert is_authentication_error(error) is refused
 
 
@@ -51,7 +51,7 @@ def store() -> MemoryStore:
 
 
 async def failed(store: MemoryStore, error: str = REFUSED, **given: Any) -> Schedule:
-    """A schedule with one failed run; what it says of its last one can be given."""
+    """A schedule with one failed run; `given` overrides fields of the schedule."""
     values = {"last_status": RunStatus.FAILED, "last_error": error, "last_run_at": NOW - MINUTE}
     schedule = await store.add_schedule(a_schedule(**(values | given)))
     run = a_run(
@@ -66,7 +66,9 @@ async def failed(store: MemoryStore, error: str = REFUSED, **given: Any) -> Sche
     return schedule
 
 
-async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given: Any) -> Delivery:
+async def add_delivery(
+    store: MemoryStore, schedule: Schedule, minutes: int = 5, **given: Any
+) -> Delivery:
     at = NOW - minutes * MINUTE
     values: dict[str, Any] = {
         "id": DeliveryId(f"{schedule.id}-{minutes}"),
@@ -84,7 +86,7 @@ async def told(store: MemoryStore, schedule: Schedule, minutes: int = 5, **given
     return await store.add_delivery(Delivery(**(values | given)))
 
 
-async def test_a_refused_call_is_told_with_its_run(store: MemoryStore) -> None:
+async def test_a_refused_call_has_its_run(store: MemoryStore) -> None:
     schedule = await failed(store)
     (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert (found.channel, found.error) == (None, REFUSED)
@@ -95,7 +97,7 @@ async def test_a_refused_call_is_told_with_its_run(store: MemoryStore) -> None:
     assert await credential_refusals(store, OPERATOR, NOW, any_failed=False) == ()
 
 
-async def test_who_has_recovered_fails_otherwise_or_is_paused_is_not_told(
+async def test_recovered_paused_and_other_failures_are_left_out(
     store: MemoryStore,
 ) -> None:
     await failed(store, last_status=RunStatus.SUCCEEDED, last_error="")
@@ -107,39 +109,37 @@ async def test_who_has_recovered_fails_otherwise_or_is_paused_is_not_told(
 
 
 @pytest.mark.parametrize("state", [DeliveryState.DEAD, DeliveryState.PENDING])
-async def test_a_refused_message_is_told_with_its_channel(
-    store: MemoryStore, state: DeliveryState
-) -> None:
+async def test_a_refused_delivery_has_its_channel(store: MemoryStore, state: DeliveryState) -> None:
     schedule = await store.add_schedule(a_schedule())
-    await told(store, schedule, minutes=9, state=state)
-    newest = await told(store, schedule, minutes=3, state=state)
+    await add_delivery(store, schedule, minutes=9, state=state)
+    newest = await add_delivery(store, schedule, minutes=3, state=state)
     (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert (found.channel, found.error) == (Channel.TELEGRAM, newest.error)
     assert (found.found.sign.count, found.found.sign.run_id) == (2, newest.run_id)
 
 
-async def test_messages_that_were_taken_since_then_and_other_troubles_do_not_count(
+async def test_later_deliveries_and_other_errors_are_left_out(
     store: MemoryStore,
 ) -> None:
     schedule = await store.add_schedule(a_schedule())
-    await told(store, schedule, minutes=9)
-    await told(store, schedule, minutes=3, state=DeliveryState.DELIVERED, code="", error="")
+    await add_delivery(store, schedule, minutes=9)
+    await add_delivery(store, schedule, minutes=3, state=DeliveryState.DELIVERED, code="", error="")
     other = await store.add_schedule(a_schedule())
-    await told(store, other, code="unreachable")
-    await told(store, other, minutes=25 * 60)
+    await add_delivery(store, other, code="unreachable")
+    await add_delivery(store, other, minutes=25 * 60)
     assert await credential_refusals(store, OPERATOR, NOW) == ()
-    # To another chat it was; this one still refuses.
+    # Delivered to another chat; this one still refuses.
     there = Recipient(channel=Channel.TELEGRAM, to="43")
-    await told(store, schedule, minutes=8, recipient=there, code="bad_token")
+    await add_delivery(store, schedule, minutes=8, recipient=there, code="bad_token")
     (found,) = await credential_refusals(store, OPERATOR, NOW)
     assert found.found.sign.count == 1
     assert "bad_token" in CODES
 
 
-async def test_everybody_hears_of_its_own(store: MemoryStore) -> None:  # S04
+async def test_visible_schedules_only(store: MemoryStore) -> None:
     await failed(store, owner=BOB)
     theirs = await store.add_schedule(a_schedule(owner=BOB))
-    await told(store, theirs)
+    await add_delivery(store, theirs)
     anna = Actor(owner=ALICE, role=Role.MEMBER)
     assert await credential_refusals(store, anna, NOW) == ()
     mine = await failed(store, owner=ALICE)
@@ -148,7 +148,7 @@ async def test_everybody_hears_of_its_own(store: MemoryStore) -> None:  # S04
     assert len(await credential_refusals(store, OPERATOR, NOW)) == 3
 
 
-def test_a_schedule_is_joined_once_with_its_gravest_sign() -> None:
+def test_a_schedule_appears_once_with_its_most_severe_issue() -> None:
     one, two, three = (a_schedule(name=name) for name in "abc")
 
     def seen(schedule: Schedule, cause: IssueCause, ago: timedelta = MINUTE) -> ScheduleAttention:

@@ -1,4 +1,4 @@
-"""What a task says about its runs holds however one is started, unless somebody says otherwise."""
+"""Run defaults that tasks declare, and values that override them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OWN = {
     "task:pay": RunDefaults(policy=PAYING, priority=7),
     "task:ship": RunDefaults(policy=SHIPPING),
 }
-#: As a door would fill it in.
+#: The defaults of the API.
 USUAL = Policy(timeout=timedelta(minutes=5), misfire=Misfire.ALL)
 NOTHING: frozenset[str] = frozenset()
 
@@ -60,7 +60,7 @@ def order(said: frozenset[str] | None, **given: object) -> RunRequest:
     return replace(RunRequest(target=PAY, policy=USUAL, explicit_fields=said), **given)  # type: ignore[arg-type]
 
 
-async def test_a_run_has_what_the_task_says(
+async def test_a_run_has_the_defaults_of_its_task(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
     runs = [await manual_runs.start(ADMIN, order(NOTHING)) for _ in range(3)]
@@ -69,7 +69,9 @@ async def test_a_run_has_what_the_task_says(
     assert [run.blocked for run in runs] == [False, False, True]
 
 
-async def test_what_somebody_says_wins(schedules: ScheduleService, manual_runs: ManualRuns) -> None:
+async def test_explicit_fields_override_defaults(
+    schedules: ScheduleService, manual_runs: ManualRuns
+) -> None:
     chosen = replace(USUAL, max_retries=0, timeout=timedelta(minutes=1))
     said = frozenset({"max_retries", "timeout", "priority"})
     run = await manual_runs.start(ADMIN, order(said, policy=chosen, priority=0))
@@ -83,7 +85,7 @@ async def test_what_somebody_says_wins(schedules: ScheduleService, manual_runs: 
     assert (whole.policy, whole.priority) == (USUAL, 0)
 
 
-async def test_a_schedule_and_its_runs_have_it(
+async def test_a_schedule_and_its_runs_have_the_defaults(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
     made = await schedules.create(
@@ -94,16 +96,14 @@ async def test_a_schedule_and_its_runs_have_it(
     assert (run.policy, run.priority, run.concurrency_key) == (made.policy, 7, "task:pay")
 
 
-async def test_a_task_that_says_nothing_is_as_usual(
-    schedules: ScheduleService, manual_runs: ManualRuns
-) -> None:
+async def test_a_task_without_defaults(schedules: ScheduleService, manual_runs: ManualRuns) -> None:
     run = await manual_runs.start(ADMIN, order(NOTHING, target=TaskTarget(name="mute")))
     assert run.policy == USUAL
     flow = await manual_runs.start(ADMIN, order(NOTHING, target=FlowTarget(name="f")))
     assert flow.policy == USUAL
 
 
-async def test_the_application_here_knows_best(store: MemoryStore) -> None:
+async def test_the_local_application_has_precedence(store: MemoryStore) -> None:
     await store.join(a_node(capabilities=tuple(OWN), defaults=OWN), LEASE)
     here = {"task:pay": RunDefaults(policy=SHIPPING)}
     rules = ScheduleRules(store, check_target=check_target, capabilities=lambda: here)
@@ -112,14 +112,14 @@ async def test_the_application_here_knows_best(store: MemoryStore) -> None:
     assert run.policy.timeout == timedelta(hours=1)
 
 
-async def test_of_two_releases_the_newer_one_counts(
+async def test_the_newest_node_has_precedence(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore, clock: SettableClock
 ) -> None:
     clock.advance(1)
     newer = {"task:pay": RunDefaults(policy=replace(PAYING, max_retries=9))}
     await store.join(a_node("node-2", capabilities=tuple(OWN), defaults=newer), LEASE)
     clock.advance(1)
-    # One from before there was anything to be told.
+    # An older node that declares no run defaults.
     await store.join(a_node("node-3", capabilities=tuple(OWN)), LEASE)
     assert (await manual_runs.start(ADMIN, order(NOTHING))).policy.max_retries == 9
 
@@ -128,7 +128,7 @@ def to(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Sch
     return lambda schedule: replace(schedule, target=target)
 
 
-async def test_another_task_brings_along_what_it_says(schedules: ScheduleService) -> None:
+async def test_another_task_brings_its_defaults(schedules: ScheduleService) -> None:
     chosen = replace(USUAL, retry_backoff=timedelta(seconds=30))
     made = await schedules.create(
         ADMIN, a_schedule(target=PAY, policy=chosen), explicit_fields={"retry_backoff"}
@@ -150,7 +150,7 @@ async def test_another_task_brings_along_what_it_says(schedules: ScheduleService
     assert back.policy.retry_backoff == timedelta(seconds=30)
 
 
-async def test_the_limit_of_a_task_that_nobody_offers_any_more_goes_with_it(
+async def test_the_limit_of_an_unavailable_task_is_removed(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
     made = await schedules.create(
@@ -171,7 +171,7 @@ async def test_from_a_callback_to_a_task(schedules: ScheduleService) -> None:
     assert (turned.policy, turned.priority) == (replace(PAYING, misfire=Misfire.ALL), 4)
 
 
-async def test_a_change_of_something_else_leaves_them_alone(
+async def test_other_changes_keep_the_policy(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
     made = await schedules.create(ADMIN, a_schedule(target=PAY, policy=USUAL))
@@ -181,5 +181,5 @@ async def test_a_change_of_something_else_leaves_them_alone(
     ).policy == USUAL
 
 
-def test_every_own_field_is_one_of_a_policy() -> None:
+def test_task_fields_are_policy_fields() -> None:
     assert set(Policy.__dataclass_fields__) >= TASK_POLICY_FIELDS

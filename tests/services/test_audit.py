@@ -1,4 +1,4 @@
-"""The whole trail, verified in batches."""
+"""Verification of the hash chain of the audit log."""
 
 from __future__ import annotations
 
@@ -16,44 +16,44 @@ LENGTH = 25
 
 
 @pytest.fixture
-async def trail(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
+async def chain(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> MemoryStore:
     monkeypatch.setattr(audit, "_BATCH", 10)
     for number in range(LENGTH):
         await store.append_audit(an_entry(verb=f"verb-{number}"))
     return store
 
 
-async def test_an_empty_trail_is_whole(store: MemoryStore) -> None:
+async def test_an_empty_chain_is_valid(store: MemoryStore) -> None:
     found = await verify_chain(store)
     assert (found.ok, found.checked, found.first_bad) == (True, 0, None)
 
 
-async def test_a_whole_trail(trail: MemoryStore) -> None:
-    found = await verify_chain(trail)
+async def test_a_valid_chain(chain: MemoryStore) -> None:
+    found = await verify_chain(chain)
     assert (found.ok, found.checked, found.first_bad) == (True, LENGTH, None)
 
 
 @pytest.mark.parametrize("number", [1, 5, 15, 16, 25])
-async def test_an_entry_that_was_changed(trail: MemoryStore, number: int) -> None:
-    """Also at the border of two batches."""
-    entries = trail._state.audit
+async def test_a_changed_entry(chain: MemoryStore, number: int) -> None:
+    """Also at the boundary of two batches."""
+    entries = chain._state.audit
     entries[number - 1] = replace(entries[number - 1], actor="somebody else")
-    found = await verify_chain(trail)
+    found = await verify_chain(chain)
     assert (found.ok, found.first_bad) == (False, number)
 
 
 @pytest.mark.parametrize("number", [1, 5, 15, 16])
-async def test_an_entry_that_was_taken_out(trail: MemoryStore, number: int) -> None:
-    del trail._state.audit[number - 1]
-    found = await verify_chain(trail)
+async def test_a_removed_entry(chain: MemoryStore, number: int) -> None:
+    del chain._state.audit[number - 1]
+    found = await verify_chain(chain)
     assert (found.ok, found.first_bad) == (False, number + 1)
 
 
-async def test_of_several_the_oldest_is_named(trail: MemoryStore) -> None:
-    entries = trail._state.audit
+async def test_the_oldest_invalid_entry_is_reported(chain: MemoryStore) -> None:
+    entries = chain._state.audit
     for number in (3, 20):
         entries[number - 1] = replace(entries[number - 1], verb="x")
-    assert (await verify_chain(trail)).first_bad == 3
+    assert (await verify_chain(chain)).first_bad == 3
 
 
 async def test_the_last_verification_is_stored_and_ignored_if_unreadable(

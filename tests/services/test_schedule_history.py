@@ -1,4 +1,4 @@
-"""Earlier definitions from the audit (R1.41, UX A.3): what changed, and the way back."""
+"""Earlier definitions from the audit log: changes, and restoring one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def versions(store: MemoryStore, schedule: Schedule) -> tuple[Version, ...
     return versions_in(await list_schedule_audit(store, ADMIN, schedule))
 
 
-async def test_a_version_comes_back_as_it_was_and_keeps_the_secrets_of_now(
+async def test_with_version_keeps_current_secrets(
     store: MemoryStore, service: ScheduleService
 ) -> None:
     first = await service.create(ADMIN, a_schedule(name="one", target=TARGET))
@@ -71,7 +71,7 @@ async def test_a_version_comes_back_as_it_was_and_keeps_the_secrets_of_now(
     assert (between.name, between.priority, between.labels) == ("two", 0, {"a": None})
 
 
-async def test_a_secret_that_is_gone_is_said(store: MemoryStore, service: ScheduleService) -> None:
+async def test_a_secret_that_is_gone(store: MemoryStore, service: ScheduleService) -> None:
     first = await service.create(ADMIN, a_schedule(target=TARGET))
     other = HttpTarget(url="http://127.0.0.1:9/a")
     now = await service.change(ADMIN, first.id, lambda s: replace(s, target=other))

@@ -1,4 +1,4 @@
-"""A run with another payload than its schedule's, and with nothing else (UX A.2)."""
+"""Manual runs with another payload than their schedule's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.services.conftest import MEMBER
 HOOK = HttpTarget(url="http://127.0.0.1:9/hook", body="a")
 
 
-async def test_only_the_payload_is_another(
+async def test_only_the_payload_may_differ(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
@@ -38,7 +38,7 @@ async def test_only_the_payload_is_another(
     ]
 
 
-async def test_the_audit_does_not_keep_what_is_long(
+async def test_long_payloads_are_cut_in_the_audit(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     made = await store.add_schedule(a_schedule(owner=ALICE, target=HOOK))
@@ -64,7 +64,7 @@ SECRET = "s3cr3t-of-one-run"
         ("", None),
     ],
 )
-async def test_the_audit_keeps_no_secret_of_a_body(
+async def test_secrets_of_a_body_are_masked_in_the_audit(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     store: MemoryStore,

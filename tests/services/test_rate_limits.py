@@ -1,4 +1,4 @@
-"""One rate limit on several nodes (R1.37)."""
+"""Rate limits shared by several nodes, and quotas of owners."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ANNA = Owner(type=OwnerType.USER, id="anna")
 
 
 class Counting(MemoryStore):
-    """Knows how often it was asked, and may be out of order."""
+    """Counts token requests, and can be unavailable."""
 
     asked = 0
     broken = False
@@ -66,7 +66,7 @@ async def test_nodes_share_one_limit(counting: Counting, clock: SettableClock) -
     assert await allowed(nodes[0], 1, "user:bob") == 1
 
 
-# Tokens that a node has fetched and not spent are lost, never saved up.
+# Fetched tokens that a node does not spend expire.
 async def test_never_more_than_the_limit_over_time(
     counting: Counting, clock: SettableClock
 ) -> None:
@@ -79,17 +79,17 @@ async def test_never_more_than_the_limit_over_time(
     assert passed >= 20 * 10 * 0.8
 
 
-async def test_whoever_keeps_below_the_limit_is_never_refused(
+async def test_callers_below_the_limit_are_never_rejected(
     counting: Counting, clock: SettableClock
 ) -> None:
-    """Also not when its requests are spread over nodes that each see few of them."""
+    """Also if its requests are spread over several nodes."""
     nodes = [node(counting, clock) for _ in range(19)]
     for step in range(500):
         assert await allowed(nodes[step % 19], 1) == 1
         clock.advance(1 / 19)
 
 
-async def test_a_busy_caller_costs_few_writes(counting: Counting, clock: SettableClock) -> None:
+async def test_few_writes_for_a_busy_caller(counting: Counting, clock: SettableClock) -> None:
     limiter = node(counting, clock)
     for _ in range(200):
         assert await allowed(limiter, 1) == 1
@@ -97,7 +97,7 @@ async def test_a_busy_caller_costs_few_writes(counting: Counting, clock: Settabl
     assert counting.asked < 200 / 3
 
 
-async def test_refusals_cost_no_writes(counting: Counting, clock: SettableClock) -> None:
+async def test_rejections_write_nothing(counting: Counting, clock: SettableClock) -> None:
     limiter = node(counting, clock)
     await allowed(limiter, 40)
     before = counting.asked
@@ -108,7 +108,7 @@ async def test_refusals_cost_no_writes(counting: Counting, clock: SettableClock)
     assert timedelta() < refused.value.retry_after <= timedelta(seconds=0.05)
 
 
-async def test_many_at_once(counting: Counting, clock: SettableClock) -> None:
+async def test_concurrent_calls(counting: Counting, clock: SettableClock) -> None:
     limiter = node(counting, clock)
     answers = await asyncio.gather(
         *(limiter.take("user:anna") for _ in range(100)), return_exceptions=True
@@ -118,9 +118,7 @@ async def test_many_at_once(counting: Counting, clock: SettableClock) -> None:
     assert counting.asked < 20
 
 
-async def test_without_the_store_a_node_counts_alone(
-    counting: Counting, clock: SettableClock
-) -> None:
+async def test_local_limit_without_the_store(counting: Counting, clock: SettableClock) -> None:
     counting.broken = True
     limiter = node(counting, clock)
     assert await allowed(limiter, 100) == 40
@@ -129,9 +127,7 @@ async def test_without_the_store_a_node_counts_alone(
     assert await allowed(limiter, 5) == 5
 
 
-async def test_callers_that_were_quiet_longest_are_forgotten(
-    counting: Counting, clock: SettableClock
-) -> None:
+async def test_idle_callers_are_evicted(counting: Counting, clock: SettableClock) -> None:
     limiter = SharedLimiter(counting, clock, rate=1, burst=1)
     for number in range(10_001):
         await limiter.take(str(number))
@@ -150,7 +146,7 @@ async def test_callers_that_were_quiet_longest_are_forgotten(
         ({"active": 0, "auth_enabled": True}, ANNA, (9,)),
     ],
 )
-def test_which_quotas_hold(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
+def test_owner_quotas(rule: dict[str, int], owner: Owner, quotas: tuple[int, ...]) -> None:
     given = {"active": None, "auth_enabled": False} | rule
     found = OwnerQuotas(schedules=9, **given)(owner)  # type: ignore[arg-type]
     assert tuple(each.limit for each in found) == quotas

@@ -1,4 +1,4 @@
-"""Messages: what a store may do between two questions, and how much one request marks."""
+"""Deliveries and the inbox: concurrent deletion, retries, limits, permissions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.builders import ALICE, BOB, a_delivery, an_item
 
 
 class Forgetful(MemoryStore):
-    """Forgets a delivery as soon as it was looked at."""
+    """Deletes a delivery after it was read."""
 
     async def retry_delivery(
         self, delivery_id: DeliveryId, audit: AuditEntry | None = None
@@ -34,7 +34,7 @@ class Forgetful(MemoryStore):
         return None
 
 
-async def test_a_delivery_that_is_forgotten_meanwhile_is_not_found() -> None:
+async def test_a_delivery_deleted_meanwhile() -> None:
     store = Forgetful(SettableClock())
     delivery = a_delivery()
     await store.load([delivery])
@@ -42,8 +42,8 @@ async def test_a_delivery_that_is_forgotten_meanwhile_is_not_found() -> None:
         await NotificationService(store).retry_delivery(Actor(), delivery.id)
 
 
-# Tried again while somebody sends it, it would arrive twice
-async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
+# It could arrive twice.
+async def test_retry_of_a_delivery_being_sent_is_a_conflict() -> None:
     clock = SettableClock()
     store = MemoryStore(clock)
     service = NotificationService(store)
@@ -68,7 +68,7 @@ async def test_what_is_being_sent_is_not_tried_again_by_hand() -> None:
     assert (await service.retry_delivery(Actor(), later.id)).available_at == clock.now()
 
 
-async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_mark_all_read_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(messages, "MAX_MARKED", 2)
     monkeypatch.setattr(messages, "_PAGE", 2)
     store = MemoryStore(SettableClock())
@@ -79,9 +79,9 @@ async def test_one_request_marks_no_more_than_is_bearable(monkeypatch: pytest.Mo
     assert await store.count_unread(InboxQuery()) == 3
 
 
-# S04: to see everything is not to have everybody's inbox
+# An operator sees all messages but has its own inbox.
 @pytest.mark.parametrize("role", [Role.OPERATOR, Role.ADMIN])
-async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
+async def test_inbox_of_the_actor_unless_an_owner_is_named(role: Role) -> None:
     store = MemoryStore(SettableClock())
     service = NotificationService(store)
     theirs = await store.add_inbox(an_item(owner=ALICE))
@@ -95,7 +95,7 @@ async def test_an_inbox_is_ones_own_unless_another_is_named(role: Role) -> None:
     assert await store.count_unread(InboxQuery(owner=ALICE)) == 1
 
 
-async def test_a_message_is_changed_by_its_owner_or_an_admin() -> None:
+async def test_only_owner_and_admin_change_an_item() -> None:
     store = MemoryStore(SettableClock())
     service = NotificationService(store)
     theirs = await store.add_inbox(an_item(owner=ALICE))

@@ -1,4 +1,4 @@
-"""Who may run what: offers of nodes and of the own application; runs without a schedule."""
+"""Targets need a capable node or application; runs without a schedule."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ def schedules(store: MemoryStore) -> ScheduleService:
     )
 
 
-async def offered(store: MemoryStore, *capabilities: str, node: str = "node-1") -> None:
+async def join_node(store: MemoryStore, *capabilities: str, node: str = "node-1") -> None:
     await store.join(a_node(node, capabilities=capabilities), LEASE)
 
 
-def test_every_kind_has_its_times() -> None:
+def test_timeouts_of_every_kind() -> None:
     targets = (HttpTarget(url="http://h/"), GREET, FlowTarget(name="f"))
     assert [default_timeout(each) for each in targets] == [
         timedelta(seconds=10),
@@ -54,20 +54,19 @@ def test_every_kind_has_its_times() -> None:
     ]
 
 
-# S66
-async def test_a_task_is_taken_where_a_living_node_offers_it(
+async def test_a_task_needs_a_capable_live_node(
     schedules: ScheduleService, store: MemoryStore, clock: SettableClock
 ) -> None:
     draft = a_schedule(target=GREET)
     with pytest.raises(InvalidInput) as caught:
         await schedules.create(ADMIN, draft)
     assert (caught.value.field, caught.value.code) == ("target.name", "unknown_task")
-    await offered(store, "http", "task:greet")
+    await join_node(store, "http", "task:greet")
     made = await schedules.create(ADMIN, draft)
     clock.advance(LEASE)
     with pytest.raises(InvalidInput):
         await schedules.create(ADMIN, a_schedule(target=GREET))
-    # What is saved stays valid, also when something else about it changes.
+    # A saved target stays valid when other fields change.
     renamed = await schedules.change(ADMIN, made.id, lambda s: replace(s, name="other"))
     assert renamed.name == "other"
     again = await schedules.change(
@@ -78,7 +77,7 @@ async def test_a_task_is_taken_where_a_living_node_offers_it(
         await schedules.change(ADMIN, made.id, lambda s: replace(s, target=FlowTarget(name="f")))
 
 
-async def test_the_own_application_may_schedule_before_a_node_has_joined(
+async def test_the_local_application_needs_no_node(
     schedules: ScheduleService,
 ) -> None:
     await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="local")))
@@ -88,16 +87,16 @@ async def test_the_own_application_may_schedule_before_a_node_has_joined(
 
 
 async def test_steps_are_not_suggested(schedules: ScheduleService, store: MemoryStore) -> None:
-    await offered(store, "task:pipe/greeting", "flow:greeting")
+    await join_node(store, "task:pipe/greeting", "flow:greeting")
     with pytest.raises(InvalidInput) as caught:
         await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greetin")))
     assert caught.value.hint is None
 
 
-async def test_a_malformed_name_is_refused_before_anybody_is_asked(
+async def test_malformed_names_are_rejected_first(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
-    await offered(store, "task:os:system")
+    await join_node(store, "task:os:system")
     made = await schedules.create(ADMIN, a_schedule())
     with pytest.raises(InvalidInput) as caught:
         await schedules.change(
@@ -112,10 +111,10 @@ def order(**given: object) -> RunRequest:
     return RunRequest(**(values | given))  # type: ignore[arg-type]
 
 
-async def test_a_run_is_started(
+async def test_start(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     run = await manual_runs.start(MEMBER, order(name=" hello ", priority=4))
     assert (run.schedule_id, run.schedule_name, run.owner) == (None, "hello", ALICE)
     assert (run.origin, run.status, run.priority) == (Origin.MANUAL, RunStatus.QUEUED, 4)
@@ -125,28 +124,28 @@ async def test_a_run_is_started(
     assert note.changes == {"target": {"kind": "task", "name": "greet"}}
 
 
-async def test_the_audit_has_no_secrets(
+async def test_secrets_are_masked_in_the_audit(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     args = {"token": "hush", "list": [{"password": "hush"}]}
     await manual_runs.start(ADMIN, order(target=TaskTarget(name="greet", args=args)))
     await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greet", args=args)))
     assert "hush" not in repr(await store.list_audit(AuditQuery()))
 
 
-async def test_with_an_id_it_can_be_asked_for_again(
+async def test_start_is_idempotent_by_id(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     first = await manual_runs.start(ADMIN, order(), run_id=RunId("r1"))
     assert await manual_runs.start(ADMIN, order(), run_id=RunId("r1")) == first
 
 
-async def test_a_key_holds_runs_back(
+async def test_concurrency_key_blocks_runs(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     policy = Policy(concurrency_key="one at a time", overlap=Overlap.QUEUE)
     runs = [await manual_runs.start(ADMIN, order(policy=policy)) for _ in range(2)]
     assert [run.blocked for run in runs] == [False, True]
@@ -154,10 +153,10 @@ async def test_a_key_holds_runs_back(
     assert not free.blocked
 
 
-async def test_who_may_start_runs(
+async def test_permissions(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     for actor in (VIEWER, OPERATOR):
         with pytest.raises(NotAllowed):
             await manual_runs.start(actor, order())
@@ -181,23 +180,23 @@ async def test_who_may_start_runs(
         ({"target": TaskTarget(name="nobody")}, "target.name"),
     ],
 )
-async def test_orders_that_are_refused(
+async def test_invalid_requests(
     schedules: ScheduleService,
     manual_runs: ManualRuns,
     store: MemoryStore,
     given: dict[str, object],
     field: str,
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     with pytest.raises(InvalidInput) as caught:
         await manual_runs.start(ADMIN, order(**given))
     assert caught.value.field == field
 
 
-async def test_later_and_never_in_the_past(
+async def test_start_later(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
-    await offered(store, "task:greet")
+    await join_node(store, "task:greet")
     later = await manual_runs.start(ADMIN, order(at=NOW + MINUTE))
     assert (later.planned_at, later.available_at, later.created_at) == (
         NOW + MINUTE,

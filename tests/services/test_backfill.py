@@ -1,4 +1,4 @@
-"""How the runs of a backfill go together, and beside the schedule's own (UX A.3)."""
+"""Concurrency of backfill runs, among themselves and with other runs of the schedule."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ from tests.builders import HOUR, MINUTE, NOW, a_node, a_run, a_verdict, claim_re
 ADMIN = Actor(role=Role.ADMIN)
 
 
-async def filled(policy: Policy, pace: Pace) -> tuple[MemoryStore, SettableClock, tuple[Run, ...]]:
+async def backfill_of(
+    policy: Policy, pace: Pace
+) -> tuple[MemoryStore, SettableClock, tuple[Run, ...]]:
     clock = SettableClock()
     store = MemoryStore(clock)
     await store.join(a_node(), 24 * HOUR)
@@ -44,7 +46,7 @@ def a_schedules_run(schedule: Schedule | None = None) -> Run:
         (Policy(), Pace(), 1),
         (Policy(max_concurrent_runs=3), Pace(), 3),
         (Policy(), Pace(concurrency=2), 2),
-        # A limit that other schedules share is kept, and may be narrowed.
+        # A shared limit can only be lowered.
         (Policy(concurrency_key="db", max_concurrent_runs=2), Pace(concurrency=4), 2),
         (Policy(concurrency_key="db", max_concurrent_runs=2), Pace(concurrency=1), 1),
         (Policy(), Pace(overlap=Overlap.ALLOW), 4),
@@ -52,8 +54,8 @@ def a_schedules_run(schedule: Schedule | None = None) -> Run:
         (Policy(overlap=Overlap.ALLOW), Pace(concurrency=2), 2),
     ],
 )
-async def test_so_many_at_a_time(policy: Policy, pace: Pace, at_once: int) -> None:
-    store, clock, runs = await filled(policy, pace)
+async def test_concurrency_limit(policy: Policy, pace: Pace, at_once: int) -> None:
+    store, clock, runs = await backfill_of(policy, pace)
     assert len(runs) == 4
     first = await store.claim(claim_request())
     assert len(first) == at_once
@@ -66,9 +68,9 @@ async def test_so_many_at_a_time(policy: Policy, pace: Pace, at_once: int) -> No
     assert ended == 4
 
 
-async def test_beside_others_a_slot_of_the_schedule_is_not_left_out() -> None:
+async def test_overlap_allow_does_not_skip_slots_of_the_schedule() -> None:
     for overlap, left_out in ((Overlap.QUEUE, True), (Overlap.ALLOW, False)):
-        store, clock, _ = await filled(Policy(), Pace(concurrency=1, overlap=overlap))
+        store, clock, _ = await backfill_of(Policy(), Pace(concurrency=1, overlap=overlap))
         clock.advance(HOUR)
         fired = await store.fire_due(plan, limit=10)
         (slot,) = fired.others
@@ -78,7 +80,7 @@ async def test_beside_others_a_slot_of_the_schedule_is_not_left_out() -> None:
         assert note.changes == {"slots": 4, "overlap": overlap.value, "concurrency": 1}
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_invalid_paces() -> None:
     for overlap in (Overlap.SKIP, Overlap.CANCEL_OLD):
         with pytest.raises(InvalidInput) as refused:
             check_pace(Pace(overlap=overlap))
@@ -89,7 +91,7 @@ def test_what_makes_no_sense_is_refused() -> None:
         assert refused.value.field == "concurrency"
 
 
-def test_a_group_of_its_own_only_where_it_goes_beside() -> None:
+def test_own_concurrency_key_only_with_overlap_allow() -> None:
     run = a_schedules_run()
     assert paced(run, Pace(), "g") == run
     assert paced(run, Pace(concurrency=5), "g").concurrency_key == "schedule:s"
