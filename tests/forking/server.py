@@ -30,7 +30,7 @@ from typing import NoReturn
 
 import chimes
 from chimes import failpoints
-from chimes.web.dashboard.entry import _prepare as prepare_dashboard
+from chimes.web.dashboard.entry import _load as prepare_dashboard
 
 ROOT = Path(__file__).parents[2]
 #: Modules besides the package itself that commands import only when they need them.

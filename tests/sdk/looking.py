@@ -34,7 +34,7 @@ async def stored(app: Chimes, name: str) -> Schedule:
 async def audited(app: Chimes) -> list[tuple[str, str, str]]:
     """(door, actor, verb), oldest first."""
     entries = await app.runtime().services.store.list_audit(AuditQuery(limit=500))
-    return [(entry.door, entry.actor, entry.verb) for entry in reversed(entries)]
+    return [(entry.interface, entry.actor, entry.verb) for entry in reversed(entries)]
 
 
 async def eventually(

@@ -113,7 +113,7 @@ async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Sit
     assert Counter(number for number, _ in calls) == Counter(range(CROWD))
     # The database and the nodes share this machine's clock.
     assert min(at for _, at in calls) >= slot.timestamp()
-    assert any(run.ahead for run in ended)
+    assert any(run.prefetched for run in ended)
     assert {run.attempt for run in ended} == {1}
 
 

@@ -64,8 +64,8 @@ class Scene:
         }
         return plan_after(a_schedule(**(values | given)), self.clock.now())
 
-    def timer(self, *schedules: Schedule, always: bool = True) -> MemoryScheduler:
-        self.declared = [LocalSchedule(schedule=each, memory_mode=always) for each in schedules]
+    def timer(self, *schedules: Schedule, memory_mode: bool = True) -> MemoryScheduler:
+        self.declared = [LocalSchedule(schedule=each, memory_mode=memory_mode) for each in schedules]
         self.faults = Faults(self.store)
         self.fallback = Fallback(self.events.append)
 

@@ -137,7 +137,7 @@ async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
 @pytest.mark.parametrize(
     ("trigger", "target", "error"),
     [
-        ("พรุ่งนี้ 09:00", PROMPT, "another moment"),
+        ("พรุ่งนี้ 09:00", PROMPT, "is relative"),
         ("ทุกวัน", PROMPT, "does not say exactly when"),
         ("every day at 9am call mum", PROMPT, "so does the target"),
         ("every day at 9am call mum", "http://127.0.0.1:9/x", "so does the target"),

@@ -121,7 +121,7 @@ async def test_two_nodes_with_one_file_make_one_task_per_tick(
         )
         found = await schedules(services)
         everything = await runs(services)
-        state = await services.store.read_state("sync:shop#orders")
+        state = await services.store.get_checkpoint("sync:shop#orders")
     assert list(found) == ["shop/orders"]
     assert max(Counter(run.slot for run in everything).values()) == 1
     assert max(Counter(run.id for run in everything).values()) == 1
@@ -203,7 +203,7 @@ async def test_a_file_is_read_again_on_sighup(
         call(node, "POST", "/tasks?source=shop&collection=users")
         await eventually(lambda: runs(services, RunStatus.SUCCEEDED), lambda found: len(found) == 2)
         states = [
-            await services.store.read_state(SyncTarget(source="shop", collection=name).key)
+            await services.store.get_checkpoint(SyncTarget(source="shop", collection=name).key)
             for name in ("orders", "users")
         ]
     assert [json.loads(each.value)["word"] for each in states if each] == ["old", "new"]
@@ -224,7 +224,7 @@ async def test_a_node_killed_in_mid_task_is_replaced(
         first = serve(start, postgres_url).ready()
         task = call(first, "POST", "/tasks?source=shop&collection=orders")["task_id"]
         [old] = wait_until(lambda: pids(tmp_path), "the first attempt")
-        await services.store.set_state("sync:shop#orders", '{"from": "before"}')
+        await services.store.set_checkpoint("sync:shop#orders", '{"from": "before"}')
         second = serve(start, postgres_url).ready()
         first.kill()
         wait_until(lambda: not alive(old), "the end of the first attempt", within=5)
@@ -234,7 +234,7 @@ async def test_a_node_killed_in_mid_task_is_replaced(
         (tmp_path / "go").touch()
         [run] = await eventually(lambda: runs(services, RunStatus.SUCCEEDED), len)
         lines = [entry.message for entry in await services.store.read_logs(run.id)]
-        state = await services.store.read_state("sync:shop#orders")
+        state = await services.store.get_checkpoint("sync:shop#orders")
         assert len(await runs(services)) == 1
     assert task == f"shop_orders_{run.id}"
     assert [attempt.end for attempt in run.attempts] == [AttemptEnd.LOST, AttemptEnd.SUCCEEDED]
@@ -274,7 +274,7 @@ async def test_a_drained_node_ends_its_tasks(tmp_path: Path, start: Start, sqlit
     assert not alive(pid)
 
 
-async def test_cancel_over_the_door_ends_the_process(
+async def test_cancel_through_the_api_ends_the_process(
     tmp_path: Path, start: Start, sqlite_url: str
 ) -> None:
     write(tmp_path, shop=python("waits", "orders", word="w"))

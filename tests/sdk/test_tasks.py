@@ -35,7 +35,7 @@ async def test_the_function_stays_what_it_was() -> None:
     assert double.__name__ == "double"
     assert list(inspect.signature(plain).parameters) == ["text", "context"]
     assert app.registry.names == ("double", "other")
-    assert set(app.offers) == {"task:double", "task:other"}
+    assert set(app.capabilities) == {"task:double", "task:other"}
 
 
 async def test_results_on_every_store(url: str) -> None:
@@ -293,7 +293,7 @@ async def test_what_is_wrong_with_a_task_is_said_at_once() -> None:
         ({"timeout": 0}, "timeout"),
         ({"retries": -1}, "retries"),
         ({"isolation": "moon"}, "isolation"),
-        ({"on_lost": "cry"}, "on_lost is one of retry, stop"),
+        ({"on_lost": "cry"}, "on_lost must be one of retry, stop"),
         ({"backoff": "linear"}, "backoff"),
         ({"priority": 5000}, "priority"),
         ({"name": "a b"}, "name"),
@@ -307,7 +307,7 @@ async def test_what_is_wrong_with_a_task_is_said_at_once() -> None:
         app.task(retires=1)(another)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match="either delay or at"):
         work.options(delay="1s", at="2030-01-01T00:00:00Z")
-    with pytest.raises(InvalidInput, match="moment with a zone"):
+    with pytest.raises(InvalidInput, match="time with a zone"):
         work.options(at=datetime(2030, 1, 1))  # noqa: DTZ001 - that is the point
 
 

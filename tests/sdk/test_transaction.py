@@ -238,7 +238,7 @@ async def test_what_cannot_be_joined_is_said(sqlite_url: str, tmp_path: Path) ->
     elsewhere = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
     async with app:
         with engine.connect() as connection:
-            await refused(app, connection, "no transaction is open")
+            await refused(app, connection, "no open transaction")
         with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
             connection.execute(text("SELECT 1"))
             await refused(app, connection, "AUTOCOMMIT")

@@ -254,8 +254,8 @@ async def test_tasks_flows_and_processes(start: Start, shared_url: str) -> None:
         assert await (await app.flows["pipeline"].start({"number": 1})).result("30s") == {"two": 20}
         (node,) = await app.runtime().services.store.nodes()
         assert node.capacity >= 5
-        assert "flow:pipeline" in node.offers
-        assert "task:pipeline/two" in node.offers
+        assert "flow:pipeline" in node.capabilities
+        assert "task:pipeline/two" in node.capabilities
     assert process.stop() == 0
 
 

@@ -51,6 +51,7 @@ from chimes.sdk.tasks import (
     Enqueuer,
     TaskOptions,
     build_task,
+    enqueue,
     enqueue_options,
 )
 from chimes.services.run_requests import RunRequest
@@ -199,9 +200,6 @@ class Chimes:
 
     async def _submit(self, request: RunRequest, options: EnqueueOptions) -> RunHandle:
         request = replace(request, namespace=self.namespace)
-        # Imports SQLAlchemy's ORM, which a node does not need.
-        from chimes.sdk.transactions import enqueue
-
         return self.run_handle(await enqueue(self.runtime(), request, options))
 
     def run_handle(self, run_id: str) -> RunHandle:

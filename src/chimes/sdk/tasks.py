@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import uuid
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Generic, ParamSpec, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypedDict, TypeVar
 
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
-from chimes.model.access import Owner
+from chimes.model.access import SYSTEM_OWNER, Owner
+from chimes.model.ids import RunId, manual_run_id
 from chimes.model.policy import Backoff, OnLost, Policy
+from chimes.model.run import Run
 from chimes.model.target import TaskTarget
 from chimes.model.validation import check_name
 from chimes.sdk.arguments import (
@@ -23,11 +26,16 @@ from chimes.sdk.arguments import (
     to_enum,
 )
 from chimes.sdk.handles import RunHandle
-from chimes.services.run_requests import RunRequest
+from chimes.services.run_requests import RunRequest, build_run
 from chimes.services.validation import check_priority
 from chimes.targets.python.arguments import dump, parameters_of
 from chimes.targets.python.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
 
+if TYPE_CHECKING:
+    from chimes.runtime.composition import Runtime
+
+#: Namespace of the name-based UUIDs that identify runs with a key.
+KEY_NAMESPACE = uuid.UUID("5f0d2d5e-0e0b-5e7c-8f43-6a0f2b0c9d21")
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -236,3 +244,32 @@ def _bind_arguments(
                 code="twice",
             )
     return bound | dict(kwargs)
+
+
+async def enqueue(runtime: Runtime, request: RunRequest, options: EnqueueOptions) -> RunId:
+    """Enqueues a run and returns its id, or that of the existing run with the same key."""
+    if options.connection is not None:
+        # Imports SQLAlchemy's ORM, which other enqueues and nodes do not need.
+        from chimes.sdk.transactions import enqueue_in_transaction
+
+        return await enqueue_in_transaction(
+            runtime, options.connection, functools.partial(_requested_run, request, options)
+        )
+    store = runtime.services.store
+    run = _requested_run(request, options, await store.now())
+    return (await store.add_runs([run]))[0].id
+
+
+def _requested_run(request: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
+    if options.priority is not None:
+        request = replace(request, priority=options.priority)
+    if options.at is not None:
+        request = replace(request, at=options.at)
+    if options.delay is not None:
+        request = replace(request, at=now + options.delay)
+    run_id = manual_run_id(now)
+    if options.key is not None:
+        # The same key of the same task is the same run, on every node, as long as it is retained.
+        name = f"{request.namespace}\0{request.target.requirement}\0{options.key}"
+        run_id = RunId(str(uuid.uuid5(KEY_NAMESPACE, name)))
+    return build_run(request, options.owner or request.owner or SYSTEM_OWNER, run_id, now)

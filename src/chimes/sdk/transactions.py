@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections import namedtuple
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from functools import cache, partial
+from functools import cache
 from typing import Any, Generic, TypeVar, cast
 
 from sqlalchemy import Connection
@@ -21,19 +20,14 @@ from sqlalchemy.util import await_only, greenlet_spawn
 from chimes.clock import Clock
 from chimes.errors import Conflict, InvalidInput
 from chimes.i18n import _
-from chimes.model.access import SYSTEM_OWNER
-from chimes.model.ids import NodeId, RunId, manual_run_id
+from chimes.model.ids import NodeId, RunId
 from chimes.model.run import Attempt, AttemptEnd, Completion, Run, RunStatus
 from chimes.runtime.composition import Runtime
-from chimes.sdk.tasks import EnqueueOptions
-from chimes.services.run_requests import RunRequest, build_run
 from chimes.store.sql import SqlStore
 from chimes.store.sql.dialects.base import Dialect
 from chimes.store.sql.joined_transaction import add_run_in, complete_run_in
 from chimes.targets.base import Call
 
-#: Namespace of the name-based UUIDs that identify runs with a key.
-KEY_NAMESPACE = uuid.UUID("5f0d2d5e-0e0b-5e7c-8f43-6a0f2b0c9d21")
 T = TypeVar("T")
 
 
@@ -111,40 +105,18 @@ def _dialect() -> Any:
     return untyped()
 
 
-# --- enqueue --------------------------------------------------------------------------------------
-async def enqueue(runtime: Runtime, request: RunRequest, options: EnqueueOptions) -> RunId:
-    """Enqueues a run and returns its id, or that of the existing run with the same key.
-
-    With a connection the run is written in the transaction of that connection; InvalidInput if
-    that is not possible.
-    """
-    if options.connection is not None:
-
-        def add(connection: Connection, dialect: Dialect, clock: Clock | None) -> RunId:
-            return add_run_in(connection, dialect, clock, partial(_run, request, options)).id
-
-        return await run_in_transaction(runtime, options.connection, add)
-    store = runtime.services.store
-    run = _run(request, options, await store.now())
-    return (await store.add_runs([run]))[0].id
-
-
-def _run(request: RunRequest, options: EnqueueOptions, now: datetime) -> Run:
-    if options.priority is not None:
-        request = replace(request, priority=options.priority)
-    if options.at is not None:
-        request = replace(request, at=options.at)
-    if options.delay is not None:
-        request = replace(request, at=now + options.delay)
-    run_id = manual_run_id(now)
-    if options.key is not None:
-        # The same key of the same task is the same run, on every node, as long as it is retained.
-        name = f"{request.namespace}\0{request.target.requirement}\0{options.key}"
-        run_id = RunId(str(uuid.uuid5(KEY_NAMESPACE, name)))
-    return build_run(request, options.owner or request.owner or SYSTEM_OWNER, run_id, now)
-
-
 # --- joining a transaction of the caller ----------------------------------------------------------
+async def enqueue_in_transaction(
+    runtime: Runtime, connection: object, build_run: Callable[[datetime], Run]
+) -> RunId:
+    """Inserts the run in the transaction of the connection. InvalidInput if it cannot be joined."""
+
+    def insert(connection: Connection, dialect: Dialect, clock: Clock | None) -> RunId:
+        return add_run_in(connection, dialect, clock, build_run).id
+
+    return await run_in_transaction(runtime, connection, insert)
+
+
 FORMS = _(
     "a SQLAlchemy Connection, Session, AsyncConnection or AsyncSession, or an asyncpg connection"
 )
