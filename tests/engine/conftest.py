@@ -12,7 +12,7 @@ from tests.store_contract.stores import KINDS, Home, StoreKind
 
 @pytest.fixture(autouse=True)
 def _patient(patient_store: None) -> None:
-    """Every store of these tests."""
+    """A rig on each kind of store."""
 
 
 def _name(kind: StoreKind) -> str:

@@ -40,7 +40,7 @@ def telegram(api_url: str) -> Telegram:
 
 
 async def main(database: str, api_url: str) -> None:
-    # Whoever takes over need not wait for minutes.
+    # The node that takes over must not wait for minutes.
     deliverer.LEASE = timedelta(seconds=1)
     store = open_sqlite(database)
     await store.open()

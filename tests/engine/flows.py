@@ -1,4 +1,4 @@
-"""Flows on engines: steps as Python functions, carried out by the real runners."""
+"""Flows on engines: steps are Python functions, executed by the real runners."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def runners_for(*flows: FlowBuilder) -> list[TargetRunner]:
 class FlowRig:
     def __init__(self, rig: Rig) -> None:
         self.rig = rig
-        #: What steps note down.
+        #: Recorded by the steps.
         self.seen: list[Any] = []
 
     async def engine(self, *flows: FlowBuilder, **settings: Any) -> Engine:
@@ -60,7 +60,7 @@ class FlowRig:
         return {run.step: run for run in page.items}
 
     async def step(self, run_id: RunId, name: str, good: Any) -> Run:
-        """A step's run, once it is as wanted."""
+        """A step's run, once it has the expected state."""
 
         async def look() -> Run | None:
             return (await self.steps(run_id)).get(name)

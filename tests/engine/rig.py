@@ -1,4 +1,4 @@
-"""Engines on a real store, with a target in this process that does what a test says."""
+"""Engines on a real store, with a scripted target in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ E = TypeVar("E")
 
 
 async def until(condition: Callable[[], object], *, within: float = 10.0) -> None:
-    """Until the condition holds; a test that waits in vain says where."""
+    """Waits until the condition holds."""
     async with asyncio.timeout(within):
         while True:
             if condition():
@@ -52,8 +52,8 @@ async def eventually(
 
 
 class Recording:
-    """A target that notes its calls and answers by script: one outcome (or behaviour) per call,
-    the last one for ever."""
+    """A target that records its calls and answers by script: one outcome (or behaviour) per call,
+    the last one for all further calls."""
 
     resumable = False
     places = None
@@ -83,7 +83,7 @@ class Recording:
             raise
 
     async def wait(self, call: Call) -> Outcome:
-        """A behaviour: until the gate opens."""
+        """A behaviour: waits until the gate opens."""
         await self.gate.wait()
         return SUCCESS
 
@@ -93,9 +93,9 @@ class Recording:
 
 
 class Faults:
-    """A store whose way to one node is disturbed. `down` cuts everything, `failing` single verbs
+    """A store with a faulty connection. `down` fails all operations, `failing` single operations
     before they happen, `answer_lost` after they have; `hanging` verbs are never answered, and
-    `unanswered` ones happen without anybody hearing of it."""
+    `unanswered` ones happen without an answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -173,7 +173,7 @@ class Rig:
         return engine
 
     async def scheduler(self, planner: Planner) -> Scheduler:
-        """A scheduler alone, for single passes."""
+        """A scheduler without an engine, for single passes."""
         clock, events = SystemClock(), Events([self.events.append])
         time = StoreClock(self.store, clock)
         member = Membership(
@@ -208,7 +208,7 @@ class Rig:
         return await self.store.now()
 
     async def once_at(self, slot: datetime, **given: Any) -> Schedule:
-        """A schedule whose next slot is `slot` and whose following one is far away."""
+        """A schedule with its next slot at `slot`, and the following one far away."""
         values = {"trigger": Every(FAR, anchor=slot), "next_slot": slot, "next_run_at": slot}
         return await self.store.add_schedule(a_schedule(**(values | given)))
 
@@ -234,7 +234,7 @@ class Rig:
         return run
 
     async def ended(self, schedule: Schedule, count: int = 1) -> list[Run]:
-        """Its runs, once that many of them have ended."""
+        """Its runs, once `count` of them have ended."""
         return await eventually(
             lambda: self.runs(schedule),
             lambda runs: sum(run.status.terminal for run in runs) >= count,
@@ -250,7 +250,7 @@ class Rig:
 
 
 class FrozenClock(SystemClock):
-    """The clock of a process that stands still: to it no time has passed."""
+    """The clock of a suspended process: no time passes."""
 
     def __init__(self) -> None:
         super().__init__()

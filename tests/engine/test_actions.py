@@ -1,4 +1,4 @@
-"""Actions on whole engines: tried again and on record, taken over, canceled."""
+"""Actions on whole engines: retry, takeover by another node, cancel."""
 
 from __future__ import annotations
 
@@ -58,8 +58,7 @@ async def due(rig: Rig, policy: Policy = POLICY) -> Schedule:
     return await rig.due_now(target=TARGET, policy=policy)
 
 
-# C1, C14: the slot is not lost, and what went wrong is on record
-async def test_a_dispatch_that_fails_is_tried_again_within_its_run(rig: Rig) -> None:
+async def test_a_failed_dispatch_is_retried_within_its_run(rig: Rig) -> None:
     async with a_service(executes=[500, 429, PENDING]) as there, acting(there.url) as runner:
         await rig.engine(runners=[runner])
         schedule = await due(rig)
@@ -76,7 +75,7 @@ async def test_a_dispatch_that_fails_is_tried_again_within_its_run(rig: Rig) -> 
     assert {each.headers["idempotency-key"] for each in there.executed} == {run.id}
 
 
-async def test_a_dispatch_that_never_succeeds_ends_as_failed(rig: Rig) -> None:
+async def test_a_dispatch_that_never_succeeds_fails(rig: Rig) -> None:
     async with a_service(executes=[503]) as there, acting(there.url) as runner:
         await rig.engine(runners=[runner])
         schedule = await due(rig, replace(POLICY, max_retries=1))
@@ -86,7 +85,7 @@ async def test_a_dispatch_that_never_succeeds_ends_as_failed(rig: Rig) -> None:
     assert len(there.executed) == 2
 
 
-async def test_what_was_executed_and_failed_is_not_executed_again(rig: Rig) -> None:
+async def test_a_failed_execution_is_not_repeated(rig: Rig) -> None:
     failed = {"id": "e1", "status": "failed"}
     async with a_service(states=[failed]) as there, acting(there.url) as runner:
         await rig.engine(runners=[runner])
@@ -96,8 +95,8 @@ async def test_what_was_executed_and_failed_is_not_executed_again(rig: Rig) -> N
     assert len(there.executed) == 1
 
 
-# C4: an action that takes longer than the lock, and a node that dies with it in its hand
-async def test_the_next_node_goes_on_with_the_same_execution(rig: Rig) -> None:
+# A node dies while its action runs longer than the lease.
+async def test_the_next_node_resumes_the_same_execution(rig: Rig) -> None:
     faults = Faults(rig.store)
     async with (
         a_service(states=[RUNNING]) as there,
@@ -123,7 +122,7 @@ async def test_the_next_node_goes_on_with_the_same_execution(rig: Rig) -> None:
     assert there.canceled == []
 
 
-async def test_a_run_that_is_canceled_is_canceled_over_there(rig: Rig) -> None:
+async def test_a_cancel_is_forwarded_to_the_action_service(rig: Rig) -> None:
     async with a_service(states=[RUNNING]) as there, acting(there.url) as runner:
         await rig.engine(runners=[runner])
         schedule = await due(rig)
@@ -135,7 +134,7 @@ async def test_a_run_that_is_canceled_is_canceled_over_there(rig: Rig) -> None:
         await rig.close()
 
 
-async def test_what_was_kept_is_forgotten_with_the_end(rig: Rig) -> None:
+async def test_the_checkpoint_is_deleted_when_the_run_ends(rig: Rig) -> None:
     store = rig.store
     run = a_run(target=ACTION)
     assert checkpoint_of(store, run) is not None

@@ -1,4 +1,4 @@
-"""What goes wrong with the verdict on one attempt concerns no other."""
+"""An error while building one completion affects no other attempt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.builders import a_run
 from tests.engine.rig import Recording, Rig
 
 
-async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
+async def test_an_error_in_one_completion_does_not_affect_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rig = Rig(MemoryStore(), "memory")
@@ -25,21 +25,21 @@ async def test_a_verdict_that_cannot_be_made_leaves_the_others_alone(
         for number in range(5)
     ]
     broken: list[str] = []
-    judged = execution.completion_of
+    build = execution.completion_of
 
     def one_is_broken(
         run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]
     ) -> Completion:
         if run.id == "run-0" and not broken:
             broken.append(run.id)
-            raise RuntimeError("a bug in the verdict on one")
-        return judged(run, outcome, attempt, logs)
+            raise RuntimeError("a bug in one completion")
+        return build(run, outcome, attempt, logs)
 
     monkeypatch.setattr(execution, "completion_of", one_is_broken)
     await rig.store.add_runs(runs)
     await rig.engine(runners=[Recording()])
     for run in runs[1:]:
         await rig.reached(run.id, RunStatus.SUCCEEDED)
-    # It has its place until its time is over, and no longer.
+    # It keeps its permit until its timeout, and no longer.
     await rig.reached(runs[0].id, RunStatus.TIMEOUT)
     assert broken == ["run-0"]

@@ -1,4 +1,4 @@
-"""State that a target keeps through its call, and what a node says anew about what it offers."""
+"""Checkpoints of targets, and republished capabilities of a node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEASE = timedelta(seconds=30)
 
 
 class Away(MemoryStore):
-    """Does not answer about states the first times."""
+    """Fails the first state operations."""
 
     failures = 0
 
@@ -54,7 +54,7 @@ async def claimed(store: MemoryStore) -> Run:
     return run
 
 
-async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
+async def test_a_sync_checkpoint_is_stored_per_pair_and_fenced() -> None:
     store = MemoryStore(SettableClock(NOW))
     run = await claimed(store)
     state = checkpoint_of(store, run)
@@ -70,7 +70,7 @@ async def test_it_is_kept_under_the_name_of_the_pair_and_fenced() -> None:
     assert await state.read() == '{"n": 1}'
 
 
-async def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_store_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_states, "RETRY_PAUSE", 0.001)
     store = Away(SettableClock(NOW))
     state = checkpoint_of(store, await claimed(store))
@@ -84,11 +84,11 @@ async def test_a_store_that_is_away_is_waited_for(monkeypatch: pytest.MonkeyPatc
     assert store.failures == 0
 
 
-def test_other_targets_keep_nothing() -> None:
+def test_other_targets_have_no_checkpoint() -> None:
     assert checkpoint_of(MemoryStore(SettableClock(NOW)), a_run()) is None
 
 
-async def test_a_node_says_anew_what_it_offers() -> None:
+async def test_announce_publishes_changed_capabilities() -> None:
     clock = SettableClock(NOW)
     store = MemoryStore(clock)
     capabilities = frozenset({"http"})
@@ -129,7 +129,7 @@ async def an_agent_run(store: MemoryStore) -> Run:
     return run
 
 
-async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None:
+async def test_an_agent_run_has_its_own_checkpoint_and_reads_callbacks() -> None:
     store = MemoryStore(SettableClock(NOW))
     run = await an_agent_run(store)
     state = checkpoint_of(store, run)
@@ -141,14 +141,14 @@ async def test_an_agent_run_keeps_for_itself_and_hears_what_others_say() -> None
     assert (await state.heard(), await state.read()) == ("said", "kept")
 
 
-async def test_what_was_kept_for_an_agent_run_is_forgotten_when_it_has_ended() -> None:
+async def test_agent_checkpoints_are_deleted_when_the_run_ends() -> None:
     store = Away(SettableClock(NOW))
     forgetting = CheckpointCleaner(store)
     run = await an_agent_run(store)
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id), "sync:shop#orders"):
         await store.set_checkpoint(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)
-    # Neither one that is tried again nor one of another kind.
+    # Neither a retried run nor one of another kind.
     forgetting(RunRescued(run=run))
     forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
     await forgetting.run_once()

@@ -1,4 +1,4 @@
-"""Nodes in processes of their own, killed or stopped at each step (F02–F08, F11, F14, F15)."""
+"""Nodes in processes of their own, killed or stopped at each step."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STEP = timedelta(seconds=0.3)
 
 
 class Scene:
-    """A database, the effects so far, and one node outside that a failpoint hurts."""
+    """A database, the effects so far, and one process with a failpoint."""
 
     def __init__(self, directory: Path, store: Store) -> None:
         self.store = store
@@ -81,14 +81,14 @@ class Scene:
         return sorted(runs, key=lambda run: run.planned_at)
 
     async def check(self) -> list[Run]:
-        """The invariants of RELIABILITY 2 that a single history can show."""
+        """Checks the invariants that a single history can show."""
         runs = await eventually(
             self.runs, lambda runs: runs and all(run.status.terminal for run in runs)
         )
         effects = self.effects()
         slots = [run.slot for run in runs if run.slot is not None]
         assert {b - a for a, b in pairwise(slots)} <= {STEP}, "I1, I2"
-        assert all(count == 1 for count in effects.values()), "I6: once per run and fence"
+        assert all(count == 1 for count in effects.values()), "once per run and fence"
         for run in runs:
             fences = [fence for run_id, fence in effects if run_id == run.id]
             assert len(fences) <= max(1, len(run.attempts)), "I6: repeats are explained"
@@ -120,7 +120,7 @@ async def every_step(store: Store, **given: object) -> None:
 
 
 async def no_more(store: Store) -> None:
-    """StopReason the clockwork, so that what there is can come to its end."""
+    """Pauses the schedule, so that the existing runs can end."""
     for schedule in (await store.list_schedules(ScheduleQuery(enabled=True, limit=None))).items:
         await store.change_schedule(schedule.id, lambda s, now: pause_schedule(s, now, "test"))
 
@@ -137,11 +137,11 @@ async def no_more(store: Store) -> None:
         "run.after_record",
     ],
 )
-async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: str) -> None:
+async def test_a_kill_at_any_step_loses_and_repeats_nothing(scene: Scene, step: str) -> None:
     node = await scene.start_node(f"{step}:kill")
     if step == "claim.after":
-        # Runs of slots come already claimed; only one from the queue is asked for. In the other
-        # cases a second run in flight would be repeated too, and rightly so.
+        # Only queued runs are claimed separately; runs of slots are fired already claimed. In the
+        # other cases a second run in flight would rightly be repeated too.
         await scene.store.add_runs([a_run(available_at=await scene.store.now())])
     await every_step(scene.store)
     await asyncio.wait_for(node.wait(), 30)
@@ -153,7 +153,7 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: 
     runs = await scene.check()
     repeated = [run for run in runs if len([r for r, _ in scene.effects() if r == run.id]) > 1]
     if step == "run.before_record":
-        # F07: called twice under the same run id, one verdict.
+        # Called twice under the same run id, one completion.
         assert len(repeated) >= 1
     else:
         assert repeated == []
@@ -163,7 +163,7 @@ async def test_a_kill_at_any_step_loses_and_doubles_nothing(scene: Scene, step: 
         assert (first.status, first.attempt) == (RunStatus.SUCCEEDED, 1)
 
 
-# F05 under on_lost: stop
+# With on_lost: stop.
 async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
     node = await scene.start_node("run.before_effect:kill")
     await every_step(scene.store, policy=Policy(on_lost=OnLost.STOP))
@@ -177,9 +177,9 @@ async def test_a_kill_after_the_started_mark_ends_unknown(scene: Scene) -> None:
     assert scene.effects()[runs[0].id, 1] == 0
 
 
-# F14, F15: the process stands still past its lease, before or after the effect
+# The process is suspended past its lease, before or after the effect.
 @pytest.mark.parametrize("step", ["run.before_effect", "run.before_record"])
-async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, step: str) -> None:
+async def test_a_node_suspended_past_its_lease_is_fenced(scene: Scene, step: str) -> None:
     await scene.start_node(f"{step}:stop:9")
     await every_step(scene.store)
     run = (await eventually(scene.runs, bool))[0]
@@ -187,7 +187,7 @@ async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, st
     await scene.take_over()
     await until(lambda: any(isinstance(event, RunRescued) for event in scene.events))
     await until(lambda: scene.effects()[run.id, 2])
-    # The first node wakes up, sees what happened, and works on under another name.
+    # The first node wakes up, notices the lost lease, and continues under another id.
     await eventually(
         scene.store.nodes,
         lambda nodes: len(nodes) == 2 and first.id not in {node.id for node in nodes},
@@ -199,11 +199,8 @@ async def test_a_node_that_stood_still_past_its_lease_is_fenced(scene: Scene, st
     assert scene.effects()[run.id, 1] == (0 if step == "run.before_effect" else 1)
 
 
-# F69, F11
 @pytest.mark.parametrize("failpoints", ["", "drain.mid:kill"])
-async def test_a_node_that_is_told_to_stop_leaves_nothing_behind(
-    scene: Scene, failpoints: str
-) -> None:
+async def test_a_stopped_node_leaves_nothing_behind(scene: Scene, failpoints: str) -> None:
     node = await scene.start_node(failpoints)
     await every_step(scene.store)
     await until(lambda: len(scene.effects()) >= 2)

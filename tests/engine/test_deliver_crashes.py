@@ -1,4 +1,4 @@
-"""A node that dies between sending and saying so (F09), as a real process."""
+"""A node process that dies between sending and recording the result."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ INBOX = Recipient(channel=Channel.INBOX)
 
 @asynccontextmanager
 async def dying_node(database: Path, api: BotApi, failpoints: str) -> AsyncIterator[int]:
-    """The exit code, once it is dead."""
+    """The exit code, after it has died."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -71,12 +71,12 @@ async def taking_over(store: Store, api: BotApi) -> AsyncIterator[None]:
         await engine.drain(timedelta(0))
 
 
-# F09: the same delivery once more, one row, one item in the inbox, the run as it was
+# The delivery is sent again: one row, one inbox item, and the run is unchanged.
 @pytest.mark.parametrize(
     ("failpoint", "messages"), [("deliver.after_send", 2), ("deliver.before_send", 1)]
 )
 @pytest.mark.parametrize("recipient", [CHAT, INBOX], ids=["telegram", "inbox"])
-async def test_a_kill_around_sending_repeats_it_and_loses_nothing(
+async def test_a_kill_around_sending_repeats_the_message_and_loses_nothing(
     tmp_path: Path, recipient: Recipient, failpoint: str, messages: int
 ) -> None:
     store = open_sqlite(tmp_path / "chimes.db")
@@ -100,7 +100,7 @@ async def test_a_kill_around_sending_repeats_it_and_loses_nothing(
             assert len((await store.list_deliveries(DeliveryQuery())).items) == 1
             items = (await store.list_inbox(InboxQuery())).items
             if recipient is CHAT:
-                # Both carry the run's id: a reader sees that it is the same.
+                # Both contain the run's id.
                 assert len(api.texts) == messages
                 assert all(run.id in text for text in api.texts)
                 assert items == ()
@@ -115,8 +115,8 @@ async def _delivered(store: Store) -> tuple[Delivery, ...]:
     return (await store.list_deliveries(query)).items
 
 
-# F09 for a digest: whoever takes over sends the same one, and what is in it is settled once
-async def test_a_kill_after_sending_a_digest_repeats_it_whole(tmp_path: Path) -> None:
+# The next node sends the same digest, and its members are completed once.
+async def test_a_kill_after_sending_a_digest_repeats_the_whole_digest(tmp_path: Path) -> None:
     store = open_sqlite(tmp_path / "chimes.db")
     await store.open()
     try:

@@ -1,4 +1,4 @@
-"""The deliverer: every end is told, at least once, and no run is changed by it (R1.11, I8)."""
+"""The deliverer sends every notification at least once, and never changes a run."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Step = Result | Callable[[DeliveryAttempt], Awaitable[Result]]
 
 
 class Recorded:
-    """A channel that notes its letters and answers by script, the last answer for ever."""
+    """A channel that records its attempts and answers by script, the last answer for all."""
 
     def __init__(
         self, channel: Channel = Channel.TELEGRAM, *script: Step, capacity: int = 4
@@ -84,7 +84,7 @@ class Recorded:
             self.now -= 1
 
     async def wait(self, letter: DeliveryAttempt) -> Result:
-        """A step: until the gate opens."""
+        """A step: waits until the gate opens."""
         await self.gate.wait()
         return Sent()
 
@@ -126,7 +126,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def told(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
-    """A schedule that is due now, and whoever is told of its end."""
+    """A schedule that is due now, with recipients of its end."""
     return await rig.due_now(policy=Policy(delivery=recipients), owner=ALICE, **given)
 
 
@@ -141,8 +141,7 @@ async def finished(rig: Rig, count: int = 1) -> list[Delivery]:
     )
 
 
-# I8, on every store
-async def test_the_end_of_a_run_is_told_on_every_channel(any_rig: Rig) -> None:
+async def test_the_end_of_a_run_is_sent_on_every_channel(any_rig: Rig) -> None:
     rig = any_rig
     telegram = Recorded()
     await rig.engine(senders=[Inbox(), telegram])
@@ -163,7 +162,7 @@ async def test_the_end_of_a_run_is_told_on_every_channel(any_rig: Rig) -> None:
     await until(lambda: len(rig.told(DeliveryEnded)) == 2)
 
 
-async def test_a_failure_is_tried_again_and_goes_on_where_it_was(rig: Rig, at_once: None) -> None:
+async def test_a_failure_is_retried_and_resumes_its_progress(rig: Rig, at_once: None) -> None:
     async def half(letter: DeliveryAttempt) -> Result:
         letter.progress.parts = 2
         return Retry(error="HTTP 500", code="http_500")
@@ -181,7 +180,7 @@ async def test_a_failure_is_tried_again_and_goes_on_where_it_was(rig: Rig, at_on
     assert (await rig.runs(schedule))[0].attempt == 1
 
 
-async def test_a_retry_waits_as_long_as_it_was_asked_to(rig: Rig) -> None:
+async def test_a_retry_waits_for_retry_after(rig: Rig) -> None:
     telegram = Recorded(
         Channel.TELEGRAM, Retry(error="429", code="rate_limited", after=timedelta(seconds=90))
     )
@@ -193,9 +192,9 @@ async def test_a_retry_waits_as_long_as_it_was_asked_to(rig: Rig) -> None:
     assert timedelta(seconds=80) < wait <= timedelta(seconds=90)
 
 
-# R1.11, F75: a dead letter is seen, and what it said is read in the inbox
+# A dead letter is visible, and its text is in the inbox.
 @pytest.mark.parametrize("refused", [False, True])
-async def test_what_cannot_be_delivered_is_a_dead_letter(
+async def test_an_undeliverable_message_is_a_dead_letter(
     rig: Rig, at_once: None, refused: bool
 ) -> None:
     retry = Retry(error="HTTP 500", code="http_500")
@@ -218,7 +217,7 @@ async def test_what_cannot_be_delivered_is_a_dead_letter(
     assert await rig.run(run.id) == run
 
 
-async def test_a_dead_letter_can_be_tried_again_by_hand(rig: Rig) -> None:
+async def test_a_dead_letter_can_be_retried_manually(rig: Rig) -> None:
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"), Sent(receipt="2"))
     await rig.engine(senders=[telegram])
     await told(rig, CHAT)
@@ -228,7 +227,7 @@ async def test_a_dead_letter_can_be_tried_again_by_hand(rig: Rig) -> None:
     assert (done.id, done.receipt, done.attempts) == (dead.id, "2", 1)
 
 
-async def test_a_channel_that_hangs_holds_up_no_other(rig: Rig) -> None:
+async def test_a_hanging_channel_delays_no_other(rig: Rig) -> None:
     telegram = Recorded(capacity=2)
     telegram.script = [telegram.wait]
     webhook = Recorded(Channel.WEBHOOK)
@@ -246,7 +245,7 @@ async def test_a_channel_that_hangs_holds_up_no_other(rig: Rig) -> None:
     assert telegram.most == 2
 
 
-# Not one message is sent twice while everything is well
+# Without faults no message is sent twice.
 async def test_two_nodes_share_the_work(rig: Rig) -> None:
     telegram = Recorded()
     for _ in range(2):
@@ -258,7 +257,7 @@ async def test_two_nodes_share_the_work(rig: Rig) -> None:
     assert (len(counted), set(counted.values())) == (10, {1})
 
 
-async def test_what_no_node_can_send_names_the_setting(
+async def test_a_missing_channel_names_the_setting(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine(senders=[Inbox()])
@@ -274,7 +273,7 @@ async def test_what_no_node_can_send_names_the_setting(
     assert "CHIMES_TELEGRAM_TOKEN" in item.text
 
 
-async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_once: None) -> None:
+async def test_a_channel_that_raises_is_reported_and_retried(rig: Rig, at_once: None) -> None:
     async def broken(letter: DeliveryAttempt) -> Result:
         raise ZeroDivisionError("by nought")
 
@@ -286,8 +285,7 @@ async def test_a_channel_that_raises_is_told_of_and_tried_again(rig: Rig, at_onc
     assert len(rig.told(SenderRaised)) == 1
 
 
-# R1.1: in the language of its reader, by the reader's clock
-async def test_the_reader_is_spoken_to_as_they_like(rig: Rig) -> None:
+async def test_messages_use_the_language_and_zone_of_the_recipient(rig: Rig) -> None:
     await rig.store.set_checkpoint(
         f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo", "language": "zh"})
     )
@@ -310,7 +308,7 @@ async def test_the_reader_is_spoken_to_as_they_like(rig: Rig) -> None:
     await until(lambda: any("Asia/Bangkok" in each.message.text for each in telegram.letters))
 
 
-async def test_a_run_that_is_forgotten_is_told_of_as_such(rig: Rig) -> None:
+async def test_a_message_about_a_pruned_run_says_so(rig: Rig) -> None:
     telegram = Recorded()
     now = await rig.now()
     await rig.store.load([a_delivery(recipient=CHAT, available_at=now, created_at=now)])
@@ -319,7 +317,7 @@ async def test_a_run_that_is_forgotten_is_told_of_as_such(rig: Rig) -> None:
     assert "no longer stored" in telegram.letters[0].message.text
 
 
-async def test_one_whose_senders_all_died_is_given_up(rig: Rig) -> None:
+async def test_a_delivery_whose_senders_all_died_is_given_up(rig: Rig) -> None:
     telegram = Recorded()
     now = await rig.now()
     begun = a_delivery(
@@ -332,7 +330,7 @@ async def test_one_whose_senders_all_died_is_given_up(rig: Rig) -> None:
     assert telegram.letters == []
 
 
-# I8: a long text is prepared beside the event loop, and arrives all the same
+# A long text is rendered in a thread.
 async def test_a_long_answer_is_delivered(rig: Rig) -> None:
     rig.runner.script = [replace(ANSWER, result={"text": "**word** " * 3000})]
     telegram = Recorded()
@@ -342,7 +340,7 @@ async def test_a_long_answer_is_delivered(rig: Rig) -> None:
     assert telegram.letters[0].message.text.count("word") == 3000
 
 
-async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None:
+async def test_missed_slots_are_sent_immediately(rig: Rig) -> None:
     telegram = Recorded()
     await rig.engine(senders=[telegram])
     past = await rig.now() - timedelta(hours=1)
@@ -352,8 +350,7 @@ async def test_missed_slots_are_told_as_soon_as_they_are_known(rig: Rig) -> None
     assert telegram.letters[0].message.status == RunStatus.MISSED
 
 
-# R3.39, F69
-async def test_a_drain_lets_what_is_being_sent_come_to_its_end(rig: Rig) -> None:
+async def test_a_drain_waits_for_messages_being_sent(rig: Rig) -> None:
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
@@ -368,7 +365,7 @@ async def test_a_drain_lets_what_is_being_sent_come_to_its_end(rig: Rig) -> None
     assert telegram.closed
 
 
-async def test_what_outlasts_the_grace_is_left_to_others(rig: Rig) -> None:
+async def test_a_message_that_outlasts_the_grace_is_sent_by_another_node(rig: Rig) -> None:
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
@@ -380,7 +377,7 @@ async def test_what_outlasts_the_grace_is_left_to_others(rig: Rig) -> None:
     assert telegram.now == 0
 
 
-async def test_a_verdict_survives_an_outage(rig: Rig) -> None:
+async def test_a_completion_survives_an_outage(rig: Rig) -> None:
     faults = Faults(rig.store)
     telegram = Recorded()
     faults.failing["finish_deliveries"] = StoreUnavailable("gone")
@@ -392,7 +389,7 @@ async def test_a_verdict_survives_an_outage(rig: Rig) -> None:
     assert (done.state, len(telegram.letters)) == (DeliveryState.DELIVERED, 1)
 
 
-async def test_what_was_taken_is_sent_when_the_store_is_back(rig: Rig) -> None:
+async def test_claimed_deliveries_are_sent_after_an_outage(rig: Rig) -> None:
     faults = Faults(rig.store)
     telegram = Recorded()
     faults.failing["get_checkpoint"] = StoreUnavailable("gone")
@@ -404,7 +401,7 @@ async def test_what_was_taken_is_sent_when_the_store_is_back(rig: Rig) -> None:
     assert (done.attempts, len(telegram.letters)) == (1, 1)
 
 
-async def test_one_verdict_that_cannot_be_written_holds_up_no_other(rig: Rig) -> None:
+async def test_an_unwritable_completion_delays_no_other(rig: Rig) -> None:
     class Picky(Faults):
         def __getattr__(self, name: str) -> Any:
             verb = super().__getattr__(name)
@@ -429,7 +426,7 @@ async def test_one_verdict_that_cannot_be_written_holds_up_no_other(rig: Rig) ->
     assert len(await deliveries(rig, DeliveryState.PENDING)) == 1
 
 
-async def test_whoever_took_longer_than_its_hold_has_no_say(
+async def test_a_completion_after_the_lease_is_refused(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     telegram = Recorded()
@@ -445,7 +442,7 @@ async def test_whoever_took_longer_than_its_hold_has_no_say(
     assert await deliveries(rig) == [done]
 
 
-async def test_old_messages_are_forgotten_with_the_retention(rig: Rig) -> None:
+async def test_old_messages_are_deleted_after_the_retention(rig: Rig) -> None:
     then = await rig.now() - timedelta(days=40)
     old, starred, new = (
         an_item(created_at=then),
@@ -463,20 +460,19 @@ async def test_old_messages_are_forgotten_with_the_retention(rig: Rig) -> None:
     assert await deliveries(rig) == []
 
 
-# PERFORMANCE: nothing to do costs next to nothing
-async def test_an_idle_deliverer_leaves_the_store_alone(rig: Rig) -> None:
+async def test_an_idle_deliverer_does_not_query_the_store(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, senders=[Recorded()], roles=("worker",))
     await until(lambda: faults.count["next_delivery"])
-    await asyncio.sleep(0.1)  # what the start stirred up
+    await asyncio.sleep(0.1)  # until the queries of the start are done
     before = faults.count["next_delivery"]
     await asyncio.sleep(1.2)  # six polls
     assert faults.count["next_delivery"] - before <= 1
     assert faults.count["claim_deliveries"] == 0
 
 
-# F75: a 429 waits, uses up no attempt, and holds the chat back; other chats are told meanwhile
-async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
+# A 429 uses up no attempt, and delays only its own chat.
+async def test_retry_after_of_a_chat_delays_only_that_chat(rig: Rig) -> None:
     asked = timedelta(seconds=90)
 
     async def busy(letter: DeliveryAttempt) -> Result:
@@ -499,7 +495,7 @@ async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
         assert timedelta(seconds=70) < waiting.available_at - now <= asked
 
 
-# S05, R1.36: asked again when it is sent, whatever was allowed when it was saved
+# Permissions are checked at sending time.
 @pytest.mark.parametrize(
     ("allowed", "state", "owner", "code"),
     [
@@ -515,7 +511,7 @@ async def test_a_chat_that_asks_to_be_left_alone_is(rig: Rig) -> None:
         (("7",), {"owner": str(ALICE)}, Owner(type=OwnerType.CHAT, id="7"), ""),
     ],
 )
-async def test_a_chat_is_written_to_only_while_that_is_allowed(
+async def test_a_chat_gets_messages_only_while_it_is_allowed(
     rig: Rig,
     allowed: tuple[str, ...],
     state: dict[str, str] | None,
@@ -530,7 +526,7 @@ async def test_a_chat_is_written_to_only_while_that_is_allowed(
     (done,) = await finished(rig)
     assert (done.code, len(telegram.letters)) == (code, 0 if code else 1)
     notices = (await rig.store.list_inbox(InboxQuery(owner=owner))).items
-    # The notice is in the language of the chat, the error on record in English.
+    # The notice is in the language of the chat, the stored error in English.
     spoken = (state or {}).get("language", "en")
     told = [retold(done.error, spoken) in item.text for item in notices]
     assert told == ([True] if code else [])
@@ -538,7 +534,7 @@ async def test_a_chat_is_written_to_only_while_that_is_allowed(
         assert "CHIMES_TELEGRAM_ALLOWED_CHATS" in done.error
 
 
-async def test_mail_goes_to_allowed_domains_only(rig: Rig) -> None:
+async def test_mail_is_sent_to_allowed_domains_only(rig: Rig) -> None:
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email], smtp_allowed=("Example.com",))
     mails = [Recipient(channel=Channel.EMAIL, to=f"ada@{at}") for at in ("example.com", "evil.org")]
@@ -549,10 +545,7 @@ async def test_mail_goes_to_allowed_domains_only(rig: Rig) -> None:
     assert "CHIMES_SMTP_ALLOWED" in found["ada@evil.org"].error
 
 
-# Nobody's key is a mail relay
-async def test_an_owner_sends_so_many_mails_an_hour(
-    rig: Rig, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_owner_has_an_hourly_mail_limit(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(admission, "EMAILS_PER_HOUR", 2)
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email])
@@ -567,8 +560,7 @@ async def test_an_owner_sends_so_many_mails_an_hour(
     await finished(rig, 3)
 
 
-# For want of a zone that the reader chose
-async def test_a_message_goes_by_the_clock_of_its_schedule(rig: Rig) -> None:
+async def test_a_message_falls_back_to_the_zone_of_its_schedule(rig: Rig) -> None:
     await rig.engine(senders=[Inbox()], default_timezone="Europe/Berlin")
     soon = await rig.now()
     trigger = Once(at=soon, timezone="Asia/Bangkok")
@@ -583,8 +575,7 @@ async def test_a_message_goes_by_the_clock_of_its_schedule(rig: Rig) -> None:
     assert sum("(Asia/Tokyo)" in text for text in texts) == 1
 
 
-# F75: even if there is nothing that can be said about the run
-async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
+async def test_a_message_that_cannot_be_built_ends_with_a_notice(
     rig: Rig, at_once: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> object:
@@ -602,8 +593,8 @@ async def test_a_letter_that_cannot_be_made_ends_with_a_notice(
     assert telegram.letters == []
 
 
-# A rolling restart gives up nothing: a node that has the channel was here a moment ago
-async def test_what_another_node_can_send_waits_for_it(
+# A channel that was announced lately is waited for, as in a rolling restart.
+async def test_a_delivery_waits_for_a_node_with_its_channel(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert timedelta(hours=1) <= admission.OVERDUE

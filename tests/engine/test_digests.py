@@ -1,4 +1,4 @@
-"""Digests and quiet hours, from the outbox to the letter (ADR 32, UX A.4)."""
+"""Digests and quiet hours, from the outbox to the sent message (ADR 32)."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def an_end(
 
 
 async def posted(store: Store, *runs: Run, previous: RunStatus | None = None) -> list[Delivery]:
-    """As the verdicts of those runs have written it."""
+    """As the completions of those runs have written it."""
     rows = {
         each.id: each
         for run in runs
@@ -99,8 +99,8 @@ async def all_of(store: Store, *states: DeliveryState) -> dict[str, Delivery]:
     return {each.id: each for each in found.items}
 
 
-# One message for all of a period, on every store, however many nodes there are
-async def test_a_digest_is_sent_once_and_settles_what_is_in_it(rig: Rig) -> None:
+# One message per period, on every store, with any number of nodes.
+async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     rows = await posted(
         rig.store,
@@ -133,7 +133,7 @@ async def test_a_digest_is_sent_once_and_settles_what_is_in_it(rig: Rig) -> None
     await until(lambda: rig.told(DeliveryEnded))
 
 
-async def test_in_the_inbox_a_digest_is_one_item(rig: Rig) -> None:
+async def test_a_digest_is_one_inbox_item(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     inbox = Recipient(channel=Channel.INBOX, digest=DAILY)
     await posted(rig.store, *(an_end(number, yesterday, told=inbox) for number in range(4)))
@@ -149,7 +149,7 @@ async def _inbox(store: Store) -> tuple[object, ...]:
     return (await store.list_inbox(InboxQuery(owner=ALICE))).items
 
 
-async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
+async def test_members_of_a_failed_digest_wait_with_it(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     rows = await posted(rig.store, an_end(1, yesterday))
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"))
@@ -168,7 +168,7 @@ async def test_what_cannot_be_sent_waits_with_its_digest(rig: Rig) -> None:
     assert waiting[member.id].available_at > await rig.now() + DIGEST_TIMEOUT / 2
 
 
-async def test_a_digest_of_nothing_is_not_sent(rig: Rig) -> None:
+async def test_an_empty_digest_is_not_sent(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     member, digest = await posted(rig.store, an_end(1, yesterday))
     alone = DeliveryCompletion(delivery_id=member.id, fence=member.fence, sent=True)
@@ -182,7 +182,7 @@ async def test_a_digest_of_nothing_is_not_sent(rig: Rig) -> None:
     assert telegram.letters == []
 
 
-# --- what is left behind, by the hour of a clock that can be set --------------------------------
+# --- members without a digest, on a settable clock ------------------------------------------------
 @pytest.fixture
 def clock() -> SettableClock:
     return SettableClock()
@@ -193,10 +193,10 @@ def store(clock: SettableClock) -> MemoryStore:
     return MemoryStore(clock)
 
 
-async def test_what_a_digest_has_left_behind_goes_with_the_next(
+async def test_a_late_member_is_included_in_the_next_digest(
     store: MemoryStore, clock: SettableClock
 ) -> None:
-    """Written by somebody who took long, when its digest had gone already."""
+    """Written late, after its digest was sent."""
     at = clock.now()
     member, digest = await posted(store, an_end(1, at))
     clock.advance(DAY)
@@ -234,7 +234,7 @@ async def test_what_a_digest_has_left_behind_goes_with_the_next(
     assert given_up.code == "digest"
 
 
-async def test_a_digest_has_room_for_so_many(
+async def test_a_digest_shows_a_limited_number_of_members(
     store: MemoryStore, clock: SettableClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 5)
@@ -248,8 +248,8 @@ async def test_a_digest_has_room_for_so_many(
     assert (len(found.members), found.more) == (7, False)
 
 
-# A row that a node takes in hand while its digest is sent is told by that digest all the same
-async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -> None:
+# A member that another node claims while its digest is sent belongs to that digest.
+async def test_a_member_claimed_while_its_digest_is_sent_is_included_once(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     rows = await posted(rig.store, an_end(1, before), an_end(2, before))
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
@@ -270,8 +270,8 @@ async def test_what_is_claimed_while_its_digest_is_sent_is_told_once(rig: Rig) -
     assert len(telegram.letters) == 1
 
 
-# Digests that are due together (a night's, an outage's): each run is told once
-async def test_digests_that_are_due_together_tell_each_run_once(rig: Rig) -> None:
+# Digests that are due together, after a night or an outage, include each run once.
+async def test_digests_due_together_include_each_run_once(rig: Rig) -> None:
     hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"))
     hour = timedelta(hours=1)
     now = await rig.now()
@@ -292,7 +292,7 @@ async def test_digests_that_are_due_together_tell_each_run_once(rig: Rig) -> Non
     assert sorted(told) == [f"- job {number}" for number in range(5)]
 
 
-async def test_what_a_digest_has_no_room_for_is_settled_with_it(
+async def test_members_beyond_the_limit_are_completed_with_the_digest(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(digests, "MAX_DIGEST_MEMBERS", 3)
@@ -310,7 +310,7 @@ async def test_what_a_digest_has_no_room_for_is_settled_with_it(
     assert letter.message.title == "Digest: more than 3 runs"
 
 
-async def test_a_digest_is_told_as_its_newest_run_wants_it(rig: Rig) -> None:
+async def test_a_digest_uses_the_recipient_of_its_newest_member(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     _, first = await posted(rig.store, an_end(1, before))
     later = an_end(2, before + timedelta(microseconds=1), told=replace(TOLD_DAILY, language="th"))
@@ -324,7 +324,9 @@ async def test_a_digest_is_told_as_its_newest_run_wants_it(rig: Rig) -> None:
     assert telegram.letters[0].message.language == "th"
 
 
-async def test_gathering_is_bounded_as_sending_is(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_gathering_members_counts_against_the_send_timeout(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async def for_ever(*_: object) -> DigestMembers:
         await asyncio.Event().wait()
         raise AssertionError
@@ -342,7 +344,7 @@ async def test_gathering_is_bounded_as_sending_is(monkeypatch: pytest.MonkeyPatc
         await rig.close()
 
 
-async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
+async def test_an_error_in_the_policy_delays_no_other_delivery(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = await rig.now()
@@ -371,9 +373,7 @@ async def test_one_about_which_nothing_can_be_found_out_holds_up_no_other(
 
 
 @pytest.mark.parametrize("first", ["digest", "member"])
-async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batch(
-    first: str, rig: Rig
-) -> None:
+async def test_a_retry_of_a_member_may_be_in_the_same_batch(first: str, rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     member, digest = await posted(rig.store, an_end(1, before))
     taken = await rig.store.claim_deliveries(
@@ -397,8 +397,8 @@ async def test_the_word_of_whoever_took_a_member_in_hand_may_be_in_the_same_batc
     assert settled[member.id].receipt == digest.id
 
 
-# A transaction has an end, however much digests bring along
-async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+# A transaction is bounded, however many members digests have.
+async def test_a_batch_of_completions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery_recorder, "MAX_COMPLETIONS", 6)
     store = MemoryStore(SystemClock())
     batches: list[int] = []
@@ -425,8 +425,8 @@ async def test_a_batch_of_verdicts_is_bounded(monkeypatch: pytest.MonkeyPatch) -
 
 
 # --- quiet hours -----------------------------------------------------------------------------
-async def test_what_came_before_the_quiet_hours_waits_as_well(rig: Rig) -> None:
-    """It was to be sent before, and could not be."""
+async def test_an_older_delivery_waits_for_the_end_of_the_quiet_hours(rig: Rig) -> None:
+    """It was due before the quiet hours, and could not be sent."""
     now = await rig.now()
     quiet = QuietHours(
         start=(now - timedelta(hours=1)).time().replace(second=0, microsecond=0),

@@ -1,4 +1,4 @@
-"""A node stops: nothing new, nothing lost, nothing twice (R3.39, F69)."""
+"""A draining node starts nothing, loses nothing and repeats nothing."""
 
 from __future__ import annotations
 
@@ -43,8 +43,7 @@ async def test_running_runs_finish_within_the_grace(rig: Rig) -> None:
     assert rig.told(DrainEnded)[0].given_up == 0
 
 
-# F69: claims that have not begun go back at once and leave no trace
-async def test_unstarted_runs_are_given_back(rig: Rig) -> None:
+async def test_unstarted_runs_are_released(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.hanging = {"start"}
     engine = await rig.engine(store=faults.store)
@@ -59,7 +58,7 @@ async def test_unstarted_runs_are_given_back(rig: Rig) -> None:
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
 
 
-async def test_runs_marked_as_started_that_have_not_begun_are_given_back(rig: Rig) -> None:
+async def test_marked_but_unstarted_runs_are_released(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.unanswered = {"start"}
     engine = await rig.engine(store=faults.store)
@@ -73,7 +72,7 @@ async def test_runs_marked_as_started_that_have_not_begun_are_given_back(rig: Ri
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
 
 
-async def test_what_outlasts_the_grace_runs_again_elsewhere(rig: Rig) -> None:
+async def test_a_run_that_outlasts_the_grace_runs_again_on_another_node(rig: Rig) -> None:
     stopping = Recording()
     stopping.script = [stopping.wait]
     engine = await rig.engine(runner=stopping)
@@ -89,9 +88,8 @@ async def test_what_outlasts_the_grace_runs_again_elsewhere(rig: Rig) -> None:
     assert (done.status, done.attempt, done.fence) == (RunStatus.SUCCEEDED, 2, 2)
 
 
-# F69: one verdict that cannot be written keeps the node neither from writing the others nor
-# from leaving
-async def test_every_verdict_is_written_before_the_node_leaves(
+# One completion that cannot be written blocks neither the others nor the drain.
+async def test_every_completion_is_written_before_the_node_leaves(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recorder, "BATCH", 2)
@@ -112,7 +110,7 @@ async def test_every_verdict_is_written_before_the_node_leaves(
 
     drain = asyncio.create_task(engine.drain(timedelta(0)))
     await until(lambda: rig.told(DrainStarted))
-    # The store is back when only the drain itself still notices.
+    # The store is available again only for the drain itself.
     for poller in engine._recording:
         await poller.stop()
     monkeypatch.setattr(rig.store, "finish", choosy)
@@ -127,7 +125,7 @@ async def test_every_verdict_is_written_before_the_node_leaves(
     assert rig.runner.closed
 
 
-async def test_asking_again_ends_the_grace(rig: Rig) -> None:
+async def test_a_second_drain_call_ends_the_grace(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     engine = await rig.engine()
     await rig.due_now()
@@ -140,8 +138,8 @@ async def test_asking_again_ends_the_grace(rig: Rig) -> None:
     assert len(rig.runner.stopped) == 1
 
 
-# F69: a rolling restart under load, with runs shorter than the grace
-async def test_no_short_run_has_a_second_attempt_through_rolling_restarts(rig: Rig) -> None:
+# A rolling restart under load, with runs shorter than the grace period.
+async def test_rolling_restarts_repeat_no_short_run(rig: Rig) -> None:
     async def brief(call: Call) -> Outcome:
         await asyncio.sleep(0.02)  # how long the run takes
         return SUCCESS

@@ -1,4 +1,4 @@
-"""What the engine says about itself: metrics and log lines."""
+"""Events of the engine: metrics and log lines."""
 
 from __future__ import annotations
 
@@ -121,7 +121,6 @@ def test_the_examples_cover_the_closed_set() -> None:
     assert {type(event) for event in EVERY_EVENT} == set(get_args(events.Event))
 
 
-# R3.41
 def test_every_event_is_counted() -> None:
     metrics = Metrics()
     for event in EVERY_EVENT:
@@ -163,7 +162,7 @@ def test_every_event_is_counted() -> None:
     assert b"chimes_lag_seconds_bucket" in metrics.text()
 
 
-def test_what_agents_use_is_added_up() -> None:
+def test_agent_usage_is_counted() -> None:
     metrics = Metrics()
     usage = {"prompt_tokens": 10, "completion_tokens": 32, "total_tokens": 42}
     prompt = AgentTarget(prompt="say something")
@@ -176,8 +175,7 @@ def test_what_agents_use_is_added_up() -> None:
     assert value(metrics, "agent_cost_total") == 0.25
 
 
-# R2.33
-def test_a_fallback_shows_while_it_lasts() -> None:
+def test_the_fallback_gauge_is_set_during_a_fallback() -> None:
     metrics = Metrics()
     metrics(FallbackStarted(error=KeyError("no table")))
     assert value(metrics, "fallback") == 1
@@ -185,15 +183,14 @@ def test_a_fallback_shows_while_it_lasts() -> None:
     assert value(metrics, "fallback") == 0
 
 
-# S69
-def test_metrics_name_no_schedule() -> None:
+def test_metrics_contain_no_schedule_names() -> None:
     metrics = Metrics()
     for event in EVERY_EVENT:
         metrics(event)
     assert b"nightly" not in metrics.text()
 
 
-async def test_a_real_engine_adds_up(rig: Rig) -> None:
+async def test_metrics_of_a_real_engine_are_consistent(rig: Rig) -> None:
     metrics = Metrics()
     rig.runner.script = [
         SUCCESS,
@@ -236,8 +233,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-# R3.40, R2.11
-def test_the_fields_of_the_lines_about_runs_and_schedules(
+def test_fields_of_log_lines_about_runs_and_schedules(
     lines: pytest.LogCaptureFixture,
 ) -> None:
     reports = EventLogger()
@@ -255,7 +251,7 @@ def test_the_fields_of_the_lines_about_runs_and_schedules(
     assert fired["next_run_at"] == SCHEDULE.next_run_at.isoformat()
 
 
-def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture) -> None:
+def test_every_event_is_logged_or_deliberately_silent(lines: pytest.LogCaptureFixture) -> None:
     reports = EventLogger()
     for event in EVERY_EVENT:
         reports(event)
@@ -266,15 +262,15 @@ def test_every_event_has_its_line_or_its_silence(lines: pytest.LogCaptureFixture
     assert ("ERROR", "target raised") in said
     assert ("ERROR", "delivery given up: dead letter") in said
     assert ("INFO", "old messages deleted") in said
-    # An outage is said once, a bug each time with its traceback.
+    # An outage is logged once, a bug each time with its traceback.
     assert said.count(("WARNING", "scheduler: the store does not answer")) == 1
     (bug,) = [r for r in lines.records if r.getMessage() == "scheduler failed"]
     assert bug.exc_info is not None
-    # Silent: an outage that goes on, and slots that another node took. Three lines: one pass.
+    # Silent: a continuing outage, and slots that another node took. Three lines: one pass.
     assert len(said) == len(EVERY_EVENT) - 2 + 2
 
 
-def test_a_skewed_clock_is_said_once_until_it_is_right_again(
+def test_clock_skew_is_logged_once(
     lines: pytest.LogCaptureFixture,
 ) -> None:
     reports = EventLogger()
@@ -283,7 +279,7 @@ def test_a_skewed_clock_is_said_once_until_it_is_right_again(
     assert [record.__dict__["clock_skew_s"] for record in lines.records] == [5.0, -9.0]
 
 
-def test_a_listener_may_say_what_it_hears() -> None:
+def test_a_listener_may_select_event_types() -> None:
     class Picky:
         event_types = (events.NodeJoined, events.NodeLost)
 

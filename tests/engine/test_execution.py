@@ -1,4 +1,4 @@
-"""Attempts: priorities, retries, timeouts, cancels."""
+"""Execution of attempts: priorities, retries, timeouts, cancels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ from tests.builders import a_run
 from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
 
 
-# C7
-async def test_a_manual_run_leaves_the_schedule_alone(rig: Rig) -> None:
+async def test_a_manual_run_does_not_change_its_schedule(rig: Rig) -> None:
     schedule = await rig.once_at(await rig.now() + timedelta(hours=1))
     await rig.engine()
     run = manual_run(schedule, await rig.now())
@@ -33,8 +32,8 @@ async def test_a_manual_run_leaves_the_schedule_alone(rig: Rig) -> None:
     assert (after.next_slot, after.next_run_at) == (schedule.next_slot, schedule.next_run_at)
 
 
-# R3.22: never more at once than there are places; and the higher rank first
-async def test_priorities_decide_who_gets_the_next_free_place(rig: Rig) -> None:
+# Never more than there are permits, and the higher rank first.
+async def test_priorities_decide_which_run_gets_the_next_permit(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait, SUCCESS]
     await rig.engine(workers=1)
     now = await rig.now()
@@ -51,8 +50,8 @@ async def test_priorities_decide_who_gets_the_next_free_place(rig: Rig) -> None:
     assert order == [(9, False), (5, False), (5, True), (0, False), (-3, False)]
 
 
-# I6: what is done and not written down is done again if the process dies
-async def test_effects_without_a_verdict_are_never_more_than_twice_the_places(rig: Rig) -> None:
+# An effect without a stored completion is repeated if the process dies.
+async def test_effects_without_completion_are_at_most_twice_the_permits(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"finish": StoreUnavailable("not now")}
     rig.runner.script = [SUCCESS]
@@ -66,7 +65,7 @@ async def test_effects_without_a_verdict_are_never_more_than_twice_the_places(ri
     await until(lambda: len(rig.runner.calls) == 20)
 
 
-async def test_a_slot_that_fires_does_not_overtake_what_waits_with_a_higher_rank(
+async def test_a_fired_slot_does_not_overtake_a_higher_rank(
     rig: Rig,
 ) -> None:
     faults = Faults(rig.store)
@@ -81,7 +80,7 @@ async def test_a_slot_that_fires_does_not_overtake_what_waits_with_a_higher_rank
     assert rig.runner.calls[0].run.id == important.id
 
 
-# C14, R3.24: the same run, the same id, rising attempt and fence
+# The same id, with rising attempt and fence.
 @pytest.mark.parametrize("backoff", list(Backoff))
 async def test_retries_are_the_same_run(rig: Rig, backoff: Backoff) -> None:
     rig.runner.script = [FAILURE, FAILURE, SUCCESS]
@@ -98,15 +97,15 @@ async def test_retries_are_the_same_run(rig: Rig, backoff: Backoff) -> None:
     assert {call.run.id for call in rig.runner.calls} == {run.id}
     assert [call.run.attempt for call in rig.runner.calls] == [1, 2, 3]
     gaps = [later.started_at - earlier.finished_at for earlier, later in pairwise(run.attempts)]
-    # When an attempt began is the node's estimate of the store's time, wrong by half an answer.
+    # The start time is an estimate of the store's time, off by half a round trip.
     wrong = timedelta(seconds=0.05)
     assert gaps[0] >= base - wrong
     assert gaps[1] >= (base if backoff is Backoff.FIXED else base * 2) - wrong
     assert len(rig.told(RunRetrying)) == 2
 
 
-# C14: max_retries counts the extra attempts
-async def test_a_run_that_keeps_failing_ends_failed(rig: Rig) -> None:
+# max_retries counts the extra attempts.
+async def test_a_run_fails_after_its_last_retry(rig: Rig) -> None:
     rig.runner.script = [FAILURE]
     schedule = await rig.due_now(
         policy=Policy(max_retries=1, retry_backoff=timedelta(seconds=0.01))
@@ -126,7 +125,6 @@ async def test_a_permanent_failure_is_not_retried(rig: Rig) -> None:
     assert (run.status, run.attempt) == (RunStatus.FAILED, 1)
 
 
-# R3.23: a target that forgets its deadline is stopped from outside
 async def test_a_target_beyond_its_deadline_is_stopped(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +138,6 @@ async def test_a_target_beyond_its_deadline_is_stopped(
     assert rig.runner.stopped == [run.id]
 
 
-# R3.24: a timeout counts as a failure
 async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
     rig.runner.script = [rig.runner.wait, SUCCESS]
@@ -154,7 +151,7 @@ async def test_a_timeout_is_retried(rig: Rig, monkeypatch: pytest.MonkeyPatch) -
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
 
 
-async def test_a_target_that_ignores_its_stop_loses_its_place(
+async def test_a_target_that_ignores_cancellation_loses_its_permit(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "TIMEOUT_SLACK", 0.05)
@@ -207,7 +204,7 @@ async def test_a_waiting_run_is_canceled_and_never_called(rig: Rig) -> None:
     assert rig.runner.called(run.id) == []
 
 
-async def test_a_running_run_is_stopped_when_somebody_cancels_it(rig: Rig) -> None:
+async def test_a_running_run_is_stopped_when_canceled(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     schedule = await rig.due_now(policy=Policy(max_retries=3))
     await rig.engine(poll_interval=timedelta(seconds=30))
@@ -220,8 +217,8 @@ async def test_a_running_run_is_stopped_when_somebody_cancels_it(rig: Rig) -> No
     assert rig.runner.stopped == [run_id]
 
 
-# F50: the target gets the store's time and its log lines are kept
-async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
+# The target gets the store's time.
+async def test_log_lines_of_an_attempt_are_limited(rig: Rig) -> None:
     async def talkative(call: Call) -> Outcome:
         for number in range(DEFAULT_LOG_LIMITS.lines + 50):
             call.log("info", f"line {number}")
@@ -238,8 +235,7 @@ async def test_log_lines_of_an_attempt_are_kept_up_to_a_limit(rig: Rig) -> None:
     assert abs(rig.runner.calls[0].triggered_at - await rig.now()) < timedelta(seconds=5)
 
 
-# PERFORMANCE: the next claim does not wait for the last verdict to be written
-async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> None:
+async def test_a_permit_is_free_as_soon_as_the_attempt_ends(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.hanging = {"finish"}
     engine = await rig.engine(store=faults.store, workers=1)
@@ -252,8 +248,7 @@ async def test_a_place_is_free_as_soon_as_the_attempt_has_ended(rig: Rig) -> Non
     faults.freed.set()
 
 
-# PERFORMANCE: the store looks for the next runs while those of the last claim are carried out
-async def test_the_next_claim_is_on_its_way_before_the_first_call(rig: Rig) -> None:
+async def test_the_next_claim_is_sent_before_the_first_call(rig: Rig) -> None:
     faults = Faults(rig.store)
     claims: list[int] = []
 
@@ -269,8 +264,8 @@ async def test_the_next_claim_is_on_its_way_before_the_first_call(rig: Rig) -> N
     assert claims[0] == 2
 
 
-# An outage that only verdicts feel: what waits to be written has a bound
-async def test_no_more_is_claimed_while_too_many_verdicts_wait(rig: Rig) -> None:
+# An outage of completions only: the number of unwritten ones is bounded.
+async def test_nothing_is_claimed_while_too_many_completions_wait(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"finish": StoreUnavailable("not now")}
     await rig.engine(store=faults.store, workers=1)
@@ -284,8 +279,8 @@ async def test_no_more_is_claimed_while_too_many_verdicts_wait(rig: Rig) -> None
         await rig.reached(run.id, RunStatus.SUCCEEDED)
 
 
-# A node with an older file than others takes what it does not have
-async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
+# A node with an older configuration file claims a run that it cannot execute.
+async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
     async def not_here(call: Call) -> Outcome:
         raise NotHere
 
@@ -296,7 +291,7 @@ async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
     await rig.store.add_runs([run])
     await until(lambda: rig.told(RunReleased))
     await eventually(lambda: rig.run(run.id), lambda found: found.status is RunStatus.QUEUED)
-    # It is not taken again at once, by the one that cannot do it.
+    # The node that cannot execute it does not claim it again immediately.
     await asyncio.sleep(3 * rig.settings.poll_interval.total_seconds())
     assert len(rig.runner.calls) == 1
     other = Recording()
@@ -307,7 +302,9 @@ async def test_what_only_another_node_can_do_is_given_back(rig: Rig) -> None:
     assert not rig.told(TargetRaised)
 
 
-async def test_it_is_offered_again_after_a_while(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_yielded_requirement_is_claimed_again_later(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(capacity, "YIELD_SECONDS", 0.05)
 
     async def not_here(call: Call) -> Outcome:

@@ -16,7 +16,7 @@ from chimes.failpoints import NAMES, Step, hit, parse_failpoints
 SOURCE = Path(chimes.__file__).parent
 
 
-def test_every_name_is_placed_in_the_code_and_every_placed_one_is_named() -> None:
+def test_failpoint_names_match_the_code() -> None:
     placed = set()
     for path in SOURCE.rglob("*.py"):
         if path.name != "failpoints.py":
@@ -24,7 +24,7 @@ def test_every_name_is_placed_in_the_code_and_every_placed_one_is_named() -> Non
     assert placed == NAMES
 
 
-def test_nothing_is_armed_without_the_switch() -> None:
+def test_nothing_is_armed_without_chimes_test() -> None:
     points = {"CHIMES_FAILPOINTS": "run.claimed:kill"}
     assert parse_failpoints(points) == {}
     assert parse_failpoints(points | {"CHIMES_TEST": "1"}) == {"run.claimed": (Step("kill"),)}
@@ -57,7 +57,7 @@ def test_kill_is_a_sigkill() -> None:
         assert process.returncode == -signal.SIGKILL
 
 
-def test_a_turn_lets_the_ones_before_it_pass() -> None:
+def test_a_turn_skips_earlier_hits() -> None:
     both = "run.claimed@7:stop:2.5,run.claimed@9:kill"
     assert parse_failpoints({"CHIMES_TEST": "1", "CHIMES_FAILPOINTS": both}) == {
         "run.claimed": (Step("stop", 2.5, 7), Step("kill", 0.0, 9))
@@ -70,7 +70,7 @@ def test_a_turn_lets_the_ones_before_it_pass() -> None:
         assert process.returncode == 0
 
 
-def test_what_happens_is_noted_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hits_are_logged_before_the_action(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHIMES_FAILPOINTS_LOG", str(tmp_path / "hits"))
     with _run("run.claimed:delay:1,run.claimed@2:kill") as process:
         process.communicate(timeout=30)
@@ -90,7 +90,7 @@ def test_raise_raises() -> None:
 
 
 @pytest.mark.parametrize("points", ["run.claimed:delay:300", "run.claimed:stop:0.3"])
-def test_delay_and_stop_take_their_time_once(points: str) -> None:
+def test_delay_and_stop_happen_once(points: str) -> None:
     began = time.monotonic()
     with _run(points) as process:
         out, errors = process.communicate(timeout=30)

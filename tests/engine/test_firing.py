@@ -1,4 +1,4 @@
-"""Due schedules become runs, and runs are carried out."""
+"""Due schedules become runs, and runs are executed."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ from tests.engine.rig import FAR, Faults, Rig, eventually, until
 SECOND = timedelta(seconds=1)
 
 
-# C20, R3.19, I9
-async def test_fires_at_its_moment_and_not_before(rig: Rig) -> None:
+async def test_a_schedule_fires_at_its_time_and_not_before(rig: Rig) -> None:
     await rig.engine(poll_interval=timedelta(seconds=30))
     slot = await rig.now() + timedelta(seconds=0.3)
     schedule = await rig.once_at(slot)
@@ -37,13 +36,12 @@ async def test_fires_at_its_moment_and_not_before(rig: Rig) -> None:
     assert run.id == slot_run_id(schedule.id, slot)
     assert (run.status, run.attempt, run.fence) == (RunStatus.SUCCEEDED, 1, 1)
     (call,) = rig.runner.calls
-    # Loose, as any number measured on a busy machine; `make bench` has the real ones.
+    # A loose bound, because the machine may be busy; `make bench` measures.
     assert timedelta(0) <= call.triggered_at - slot < SECOND
     after = await rig.schedule(schedule.id)
     assert (after.next_slot, after.last_status) == (slot + FAR, RunStatus.SUCCEEDED)
 
 
-# R3.43: an earlier schedule resets the timer
 async def test_an_earlier_schedule_wakes_the_sleeping_scheduler(rig: Rig) -> None:
     await rig.once_at(await rig.now() + timedelta(hours=1))
     await rig.engine(poll_interval=timedelta(seconds=30))
@@ -53,9 +51,8 @@ async def test_an_earlier_schedule_wakes_the_sleeping_scheduler(rig: Rig) -> Non
     assert run.status is RunStatus.SUCCEEDED
 
 
-# R3.43, F47
-async def test_a_crowd_due_at_once_all_run_exactly_once(rig: Rig) -> None:
-    # The JSON file is written anew for every change; it is meant for few runs (F37).
+async def test_many_schedules_due_at_once_run_exactly_once(rig: Rig) -> None:
+    # The JSON file is rewritten for every change, so it gets fewer runs.
     crowd = 100 if rig.kind == "json" else 1000
     slot = await rig.now()
     trigger = Every(FAR, anchor=slot)
@@ -69,8 +66,7 @@ async def test_a_crowd_due_at_once_all_run_exactly_once(rig: Rig) -> None:
     assert all(len(event.schedules) <= BATCH for event in rig.told(SchedulesFired))
 
 
-# C13
-async def test_a_cap_on_each_tick_holds_the_rest_back_until_the_next(rig: Rig) -> None:
+async def test_the_dispatch_cap_defers_the_rest_to_the_next_tick(rig: Rig) -> None:
     slot = await rig.now()
     for _ in range(5):
         await rig.once_at(slot)
@@ -83,8 +79,8 @@ async def test_a_cap_on_each_tick_holds_the_rest_back_until_the_next(rig: Rig) -
     assert made[4] - made[2] >= timedelta(seconds=0.35)
 
 
-# R1.38: also for those that come one by one
-async def test_a_tick_counts_what_was_fired_before(rig: Rig) -> None:
+# Also for schedules that come due one by one.
+async def test_the_dispatch_cap_counts_earlier_fires_of_the_tick(rig: Rig) -> None:
     first = await rig.now()
     for late in (0, 0.2, 0.25, 0.3):
         await rig.once_at(first + timedelta(seconds=late))
@@ -95,8 +91,8 @@ async def test_a_tick_counts_what_was_fired_before(rig: Rig) -> None:
     assert made[3] - made[1] >= timedelta(seconds=0.75)
 
 
-# R1.38: SOFTNIX_SCHEDULER_ENABLED=false
-async def test_prompts_are_put_off_while_their_scheduler_is_off(rig: Rig) -> None:
+# SOFTNIX_SCHEDULER_ENABLED=false.
+async def test_prompts_are_postponed_while_their_scheduler_is_off(rig: Rig) -> None:
     slot = await rig.now()
     prompt = await rig.once_at(slot, namespace="softnix")
     other = await rig.once_at(slot)
@@ -111,7 +107,7 @@ async def test_prompts_are_put_off_while_their_scheduler_is_off(rig: Rig) -> Non
     await engine.drain()
 
 
-# C1, F46: what happened while nobody was there
+# Slots that were due while no node ran.
 async def test_misfire_policies_at_start(rig: Rig) -> None:
     first = await rig.now() - timedelta(minutes=65)
     made = {
@@ -136,8 +132,7 @@ async def test_misfire_policies_at_start(rig: Rig) -> None:
     assert behind == first + timedelta(minutes=70)
 
 
-# C6
-async def test_overlapping_slots_go_by_the_policy(rig: Rig) -> None:
+async def test_overlapping_slots_follow_the_policy(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     first = await rig.now()
     ways = {
@@ -170,8 +165,7 @@ async def test_overlapping_slots_go_by_the_policy(rig: Rig) -> None:
     await rig.reached(queue[1].id, RunStatus.SUCCEEDED)
 
 
-# R2.10
-async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
+async def test_a_broken_schedule_stops_no_other(rig: Rig) -> None:
     healthy = [await rig.due_now() for _ in range(3)]
     broken = await rig.due_now()
 
@@ -191,13 +185,12 @@ async def test_a_schedule_that_cannot_be_planned_stops_alone(rig: Rig) -> None:
         assert len(await rig.runs(schedule)) == 1
 
 
-async def test_a_planner_that_moves_nothing_does_not_make_the_loop_spin(rig: Rig) -> None:
+async def test_a_planner_without_progress_does_not_busy_loop(rig: Rig) -> None:
     await rig.due_now()
     scheduler = await rig.scheduler(lambda schedule, *_: PolicyPlan(schedule=schedule, runs=()))
     assert await scheduler.run_once() == PollAfter(rig.settings.poll_interval.total_seconds())
 
 
-# F46 of PERFORMANCE's idle goal: an idle node reads and does not write
 async def test_an_idle_node_neither_fires_nor_claims(rig: Rig) -> None:
     await rig.once_at(await rig.now() + timedelta(hours=1))
     faults = Faults(rig.store)
@@ -207,7 +200,6 @@ async def test_an_idle_node_neither_fires_nor_claims(rig: Rig) -> None:
     assert faults.count["claim"] == 1
 
 
-# F55
 async def test_pause_delete_move_and_reschedule_between_due_and_fire(rig: Rig) -> None:
     engine = await rig.engine(roles=("worker",))
     slot = await rig.now()
@@ -235,7 +227,7 @@ async def test_pause_delete_move_and_reschedule_between_due_and_fire(rig: Rig) -
     await until(lambda: engine.running == ())
 
 
-# C16, F55: a delete ends what waits and lets what runs finish
+# A delete cancels waiting runs and lets running ones finish.
 async def test_delete_while_one_runs_and_one_waits(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait]
     schedule = await rig.every(0.2, await rig.now(), policy=Policy(overlap=Overlap.QUEUE))
@@ -251,7 +243,6 @@ async def test_delete_while_one_runs_and_one_waits(rig: Rig) -> None:
     assert len(rig.runner.calls) == 1
 
 
-# R2.39
 async def test_a_dependency_that_did_not_succeed_leaves_a_skipped_row(rig: Rig) -> None:
     other = await rig.once_at(await rig.now() + timedelta(hours=1))
     schedule = await rig.due_now(depends_on=Dependency(schedule_id=other.id))
@@ -261,8 +252,7 @@ async def test_a_dependency_that_did_not_succeed_leaves_a_skipped_row(rig: Rig) 
     assert rig.runner.calls == []
 
 
-# R2.14: any node fires, any node works
-async def test_a_scheduler_fires_into_the_queue_and_a_worker_takes_from_it(rig: Rig) -> None:
+async def test_one_node_fires_and_another_executes(rig: Rig) -> None:
     await rig.engine(roles=("scheduler",))
     schedule = await rig.due_now()
     (run,) = await eventually(lambda: rig.runs(schedule), bool)
@@ -273,8 +263,7 @@ async def test_a_scheduler_fires_into_the_queue_and_a_worker_takes_from_it(rig: 
     assert done.attempts[0].node == worker.node_id
 
 
-# C8, pause_until
-async def test_a_pause_ends_by_itself_and_the_audit_says_so(rig: Rig) -> None:
+async def test_a_pause_ends_automatically_and_is_audited(rig: Rig) -> None:
     await rig.engine()
     now = await rig.now()
     schedule = await rig.every(0.3, now + SECOND)

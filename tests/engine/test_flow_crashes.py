@@ -1,4 +1,4 @@
-"""Nodes with flows in processes of their own, killed in the middle (F68)."""
+"""Nodes with flows in processes of their own, killed in the middle."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_finished_steps_are_not_repeated_after_a_kill(scene: Scene) -> Non
     }
 
 
-async def test_a_step_outlives_the_node_that_had_its_flow(scene: Scene) -> None:
+async def test_a_step_outlives_the_node_of_its_flow(scene: Scene) -> None:
     orchestrating = await scene.start_node("flows")
     await scene.start_node("steps")
     run_id = await scene.start_flow()

@@ -43,7 +43,7 @@ def etl() -> FlowBuilder:
     return flow
 
 
-async def test_outputs_go_by_name_from_step_to_step(flows: FlowRig) -> None:
+async def test_outputs_are_passed_by_name_between_steps(flows: FlowRig) -> None:
     await flows.engine(etl())
     run_id = await flows.start(etl(), source="numbers")
     run = await flows.ended(run_id)
@@ -57,7 +57,7 @@ async def test_outputs_go_by_name_from_step_to_step(flows: FlowRig) -> None:
     assert steps["load"].created_at >= steps["double"].created_at
 
 
-# The schedule's history and last result are those of the flow, not of its steps
+# History and last result of the schedule are those of the flow, not of its steps.
 async def test_a_scheduled_flow_is_one_run_of_its_schedule(flows: FlowRig) -> None:
     from chimes.model.target import FlowTarget
 
@@ -84,7 +84,7 @@ async def test_a_scheduled_flow_is_one_run_of_its_schedule(flows: FlowRig) -> No
         assert step.schedule_name == schedule.name
 
 
-async def test_branches_run_beside_each_other(flows: FlowRig) -> None:
+async def test_branches_run_concurrently(flows: FlowRig) -> None:
     flow = FlowBuilder("beside")
     both = threading.Barrier(2, timeout=10)
     flow.step(name="left")(lambda: both.wait() >= 0)
@@ -94,7 +94,7 @@ async def test_branches_run_beside_each_other(flows: FlowRig) -> None:
     assert run.result == {"value": {"left": True, "right": True}}
 
 
-async def test_a_condition_decides_and_leaves_a_record(flows: FlowRig) -> None:
+async def test_a_condition_decides_and_is_recorded(flows: FlowRig) -> None:
     flow = FlowBuilder("either")
     flow.step(name="look")(lambda size: size)
     flow.step(name="small", after=["look"], when=lambda look: look < 10)(lambda: "small")
@@ -124,7 +124,7 @@ async def test_a_condition_that_raises_fails_its_step(flows: FlowRig) -> None:
     assert run.error.startswith("step 'look' failed: its condition raised TypeError")
 
 
-async def test_a_list_is_mapped_and_gathered_in_its_order(flows: FlowRig) -> None:
+async def test_a_mapped_list_keeps_its_order(flows: FlowRig) -> None:
     flow = FlowBuilder("mapped")
     flow.step(name="numbers")(lambda upto: list(range(upto)))
     flow.step(name="square", after=["numbers"], map="numbers", concurrency=7)(
@@ -138,7 +138,7 @@ async def test_a_list_is_mapped_and_gathered_in_its_order(flows: FlowRig) -> Non
     assert len(await flows.steps(run_id)) == 42
 
 
-async def test_no_more_elements_are_under_way_than_told(flows: FlowRig) -> None:
+async def test_mapped_elements_respect_their_concurrency(flows: FlowRig) -> None:
     flow, now, most = FlowBuilder("few"), 0, 0
     lock = threading.Lock()
 
@@ -167,7 +167,7 @@ async def test_an_empty_list_gives_an_empty_list(flows: FlowRig) -> None:
     assert run.result == {"value": {"gather": []}}
 
 
-async def test_a_failed_step_stops_what_comes_after_it_and_nothing_else(flows: FlowRig) -> None:
+async def test_a_failed_step_stops_only_its_dependents(flows: FlowRig) -> None:
     flow = FlowBuilder("partly")
 
     @flow.step()
@@ -193,7 +193,7 @@ async def test_a_failed_step_stops_what_comes_after_it_and_nothing_else(flows: F
         assert statuses[name] == ("succeeded", ""), name
 
 
-async def test_a_failed_element_fails_its_step_when_all_have_ended(flows: FlowRig) -> None:
+async def test_a_failed_element_fails_its_step_after_all_have_ended(flows: FlowRig) -> None:
     flow = FlowBuilder("one bad".replace(" ", "_"))
 
     @flow.step(map="items")
@@ -283,8 +283,8 @@ async def test_a_flow_that_takes_too_long_ends_with_its_steps(flows: FlowRig) ->
     assert step.status is RunStatus.CANCELED
 
 
-# F69: a flow is no work in itself: it is given on at once, its steps end where they are
-async def test_a_node_that_stops_gives_its_flows_on(flows: FlowRig) -> None:
+# A flow is released immediately; its running steps end on this node.
+async def test_a_stopping_node_releases_its_flows(flows: FlowRig) -> None:
     flow, gate = FlowBuilder("moving"), threading.Event()
     flow.step(name="first")(lambda: flows.seen.append("first"))
 
@@ -315,7 +315,7 @@ async def test_a_node_that_stops_gives_its_flows_on(flows: FlowRig) -> None:
         assert step.attempt == 1
 
 
-async def test_many_flows_with_few_places_do_not_stand_in_each_others_way(flows: FlowRig) -> None:
+async def test_many_flows_with_few_permits_do_not_deadlock(flows: FlowRig) -> None:
     flow = FlowBuilder("many")
 
     @flow.step()
@@ -334,7 +334,7 @@ async def test_many_flows_with_few_places_do_not_stand_in_each_others_way(flows:
     await until(lambda: not engine.running)
 
 
-async def test_an_input_that_is_missing_is_said(flows: FlowRig) -> None:
+async def test_a_missing_input_is_reported(flows: FlowRig) -> None:
     await flows.engine(etl())
     run = await flows.ended(await flows.start(etl()))
     assert run.status is RunStatus.FAILED

@@ -1,4 +1,4 @@
-"""Nodes that die, stand still or cannot reach the store: leases, fences, rescue."""
+"""Nodes that die, are suspended or cannot reach the store: leases, fences, rescue."""
 
 from __future__ import annotations
 
@@ -24,8 +24,7 @@ LEASE = timedelta(seconds=1.2)
 CUT = StoreUnavailable("the cable is cut")
 
 
-# F15, I4, I5: a node that stood still past its lease has no say any more
-async def test_the_late_verdict_of_a_node_that_stood_still_is_fenced(rig: Rig) -> None:
+async def test_the_late_completion_of_a_suspended_node_is_fenced(rig: Rig) -> None:
     clock, faults, slow = FrozenClock(), Faults(rig.store), Recording()
     slow.script = [slow.wait]
     first = await rig.engine(store=faults.store, runner=slow, clock=clock, lease=LEASE)
@@ -47,7 +46,7 @@ async def test_the_late_verdict_of_a_node_that_stood_still_is_fenced(rig: Rig) -
     assert slow.called(run.id) + rig.runner.called(run.id) == [1, 2]
 
 
-# F24, RELIABILITY 0.5: whoever cannot renew stops by itself, before others may take over
+# A node that cannot renew its lease stops before another one may take over.
 async def test_a_node_cut_off_stops_its_runs_within_the_trust_window(rig: Rig) -> None:
     faults, cut_off = Faults(rig.store), Recording()
     cut_off.script = [cut_off.wait]
@@ -64,14 +63,13 @@ async def test_a_node_cut_off_stops_its_runs_within_the_trust_window(rig: Rig) -
     await rig.engine(lease=LEASE)
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
-    # F16: it comes back under another name.
+    # It joins again under another id.
     faults.down = None
     await until(lambda: engine.trusted)
     assert engine.node_id != first_id
     await eventually(rig.store.nodes, lambda nodes: engine.node_id in {node.id for node in nodes})
 
 
-# F14: nothing begins on a lease that may be over
 async def test_nothing_new_starts_without_trust(rig: Rig) -> None:
     faults = Faults(rig.store)
     engine = await rig.engine(store=faults.store, lease=LEASE)
@@ -88,9 +86,8 @@ async def test_nothing_new_starts_without_trust(rig: Rig) -> None:
     await until(lambda: len(rig.runner.calls) == 2)
 
 
-# F18, F10: the loop is blocked, the heartbeat goes on
-async def test_heartbeats_go_on_while_the_loop_is_blocked(rig: Rig) -> None:
-    # Longer than elsewhere: a busy machine may keep a beat from the disk for a second.
+async def test_heartbeats_continue_while_the_event_loop_is_blocked(rig: Rig) -> None:
+    # A long lease: a busy machine may delay a heartbeat by a second.
     lease = 2 * LEASE
 
     async def blocking(call: Call) -> Outcome:
@@ -109,7 +106,6 @@ async def test_heartbeats_go_on_while_the_loop_is_blocked(rig: Rig) -> None:
     assert len(rig.told(NodeHeartbeat)) >= 4
 
 
-# F05, F06: what may have happened is not repeated where repeating is worse
 async def test_on_lost_stop_ends_unknown_after_the_started_mark(rig: Rig) -> None:
     faults, dying = Faults(rig.store), Recording()
     dying.script = [dying.wait]
@@ -123,7 +119,7 @@ async def test_on_lost_stop_ends_unknown_after_the_started_mark(rig: Rig) -> Non
     assert rig.runner.calls == []
 
 
-# F04: without the started mark no effect can have happened
+# Without the started mark no effect can have happened.
 async def test_on_lost_stop_runs_again_if_it_had_not_started(rig: Rig) -> None:
     faults, dying = Faults(rig.store), Recording()
     faults.hanging = {"start"}
@@ -138,7 +134,7 @@ async def test_on_lost_stop_runs_again_if_it_had_not_started(rig: Rig) -> None:
     assert len(rig.runner.calls) == 1
 
 
-async def test_a_run_whose_started_mark_is_refused_does_not_begin(rig: Rig) -> None:
+async def test_a_run_whose_started_mark_is_refused_does_not_start(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"start": CUT}
     await rig.engine(store=faults.store)
@@ -151,8 +147,8 @@ async def test_a_run_whose_started_mark_is_refused_does_not_begin(rig: Rig) -> N
     assert len(rig.runner.calls) == 1
 
 
-# F66: a poison run takes no more nodes with it than the limit
-async def test_a_run_that_is_lost_again_and_again_ends_at_the_crash_limit(rig: Rig) -> None:
+# A run that kills its nodes is not retried forever.
+async def test_a_run_lost_repeatedly_ends_at_the_crash_limit(rig: Rig) -> None:
     schedule = await rig.due_now()
     for number in range(CRASH_LIMIT):
         faults, dying = Faults(rig.store), Recording()
@@ -169,7 +165,7 @@ async def test_a_run_that_is_lost_again_and_again_ends_at_the_crash_limit(rig: R
     assert healthy.trusted
 
 
-async def test_a_run_taken_away_is_stopped_as_soon_as_its_node_sees_it(rig: Rig) -> None:
+async def test_a_lost_run_is_stopped_when_its_node_notices(rig: Rig) -> None:
     rig.runner.script = [rig.runner.wait, SUCCESS]
     engine = await rig.engine()
     schedule = await rig.due_now()
@@ -182,8 +178,7 @@ async def test_a_run_taken_away_is_stopped_as_soon_as_its_node_sees_it(rig: Rig)
     assert (run.status, run.attempt, engine.node_id) == (RunStatus.SUCCEEDED, 2, node.id)
 
 
-# F12: everything died; the next start finds it
-async def test_a_restart_takes_over_what_was_running(rig: Rig) -> None:
+async def test_a_restart_resumes_the_running_runs(rig: Rig) -> None:
     faults, dying = Faults(rig.store), Recording()
     dying.script = [dying.wait]
     await rig.engine(store=faults.store, runner=dying, lease=LEASE)

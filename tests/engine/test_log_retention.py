@@ -1,4 +1,4 @@
-"""Of how many tasks of a pair the logs are kept (sync_log_runs)."""
+"""Logs are kept for the last runs of each source and collection (sync_log_runs)."""
 
 from __future__ import annotations
 
@@ -58,16 +58,18 @@ async def with_logs(rig: Rig, ids: list[RunId]) -> list[bool]:
         (3, [False] + [True] * 3),
     ],
 )
-async def test_the_last_ones_of_each_pair(rig: Rig, keep: int, expected: list[bool]) -> None:
+async def test_logs_of_the_last_runs_of_each_pair_are_kept(
+    rig: Rig, keep: int, expected: list[bool]
+) -> None:
     await rig.engine(runners=[Syncing()], sync_log_runs=keep)
     clients = await carried_out(rig, CLIENTS, 0)
     orders = [await carried_out(rig, ORDERS, number) for number in range(4)]
-    # Looking takes a tenth of the time at most: what takes a second rests for ten.
+    # Reading takes at most a tenth of the time: after one second it pauses for ten.
     await eventually(lambda: with_logs(rig, orders), lambda found: found == expected, within=60)
     assert await with_logs(rig, [clients]) == [keep != 0]
 
 
-async def test_those_from_before_are_looked_through(memory_rig: Rig) -> None:
+async def test_older_runs_are_trimmed_once(memory_rig: Rig) -> None:
     rig = memory_rig
     first = await rig.engine(runners=[Syncing()], sync_log_runs=-1)
     before = [await carried_out(rig, ORDERS, number) for number in range(60)]

@@ -1,4 +1,4 @@
-"""Log lines that can be read while their attempt goes on (R4.3, R4.9)."""
+"""Log lines are readable while their attempt runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventuall
 
 @pytest.fixture
 async def memory_rig() -> Rig:
-    """For what happens in the engine alone."""
+    """For tests that do not depend on the store."""
     return Rig(MemoryStore(), "memory")
 
 
@@ -42,7 +42,7 @@ async def waiting_run(rig: Rig) -> RunId:
 
 
 def speaker(runner: Recording, *, before: int = 3) -> Callable[[Call], Awaitable[Outcome]]:
-    """Says something, waits for the gate, says something more."""
+    """Logs, waits for the gate, and logs again."""
 
     async def speak(call: Call) -> Outcome:
         for number in range(before):
@@ -57,7 +57,7 @@ def speaker(runner: Recording, *, before: int = 3) -> Callable[[Call], Awaitable
 BEFORE = ["before 0", "before 1", "before 2"]
 
 
-async def test_lines_are_there_while_the_attempt_goes_on(rig: Rig) -> None:
+async def test_lines_are_readable_while_the_attempt_runs(rig: Rig) -> None:
     rig.runner.script = [speaker(rig.runner)]
     await rig.engine()
     run_id = await waiting_run(rig)
@@ -69,7 +69,7 @@ async def test_lines_are_there_while_the_attempt_goes_on(rig: Rig) -> None:
     assert await lines(rig, run_id) == [*BEFORE, "after"]
 
 
-async def test_an_attempt_that_ends_soon_writes_with_its_verdict_only(memory_rig: Rig) -> None:
+async def test_a_short_attempt_writes_its_lines_with_its_completion(memory_rig: Rig) -> None:
     rig = memory_rig
 
     async def short(call: Call) -> Outcome:
@@ -90,7 +90,7 @@ async def test_an_attempt_that_ends_soon_writes_with_its_verdict_only(memory_rig
 async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
     async def failing(call: Call) -> Outcome:
         call.log("info", f"try {call.run.attempt}")
-        await asyncio.sleep(0.7)  # longer than lines wait for company
+        await asyncio.sleep(0.7)  # longer than the period of the log writer
         call.log("info", f"end {call.run.attempt}")
         return FAILURE
 
@@ -108,8 +108,8 @@ async def test_every_attempt_adds_to_the_log(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("trouble", ["failing", "answer_lost"])
-async def test_after_an_outage_every_line_is_there_once(rig: Rig, trouble: str) -> None:
-    """F23 for lines: whether they arrived is not known, so the store is asked."""
+async def test_after_an_outage_every_line_is_stored_once(rig: Rig, trouble: str) -> None:
+    """After a lost answer the store is read to find out whether the lines arrived."""
     faults = Faults(rig.store)
     rig.runner.script = [speaker(rig.runner)]
     await rig.engine(store=faults.store)
@@ -125,7 +125,7 @@ async def test_after_an_outage_every_line_is_there_once(rig: Rig, trouble: str) 
 
 
 @pytest.mark.parametrize("trouble", ["failing", "answer_lost"])
-async def test_a_verdict_waits_until_the_doubt_is_over(rig: Rig, trouble: str) -> None:
+async def test_a_completion_waits_for_unconfirmed_lines(rig: Rig, trouble: str) -> None:
     faults = Faults(rig.store)
     rig.runner.script = [speaker(rig.runner)]
     await rig.engine(store=faults.store)
@@ -175,7 +175,7 @@ async def test_an_attempt_that_ends_during_a_write_waits_for_its_answer(
     await rig.close()
 
 
-async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> None:
+async def test_an_attempt_that_ends_while_its_lines_are_sent_writes_them_once() -> None:
     store, put = MemoryStore(), list[Completion]()
     node = await store.join(a_node(), timedelta(minutes=1))
     await store.add_runs([a_run(available_at=await store.now())])
@@ -186,7 +186,7 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     attempt.started_monotonic = 0.0
     attempt.add_log("info", "only once")
     one_pass = asyncio.create_task(writer.run_once())
-    # The pass has chosen what it sends, and has not begun to.
+    # The pass has selected the lines, and has not sent them.
     await asyncio.sleep(0)
     writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
     await one_pass
@@ -194,8 +194,8 @@ async def test_an_attempt_that_ends_as_its_lines_set_out_writes_them_once() -> N
     assert [entry.message for entry in await store.read_logs(run.id)] == ["only once"]
 
 
-async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() -> None:
-    """One write with all of it could be too much for a store (UX D.1, 12: 50,000 lines)."""
+async def test_many_last_lines_are_written_in_batches_before_the_completion() -> None:
+    """50,000 lines could be too much for one write."""
     store, put = MemoryStore(), list[Completion]()
     node = await store.join(a_node(), timedelta(minutes=1))
     task = TaskTarget(name="talkative", args={})
@@ -216,8 +216,8 @@ async def test_what_a_task_says_at_its_end_goes_ahead_of_its_verdict_in_parts() 
     assert [entry.message for entry in await store.read_logs(run.id, limit=60_000)] == spoken
 
 
-async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
-    """Fenced like a verdict (I5)."""
+async def test_a_node_that_lost_the_run_adds_no_lines(rig: Rig) -> None:
+    """Lines are fenced like a completion."""
     faults = Faults(rig.store)
     rig.runner.script = [speaker(rig.runner)]
     engine = await rig.engine(store=faults.store)
@@ -226,7 +226,7 @@ async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
     }
     run_id = await waiting_run(rig)
     await until(lambda: faults.count["append_logs"] >= 1)
-    # To everybody else its node is gone; the run goes to another one.
+    # The store removes the node, and another one claims the run.
     await rig.store.leave(engine.node_id)
     other = Recording()
     await rig.engine(runner=other)
@@ -239,7 +239,7 @@ async def test_who_has_lost_the_run_adds_nothing(rig: Rig) -> None:
     assert await lines(rig, run_id) == []
 
 
-async def test_a_drain_leaves_no_line_behind(rig: Rig) -> None:
+async def test_a_drain_writes_all_lines(rig: Rig) -> None:
     rig.runner.script = [speaker(rig.runner)]
     engine = await rig.engine()
     run_id = await waiting_run(rig)
@@ -248,7 +248,7 @@ async def test_a_drain_leaves_no_line_behind(rig: Rig) -> None:
     assert await lines(rig, run_id) == BEFORE
 
 
-async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
+async def test_many_lines_are_written_in_batches(memory_rig: Rig) -> None:
     rig = memory_rig
     text = "x" * 8000
 
@@ -273,7 +273,7 @@ async def test_much_is_written_in_parts(memory_rig: Rig) -> None:
 
 
 class TestAttemptLog:
-    def test_it_is_cut_once_by_lines(self) -> None:
+    def test_the_log_is_limited_by_lines(self) -> None:
         for kind, limits in (("http", DEFAULT_LOG_LIMITS), *LOG_LIMITS.items()):
             log = AttemptLog(kind)
             for number in range(limits.lines + 10):
@@ -285,7 +285,7 @@ class TestAttemptLog:
                 True,
             )
 
-    def test_it_is_cut_once_by_size(self) -> None:
+    def test_the_log_is_limited_by_size(self) -> None:
         log = AttemptLog("sync")
         for _ in range(10):
             log.add(NOW, "info", "x" * 1024 * 1024)
@@ -293,7 +293,7 @@ class TestAttemptLog:
         assert sum(len(entry.message) for entry in log.pending) < 6 * 1024 * 1024
         assert log.pending[-1].level == "warning"
 
-    def test_every_line_has_its_own_time(self) -> None:
+    def test_lines_have_distinct_times(self) -> None:
         log = AttemptLog("task")
         for _ in range(3):
             log.add(NOW, "info", "same")
@@ -301,7 +301,7 @@ class TestAttemptLog:
             timedelta(microseconds=number) for number in range(3)
         ]
 
-    def test_lines_are_settled_in_the_order_they_came(self) -> None:
+    def test_lines_are_confirmed_in_order(self) -> None:
         log = AttemptLog("task")
         assert log.is_settled
         for number in range(3):

@@ -7,8 +7,8 @@ from chimes.model.policy import Misfire, Policy
 from tests.engine.rig import Rig, eventually, until
 
 
-# C5: what was forgotten is never made again
-async def test_runs_older_than_the_retention_are_forgotten(rig: Rig) -> None:
+# A pruned slot is never created again.
+async def test_runs_older_than_the_retention_are_deleted(rig: Rig) -> None:
     first = await rig.engine()
     schedule = await rig.due_now(policy=Policy(misfire=Misfire.ALL))
     (run,) = await rig.ended(schedule)

@@ -1,4 +1,4 @@
-"""Trust in the lease, counted on a clock that the test holds."""
+"""Trust in the lease, on a settable clock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def node() -> Node:
     return node
 
 
-# RELIABILITY 0.5: lease less a sixth, and once lost it stays lost
+# A sixth of the lease is the margin, and lost trust stays lost.
 async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
     node.clock.advance(24.9)
     assert node.membership.trusted
@@ -79,8 +79,8 @@ async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
     assert not node.membership.trusted
 
 
-async def test_what_is_announced_later_does_not_make_a_node_new(node: Node) -> None:
-    """Who joined last is asked for: reading the sources again is no joining."""
+async def test_announce_keeps_the_join_time(node: Node) -> None:
+    """A reload of the sources must not change the join time."""
     (before,) = await node.memory.nodes()
     node.clock.advance(5)
     await node.membership.announce()
@@ -89,8 +89,8 @@ async def test_what_is_announced_later_does_not_make_a_node_new(node: Node) -> N
     assert after.heartbeat_at > before.heartbeat_at
 
 
-# A heartbeat call may take long: what counts is when it was sent
-async def test_a_beat_renews_from_before_it_was_sent(
+# A heartbeat call may take long: trust counts from when it was sent.
+async def test_a_heartbeat_renews_from_when_it_was_sent(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heartbeat = node.memory.heartbeat
@@ -108,15 +108,13 @@ async def test_a_beat_renews_from_before_it_was_sent(
     assert node.membership.trusted_seconds == pytest.approx(25 - 4)
 
 
-# F16: a refusal ends the trust at once, however much of it was left
-async def test_a_refused_beat_ends_the_trust(node: Node) -> None:
+async def test_a_refused_heartbeat_ends_the_trust(node: Node) -> None:
     await node.memory.leave(node.membership.node_id)
     assert not await node.heartbeat.run_once()
     assert not node.membership.trusted
 
 
-# RELIABILITY 1: a heartbeat that raises counts like one that is refused
-async def test_a_failing_beat_renews_nothing(node: Node) -> None:
+async def test_a_failing_heartbeat_renews_nothing(node: Node) -> None:
     node.faults.failing = {"heartbeat": StoreUnavailable("cut")}
     node.clock.advance(20)
     assert not await node.heartbeat.run_once()
@@ -136,8 +134,7 @@ async def test_joining_again_takes_another_id(node: Node) -> None:
     assert len({new_node_id() for _ in range(50)}) == 50
 
 
-# F50: the store's time, whatever this machine's clock says meanwhile
-async def test_store_time_follows_the_monotonic_clock_between_two_looks(node: Node) -> None:
+async def test_store_time_follows_the_monotonic_clock_between_answers(node: Node) -> None:
     seen = await node.time.ask()
     node.clock.advance(2.5)
     assert node.time.now() == seen + timedelta(seconds=2.5)
@@ -181,8 +178,7 @@ class Work:
         return waiting.id
 
 
-# F69: a task that is cancelled before its first step still gives its run back
-async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) -> None:
+async def test_a_run_canceled_before_its_first_step_is_released(node: Node) -> None:
     work = Work(node)
     run_id = await work.take()
     work.executor.stop_accepting()
@@ -195,8 +191,8 @@ async def test_a_run_that_has_not_made_its_first_step_is_given_back(node: Node) 
     assert (back.status, back.attempt, work.runner.calls) == (RunStatus.QUEUED, 0, [])
 
 
-# F38: a verdict that the store is too slow for may still come before the lease has ended
-async def test_who_joins_again_does_not_give_up_what_is_done(
+# A completion may be written late, before the old lease has ended.
+async def test_joining_again_keeps_unwritten_completions(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "STUCK_AFTER", -0.9)
@@ -211,15 +207,15 @@ async def test_who_joins_again_does_not_give_up_what_is_done(
     run = await node.memory.get_run(run_id)
     assert run is not None
     assert (run.status, run.attempt, len(run.attempts)) == (RunStatus.SUCCEEDED, 1, 1)
-    # With nothing in hand nobody has to wait for the end of the lease.
+    # Without runs in flight no node has to wait for the end of the lease.
     node.membership.lose("again")
     await until(node.membership.lost.is_set)
     await LeaseRecovery(node.faults.store, node.membership, work.executor).run_once()
     assert node.faults.count["leave"] == 1
 
 
-# A run that has begun is never given back, although nobody has it in hand
-async def test_a_run_that_was_dropped_after_it_began_is_not_a_stray(node: Node) -> None:
+# An abandoned run that has started is never released.
+async def test_an_abandoned_run_is_not_released_as_a_stray(node: Node) -> None:
     work = Work(node)
     work.runner.script = [work.runner.wait]
     run_id = await work.take()
@@ -257,8 +253,8 @@ def maintenance_of(node: Node) -> Maintenance:
     )
 
 
-# F52: by a clock that was put forward everybody's lease has ended; those who live say so first
-async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(node: Node) -> None:
+# After a jump of the clock every lease has ended: live nodes get time to renew theirs.
+async def test_no_rescue_right_after_a_forward_clock_jump(node: Node) -> None:
     other = NodeId("other")
     await node.memory.join(a_node("other"), LEASE)
     await node.memory.add_runs([a_run()])
@@ -287,8 +283,7 @@ async def test_nobody_is_judged_for_a_lease_after_the_store_clock_went_forward(n
     assert held.holder is None
 
 
-# F12: nobody is asked about all the time, and a lease that ends is noticed at the next look
-async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
+async def test_rescue_runs_when_a_lease_can_have_ended(node: Node) -> None:
     maintenance = maintenance_of(node)
     await maintenance.run_once()
     await node.memory.join(a_node("other"), timedelta(seconds=7))
@@ -299,12 +294,11 @@ async def test_leases_are_looked_at_when_one_can_have_ended(node: Node) -> None:
         await node.memory.heartbeat(node.membership.node_id, LEASE, clock=node.clock.now())
         node.membership.renew(node.membership.node_id, node.clock.monotonic())
         node.clock.advance(1)
-    # At 0; at 5, when the other was not known yet; at 7, when its lease ended; at 12.
+    # At 0; at 5, before the other node joined; at 7, when its lease ended; at 12.
     assert looked == [1] * 5 + [2] * 2 + [3] * 5 + [4] * 2
 
 
-# F51
-async def test_a_store_clock_that_goes_back_is_told_and_changes_nothing(node: Node) -> None:
+async def test_a_backward_clock_jump_is_reported_only(node: Node) -> None:
     maintenance = maintenance_of(node)
     node.clock.set(node.clock.now() - timedelta(minutes=10))
     await maintenance.run_once()
@@ -314,8 +308,7 @@ async def test_a_store_clock_that_goes_back_is_told_and_changes_nothing(node: No
     assert node.faults.count["rescue"] == 1
 
 
-# A slow answer is no jump
-async def test_an_answer_that_took_long_says_little_about_the_clock(node: Node) -> None:
+async def test_a_slow_answer_is_not_a_clock_jump(node: Node) -> None:
     said = node.clock.now()
     before = node.clock.monotonic()
     node.clock.advance(20)
@@ -341,7 +334,7 @@ async def test_the_heartbeat_keeps_the_period_it_was_given(node: Node) -> None:
 
 
 class Histories:
-    """A store that says which epoch it is in."""
+    """A store with an epoch."""
 
     def __init__(self, *epochs: Epoch) -> None:
         self._epochs = list(epochs)
@@ -350,8 +343,8 @@ class Histories:
         return self._epochs.pop(0)
 
 
-# F28: what is held from before a fail-over that lost commits is held no more
-async def test_a_store_that_went_back_costs_the_node_its_lease(node: Node) -> None:
+# After a fail-over that lost commits the node gives up its claims.
+async def test_a_regressed_store_costs_the_node_its_lease(node: Node) -> None:
     watch = FailoverWatch(
         node.faults.store,
         Histories(Epoch(7, "a"), Epoch(9, "a"), Epoch(10, "b"), Epoch(4, "c"), Epoch(5, "c")),

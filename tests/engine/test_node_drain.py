@@ -1,4 +1,4 @@
-"""An operator drains a node and lets it go on (UX A.8): it stays, and takes nothing meanwhile."""
+"""An operator drains and resumes a node: it stays a member and accepts no work meanwhile."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def state(rig: Rig, node_id: NodeId) -> NodeState:
     return (await node_of(rig, node_id)).state(now)
 
 
-async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is_resumed(
+async def test_a_drained_node_finishes_its_runs_and_accepts_none_until_resumed(
     rig: Rig,
 ) -> None:
     rig.runner.script = [rig.runner.wait]
@@ -38,7 +38,7 @@ async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is
     await rig.store.drain_node(engine.node_id, True)
     await until(lambda: rig.told(NodeDraining))
     assert rig.told(NodeDraining)[0].running == 1
-    # R3.39: neither fired nor claimed.
+    # Neither fired nor claimed.
     due = await rig.due_now()
     by_hand = a_run(available_at=await rig.now())
     await rig.store.add_runs([by_hand])
@@ -47,7 +47,7 @@ async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is
     await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)
     (done,) = await rig.runs(held)
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
-    # It is asked for nothing, and would have looked several times by now.
+    # By now it would have polled several times.
     assert await rig.runs(due) == []
     assert (await rig.run(by_hand.id)).status is RunStatus.QUEUED
     assert len(rig.runner.calls) == 1
@@ -65,7 +65,7 @@ async def test_a_drained_node_finishes_what_it_has_and_takes_nothing_until_it_is
     assert node.report.memory is None or node.report.memory > 1_000_000
 
 
-async def test_what_has_not_begun_goes_to_another_node_at_once(rig: Rig) -> None:
+async def test_unstarted_runs_go_to_another_node_immediately(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.hanging = {"start"}
     first = await rig.engine(store=faults.store, heartbeat=OFTEN)
@@ -76,13 +76,13 @@ async def test_what_has_not_begun_goes_to_another_node_at_once(rig: Rig) -> None
     other = Recording()
     second = await rig.engine(runner=other, heartbeat=OFTEN)
     (done,) = await rig.ended(schedule)
-    # Given back without a trace: it was never begun.
+    # Released without a trace: it never started.
     assert (done.status, done.attempt) == (RunStatus.SUCCEEDED, 1)
     assert [attempt.node for attempt in done.attempts] == [second.node_id]
     assert rig.runner.calls == []
 
 
-async def test_a_node_that_joins_anew_is_still_drained(rig: Rig) -> None:
+async def test_a_node_that_joins_again_is_still_drained(rig: Rig) -> None:
     engine = await rig.engine(heartbeat=OFTEN)
     before = engine.node_id
     await rig.store.drain_node(before, True)
@@ -99,7 +99,7 @@ async def test_a_node_that_joins_anew_is_still_drained(rig: Rig) -> None:
     assert done.status is RunStatus.SUCCEEDED
 
 
-async def test_a_drained_node_stops_as_any_other(rig: Rig) -> None:
+async def test_a_drained_node_can_be_stopped(rig: Rig) -> None:
     engine = await rig.engine(heartbeat=OFTEN)
     await rig.store.drain_node(engine.node_id, True)
     await until(lambda: rig.told(NodeDraining))

@@ -18,7 +18,6 @@ from tests.engine.rig import SUCCESS, Faults, Recording, Rig, until
 DOWN = StoreUnavailable("not now")
 
 
-# F21, F38: nobody exits, everything goes on when the store is back
 async def test_an_outage_delays_and_loses_nothing(rig: Rig) -> None:
     faults = Faults(rig.store)
     rig.runner.script = [rig.runner.wait, SUCCESS]
@@ -41,8 +40,8 @@ async def test_an_outage_delays_and_loses_nothing(rig: Rig) -> None:
     assert len(firsts) == 1
 
 
-# F23: the verdict was written, the answer lost: repeating it is recognised
-async def test_a_verdict_whose_answer_was_lost_counts_once(rig: Rig) -> None:
+# The completion was written and the answer lost: a repetition is recognised.
+async def test_a_completion_whose_answer_was_lost_counts_once(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.answer_lost = {"finish": DOWN}
     await rig.engine(store=faults.store)
@@ -55,8 +54,8 @@ async def test_a_verdict_whose_answer_was_lost_counts_once(rig: Rig) -> None:
     assert rig.engines[0].running == ()
 
 
-# F03, F23: the claim was made, the answer lost: a live node must not keep a run for ever
-async def test_a_claim_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
+# A live node must not keep a run that it does not know of.
+async def test_a_claim_whose_answer_was_lost_is_released(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store)
     await until(lambda: faults.count["next_available"])
@@ -68,15 +67,15 @@ async def test_a_claim_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
     assert rig.runner.called(run.id) == [2]
 
 
-# F23: the server commits a claim long after its client has given up, and has looked for it in vain
-async def test_a_claim_that_comes_true_late_is_given_back(
+# The server commits a claim after the client has given up and reconciled.
+async def test_a_claim_committed_late_is_released(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reconciler, "IDLE_INTERVAL", 0.3)
     faults = Faults(rig.store)
     engine = await rig.engine(store=faults.store)
     await until(lambda: faults.count["next_available"])
-    # So that the node does not take the run in the ordinary way.
+    # So that the node cannot claim the run normally.
     faults.failing = {"next_available": DOWN}
     await until(lambda: rig.told(DutyFailed))
     run = a_run(available_at=await rig.now())
@@ -88,7 +87,7 @@ async def test_a_claim_that_comes_true_late_is_given_back(
     assert rig.runner.called(run.id) == [2]
 
 
-async def test_a_fire_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
+async def test_a_fire_whose_answer_was_lost_is_released(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store)
     await until(lambda: faults.count["next_available"] > 1)
@@ -99,8 +98,8 @@ async def test_a_fire_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
     assert len(rig.runner.called(run.id)) == 1
 
 
-# F23: the started mark was written, the answer lost: nothing has begun, so the run is not lost
-async def test_a_start_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
+# The started mark was written and the answer lost: the target was not called.
+async def test_a_start_whose_answer_was_lost_is_released(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.answer_lost = {"start": DOWN}
     await rig.engine(store=faults.store)
@@ -110,7 +109,6 @@ async def test_a_start_whose_answer_was_lost_is_given_back(rig: Rig) -> None:
     assert rig.runner.called(run.id) == [2]
 
 
-# R2.10: a bug in a pass is told and the loop goes on
 async def test_a_bug_in_a_pass_does_not_end_the_engine(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"next_due": KeyError("a bug"), "rescue": ValueError("another")}
@@ -154,8 +152,7 @@ async def test_a_result_that_cannot_be_written_fails_its_run_and_no_other(rig: R
     assert run.error == "the result could not be stored: TypeError: cannot be written"
 
 
-# F38: verdicts survive an outage that is longer than the lease
-async def test_a_verdict_outlives_the_lease_if_nobody_took_the_run(rig: Rig) -> None:
+async def test_a_completion_outlives_the_lease_of_an_unclaimed_run(rig: Rig) -> None:
     faults = Faults(rig.store)
     rig.runner.script = [rig.runner.wait]
     engine = await rig.engine(store=faults.store, lease=timedelta(seconds=0.6))
@@ -170,8 +167,7 @@ async def test_a_verdict_outlives_the_lease_if_nobody_took_the_run(rig: Rig) -> 
     await until(lambda: engine.trusted)
 
 
-# F70: a node leaves kinds that it does not know to others, without spinning
-async def test_a_kind_that_nobody_here_knows_stays_in_the_queue(rig: Rig) -> None:
+async def test_an_unknown_kind_stays_in_the_queue(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(
         store=faults.store, runner=Recording("agent"), poll_interval=timedelta(seconds=0.05)
@@ -180,7 +176,7 @@ async def test_a_kind_that_nobody_here_knows_stays_in_the_queue(rig: Rig) -> Non
     await until(lambda: faults.count["next_available"] >= 8)
     (run,) = await rig.runs(schedule)
     assert run.status is RunStatus.QUEUED
-    # About one try per poll, not a loop without a break.
+    # About one claim per poll, not a busy loop.
     assert 2 <= faults.count["claim"] <= 20
     await rig.engine()
     (done,) = await rig.ended(schedule)

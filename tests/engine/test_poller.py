@@ -1,4 +1,4 @@
-"""The loop itself."""
+"""The polling loop."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def poller(duty: Passes, events: list[Event], *, stop_timeout: float = 5.0) -> P
     )
 
 
-async def test_each_kind_of_rest_ends_in_another_pass() -> None:
+async def test_each_next_poll_leads_to_another_pass() -> None:
     store = MemoryStore()
     told = asyncio.Event()
     told.set()
@@ -76,7 +76,6 @@ async def test_each_kind_of_rest_ends_in_another_pass() -> None:
     await loop.stop()
 
 
-# F21: told once, backed off with jitter, recovered
 async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(poller_module, "MIN_BACKOFF", 0.001)
     events: list[Event] = []
@@ -89,7 +88,7 @@ async def test_failures_back_off_and_recover(monkeypatch: pytest.MonkeyPatch) ->
     assert [type(e) for e in events].count(DutyRecovered) == 1
 
 
-def test_the_backoff_grows_to_its_limit_and_is_spread() -> None:
+def test_the_backoff_grows_to_its_limit_with_jitter() -> None:
     loop = poller(Passes(), [])
     waits = []
     for failures in range(1, 12):
@@ -101,7 +100,7 @@ def test_the_backoff_grows_to_its_limit_and_is_spread() -> None:
     assert len(set(waits)) == len(waits)
 
 
-async def test_stop_ends_a_rest_at_once_and_lets_a_pass_finish() -> None:
+async def test_stop_ends_a_wait_and_lets_a_pass_finish() -> None:
     finished = []
     begun = asyncio.Event()
     go_on = asyncio.Event()
@@ -123,7 +122,7 @@ async def test_stop_ends_a_rest_at_once_and_lets_a_pass_finish() -> None:
     assert (finished, duty.count) == ([True], 1)
 
 
-async def test_stop_does_not_wait_for_ever_for_a_pass_that_hangs() -> None:
+async def test_stop_cancels_a_hanging_pass() -> None:
     async def hanging() -> NextPoll:
         await asyncio.Event().wait()
         raise AssertionError
@@ -135,7 +134,7 @@ async def test_stop_does_not_wait_for_ever_for_a_pass_that_hangs() -> None:
     await asyncio.wait_for(loop.stop(), 5)
 
 
-async def test_a_listener_that_raises_disturbs_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_listener_that_raises_affects_no_other(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[Event] = []
 
     def broken(event: Event) -> None:

@@ -1,5 +1,4 @@
-"""A crowd is taken ahead of its time and begins at it: no earlier, once, and not if somebody
-changed his mind (PostgreSQL)."""
+"""Prefetched runs start at their time, once, and not after an edit in time (PostgreSQL)."""
 
 from __future__ import annotations
 
@@ -41,11 +40,11 @@ PLACES = 200
 
 @pytest.fixture
 async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    # As soon as they are seen: a busy machine has all the time until they are due.
+    # A long lead, so that a busy machine claims them in time.
     monkeypatch.setattr("chimes.engine.prefetch.MIN_LEAD", timedelta(minutes=1))
     kind = next(each for each in KINDS if each.name == "postgresql")
     home = Home(kind, tmp_path, SystemClock())
-    # The database's own clock is asked, as on a node.
+    # With the clock of the database, as on a node.
     rig = Rig(await home.open(), kind.name)
     yield rig
     await rig.close()
@@ -59,7 +58,7 @@ async def crowd(
     priorities: Sequence[int] = (0,),
     **given: Any,
 ) -> list[Schedule]:
-    """Schedules due together, in a while."""
+    """Schedules that are due together, a few seconds from now."""
     slot = await rig.now() + timedelta(seconds=seconds)
     trigger = Every(FAR, anchor=slot)
     values = {"trigger": trigger, "next_slot": slot, "next_run_at": slot} | given
@@ -78,8 +77,8 @@ def slot_of(made: list[Schedule]) -> datetime:
 async def taken(
     rig: Rig, seconds: float = 1.5, *, left: float = 0.5, by: int = CROWD, **given: Any
 ) -> tuple[list[Schedule], list[Run]]:
-    """A crowd, and the runs of it (`by` of them) that are in somebody's hands while there are still
-    `left` seconds. A machine may be too busy for that: then there is another crowd, later."""
+    """A batch with `by` runs claimed while at least `left` seconds remain. If the machine is too
+    busy, another batch is tried."""
     for more in (1, 2, 4, 8):
         made = await crowd(rig, seconds * more, **given)
         slot = slot_of(made)
@@ -103,8 +102,7 @@ async def all_ended(rig: Rig, count: int) -> list[Run]:
     )
 
 
-# I1, I2, I9
-async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
+async def test_a_prefetched_batch_starts_at_its_time_once_each(rig: Rig) -> None:
     await rig.engine(workers=PLACES, poll_interval=timedelta(seconds=30))
     made, _ = await taken(rig)
     slot = slot_of(made)
@@ -116,7 +114,7 @@ async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
     for run in runs:
         (attempt,) = run.attempts
         assert run.started_at == slot
-        assert slot <= attempt.started_at < slot + timedelta(seconds=10)  # no poll has come by
+        assert slot <= attempt.started_at < slot + timedelta(seconds=10)  # no poll was needed
         assert run.finished_at is not None
         assert run.finished_at >= slot
     assert sum(len(event.schedules) for event in rig.told(SchedulesFired)) == CROWD
@@ -124,7 +122,7 @@ async def test_a_crowd_begins_at_its_time_once_each(rig: Rig) -> None:
     assert (after.next_slot, after.fired_count, after.last_slot) == (slot + FAR, 1, slot)
 
 
-async def test_the_higher_rank_goes_first(rig: Rig) -> None:
+async def test_the_higher_rank_starts_first(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
     await taken(rig, priorities=(0, 1, 2))
     await all_ended(rig, CROWD)
@@ -133,17 +131,17 @@ async def test_the_higher_rank_goes_first(rig: Rig) -> None:
     assert set(order) == {0, 1, 2}
 
 
-async def test_few_are_not_taken_before_their_time(rig: Rig) -> None:
+async def test_a_small_batch_is_not_prefetched(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PLACES)
     made = await crowd(rig, count=5)
     runs = await all_ended(rig, 5)
     assert all(run.created_at >= slot_of(made) for run in runs)
-    # The cheap question was asked, not the one that locks.
+    # Only the cheap query ran, not the one that locks.
     assert faults.count["confirm_prefetched"] == 0
 
 
-async def test_places_are_left_for_what_comes_meanwhile(rig: Rig) -> None:
+async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
     await rig.engine(workers=60)
     made, _ = await taken(rig, by=60 - 6)
     await rig.once_at(slot_of(made) - timedelta(seconds=0.45))
@@ -154,7 +152,7 @@ async def test_places_are_left_for_what_comes_meanwhile(rig: Rig) -> None:
     assert other.claimed_at < slot_of(made)
 
 
-async def test_the_last_places_are_given_away_shortly_before(rig: Rig) -> None:
+async def test_prefetch_uses_the_last_permits_shortly_before(rig: Rig) -> None:
     await rig.engine(workers=60, poll_interval=timedelta(seconds=30))
     for _ in range(3):
         made, first = await taken(rig, by=60 - 6)
@@ -164,13 +162,13 @@ async def test_the_last_places_are_given_away_shortly_before(rig: Rig) -> None:
         assert all(run.created_at >= slot_of(made) - FULL_CAPACITY_LEAD for run in left)
         if len(left) == 6:
             return
-        # A busy machine may come to it too late.
+        # A busy machine may be too late.
         await until(lambda: not rig.engines[0].running)
         await rig.store.prune_runs(before=slot_of(made) + FAR, limit=CROWD)
     raise AssertionError("the last places stayed empty")
 
 
-async def test_a_cap_on_each_tick_is_kept(rig: Rig) -> None:
+async def test_a_dispatch_cap_disables_prefetch(rig: Rig) -> None:
     await rig.engine(workers=PLACES, max_dispatch_per_tick=60, dispatch_tick=timedelta(seconds=0.1))
     made = await crowd(rig)
     runs = await all_ended(rig, CROWD)
@@ -178,12 +176,12 @@ async def test_a_cap_on_each_tick_is_kept(rig: Rig) -> None:
 
 
 class Changes:
-    """Changes of many schedules at once, and which of them came in time."""
+    """Edits many schedules at once; which of the edits were in time."""
 
     def __init__(self, rig: Rig, slot: datetime) -> None:
         self._rig = rig
         self._slot = slot
-        # Fewer at a time than the store has connections, or some would wait for one for too long.
+        # Fewer at once than the store has connections, so that none waits too long for one.
         self._writers = asyncio.Semaphore(4)
         self.in_time: set[ScheduleId] = set()
 
@@ -204,8 +202,7 @@ class Changes:
             await self._rig.store.change_schedule(schedule_id, change)
 
 
-# F55
-async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
+async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
     made, _ = await taken(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
@@ -224,7 +221,7 @@ async def test_who_is_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> 
     assert len(await rig.runs()) == len(rig.runner.calls) == len(expected)
 
 
-async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
+async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
     made, _ = await taken(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
@@ -238,7 +235,7 @@ async def test_who_is_changed_and_still_due_runs_once(rig: Rig) -> None:
     assert all(call.triggered_at >= slot for call in rig.runner.calls)
 
 
-async def test_a_run_that_is_canceled_while_it_waits_never_begins(rig: Rig) -> None:
+async def test_a_run_canceled_while_prefetched_never_starts(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
     _, runs = await taken(rig)
     await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
@@ -249,12 +246,12 @@ async def test_a_run_that_is_canceled_while_it_waits_never_begins(rig: Rig) -> N
     assert len(rig.runner.calls) == CROWD - 1
 
 
-# F69: given back in time, and carried out by the other one at its time
-async def test_a_node_that_stops_gives_back_what_waits(rig: Rig) -> None:
+# Released in time, and executed by the other node at the planned time.
+async def test_a_stopping_node_releases_prefetched_runs(rig: Rig) -> None:
     first = await rig.engine(workers=PLACES)
     second = await rig.engine(workers=PLACES, roles=("worker",))
     made, _ = await taken(rig)
-    # A busy machine may come to this when they have begun.
+    # On a busy machine they may have started already.
     begun = {call.run.id for call in rig.runner.calls}
     await first.drain(timedelta(seconds=5))
     runs = await all_ended(rig, CROWD)
@@ -265,8 +262,7 @@ async def test_a_node_that_stops_gives_back_what_waits(rig: Rig) -> None:
     assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
 
 
-# F14, F16: whoever does not trust its lease begins nothing; the runs go on elsewhere
-async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -> None:
+async def test_a_node_without_lease_starts_no_prefetched_run(rig: Rig) -> None:
     lease = timedelta(seconds=1.5)
     faults = Faults(rig.store)
     await rig.engine(
@@ -285,8 +281,7 @@ async def test_a_node_that_lost_its_lease_begins_nothing_that_waited(rig: Rig) -
     faults.failing = {}
 
 
-# F21, F23
-async def test_a_store_that_does_not_answer_makes_it_late_not_early(rig: Rig) -> None:
+async def test_an_unavailable_store_delays_prefetched_runs(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PLACES)
     made, _ = await taken(rig)
@@ -298,8 +293,7 @@ async def test_a_store_that_does_not_answer_makes_it_late_not_early(rig: Rig) ->
     assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
 
 
-# F03: the store gave the runs away and nobody heard
-async def test_an_answer_that_is_lost_costs_nothing_but_time(rig: Rig) -> None:
+async def test_a_lost_answer_only_delays_prefetched_runs(rig: Rig) -> None:
     faults = Faults(rig.store)
     await rig.engine(store=faults.store, workers=PLACES)
     faults.answer_lost = {"fire_due": StoreUnavailable("the answer was lost")}
@@ -310,7 +304,7 @@ async def test_an_answer_that_is_lost_costs_nothing_but_time(rig: Rig) -> None:
     assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
 
 
-async def test_the_started_mark_is_written_at_the_begin(rig: Rig) -> None:
+async def test_the_started_mark_is_written_at_the_start(rig: Rig) -> None:
     await rig.engine(workers=PLACES)
     _, runs = await taken(rig, policy=Policy(on_lost=OnLost.STOP))
     rig.runner.script = [rig.runner.wait]
@@ -321,8 +315,7 @@ async def test_the_started_mark_is_written_at_the_begin(rig: Rig) -> None:
     await until(lambda: len(rig.told(RunEnded)) == CROWD)
 
 
-# I2: whoever looks, each slot is one node's
-async def test_two_nodes_share_a_crowd(rig: Rig) -> None:
+async def test_two_nodes_share_a_batch(rig: Rig) -> None:
     await asyncio.gather(*(rig.engine(workers=PLACES) for _ in range(2)))
     made, _ = await taken(rig, 2.0, by=3 * CROWD, count=3 * CROWD)
     runs = await all_ended(rig, 3 * CROWD)

@@ -1,4 +1,4 @@
-"""How far ahead a node looks, and when it looks again."""
+"""How far ahead the scheduler prefetches, and when it checks again."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DUE = NOW + 4 * SECOND
 
 
 class Coming:
-    """What a store says is to come; not more than that."""
+    """A store with a scripted answer to `pressing`."""
 
     supports_prefetch = True
 
@@ -51,7 +51,7 @@ def clock() -> SettableClock:
     return SettableClock(NOW)
 
 
-async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) -> None:
+async def test_a_small_batch_has_the_minimum_lead(clock: SettableClock) -> None:
     store = Coming()
     planner = PrefetchPlanner(store, clock)
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
@@ -62,7 +62,7 @@ async def test_what_is_no_crowd_is_left_to_its_usual_time(clock: SettableClock) 
     assert planner.next_check(far, far - MIN_LEAD) == far
 
 
-async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
+async def test_a_large_batch_is_started_in_time(clock: SettableClock) -> None:
     begin_by = DUE - 2 * SECOND
     planner = PrefetchPlanner(Coming(PrefetchWindow(due=DUE, begin_by=begin_by)), clock)
     begin = begin_by - PREFETCH_CUTOFF - SAFETY_MARGIN
@@ -70,12 +70,12 @@ async def test_a_large_crowd_is_begun_in_time(clock: SettableClock) -> None:
     assert planner.next_check(DUE, NOW) == begin
     clock.advance(begin - NOW)
     assert await planner.horizon(begin) == DUE
-    # It looks no further than it must, however late it comes to it.
+    # The horizon is no further than necessary, however late the check is.
     clock.advance(DUE - SECOND - begin)
     assert await planner.horizon(DUE - SECOND) == DUE - SECOND + MIN_LEAD
 
 
-async def test_the_store_is_not_asked_all_the_time(clock: SettableClock) -> None:
+async def test_queries_are_rate_limited(clock: SettableClock) -> None:
     store = Coming()
     planner = PrefetchPlanner(store, clock)
     for _ in range(5):
@@ -86,7 +86,7 @@ async def test_the_store_is_not_asked_all_the_time(clock: SettableClock) -> None
     assert len(store.asked) == 2
 
 
-async def test_it_learns_what_taking_one_costs(clock: SettableClock) -> None:
+async def test_the_cost_estimate_follows_observations(clock: SettableClock) -> None:
     store = Coming()
     planner = PrefetchPlanner(store, clock)
     planner.observe(MIN_SAMPLE - 1, 100.0)
@@ -97,7 +97,7 @@ async def test_it_learns_what_taking_one_costs(clock: SettableClock) -> None:
     assert each.total_seconds() == pytest.approx(0.001 * COST_MARGIN, rel=0.01)
 
 
-async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableClock) -> None:
+async def test_prefetch_pauses_after_an_empty_claim(clock: SettableClock) -> None:
     planner = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
     assert await planner.horizon(NOW) == NOW + MIN_LEAD
@@ -105,7 +105,7 @@ async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableCl
     assert planner.next_check(due, NOW) == due
     clock.advance(timedelta(seconds=0.1))
     now = NOW + timedelta(seconds=0.1)
-    # Somebody has changed something: it is looked at again, but not now.
+    # After a change it is checked again, but not yet.
     assert await planner.horizon(now) == now
     wait = (planner.next_check(due, now) - NOW).total_seconds()
     assert wait == pytest.approx(QUERY_INTERVAL, abs=0.001)
@@ -113,7 +113,7 @@ async def test_what_cannot_be_taken_is_left_alone_for_a_moment(clock: SettableCl
     assert await planner.horizon(now) == now + MIN_LEAD
 
 
-async def test_who_found_no_place_is_called_once_more(clock: SettableClock) -> None:
+async def test_an_incomplete_batch_is_checked_again(clock: SettableClock) -> None:
     planner = PrefetchPlanner(Coming(), clock)
     due = NOW + SECOND
     assert planner.next_check(due, NOW) == due

@@ -1,4 +1,4 @@
-"""Where runs wait for their time: each is asked about, whenever it came in."""
+"""Prefetched runs are all confirmed, whenever they were added."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def an_attempt(slot: datetime) -> InFlightRun:
     return InFlightRun(run, cast(Capacity, None), lambda _: None, lambda: slot)
 
 
-async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
+async def test_a_run_added_after_the_last_answer_is_confirmed_too() -> None:
     store = Asked()
     gone: list[InFlightRun] = []
     all_gone = asyncio.Event()
@@ -64,7 +64,7 @@ async def test_who_comes_in_behind_the_last_answer_is_asked_about_too() -> None:
         start=start,
         drop=lambda attempt: None,
     )
-    # Its time has come, so that it is asked about at once.
+    # It is due, so it is confirmed immediately.
     slot = SystemClock().now()
     first, second = an_attempt(slot), an_attempt(slot)
     queue.add(first)

@@ -1,4 +1,4 @@
-"""Maintenance rolls ended runs up, in batches that keep nothing else waiting."""
+"""Maintenance rolls up ended runs in batches that do not delay other work."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.engine.test_membership import Node, maintenance_of
 
 
 class Rolling:
-    """So many runs are left to be rolled up."""
+    """A number of runs that have yet to be rolled up."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -31,7 +31,7 @@ async def node() -> Node:
     return node
 
 
-async def test_it_is_done_every_few_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rollups_run_every_few_seconds(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     rolling = Rolling(10)
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
@@ -43,10 +43,8 @@ async def test_it_is_done_every_few_seconds(node: Node, monkeypatch: pytest.Monk
     assert rolling.asked == 2
 
 
-# A store has to notice soon that its clock was set back
-async def test_the_stores_clock_does_not_matter(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+# The rollup detects a store whose clock was set back, so it must not wait for that clock.
+async def test_rollups_ignore_the_store_clock(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     rolling = Rolling(0)
     monkeypatch.setattr(node.memory, "roll_up", rolling.roll_up)
     maintenance = maintenance_of(node)
@@ -57,7 +55,7 @@ async def test_the_stores_clock_does_not_matter(
     assert rolling.asked == 2
 
 
-async def test_who_is_behind_goes_on_at_once_but_not_without_end(
+async def test_a_backlog_is_rolled_up_in_bounded_passes(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rolling = Rolling((ROLLUP_BATCHES + 5) * ROLLUP_BATCH)

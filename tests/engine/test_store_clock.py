@@ -1,4 +1,4 @@
-"""How late it is at the store, at least: what waits for a moment there never comes early."""
+"""The lower bound of the store's time: waiting for a moment never ends early."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.builders import NOW
 
 
 class Watch:
-    """A node's clock, and a store's that is an hour ahead of it."""
+    """A node's clock, and a store clock that is an hour ahead."""
 
     def __init__(self) -> None:
         self.clock = SettableClock()
@@ -33,12 +33,12 @@ class Watch:
         self.time.observe(now, before)
 
     def early_by(self, seconds: float) -> float:
-        """How much longer than it should somebody waits who waits so long from now."""
+        """By how many seconds a wait of `seconds` from now is too long."""
         waits = self.time.seconds_until(self.there + timedelta(seconds=seconds))
         return waits - seconds
 
 
-def test_a_slow_answer_makes_late_and_never_early() -> None:
+def test_a_slow_answer_makes_waits_late_and_never_early() -> None:
     watch = Watch()
     watch.ask(0.0, 0.2)
     assert watch.early_by(1) == pytest.approx(0.2)
@@ -46,7 +46,7 @@ def test_a_slow_answer_makes_late_and_never_early() -> None:
     assert watch.early_by(1) == pytest.approx(0.0)
 
 
-def test_an_answer_that_says_less_is_not_believed_more() -> None:
+def test_a_weaker_bound_does_not_replace_a_stronger_one() -> None:
     watch = Watch()
     watch.ask(0.001, 0.001)
     watch.ask(0.0, 0.5)
@@ -56,8 +56,7 @@ def test_an_answer_that_says_less_is_not_believed_more() -> None:
     assert watch.early_by(1) == pytest.approx(0.5)
 
 
-# F51
-def test_a_clock_that_was_put_back_is_believed_at_once() -> None:
+def test_a_clock_set_back_is_accepted_immediately() -> None:
     watch = Watch()
     watch.ask(0.001, 0.001)
     watch.skew -= timedelta(seconds=3)
@@ -68,13 +67,13 @@ def test_a_clock_that_was_put_back_is_believed_at_once() -> None:
     assert watch.early_by(1) == pytest.approx(0.002)
 
 
-def test_a_moment_here_is_a_moment_there() -> None:
+def test_monotonic_times_map_to_store_times() -> None:
     watch = Watch()
     watch.ask(0.0, 0.0)
     assert watch.time.at(watch.clock.monotonic()) == watch.time.now() == NOW + watch.skew
 
 
-def test_all_who_look_every_so_often_look_at_the_same_moments() -> None:
+def test_duties_with_the_same_interval_share_their_ticks() -> None:
     watch = Watch()
     second, five = timedelta(seconds=1), timedelta(seconds=5)
     watch.clock.advance(2.4)
@@ -85,7 +84,7 @@ def test_all_who_look_every_so_often_look_at_the_same_moments() -> None:
     assert watch.time.seconds_to_tick(five) == pytest.approx(2.0)
 
 
-def test_who_wakes_a_little_early_does_not_look_twice() -> None:
+def test_an_early_wakeup_does_not_poll_twice() -> None:
     watch = Watch()
     watch.clock.advance(2.98)
     assert watch.time.seconds_to_tick(timedelta(seconds=1)) == pytest.approx(1.02)

@@ -1,4 +1,4 @@
-"""Attempts are carried out one after another by few tasks, and none waits for another."""
+"""Few tasks execute many attempts, and none waits for another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def attempts(count: int) -> list[InFlightRun]:
 
 
 class Executed:
-    """What was carried out, by which tasks."""
+    """Records the executed attempts and their tasks."""
 
     def __init__(self, one: Callable[[InFlightRun], Awaitable[None]] | None = None) -> None:
         self.order: list[InFlightRun] = []
@@ -42,7 +42,7 @@ async def turns(count: int = 30) -> None:
         await asyncio.sleep(0)
 
 
-async def test_attempts_that_never_wait_share_a_task() -> None:
+async def test_attempts_that_never_suspend_share_a_task() -> None:
     executed = Executed()
     given = attempts(100)
     pool = TaskPool(executed)
@@ -52,7 +52,7 @@ async def test_attempts_that_never_wait_share_a_task() -> None:
     assert len(executed.tasks) == 1
 
 
-async def test_attempts_that_wait_all_begin_in_their_order_within_a_few_turns() -> None:
+async def test_suspending_attempts_start_in_order_within_a_few_turns() -> None:
     go_on = asyncio.Event()
 
     async def one(_: InFlightRun) -> None:
@@ -66,14 +66,14 @@ async def test_attempts_that_wait_all_begin_in_their_order_within_a_few_turns() 
     assert executed.order == given
     assert len(executed.tasks) == 500
     go_on.set()
-    # Next time as many begin at once, and none is left behind.
+    # The next batch starts with as many tasks at once.
     more = attempts(500)
     pool.submit(more)
     await turns(3)
     assert executed.order == given + more
 
 
-async def test_one_that_waits_does_not_hold_up_those_behind_it() -> None:
+async def test_a_suspended_attempt_does_not_delay_the_queue() -> None:
     never = asyncio.Event()
     given = attempts(50)
 
@@ -89,7 +89,7 @@ async def test_one_that_waits_does_not_hold_up_those_behind_it() -> None:
     await turns(2)
 
 
-async def test_those_that_were_handed_over_before_are_passed_over() -> None:
+async def test_finished_attempts_are_skipped() -> None:
     executed = Executed()
     given = attempts(3)
     TaskPool(executed).submit(given)
@@ -98,14 +98,14 @@ async def test_those_that_were_handed_over_before_are_passed_over() -> None:
     assert executed.order == [given[0], given[2]]
 
 
-async def test_a_task_that_was_told_to_stop_carries_out_nothing_else() -> None:
+async def test_a_canceled_task_is_not_reused() -> None:
     given = attempts(5)
 
     async def one(attempt: InFlightRun) -> None:
         if attempt is given[2]:
             attempt.stop = StopReason.CANCEL
             assert attempt.task is not None
-            # It ends without having listened.
+            # It ends without handling the cancellation.
             attempt.task.cancel()
 
     executed = Executed(one)
@@ -116,8 +116,8 @@ async def test_a_task_that_was_told_to_stop_carries_out_nothing_else() -> None:
     assert given[3].task is given[4].task
 
 
-async def test_who_has_waited_carries_out_nothing_else() -> None:
-    """Sessions, callbacks and the like hang on a task: they are not found by the next."""
+async def test_a_suspended_task_is_not_reused() -> None:
+    """Sessions and callbacks may be bound to a task: the next attempt must not get them."""
     given = attempts(4)
 
     async def one(attempt: InFlightRun) -> None:
@@ -136,12 +136,12 @@ async def test_who_has_waited_carries_out_nothing_else() -> None:
     assert given[1].task not in (given[2].task, given[3].task, more[0].task)
 
 
-async def test_a_cancellation_that_is_left_behind_meets_nobody_else() -> None:
+async def test_a_pending_cancellation_does_not_reach_the_next_attempt() -> None:
     given = attempts(3)
 
     async def one(attempt: InFlightRun) -> None:
         if attempt is given[0]:
-            # The doing of the function itself, which has not even waited.
+            # The function cancels its own task, without suspending.
             assert attempt.task is not None
             attempt.task.cancel()
         else:
@@ -154,7 +154,7 @@ async def test_a_cancellation_that_is_left_behind_meets_nobody_else() -> None:
     assert waited == given[1:]
 
 
-async def test_there_are_never_more_at_once_than_attempts() -> None:
+async def test_the_number_of_tasks_is_bounded() -> None:
     async def one(_: InFlightRun) -> None:
         await asyncio.sleep(0)
 
@@ -170,7 +170,7 @@ async def test_there_are_never_more_at_once_than_attempts() -> None:
     assert len(executed.order) == 400
 
 
-async def test_a_bug_in_one_leaves_the_others_alone(
+async def test_a_bug_in_one_attempt_does_not_affect_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     given = attempts(5)
