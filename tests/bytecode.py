@@ -46,8 +46,8 @@ def _compile(file: Path) -> None:
             source_hash, code = rewrite._rewrite_test(file, _config)
             target.parent.mkdir(exist_ok=True)
             rewrite._write_pyc(_config.stash[rewrite.assertstate_key], code, source_hash, target)
-    except SyntaxError:
-        pass
+    except (OSError, SyntaxError):
+        pass  # its import says what is wrong
 
 
 def is_rewritten(file: Path) -> bool:

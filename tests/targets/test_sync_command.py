@@ -209,15 +209,20 @@ async def test_a_flood_is_read_where_it_hurts_nobody(tmp_path: Path) -> None:
     assert sum("left out" in message for message in done.at("warning")) == 1
 
 
+#: Longer than a busy machine takes to start a program.
+STALL_AFTER = timedelta(seconds=4)
+
+
 async def test_a_stopped_program_has_stalled(tmp_path: Path) -> None:
     script = f"sh -c 'echo $$ > {tmp_path}/pid; kill -STOP $$'; true"
-    done = await run(sh(script), tmp_path, stall_after=timedelta(seconds=1))
+    done = await run(sh(script), tmp_path, stall_after=STALL_AFTER)
     assert done.outcome.code == "stalled"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
 async def test_a_silent_one_has_not(tmp_path: Path) -> None:
-    done = await run(sh("exec >&- 2>&-; sleep 2.5"), tmp_path, stall_after=timedelta(seconds=1))
+    longer = 2 * STALL_AFTER.total_seconds()
+    done = await run(sh(f"exec >&- 2>&-; sleep {longer}"), tmp_path, stall_after=STALL_AFTER)
     assert done.outcome.end is AttemptEnd.SUCCEEDED
 
 

@@ -133,13 +133,17 @@ async def test_the_time_is_over(tmp_path: Path) -> None:
     assert none_alive(await pids_in(tmp_path / "pids"))
 
 
+#: Longer than a busy machine takes to start a process.
+STALL_AFTER = timedelta(seconds=4)
+
+
 async def test_a_stopped_process_has_stalled(tmp_path: Path) -> None:
     """No sign of life: it fails, and does not stay."""
     config = {"callable": f"{MODULE}:stops_itself", "pid": str(tmp_path / "pid")}
-    runner = a_runner("python", config, tmp_path, stall_after=timedelta(seconds=1))
+    runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
     done = await carry_out(runner)
     assert (done.outcome.end, done.outcome.code) == (AttemptEnd.FAILED, "stalled")
-    assert done.outcome.error == "stalled: the task showed no sign of life for 1s"
+    assert done.outcome.error == "stalled: the task showed no sign of life for 4s"
     assert not alive(int((tmp_path / "pid").read_text()))
 
 
@@ -147,11 +151,11 @@ async def test_one_that_works_or_waits_has_not_stalled(tmp_path: Path) -> None:
     """A bad regex holds the interpreter, so that nothing can be sent: it is at work all the same,
     and its timeout is what ends it (F18)."""
     config: dict[str, Any] = {"callable": f"{MODULE}:holds_the_interpreter", "length": 40}
-    runner = a_runner("python", config, tmp_path, stall_after=timedelta(seconds=1))
-    done = await carry_out(runner, timeout=3)
+    runner = a_runner("python", config, tmp_path, stall_after=STALL_AFTER)
+    done = await carry_out(runner, timeout=10)
     assert done.outcome.end is AttemptEnd.TIMEOUT
-    runner = a_runner("python", waiting(tmp_path), tmp_path, stall_after=timedelta(seconds=1))
-    done = await carry_out(runner, timeout=3)
+    runner = a_runner("python", waiting(tmp_path), tmp_path, stall_after=STALL_AFTER)
+    done = await carry_out(runner, timeout=10)
     assert done.outcome.end is AttemptEnd.TIMEOUT
 
 
