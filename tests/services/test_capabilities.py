@@ -106,7 +106,7 @@ async def test_malformed_names_are_rejected_first(
 
 
 # --- runs without a schedule ------------------------------------------------------------------
-def order(**given: object) -> RunRequest:
+def run_request(**given: object) -> RunRequest:
     values: dict[str, object] = {"target": GREET, "policy": Policy()}
     return RunRequest(**(values | given))  # type: ignore[arg-type]
 
@@ -115,7 +115,7 @@ async def test_start(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")
-    run = await manual_runs.start(MEMBER, order(name=" hello ", priority=4))
+    run = await manual_runs.start(MEMBER, run_request(name=" hello ", priority=4))
     assert (run.schedule_id, run.schedule_name, run.owner) == (None, "hello", ALICE)
     assert (run.origin, run.status, run.priority) == (Origin.MANUAL, RunStatus.QUEUED, 4)
     assert (run.available_at, run.concurrency_key) == (NOW, None)
@@ -129,7 +129,7 @@ async def test_secrets_are_masked_in_the_audit(
 ) -> None:
     await join_node(store, "task:greet")
     args = {"token": "hush", "list": [{"password": "hush"}]}
-    await manual_runs.start(ADMIN, order(target=TaskTarget(name="greet", args=args)))
+    await manual_runs.start(ADMIN, run_request(target=TaskTarget(name="greet", args=args)))
     await schedules.create(ADMIN, a_schedule(target=TaskTarget(name="greet", args=args)))
     assert "hush" not in repr(await store.list_audit(AuditQuery()))
 
@@ -138,8 +138,8 @@ async def test_start_is_idempotent_by_id(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")
-    first = await manual_runs.start(ADMIN, order(), run_id=RunId("r1"))
-    assert await manual_runs.start(ADMIN, order(), run_id=RunId("r1")) == first
+    first = await manual_runs.start(ADMIN, run_request(), run_id=RunId("r1"))
+    assert await manual_runs.start(ADMIN, run_request(), run_id=RunId("r1")) == first
 
 
 async def test_concurrency_key_blocks_runs(
@@ -147,9 +147,9 @@ async def test_concurrency_key_blocks_runs(
 ) -> None:
     await join_node(store, "task:greet")
     policy = Policy(concurrency_key="one at a time", overlap=Overlap.QUEUE)
-    runs = [await manual_runs.start(ADMIN, order(policy=policy)) for _ in range(2)]
+    runs = [await manual_runs.start(ADMIN, run_request(policy=policy)) for _ in range(2)]
     assert [run.blocked for run in runs] == [False, True]
-    free = await manual_runs.start(ADMIN, order(policy=replace(policy, burst_allowed=True)))
+    free = await manual_runs.start(ADMIN, run_request(policy=replace(policy, burst_allowed=True)))
     assert not free.blocked
 
 
@@ -159,13 +159,13 @@ async def test_permissions(
     await join_node(store, "task:greet")
     for actor in (VIEWER, OPERATOR):
         with pytest.raises(NotAllowed):
-            await manual_runs.start(actor, order())
+            await manual_runs.start(actor, run_request())
     with pytest.raises(NotAllowed):
-        await manual_runs.start(MEMBER, order(owner=BOB))
-    assert (await manual_runs.start(ADMIN, order(owner=BOB))).owner == BOB
+        await manual_runs.start(MEMBER, run_request(owner=BOB))
+    assert (await manual_runs.start(ADMIN, run_request(owner=BOB))).owner == BOB
     target = HttpTarget(url="https://h/", verify_tls=False)
     with pytest.raises(NotAllowed, match="certificate"):
-        await manual_runs.start(MEMBER, order(target=target))
+        await manual_runs.start(MEMBER, run_request(target=target))
     assert MEMBER.role is Role.MEMBER
 
 
@@ -189,7 +189,7 @@ async def test_invalid_requests(
 ) -> None:
     await join_node(store, "task:greet")
     with pytest.raises(InvalidInput) as caught:
-        await manual_runs.start(ADMIN, order(**given))
+        await manual_runs.start(ADMIN, run_request(**given))
     assert caught.value.field == field
 
 
@@ -197,11 +197,11 @@ async def test_start_later(
     schedules: ScheduleService, manual_runs: ManualRuns, store: MemoryStore
 ) -> None:
     await join_node(store, "task:greet")
-    later = await manual_runs.start(ADMIN, order(at=NOW + MINUTE))
+    later = await manual_runs.start(ADMIN, run_request(at=NOW + MINUTE))
     assert (later.planned_at, later.available_at, later.created_at) == (
         NOW + MINUTE,
         NOW + MINUTE,
         NOW,
     )
-    past = await manual_runs.start(ADMIN, order(at=NOW - MINUTE))
+    past = await manual_runs.start(ADMIN, run_request(at=NOW - MINUTE))
     assert past.available_at == NOW

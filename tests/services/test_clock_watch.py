@@ -99,25 +99,25 @@ async def test_visible_schedules_only() -> None:
 
 async def test_zones_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = Scene()
-    asked = 0
+    calls = 0
     real = scene.store.zones_in_use
 
     async def counted(*given: Any) -> Any:
-        nonlocal asked
-        asked += 1
+        nonlocal calls
+        calls += 1
         return await real(*given)
 
     monkeypatch.setattr(scene.store, "zones_in_use", counted)
     for _ in range(3):
         await scene.coming()
-    assert asked == 1
+    assert calls == 1
     scene.clock.advance(timedelta(seconds=CACHE_SECONDS + 1))
     await scene.coming()
-    assert asked == 2
+    assert calls == 2
     monkeypatch.setattr(clock_watch, "MAX_CACHED_OWNERS", 1)
     await scene.coming(ANNA)
     await scene.coming()
-    assert asked == 4
+    assert calls == 4
 
 
 async def test_paused_deleted_and_skipped_are_left_out() -> None:

@@ -57,16 +57,16 @@ async def test_check_runs_in_order_and_again_in_the_transaction(
     schedules: ScheduleService, store: MemoryStore
 ) -> None:
     first, second = await added(store), await added(store)
-    asked: list[str] = []
+    checked: list[str] = []
 
     def check(schedule: Schedule) -> None:
-        asked.append(schedule.id)
-        if len(asked) > 3:
+        checked.append(schedule.id)
+        if len(checked) > 3:
             raise InvalidInput("it has gone elsewhere meanwhile")
 
     with pytest.raises(InvalidInput):
         await schedules.delete_all(ADMIN, [first.id, second.id], check=check)
-    assert asked == [first.id, second.id, first.id, second.id]
+    assert checked == [first.id, second.id, first.id, second.id]
     with pytest.raises(NotFound):
         await schedules.delete_all(ADMIN, [first.id, ScheduleId("nobody")])
     assert await store.get_schedule(first.id) == first

@@ -170,8 +170,8 @@ async def test_fire_log_has_reasons(
     clock.advance(3600)
     await schedules.resume(MEMBER, schedule.id)
     entries = await log_of(insights, MEMBER, schedule.id)
-    told = [(entry.decision, entry.reason) for entry in entries]
-    assert told == [
+    found = [(entry.decision, entry.reason) for entry in entries]
+    assert found == [
         (Decision.RESUMED, ""),
         (Decision.PAUSED, "holidays"),
         (Decision.MOVED, ""),
@@ -211,8 +211,8 @@ async def test_not_run_filter(insights: InsightService, store: MemoryStore) -> N
         MEMBER, schedule.id, only=FireLogFilter(not_run=True), limit=20
     )
     assert page.next is None
-    told = [entry.decision for entry in page.entries]
-    assert sorted(told) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
+    found = [entry.decision for entry in page.entries]
+    assert sorted(found) == [Decision.MISSED, Decision.PAUSED, Decision.SKIPPED]
 
 
 async def test_period_includes_decisions_still_in_effect(

@@ -21,7 +21,7 @@ ANNA = Owner(type=OwnerType.USER, id="anna")
 class Counting(MemoryStore):
     """Counts token requests, and can be unavailable."""
 
-    asked = 0
+    calls = 0
     broken = False
 
     async def take_tokens(
@@ -29,7 +29,7 @@ class Counting(MemoryStore):
     ) -> TokenGrant:
         if self.broken:
             raise StoreUnavailable()
-        self.asked += 1
+        self.calls += 1
         await asyncio.sleep(0)
         return await super().take_tokens(name, rate=rate, burst=burst, count=count)
 
@@ -94,15 +94,15 @@ async def test_few_writes_for_a_busy_caller(counting: Counting, clock: SettableC
     for _ in range(200):
         assert await allowed(limiter, 1) == 1
         clock.advance(0.05)
-    assert counting.asked < 200 / 3
+    assert counting.calls < 200 / 3
 
 
 async def test_rejections_write_nothing(counting: Counting, clock: SettableClock) -> None:
     limiter = node(counting, clock)
     await allowed(limiter, 40)
-    before = counting.asked
+    before = counting.calls
     assert await allowed(limiter, 500) == 0
-    assert counting.asked <= before + 2
+    assert counting.calls <= before + 2
     with pytest.raises(RateLimited) as refused:
         await limiter.take("user:anna")
     assert timedelta() < refused.value.retry_after <= timedelta(seconds=0.05)
@@ -115,7 +115,7 @@ async def test_concurrent_calls(counting: Counting, clock: SettableClock) -> Non
     )
     assert sum(not isinstance(each, BaseException) for each in answers) == 40
     assert all(isinstance(each, RateLimited) for each in answers if isinstance(each, Exception))
-    assert counting.asked < 20
+    assert counting.calls < 20
 
 
 async def test_local_limit_without_the_store(counting: Counting, clock: SettableClock) -> None:

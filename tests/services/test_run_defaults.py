@@ -56,14 +56,14 @@ async def schedules(store: MemoryStore) -> ScheduleService:
     return ScheduleService(store, ScheduleRules(store, check_target=check_target))
 
 
-def order(said: frozenset[str] | None, **given: object) -> RunRequest:
-    return replace(RunRequest(target=PAY, policy=USUAL, explicit_fields=said), **given)  # type: ignore[arg-type]
+def run_request(explicit: frozenset[str] | None, **given: object) -> RunRequest:
+    return replace(RunRequest(target=PAY, policy=USUAL, explicit_fields=explicit), **given)  # type: ignore[arg-type]
 
 
 async def test_a_run_has_the_defaults_of_its_task(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
-    runs = [await manual_runs.start(ADMIN, order(NOTHING)) for _ in range(3)]
+    runs = [await manual_runs.start(ADMIN, run_request(NOTHING)) for _ in range(3)]
     assert runs[0].policy == replace(PAYING, misfire=Misfire.ALL)
     assert runs[0].priority == 7
     assert [run.blocked for run in runs] == [False, False, True]
@@ -73,15 +73,15 @@ async def test_explicit_fields_override_defaults(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
     chosen = replace(USUAL, max_retries=0, timeout=timedelta(minutes=1))
-    said = frozenset({"max_retries", "timeout", "priority"})
-    run = await manual_runs.start(ADMIN, order(said, policy=chosen, priority=0))
+    explicit = frozenset({"max_retries", "timeout", "priority"})
+    run = await manual_runs.start(ADMIN, run_request(explicit, policy=chosen, priority=0))
     assert (run.policy.max_retries, run.policy.timeout, run.priority) == (
         0,
         timedelta(minutes=1),
         0,
     )
     assert (run.policy.on_lost, run.concurrency_key) == (OnLost.STOP, "task:pay")
-    whole = await manual_runs.start(ADMIN, order(None))
+    whole = await manual_runs.start(ADMIN, run_request(None))
     assert (whole.policy, whole.priority) == (USUAL, 0)
 
 
@@ -97,9 +97,9 @@ async def test_a_schedule_and_its_runs_have_the_defaults(
 
 
 async def test_a_task_without_defaults(schedules: ScheduleService, manual_runs: ManualRuns) -> None:
-    run = await manual_runs.start(ADMIN, order(NOTHING, target=TaskTarget(name="mute")))
+    run = await manual_runs.start(ADMIN, run_request(NOTHING, target=TaskTarget(name="mute")))
     assert run.policy == USUAL
-    flow = await manual_runs.start(ADMIN, order(NOTHING, target=FlowTarget(name="f")))
+    flow = await manual_runs.start(ADMIN, run_request(NOTHING, target=FlowTarget(name="f")))
     assert flow.policy == USUAL
 
 
@@ -108,7 +108,7 @@ async def test_the_local_application_has_precedence(store: MemoryStore) -> None:
     here = {"task:pay": RunDefaults(policy=SHIPPING)}
     rules = ScheduleRules(store, check_target=check_target, capabilities=lambda: here)
     manual_runs = ManualRuns(store, rules)
-    run = await manual_runs.start(ADMIN, order(NOTHING))
+    run = await manual_runs.start(ADMIN, run_request(NOTHING))
     assert run.policy.timeout == timedelta(hours=1)
 
 
@@ -121,7 +121,7 @@ async def test_the_newest_node_has_precedence(
     clock.advance(1)
     # An older node that declares no run defaults.
     await store.join(a_node("node-3", capabilities=tuple(OWN)), LEASE)
-    assert (await manual_runs.start(ADMIN, order(NOTHING))).policy.max_retries == 9
+    assert (await manual_runs.start(ADMIN, run_request(NOTHING))).policy.max_retries == 9
 
 
 def to(target: TaskTarget | FlowTarget | HttpTarget) -> Callable[[Schedule], Schedule]:

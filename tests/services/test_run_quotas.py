@@ -50,13 +50,13 @@ async def test_running_quota(store: MemoryStore) -> None:
     await running_run(store, a_run(owner=ALICE))
     before = await store.list_runs(RunQuery(limit=None))
     notes = await store.list_audit(AuditQuery())
-    for asked in (
+    for start in (
         lambda: manual_runs.run_now(MEMBER, mine.id),
         lambda: manual_runs.start(MEMBER, ORDER),
         lambda: runs.retry(MEMBER, ended.id),
     ):
         with pytest.raises(QuotaExceeded, match="2 active runs") as error:
-            await asked()
+            await start()
         assert error.value.details["quota"] == "running"
     assert await store.list_runs(RunQuery(limit=None)) == before
     assert await store.list_audit(AuditQuery()) == notes

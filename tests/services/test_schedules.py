@@ -271,14 +271,14 @@ class TestChange:
         assert after.name == "done"
 
     async def test_the_target_is_checked_only_when_it_changes(self, store: MemoryStore) -> None:
-        asked: list[object] = []
-        service = ScheduleService(store, ScheduleRules(store, check_target=asked.append))
+        checked: list[object] = []
+        service = ScheduleService(store, ScheduleRules(store, check_target=checked.append))
         made = await created(service)
         await service.change(ADMIN, made.id, lambda s: replace(s, name="x"))
-        assert len(asked) == 1
+        assert len(checked) == 1
         other = HttpTarget(url="http://127.0.0.1/other")
         await service.change(ADMIN, made.id, lambda s: replace(s, target=other))
-        assert asked[1] == other
+        assert checked[1] == other
 
     async def test_enabling_by_edit_ends_the_pause(self, schedules: ScheduleService) -> None:
         made = await created(schedules)

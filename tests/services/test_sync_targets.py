@@ -53,9 +53,9 @@ def schedules(store: MemoryStore) -> ScheduleService:
 @pytest.fixture
 async def node(store: MemoryStore) -> None:
     """A node with sources of its own."""
-    said = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
+    defaults = {ELSEWHERE.key: RunDefaults(policy=task_policy(ELSEWHERE), priority=LOW)}
     await store.join(
-        a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=said), LEASE
+        a_node(capabilities=(ORDERS.requirement, ELSEWHERE.requirement), defaults=defaults), LEASE
     )
 
 
@@ -63,7 +63,7 @@ def draft(target: SyncTarget = ORDERS, **given: Any) -> Schedule:
     return a_schedule(**({"target": target, "policy": task_policy(target)} | given))
 
 
-def order(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
+def run_request(target: SyncTarget = ORDERS, **given: Any) -> RunRequest:
     values: dict[str, Any] = {
         "target": target,
         "policy": task_policy(target),
@@ -116,7 +116,7 @@ async def test_unknown_pairs(
     made = await schedules.create(ADMIN, draft(ELSEWHERE), explicit_fields=NOTHING)
     for refused in (
         schedules.create(ADMIN, draft(target), explicit_fields=NOTHING),
-        manual_runs.start_or_get(ADMIN, order(target)),
+        manual_runs.start_or_get(ADMIN, run_request(target)),
         schedules.change(
             ADMIN, made.id, lambda s: replace(s, target=target), explicit_fields=NOTHING
         ),
@@ -173,7 +173,9 @@ async def test_concurrency_cannot_be_raised(
     for refused in (
         schedules.create(ADMIN, draft(policy=policy), explicit_fields={field}),
         schedules.create(ADMIN, draft(policy=policy)),
-        manual_runs.start_or_get(ADMIN, order(policy=policy, explicit_fields=frozenset({field}))),
+        manual_runs.start_or_get(
+            ADMIN, run_request(policy=policy, explicit_fields=frozenset({field}))
+        ),
         schedules.change(
             ADMIN, made.id, lambda s: replace(s, policy=policy), explicit_fields={field}
         ),
@@ -195,10 +197,10 @@ async def test_pair_keys_are_reserved(schedules: ScheduleService) -> None:
 async def test_priority_must_be_positive(
     schedules: ScheduleService, manual_runs: ManualRuns, priority: int
 ) -> None:
-    said = frozenset({PRIORITY})
+    explicit = frozenset({PRIORITY})
     for refused in (
-        schedules.create(ADMIN, draft(priority=priority), explicit_fields=said),
-        manual_runs.start_or_get(ADMIN, order(priority=priority, explicit_fields=said)),
+        schedules.create(ADMIN, draft(priority=priority), explicit_fields=explicit),
+        manual_runs.start_or_get(ADMIN, run_request(priority=priority, explicit_fields=explicit)),
     ):
         with pytest.raises(InvalidInput, match="between 1 and 1000"):
             await refused
@@ -208,10 +210,10 @@ async def test_another_pair_changes_the_key(
     schedules: ScheduleService,
 ) -> None:
     made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
-    for said in (NOTHING, None):
+    for explicit in (NOTHING, None):
         for target in (CLIENTS, ORDERS):
             after = await schedules.change(
-                ADMIN, made.id, lambda s, to=target: replace(s, target=to), explicit_fields=said
+                ADMIN, made.id, lambda s, to=target: replace(s, target=to), explicit_fields=explicit
             )
             assert after.policy.concurrency_key == target.key
 
@@ -225,14 +227,14 @@ async def test_manual_run_of_a_busy_pair_returns_the_active_run(
 ) -> None:
     await store.join(a_node(capabilities=(ORDERS.requirement,)), LEASE)
     made = await schedules.create(ADMIN, draft(), explicit_fields=NOTHING)
-    first, created = await manual_runs.start_or_get(ADMIN, order(name="shop/orders"))
+    first, created = await manual_runs.start_or_get(ADMIN, run_request(name="shop/orders"))
     assert created
     assert (first.concurrency_key, first.concurrency_limit) == (ORDERS.key, 1)
     assert (first.priority, first.policy.timeout) == (NOW_CLASS, TIMEOUT)
 
     async def asks() -> list[tuple[Run, bool]]:
         return [
-            await manual_runs.start_or_get(ADMIN, order()),
+            await manual_runs.start_or_get(ADMIN, run_request()),
             await manual_runs.run_now_or_get(ADMIN, made.id),
             await manual_runs.run_now_or_get(ADMIN, made.id, beside_others=True),
         ]
@@ -249,9 +251,9 @@ async def test_manual_run_of_a_busy_pair_returns_the_active_run(
     assert created
     assert (again.retry_of, again.priority) == (first.id, NOW_CLASS)
     assert await runs.retry(ADMIN, first.id) == (again, False)
-    assert (await manual_runs.start(ADMIN, order())).id == again.id
+    assert (await manual_runs.start(ADMIN, run_request())).id == again.id
     assert (await manual_runs.run_now(ADMIN, made.id)).id == again.id
-    _, elsewhere = await manual_runs.start_or_get(ADMIN, order(CLIENTS))
+    _, elsewhere = await manual_runs.start_or_get(ADMIN, run_request(CLIENTS))
     assert elsewhere
 
 
@@ -268,8 +270,10 @@ async def test_run_now_has_the_priority_of_manual_runs(
 async def test_a_repeated_request_is_accepted(
     schedules: ScheduleService, manual_runs: ManualRuns
 ) -> None:
-    asked = [await manual_runs.start_or_get(ADMIN, order(), run_id=RunId("r1")) for _ in range(2)]
-    assert asked == [(asked[0][0], True)] * 2
+    results = [
+        await manual_runs.start_or_get(ADMIN, run_request(), run_id=RunId("r1")) for _ in range(2)
+    ]
+    assert results == [(results[0][0], True)] * 2
 
 
 async def test_a_slot_is_skipped_while_the_pair_is_active(
@@ -277,7 +281,7 @@ async def test_a_slot_is_skipped_while_the_pair_is_active(
 ) -> None:
     await store.join(a_node(capabilities=(ORDERS.requirement,)), HOUR)
     await schedules.create(ADMIN, draft(trigger=Every("1m", anchor=NOW)), explicit_fields=NOTHING)
-    task, _ = await manual_runs.start_or_get(ADMIN, order())
+    task, _ = await manual_runs.start_or_get(ADMIN, run_request())
     clock.advance(MINUTE)
     (tick,) = (await store.fire_due(plan, limit=10)).others
     assert (tick.status, tick.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)

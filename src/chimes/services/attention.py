@@ -113,21 +113,21 @@ class KnownFailures:
             at=now,
         )
         audit = _audit_entry(actor, run, "mark_known", now, note)
-        async with self._document.lock() as found:
-            kept = _read(found)
-            kept.pop(schedule.id, None)
-            kept[schedule.id] = known
-            await self._document.write(_to_document(_within_bounds(kept)), audit)
+        async with self._document.lock() as document:
+            marks = _read(document)
+            marks.pop(schedule.id, None)
+            marks[schedule.id] = known
+            await self._document.write(_to_document(_within_bounds(marks)), audit)
         return known
 
     async def unmark(self, actor: Actor, run: Run) -> None:
         """Removes the mark."""
         schedule = await self._schedule_of(actor, run)
         audit = _audit_entry(actor, run, "unmark_known", await self._store.now(), "")
-        async with self._document.lock() as found:
-            kept = _read(found)
-            kept.pop(schedule.id, None)
-            await self._document.write(_to_document(kept), audit)
+        async with self._document.lock() as document:
+            marks = _read(document)
+            marks.pop(schedule.id, None)
+            await self._document.write(_to_document(marks), audit)
 
     async def _schedule_of(self, actor: Actor, run: Run) -> Schedule:
         if run.schedule_id is None:
@@ -147,10 +147,10 @@ def _audit_entry(actor: Actor, run: Run, verb: str, now: datetime, reason: str) 
     )
 
 
-def _within_bounds(kept: Mapping[ScheduleId, KnownFailure]) -> dict[ScheduleId, KnownFailure]:
-    """Drops the oldest marks beyond the limits; `kept` is ordered by age."""
-    left = dict(kept)
-    counts = Counter(each.owner for each in kept.values())
+def _within_bounds(marks: Mapping[ScheduleId, KnownFailure]) -> dict[ScheduleId, KnownFailure]:
+    """Drops the oldest marks beyond the limits; `marks` is ordered by age."""
+    left = dict(marks)
+    counts = Counter(each.owner for each in marks.values())
     while counts:
         owner, count = counts.most_common(1)[0]
         if count <= MAX_MARKS and len(left) <= MAX_ALL_MARKS:
@@ -160,7 +160,7 @@ def _within_bounds(kept: Mapping[ScheduleId, KnownFailure]) -> dict[ScheduleId, 
     return left
 
 
-def _to_document(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
+def _to_document(marks: Mapping[ScheduleId, KnownFailure]) -> Document:
     return {
         name: {
             "run": each.run_id,
@@ -171,14 +171,14 @@ def _to_document(kept: Mapping[ScheduleId, KnownFailure]) -> Document:
             "by": each.by,
             "at": format_moment(each.at),
         }
-        for name, each in kept.items()
+        for name, each in marks.items()
     }
 
 
-def _read(found: Document) -> dict[ScheduleId, KnownFailure]:
+def _read(document: Document) -> dict[ScheduleId, KnownFailure]:
     """Empty if corrupt."""
     try:
-        return {ScheduleId(name): _mark(each) for name, each in found.items()}
+        return {ScheduleId(name): _mark(each) for name, each in document.items()}
     except (ValueError, TypeError, KeyError, AttributeError, InvalidInput):
         return {}
 
@@ -243,29 +243,29 @@ class SnoozeService:
     async def _snoozes(self, actor: Actor, now: datetime) -> dict[ScheduleId, Snooze]:
         """Snoozes that have not expired."""
         state = await self._store.get_checkpoint(_name(actor))
-        found = {} if state is None else _snoozes_from_json(state.value)
-        return {name: each for name, each in found.items() if each.until > now}
+        snoozes = {} if state is None else _snoozes_from_json(state.value)
+        return {name: each for name, each in snoozes.items() if each.until > now}
 
     async def snooze(self, actor: Actor, schedule_id: ScheduleId, cause: IssueCause) -> datetime:
         """Snoozes for SNOOZE_DURATION and returns the end. Raises NotFound."""
         now = await self._store.now()
         until = now + SNOOZE_DURATION
-        kept = await self._snoozes(actor, now)
-        kept.pop(schedule_id, None)
-        kept[schedule_id] = Snooze(cause=cause, until=until)
-        newest = dict(list(kept.items())[-MAX_SNOOZES:])
+        snoozes = await self._snoozes(actor, now)
+        snoozes.pop(schedule_id, None)
+        snoozes[schedule_id] = Snooze(cause=cause, until=until)
+        newest = dict(list(snoozes.items())[-MAX_SNOOZES:])
         changes = {"cause": cause.value, "until": format_moment(until)}
-        await self._keep(actor, schedule_id, newest, "snooze", now, changes)
+        await self._save(actor, schedule_id, newest, "snooze", now, changes)
         return until
 
     async def unsnooze(self, actor: Actor, schedule_id: ScheduleId) -> None:
         """Shows the issues again. Raises NotFound."""
         now = await self._store.now()
-        kept = await self._snoozes(actor, now)
-        kept.pop(schedule_id, None)
-        await self._keep(actor, schedule_id, kept, "wake", now, {})
+        snoozes = await self._snoozes(actor, now)
+        snoozes.pop(schedule_id, None)
+        await self._save(actor, schedule_id, snoozes, "wake", now, {})
 
-    async def _keep(
+    async def _save(
         self,
         actor: Actor,
         schedule_id: ScheduleId,
@@ -290,8 +290,10 @@ def without_suppressed(
     found: AttentionList, suppressions: Mapping[ScheduleId, Suppression], limit: int
 ) -> AttentionList:
     """The list without suppressed issues; `found` must have that many more than `limit`."""
-    kept = tuple(each for each in found.items if not _hidden(each, suppressions))
-    return AttentionList(total=found.total - (len(found.items) - len(kept)), items=kept[:limit])
+    visible = tuple(each for each in found.items if not _hidden(each, suppressions))
+    return AttentionList(
+        total=found.total - (len(found.items) - len(visible)), items=visible[:limit]
+    )
 
 
 def _hidden(found: ScheduleAttention, suppressions: Mapping[ScheduleId, Suppression]) -> bool:
@@ -320,10 +322,10 @@ def _snoozes_to_json(snoozes: Snoozes) -> str | None:
 def _snoozes_from_json(text: str) -> dict[ScheduleId, Snooze]:
     """Empty if corrupt."""
     try:
-        found = json.loads(text)
+        plain = json.loads(text)
         return {
             ScheduleId(name): Snooze(cause=IssueCause(cause), until=parse_moment(until, "UTC"))
-            for name, (cause, until) in found.items()
+            for name, (cause, until) in plain.items()
         }
     except (ValueError, TypeError, AttributeError, InvalidInput):
         return {}
