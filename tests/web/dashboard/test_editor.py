@@ -72,7 +72,7 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
 async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> None:
     async with browsing() as browser:
         page = await browser.get(f"{NEW}?words=every day call mum")
-        assert "Enter a time." in page.text
+        assert "At what time?" in page.text
         (first, *_) = re.findall(r'value="words:([^"]+)"', page.text)
         assert first == "every day 09:00 call mum", "their own words, made exact"
         page = await fill(browser, NEW, do_=f"words:{first}")
@@ -263,7 +263,7 @@ async def test_the_next_fire_is_said_to_move_before_it_does() -> None:
         (said,) = re.findall(r"The next run moves from [^<]+", page.text)
         assert "02:00 UTC" in said
         assert "03:30 UTC" in said
-        assert "keep their old definition" in page.text
+        assert "keep the old definition" in page.text
         assert (await fill(browser, edit)).status_code == 303
         found = await the_only(browser)
         assert found["next_run_at"].endswith("T03:30:00Z")
@@ -275,7 +275,7 @@ async def test_a_change_can_be_undone_and_so_can_a_new_schedule() -> None:
         done = await fill(browser, NEW, name="n", url="https://example.com/x")
         made = await the_only(browser)
         await browser.follow(done)
-        assert "n saved. It fires next on" in browser.page
+        assert "n saved. Next run:" in browser.page
         edit = f"/ui/schedules/{made['id']}/edit"
         await browser.get(edit)
         await browser.follow(await fill(browser, edit, name="m", method="PUT", every="3"))
@@ -301,7 +301,7 @@ async def test_two_people_at_once_merge_field_by_field() -> None:
         browser.page = mine
         page = await fill(browser, edit, name="mine", timeout="20s", priority="4")
         assert page.status_code == 409
-        assert "Somebody else changed this schedule" in page.text
+        assert "Another user changed this schedule" in page.text
         assert re.findall(r'name="take\.([\w.]+)" value="theirs"', page.text) == ["name"]
         fields = fields_on(page.text)
         assert (fields["max_retries"], fields["timeout"], fields["labels"]) == (
@@ -394,18 +394,18 @@ async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> No
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
         # What the words are guessed to mean is something that can be carried out.
-        assert "Nobody answers prompts here, so these words themselves are told" in page.text
+        assert "No agent is configured, so the text itself is sent as a message." in page.text
         assert fields_on(page.text)["kind"] == "message"
         page = await fill(browser, NEW, do_="preview", kind="agent")
-        assert 'id="not-set-up">No node has a pipeline for prompts yet.' in page.text
+        assert 'id="not-set-up">No agent is configured.' in page.text
         part = await browser.client.post(
             NEW,
             data=fields_on(page.text) | {"do": "preview"},
             headers={"Origin": HOST, "Sec-Fetch-Site": "same-origin", "HX-Request": "true"},
         )
-        assert "No node has a pipeline for prompts yet." in part.text
+        assert "No agent is configured." in part.text
         saved = await browser.follow(await fill(browser, NEW))
-        assert "is saved. No node has a pipeline for prompts yet." in saved.text
+        assert "is saved. No agent is configured." in saved.text
         await browser.rig.store.join(
             replace(node, defaults={"agent": RunDefaults(policy=Policy())}), timedelta(minutes=5)
         )
@@ -486,7 +486,7 @@ async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", when="cron", expression="x", zone="UTC+7")
         assert 'aria-describedby="e-expression" aria-invalid' in page.text
-        assert "can be several time zones" in page.text
+        assert "matches several time zones" in page.text
         assert 'value="zone:Asia/Bangkok"' in page.text
         page = await fill(browser, NEW, do_="zone:Asia/Bangkok", expression="0 9 * * *")
         assert fields_on(page.text)["zone"] == "Asia/Bangkok"
@@ -530,7 +530,7 @@ async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> Non
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, words="every day at 10:00", url="https://example.com/x")
-        assert (page.status_code, "not in the fields yet" in page.text) == (422, True)
+        assert (page.status_code, "The description is not applied yet" in page.text) == (422, True)
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
         # While they are typed, the preview is of the fields, which is what would be saved.
         sent = fields_on(page.text) | {"do": "preview"}
@@ -563,7 +563,7 @@ async def test_somebody_who_is_faster_by_a_blink_is_noticed_too(
         await browser.get(edit)
         monkeypatch.setattr(service, "change", overtaken)
         page = await fill(browser, edit, name="mine")
-        assert "Somebody else changed this schedule" in page.text
+        assert "Another user changed this schedule" in page.text
         assert (await browser.rig.client.get(address)).json()["name"] == "first"
         assert (await fill(browser, edit)).status_code == 303
         found = (await browser.rig.client.get(address)).json()

@@ -180,7 +180,7 @@ async def test_the_preview_shows_the_day_and_the_parts_of_cron() -> None:
         part = await browser.client.post(NEW, data=sent, headers=HTMX)
         assert "day-strip" in part.text
         assert re.findall(r'data-part="(\d)"', part.text) == ["0", "1", "2", "3", "4"]
-        assert "4 other schedules fire at the same moment" in part.text
+        assert "4 other schedules fire at the same time" in part.text
 
 
 async def test_a_reminder_in_words_is_a_message_and_can_be_edited() -> None:

@@ -1,4 +1,4 @@
-"""UX D.1 row 19: on every page an empty state and an error say what is so and the next step."""
+"""On every page an empty state and an error say what is so and the next step."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_schedule_without_runs_says_when_the_first_comes() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="new")
         page = (await browser.get(f"/ui/schedules/{made['id']}")).text
-        assert "First fire" in page
+        assert "First run" in page
         assert f"/ui/schedules/{made['id']}/run" in page
 
 

@@ -1,4 +1,4 @@
-"""What is shown on a button or a link is part of its name, in every language (UX D1.16):
+"""What is shown on a button or a link is part of its name, in every language:
 who speaks to the machine says what they see."""
 
 from __future__ import annotations
@@ -95,8 +95,8 @@ async def test_what_is_shown_on_it_is_part_of_its_name(language: str) -> None:
         ("★", "Star boom", "Star boom"),
         (
             "Check",
-            "Check whether this node can reach it",
-            "Check: Check whether this node can reach it",
+            "Tests the connection from this node",
+            "Check: Tests the connection from this node",
         ),
     ],
 )

@@ -1,5 +1,4 @@
-"""What was typed into a form that is refused comes back with why, on a form that can be sent again
-(UX A.0)."""
+"""What was typed into a form that is refused comes back with why, on a form that can be sent again."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.filling import fill
 from tests.web.dashboard.test_empty_pages import Away
 from tests.web.dashboard.test_inbox_pages import an_answer, item_in
-from tests.web.dashboard.test_login import PASSWORD, signed_in, with_user
+from tests.web.dashboard.test_login import PASSWORD, sign_in, create_user
 from tests.web.rig import CRON, HTTP
 
 ANNA = Owner(type=OwnerType.USER, id="anna")
@@ -31,8 +30,8 @@ ONE_A_DAY = Limits(runs=RunLimits(per_day=1))
 
 
 async def of_anna(browser: Browser) -> None:
-    await with_user(browser, Role.MEMBER)
-    await signed_in(browser, user="anna", password=PASSWORD)
+    await create_user(browser, Role.MEMBER)
+    await sign_in(browser, user="anna", password=PASSWORD)
 
 
 # --- replies --------------------------------------------------------------------------------------
@@ -52,7 +51,7 @@ async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
         assert f">\n{SHOWN}</textarea>" in second.text
         assert f'name="back" value="{address}?folder=all"' in second.text
         refusals = await store.list_audit(AuditQuery(verb="refused"))
-        assert [each.object_id for each in refusals] == [f"POST {address}/reply"], "S08"
+        assert [each.object_id for each in refusals] == [f"POST {address}/reply"]
         browser.rig.clock.advance(timedelta(days=2))
         ended = await browser.send(f"{address}/reply", text=TYPED)
         assert ended.status_code == 401, "nobody stays signed in for two days without a word"
@@ -72,7 +71,7 @@ async def test_a_reply_to_a_run_that_is_gone_can_be_copied() -> None:
         answer = await browser.send(action, text=TYPED)
         assert answer.status_code == 404
         assert SHOWN in answer.text
-        assert "This run takes no more replies." in answer.text
+        assert "This run accepts no more replies." in answer.text
         assert "Send reply" not in answer.text
 
 
@@ -212,7 +211,7 @@ async def test_an_edit_of_what_is_gone_can_become_a_new_schedule() -> None:
         await browser.rig.client.delete(f"/api/v1/schedules/{schedule['id']}")
         answer = await fill(browser, edit, name="Mine <b>")
         assert answer.status_code == 422
-        assert "This schedule is gone." in answer.text
+        assert "This schedule was deleted." in answer.text
         assert 'value="Mine &lt;b&gt;"' in answer.text
         made = await fill(browser, "/ui/schedules/new")
         assert made.status_code == 303
@@ -255,7 +254,6 @@ async def test_a_form_that_met_a_store_that_was_away_can_be_sent_again() -> None
 
 @pytest.mark.parametrize("token", ["", "0" * 40])
 async def test_only_a_form_of_ours_can_be_sent_again(token: str) -> None:
-    # S49
     clock = SettableClock()
     store = Away(clock)
     async with browsing(store=store, clock=clock) as browser:
@@ -267,7 +265,6 @@ async def test_only_a_form_of_ours_can_be_sent_again(token: str) -> None:
 
 
 async def test_a_password_is_not_written_into_a_page() -> None:
-    # S31
     clock = SettableClock()
     store = Away(clock)
     async with browsing(store=store, clock=clock) as browser:

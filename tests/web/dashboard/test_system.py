@@ -296,7 +296,7 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
         assert f"Agents: 127.0.0.1:{port} responded in" in await told(f"{here}/check/agents")
         assert "cannot reach" in await told(f"{here}/check/actions")
         assert "shop: program sh found." in await told("/ui/system/sources/shop/check")
-        assert "program no-such not found" in await told("/ui/system/sources/none/check")
+        assert "none: program no-such" in await told("/ui/system/sources/none/check")
         assert f"web: 127.0.0.1:{port} responded" in await told("/ui/system/sources/web/check")
         assert "no_module" in await told("/ui/system/sources/code/check")
         for path in (f"{here}/check/email", f"{here}/check/x", "/ui/system/sources/x/check"):
@@ -416,7 +416,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         assert "All nodes are drained" in page
         assert "4 runs are still active" in page
         await browser.rig.create()
-        assert "Every node is drained" in (await browser.get("/ui/")).text
+        assert "All nodes are draining" in (await browser.get("/ui/")).text
         assert "web-1-77-abc will drain" in page
         await store.heartbeat(
             node.id, LEASE, clock=clock.now(), report=replace(report, running=0, draining=True)
