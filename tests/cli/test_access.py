@@ -28,14 +28,13 @@ def test_a_key_needs_no_name_and_no_node(cli: Cli, role: str) -> None:
     assert row["owner"] == {"type": "user", "id": "anna"}
 
 
-def test_a_bad_owner_is_said_so(cli: Cli) -> None:
+def test_invalid_owner(cli: Cli) -> None:
     found = cli("key", "create", "--owner", "robot:x")
     assert found.code != 0
     assert "'user', 'chat' or 'system'" in found.err
 
 
-# S09
-def test_scopes_narrow_a_key_down(cli: Cli) -> None:
+def test_scopes_restrict_a_key(cli: Cli) -> None:
     made = cli("key", "create", "--scope", "agent", "--scope", "agent_schedules", "--json")
     assert json.loads(made.out)["scopes"] == ["agent", "agent_schedules"]
     wider = cli("key", "create", "--role", "viewer", "--scope", "write")
@@ -44,7 +43,6 @@ def test_scopes_narrow_a_key_down(cli: Cli) -> None:
     assert cli("key", "create", "--scope", "everything").code == 2
 
 
-# R1.36
 def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'chimes.db'}"
     made = cli("add", *FAR, CHIMES_STORE=url)
@@ -71,7 +69,7 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
 
 
 # keys are demanded from the moment one exists
-def test_a_key_made_beside_a_running_node_closes_it(cli: Cli, tmp_path: Path) -> None:
+def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
         assert status(server) == 200

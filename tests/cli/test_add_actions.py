@@ -15,7 +15,6 @@ def store(tmp_path: Path) -> dict[str, str]:
     return {"CHIMES_STORE": f"sqlite:///{tmp_path / 'chimes.db'}", "CHIMES_URL": ""}
 
 
-# R0.24
 def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, str]) -> None:
     made = cli(
         *("add", "@hourly", "--action", "restart", "--kn", "kn1", "--branch", "dev"),
@@ -53,7 +52,9 @@ def test_an_action_with_its_objects_and_parameters(cli: Cli, store: dict[str, st
         (["--action", "a", "--kn", "k", "--param", "x"], "NAME=VALUE"),
     ],
 )
-def test_what_is_refused(cli: Cli, store: dict[str, str], given: list[str], told: str) -> None:
+def test_invalid_action_options(
+    cli: Cli, store: dict[str, str], given: list[str], told: str
+) -> None:
     found = cli("add", "@daily", *given, "--yes", **store)
     assert (found.code, found.out) == (2, "")
     assert told in found.err

@@ -13,7 +13,7 @@ from chimes.config import load_settings
 from tests.cli.conftest import Cli, Server
 
 
-def test_config_show_says_where_each_value_came_from(cli: Cli, tmp_path: Path) -> None:
+def test_config_show_prints_origins(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "chimes.yaml").write_text("log_level: debug\n")
     found = cli("config", "show", "--store", "json", DEFAULT_TIMEOUT="1m30s")
     rows = {row[0]: row[1:] for row in found.rows}
@@ -24,7 +24,6 @@ def test_config_show_says_where_each_value_came_from(cli: Cli, tmp_path: Path) -
     assert rows["roles"][0] == "api,scheduler,worker"
 
 
-# S69
 def test_config_show_hides_secrets(cli: Cli) -> None:
     for format in ([], ["--json"], ["--ndjson"]):
         found = cli("config", "show", *format, CHIMES_ADMIN_TOKEN="swordfish")
@@ -33,7 +32,7 @@ def test_config_show_hides_secrets(cli: Cli) -> None:
         assert "***" in found.out
 
 
-# S69: the password in any of the URLs
+# the password in any of the URLs
 @pytest.mark.parametrize(
     "variable",
     [
@@ -65,8 +64,7 @@ def checks(cli: Cli, *arguments: str, **variables: str) -> dict[str, dict[str, s
     return {each["id"]: each for each in json.loads(found.out)}
 
 
-# UX D.2 10
-def test_doctor_finds_everything_in_order(cli: Cli) -> None:
+def test_doctor_without_problems(cli: Cli) -> None:
     found = cli("doctor")
     assert found.code == 0
     assert {row[0] for row in found.rows} == {"✓"}
@@ -77,7 +75,6 @@ def test_doctor_finds_everything_in_order(cli: Cli) -> None:
     assert "No problems" in found.err
 
 
-# F73
 def test_doctor_reports_a_broken_configuration_with_9(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "chimes.yaml").write_text("prot: 1\n")
     found = cli("doctor")
@@ -109,13 +106,13 @@ def test_doctor_finds_another_program_on_the_port(cli: Cli) -> None:
     assert "--port" in server["fix"]
 
 
-def test_doctor_warns_about_variables_that_nobody_reads(cli: Cli) -> None:
+def test_doctor_warns_about_unknown_variables(cli: Cli) -> None:
     found = checks(cli, CHIMES_STOER="json")
     assert found["environment"]["state"] == "warning"
     assert found["environment"]["fix"] == "did you mean CHIMES_STORE?"
 
 
-def test_doctor_looks_at_store_and_server(cli: Cli, server: Server) -> None:
+def test_doctor_checks_store_and_server(cli: Cli, server: Server) -> None:
     data = str(server.directory / "data")
     found = checks(cli, "--data-dir", data, CHIMES_URL=server.url)
     assert "answers at" in found["server"]["detail"]
@@ -124,7 +121,7 @@ def test_doctor_looks_at_store_and_server(cli: Cli, server: Server) -> None:
     assert {each["state"] for each in found.values()} == {"ok"}
 
 
-def test_doctor_says_that_memory_forgets(cli: Cli) -> None:
+def test_doctor_warns_about_a_memory_store(cli: Cli) -> None:
     assert checks(cli, "--store", "memory")["store"]["state"] == "warning"
 
 

@@ -1,4 +1,4 @@
-"""`chimes store import-kweaver` (R0.37): a table of the original system becomes schedules, with
+"""`chimes store import-kweaver`: a table of the original system becomes schedules, with
 nothing lost; into the same database, into another one, and where something is wrong with it."""
 
 from __future__ import annotations
@@ -110,18 +110,18 @@ def test_a_time_that_has_passed_stays_due() -> None:
     assert ms(schedule.next_slot) == at(3, 16)
 
 
-def test_a_time_that_the_cron_does_not_have_is_computed_anew() -> None:
+def test_time_that_does_not_match_the_cron_is_recomputed() -> None:
     schedule, on_grid = made(next_run_time=at(5))
     assert not on_grid
     assert ms(schedule.next_run_at) == at(3)
 
 
-def test_what_is_inactive_has_no_next_time() -> None:
+def test_inactive_row_has_no_next_time() -> None:
     schedule, _ = made(status="inactive", next_run_time=0)
     assert (schedule.enabled, schedule.next_run_at) == (False, None)
 
 
-async def test_into_a_store_of_its_own(mariadb_url: str, tmp_path: Path) -> None:
+async def test_import_into_another_store(mariadb_url: str, tmp_path: Path) -> None:
     await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"), row("c"))
     store = f"sqlite:///{tmp_path}/chimes.db"
     tried = chimes(mariadb_url, "--store", store, "--dry-run", "--json", home=tmp_path)
@@ -135,7 +135,7 @@ async def test_into_a_store_of_its_own(mariadb_url: str, tmp_path: Path) -> None
     assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(3,)]
 
 
-async def test_into_the_same_database_the_table_gives_way(mariadb_url: str, tmp_path: Path) -> None:
+async def test_take_over_replaces_the_table_with_the_view(mariadb_url: str, tmp_path: Path) -> None:
     await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"))
     async with opened(mariadb_url):
         """A store is set up beside a table of that name, and leaves it alone."""
@@ -165,7 +165,7 @@ async def test_into_the_same_database_the_table_gives_way(mariadb_url: str, tmp_
     assert (over.returncode, "is the view" in over.stderr) == (2, True)
 
 
-async def test_all_or_none_where_a_row_is_broken(mariadb_url: str, tmp_path: Path) -> None:
+async def test_invalid_row_stops_the_import(mariadb_url: str, tmp_path: Path) -> None:
     await fill(mariadb_url, row("good", next=at(3)), row("feb", cron="0 0 31 2 *"))
     store = f"sqlite:///{tmp_path}/chimes.db"
     refused = chimes(mariadb_url, "--store", store, home=tmp_path)
@@ -178,7 +178,7 @@ async def test_all_or_none_where_a_row_is_broken(mariadb_url: str, tmp_path: Pat
     assert (told["new"], [each["id"] for each in told["refused"]]) == (1, ["feb"])
 
 
-async def test_a_row_that_a_worker_holds_is_not_taken(mariadb_url: str, tmp_path: Path) -> None:
+async def test_locked_row_stops_the_import(mariadb_url: str, tmp_path: Path) -> None:
     await fill(mariadb_url, row("a", next=at(3)))
     now = ms(datetime.now(UTC))
     await sql(mariadb_url, f"UPDATE t_action_schedule SET f_lock_holder='pod', f_lock_time={now}")
@@ -190,7 +190,7 @@ async def test_a_row_that_a_worker_holds_is_not_taken(mariadb_url: str, tmp_path
     assert chimes(mariadb_url, "--store", store, home=tmp_path).returncode == 0
 
 
-async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Path) -> None:
+async def test_times_of_another_zone_stop_the_import(mariadb_url: str, tmp_path: Path) -> None:
     shanghai = at(3) - ms(datetime(1970, 1, 1, 8, tzinfo=UTC))
     await fill(mariadb_url, *(row(f"s{n}", next=shanghai) for n in range(3)))
     store = f"sqlite:///{tmp_path}/chimes.db"
@@ -221,12 +221,12 @@ async def test_times_of_another_zone_are_noticed(mariadb_url: str, tmp_path: Pat
         ({"update_time": 10**18}, "f_update_time"),
     ],
 )
-def test_what_cannot_be_a_schedule_says_why(given: dict[str, Any], says: str) -> None:
+def test_invalid_rows_have_a_reason(given: dict[str, Any], says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         made(**given)
 
 
-def test_an_absurd_time_costs_its_row_and_no_other() -> None:
+def test_out_of_range_time_rejects_only_its_row() -> None:
     locked = a_row(id="locked", lock_holder="pod-1", lock_time=10**18)
     rows = (a_row(id="odd", next_run_time=10**18), a_row(id="good"), locked)
     found = plan_import(
@@ -240,14 +240,14 @@ def test_an_absurd_time_costs_its_row_and_no_other() -> None:
     assert found.locked == ("locked",)
 
 
-async def test_no_such_table(mariadb_url: str, tmp_path: Path) -> None:
+async def test_missing_table(mariadb_url: str, tmp_path: Path) -> None:
     gone = chimes(mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", home=tmp_path)
     assert (gone.returncode, "there is no table" in gone.stderr) == (3, True)
     odd = chimes(mariadb_url, "--table", "a b; DROP", home=tmp_path)
     assert odd.returncode == 2
 
 
-async def test_a_time_that_is_no_whole_minute_is_no_sign_of_another_zone(
+async def test_time_without_a_whole_minute_does_not_count_as_another_zone(
     mariadb_url: str, tmp_path: Path
 ) -> None:
     """The original fell back to "in an hour" where it could not compute one."""
@@ -257,7 +257,7 @@ async def test_a_time_that_is_no_whole_minute_is_no_sign_of_another_zone(
     assert json.loads(done.stdout)["times_computed_anew"] == ["a"]
 
 
-def test_a_few_odd_times_are_no_other_zone() -> None:
+def test_few_mismatches_do_not_count_as_another_zone() -> None:
 
     schedules = tuple(made(id=f"s{n}")[0] for n in range(3))
     odd = ImportPlan(

@@ -122,9 +122,7 @@ def test_the_script_and_the_module_are_the_same(tmp_path: Path) -> None:
         (["rm"], "SCHEDULES"),
     ],
 )
-def test_usage_errors_are_2_and_name_what_was_meant(
-    cli: Cli, arguments: list[str], says: str
-) -> None:
+def test_usage_errors_are_2_with_a_suggestion(cli: Cli, arguments: list[str], says: str) -> None:
     found = cli(*arguments)
     assert found.code == 2
     assert says in found.err
@@ -142,7 +140,7 @@ def test_a_key_on_the_command_line_is_refused(
     assert "chm_secret" not in found.err
 
 
-def test_a_key_file_must_be_ours_alone(cli: Cli, tmp_path: Path) -> None:
+def test_key_file_must_not_be_readable_by_others(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("chm_abc\n")
     file.chmod(0o644)
@@ -169,7 +167,7 @@ def test_without_a_server_and_without_a_store_it_is_7_and_says_what_to_do(
     assert cli("ls", CHIMES_URL="http://x:99999999").code == 2
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*CHIMES, "next", "* * * * *", "-n", "1000"],
         env=environment(),
@@ -189,7 +187,7 @@ def test_version_as_json(cli: Cli) -> None:
     assert '"version"' in cli("version", "--json").out
 
 
-def test_a_dangerous_configuration_file_is_6_and_a_wrong_one_2(cli: Cli, tmp_path: Path) -> None:
+def test_unsafe_file_is_6_and_invalid_file_is_2(cli: Cli, tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     file.write_text("host: !!python/object/apply:os.system ['true']\n")
     assert cli("serve").code == 6
@@ -200,6 +198,6 @@ def test_a_dangerous_configuration_file_is_6_and_a_wrong_one_2(cli: Cli, tmp_pat
     assert cli("config", "show").code == 2
 
 
-def test_a_process_of_its_own_ends_with_the_code(tmp_path: Path) -> None:
+def test_exit_code_of_the_process(tmp_path: Path) -> None:
     found = spawn("next", "61 * * * *", cwd=tmp_path)
     assert (found.code, found.out) == (6, "")

@@ -42,8 +42,7 @@ def chimes(cli: Cli, server: Server, sink: str) -> Client:
     return Client(cli, server.url, sink)
 
 
-# UX D.2 7
-def test_add_shows_what_it_understood_and_creates(chimes: Client, sink: str) -> None:
+def test_add_prints_the_trigger_and_creates(chimes: Client, sink: str) -> None:
     name = f"Report {uuid.uuid4().hex}"
     found = chimes(
         *("add", "0 9 * * 1-5", "--tz", "Asia/Bangkok", "--http", sink, "--name", name),
@@ -67,7 +66,7 @@ def test_add_shows_what_it_understood_and_creates(chimes: Client, sink: str) -> 
     assert (policy["overlap"], policy["misfire"]) == ("queue", "all")
 
 
-def test_add_takes_intervals_and_moments(chimes: Client, sink: str) -> None:
+def test_add_accepts_intervals_and_times(chimes: Client, sink: str) -> None:
     every = json.loads(chimes("add", "every 6h", "--http", sink, "--jitter", "30s", "--json").out)
     assert every["trigger"]["every"] == "PT6H"
     assert every["trigger"]["jitter"] == "PT30S"
@@ -87,7 +86,6 @@ def test_add_reads_bodies_from_files(chimes: Client, sink: str) -> None:
     assert chimes("add", *FAR, "--http", sink, "--body", "@nowhere").code == 2
 
 
-# UX B "--dry-run"
 def test_a_dry_run_needs_no_server_and_changes_nothing(cli: Cli) -> None:
     found = cli("add", "*/5 * * * *", "--http", "http://x.example/", "--dry-run", "--json")
     assert found.code == 0
@@ -106,7 +104,7 @@ def test_a_dry_run_needs_no_server_and_changes_nothing(cli: Cli) -> None:
         (["* * * * *", "--http", "http://x.example", "--jitter", "5s"], 2, "intervals"),
     ],
 )
-def test_add_refuses_what_is_wrong(
+def test_add_rejects_invalid_arguments(
     chimes: Client, arguments: list[str], code: int, says: str
 ) -> None:
     found = chimes("add", *arguments)
@@ -114,7 +112,6 @@ def test_add_refuses_what_is_wrong(
     assert says in found.err
 
 
-# UX D.2 3, 4
 def test_ls_is_tsv_in_a_pipe_and_json_when_asked(chimes: Client) -> None:
     name = f"needle {uuid.uuid4().hex}"
     made = chimes.add(name=name)
@@ -135,7 +132,6 @@ def test_ls_is_tsv_in_a_pipe_and_json_when_asked(chimes: Client) -> None:
     assert chimes("ls", name, "--json=nothing").code == 2
 
 
-# UX B "Ids accept slugs and unique prefixes"
 def test_ids_names_prefixes_and_typos(chimes: Client) -> None:
     word = uuid.uuid4().hex
     made = chimes.add(name=f"Nightly {word}")
@@ -168,7 +164,6 @@ def test_pause_and_resume(chimes: Client) -> None:
     assert chimes("pause", "x", "--all-matching", "y").code == 2
 
 
-# UX D.2 9
 @pytest.mark.parametrize(("path", "code"), [("/200", 0), ("/404", 8)])
 def test_run_wait_ends_with_the_runs_result(chimes: Client, path: str, code: int) -> None:
     made = chimes.add(path)
@@ -181,8 +176,8 @@ def test_run_wait_ends_with_the_runs_result(chimes: Client, path: str, code: int
     assert chimes("runs", "--status", "nonsense").code == 6
 
 
-# UX B: 124
-def test_run_wait_gives_up_in_time(chimes: Client) -> None:
+# 124
+def test_run_wait_times_out(chimes: Client) -> None:
     made = chimes.add("/hold/in-time", "--timeout", "60s")
     found = chimes("run", made, "--wait", "--timeout", "200ms")
     assert found.code == 124
@@ -200,7 +195,6 @@ def test_run_wait_gives_up_in_time(chimes: Client) -> None:
     assert second["retry_of"] == run
 
 
-# UX D.2 8
 def test_logs_of_a_run_or_of_the_latest_run_of_a_schedule(chimes: Client) -> None:
     made = chimes.add("/404")
     assert chimes("logs", made).code == 3
@@ -239,8 +233,7 @@ def test_skip_move_backfill_upcoming(chimes: Client) -> None:
     assert chimes("upcoming", "--for", "soon").code == 6
 
 
-# UX D.2 14
-def test_rm_asks_only_people_and_never_hangs(chimes: Client) -> None:
+def test_rm_confirms_only_on_a_terminal(chimes: Client) -> None:
     made = chimes.add()
     refused = chimes("rm", made)
     assert refused.code == 1
@@ -290,8 +283,7 @@ def evil_server(server: Server) -> Iterator[str]:
     thread.join()
 
 
-# S68
-def test_names_cannot_speak_to_the_terminal(cli: Cli, evil_server: str) -> None:
+def test_control_characters_in_names_are_escaped(cli: Cli, evil_server: str) -> None:
     for format in ([], ["--json"], ["--ndjson"], ["-q"]):
         found = cli("ls", *format, CHIMES_URL=evil_server)
         assert found.code == 0
@@ -332,8 +324,7 @@ def on_terminal(arguments: list[str], columns: int, env: dict[str, str]) -> str:
     return seen.decode()
 
 
-# UX B "Output", D.2 4
-def test_a_terminal_gets_a_table_fitted_to_its_width(chimes: Client, server: Server) -> None:
+def test_table_fits_the_terminal(chimes: Client, server: Server) -> None:
     name = f"wide {uuid.uuid4().hex}"
     made = chimes.add(name=name)
     url = {"CHIMES_URL": server.url}
@@ -350,7 +341,7 @@ def test_a_terminal_gets_a_table_fitted_to_its_width(chimes: Client, server: Ser
     assert max(len(re.sub(r"\x1b\[[0-9;]*m", "", line)) for line in narrow.splitlines()) <= 60
 
 
-def test_a_usual_terminal_shows_what_matters(chimes: Client, server: Server) -> None:
+def test_table_on_80_columns(chimes: Client, server: Server) -> None:
     word = uuid.uuid4().hex[:8]
     made = [chimes.add(name=f"{word} the {count} one") for count in ("first", "second")]
     seen = on_terminal(["ls", word], 80, {"CHIMES_URL": server.url, "NO_COLOR": "1"})
@@ -365,14 +356,13 @@ def test_a_usual_terminal_shows_what_matters(chimes: Client, server: Server) -> 
     assert sorted(found) == sorted([each] for each in made)
 
 
-# UX D.2 6
-def test_next_on_a_terminal_tells_notes_below_the_table() -> None:
+def test_next_prints_notes_below_the_table() -> None:
     arguments = ["next", "30 2 * * *", "--tz", "America/New_York", "--from", "2027-03-13T00:00:00Z"]
     seen = on_terminal(arguments, 80, {})
     assert "2027-03-14T03:00:00-04:00: its time is skipped" in seen
 
 
-def test_show_for_people(chimes: Client, server: Server) -> None:
+def test_show_on_a_terminal(chimes: Client, server: Server) -> None:
     made = chimes.add("/", "--label", "team=x")
     text = on_terminal(["show", made], 120, {"CHIMES_URL": server.url})
     assert "Target" in text
@@ -405,9 +395,8 @@ def answered(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[in
     return process.wait(60), seen.decode()
 
 
-# UX D.2 7, 14
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("n", 1)])
-def test_add_asks_a_person(server: Server, sink: str, answer: str, code: int) -> None:
+def test_add_confirms_on_a_terminal(server: Server, sink: str, answer: str, code: int) -> None:
     name = f"asked {uuid.uuid4().hex}"
     arguments = ["add", *FAR, "--http", sink, "--name", name]
     ended, seen = answered(arguments, answer, {"CHIMES_URL": server.url})
@@ -417,7 +406,7 @@ def test_add_asks_a_person(server: Server, sink: str, answer: str, code: int) ->
 
 
 # UX A.2, B
-def test_run_with_other_parameters_for_once(chimes: Client) -> None:
+def test_run_with_overridden_parameters(chimes: Client) -> None:
     made = chimes.add("/200", "--body", '{"day": "monday", "copies": 1}')
     found = chimes("run", made, "--param", "copies=2", "--param", "day=friday", "--json")
     assert found.code == 0, found.err

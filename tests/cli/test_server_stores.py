@@ -37,7 +37,6 @@ def store_url(request: pytest.FixtureRequest) -> Iterator[str]:
     server.drop_database(url)
 
 
-# S69
 def test_the_password_is_never_shown(store_url: str, cli: Cli, tmp_path: Path) -> None:
     at = {"CHIMES_STORE": store_url}
     port = urlsplit(store_url).port
@@ -86,7 +85,7 @@ def test_export_import_and_copy(store_url: str, cli: Cli, tmp_path: Path) -> Non
     assert (status["kind"], status["schedules"]) == (urlsplit(store_url).scheme, 1)
 
 
-def test_doctor_looks_at_a_server_and_sets_nothing_up(store_url: str, cli: Cli) -> None:
+def test_doctor_checks_a_database_server_without_changes(store_url: str, cli: Cli) -> None:
     def checks() -> dict[str, dict[str, str]]:
         found = cli("doctor", "--json", CHIMES_STORE=store_url)
         return {each["id"]: each for each in json.loads(found.out)}
@@ -100,7 +99,7 @@ def test_doctor_looks_at_a_server_and_sets_nothing_up(store_url: str, cli: Cli) 
     assert checks()["schema"]["detail"].startswith("schema 0")
 
 
-def test_doctor_says_what_is_wrong_with_a_server(cli: Cli) -> None:
+def test_doctor_reports_problems_of_a_database_server(cli: Cli) -> None:
     for scheme in ("postgresql", "mariadb"):
         found = cli("doctor", "--json", CHIMES_STORE=f"{scheme}://u:hush@127.0.0.1:1/db")
         by_name = {each["id"]: each for each in json.loads(found.out)}

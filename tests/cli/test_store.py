@@ -22,7 +22,7 @@ def added(cli: Cli, store: str, name: str = "Far away") -> str:
     return found.out.strip()
 
 
-# UX B: "if no server answers and a local store is configured, it uses that directly"
+# "if no server answers and a local store is configured, it uses that directly"
 @pytest.mark.parametrize("store", STORES)
 def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> None:
     made = added(cli, store)
@@ -40,9 +40,7 @@ def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> 
     assert cli("show", made, CHIMES_STORE=store).code == 3
 
 
-def test_a_store_that_was_named_but_is_not_used_is_said(
-    cli: Cli, server: Server, tmp_path: Path
-) -> None:
+def test_unused_store_setting_is_reported(cli: Cli, server: Server, tmp_path: Path) -> None:
     there = {"CHIMES_PORT": server.url.rpartition(":")[2]}
     told = (
         f"Using the server at {server.url} instead of the configured store. "
@@ -60,7 +58,7 @@ def test_a_store_that_was_named_but_is_not_used_is_said(
     assert (cli("ls", "-q", **there).code, cli("ls", "-q", **there).err) == (0, "")
 
 
-def test_a_port_in_use_says_what_to_do(cli: Cli, server: Server) -> None:
+def test_port_in_use(cli: Cli, server: Server) -> None:
     port = server.url.rpartition(":")[2]
     found = cli("serve", "--port", port, "--store", "memory")
     assert found.code == 1
@@ -78,7 +76,7 @@ def test_the_store_in_the_data_directory_is_found_once_it_exists(cli: Cli, tmp_p
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_status_tells_what_is_there_and_makes_nothing(cli: Cli, tmp_path: Path, store: str) -> None:
+def test_status_creates_nothing(cli: Cli, tmp_path: Path, store: str) -> None:
     missing = cli("store", "status", "--store", store)
     assert missing.code == 3
     assert list(tmp_path.iterdir()) == []
@@ -99,7 +97,6 @@ def test_export_and_import_carry_everything(
     other = second.replace("one", "two")
     done = cli("store", "export", "all.jsonl", "--store", first)
     assert done.code == 0
-    # S71
     assert stat.S_IMODE((tmp_path / "all.jsonl").stat().st_mode) == 0o600
     assert not (tmp_path / "all.jsonl.part").exists()
     lines = (tmp_path / "all.jsonl").read_text().splitlines()
@@ -137,9 +134,7 @@ def test_copy_to_another_store(cli: Cli) -> None:
         ('{"chimes_export": 1}\n[]\n', "line 2"),
     ],
 )
-def test_a_broken_export_is_refused_as_a_whole(
-    cli: Cli, tmp_path: Path, text: str, says: str
-) -> None:
+def test_invalid_export_imports_nothing(cli: Cli, tmp_path: Path, text: str, says: str) -> None:
     (tmp_path / "in.jsonl").write_text(text)
     found = cli("store", "import", "in.jsonl", "--store", STORES[0])
     assert says in found.err
@@ -160,8 +155,7 @@ def test_import_from_a_pipe(tmp_path: Path) -> None:
     assert "Read 0 items" in found.err
 
 
-# RELIABILITY 8 "API keys"
-def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
+def test_keys_are_created_listed_and_revoked(cli: Cli) -> None:
     made = cli("key", "create", "laptop", "--role", "admin", "--expires-in", "P30D")
     assert made.code == 0
     key = made.out.strip()
@@ -183,8 +177,8 @@ def test_keys_are_made_listed_and_revoked(cli: Cli) -> None:
     assert owned["key"].startswith("chm_")
 
 
-# UX B: 4 = authentication or permission
-def test_a_server_with_keys_asks_for_one(cli: Cli, tmp_path: Path) -> None:
+# 4 = authentication or permission
+def test_server_with_keys_requires_one(cli: Cli, tmp_path: Path) -> None:
     admin = cli("key", "create", "a", "--role", "admin", CHIMES_DATA_DIR="data").out.strip()
     viewer = cli("key", "create", "v", "--role", "viewer", CHIMES_DATA_DIR="data").out.strip()
     server = Server(tmp_path)
@@ -203,19 +197,17 @@ def test_a_server_with_keys_asks_for_one(cli: Cli, tmp_path: Path) -> None:
     finally:
         assert server.stop() == 0
     log = server.log.read_text()
-    # S61
     assert admin.split("_", 2)[2] not in log
     assert viewer.split("_", 2)[2] not in log
 
 
-# UX D.2 1
-def test_serve_says_where_it_is_and_where_the_data_is(server: Server) -> None:
+def test_serve_prints_url_and_data_location(server: Server) -> None:
     text = server.log.read_text()
     assert server.url in text
     assert str(server.directory / "data") in text
 
 
-# RELIABILITY 2: a second process on an exclusive store is 5
+# a second process on an exclusive store is 5
 def test_the_second_server_on_a_json_store_ends_with_5(cli: Cli, tmp_path: Path) -> None:
     first = Server(tmp_path, "--store", "json")
     try:
@@ -228,11 +220,8 @@ def test_the_second_server_on_a_json_store_ends_with_5(cli: Cli, tmp_path: Path)
         assert first.stop() == 0
 
 
-# S62
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7"])
-def test_serve_refuses_to_listen_to_the_world_without_a_key(
-    cli: Cli, tmp_path: Path, host: str
-) -> None:
+def test_serve_needs_a_key_for_public_addresses(cli: Cli, tmp_path: Path, host: str) -> None:
     found = spawn("serve", "--host", host, "--port", "0", cwd=tmp_path)
     assert found.code == 2
     assert "chimes key create" in found.err
@@ -247,15 +236,15 @@ def test_serve_refuses_to_listen_to_the_world_without_a_key(
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )
-def test_serve_refuses_wrong_settings(cli: Cli, arguments: list[str], says: str) -> None:
+def test_serve_rejects_invalid_settings(cli: Cli, arguments: list[str], says: str) -> None:
     found = cli("serve", *arguments)
     assert found.code == 2
     assert says in found.err
     assert "swordfish" not in found.err
 
 
-# RELIABILITY 2: schema out of range is 9
-def test_a_store_of_the_future_is_9(cli: Cli, tmp_path: Path) -> None:
+# schema out of range is 9
+def test_newer_schema_is_9(cli: Cli, tmp_path: Path) -> None:
     import sqlite3
 
     assert cli("store", "migrate", "--store", "sqlite:///x.db").code == 0
@@ -267,7 +256,7 @@ def test_a_store_of_the_future_is_9(cli: Cli, tmp_path: Path) -> None:
     assert found.code == 9
 
 
-# UX B: 130
+# 130
 def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
     import subprocess
 
@@ -302,8 +291,7 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
     assert process.returncode in (130, -signal.SIGINT), stderr.decode()
 
 
-# F74
-def test_a_server_outlives_whoever_reads_its_log(tmp_path: Path) -> None:
+def test_server_survives_a_closed_log_pipe(tmp_path: Path) -> None:
     import subprocess
 
     from chimes.cli.backend import HttpBackend
@@ -333,10 +321,7 @@ def test_a_server_outlives_whoever_reads_its_log(tmp_path: Path) -> None:
     assert process.wait(60) == 0
 
 
-# UX D.2 8
-def test_following_a_log_outlives_a_restart_of_the_server(
-    cli: Cli, tmp_path: Path, sink: str
-) -> None:
+def test_following_a_log_survives_a_server_restart(cli: Cli, tmp_path: Path, sink: str) -> None:
     import subprocess
 
     from tests.cli.conftest import CHIMES, environment

@@ -64,9 +64,8 @@ def test_a_flow_is_scheduled_and_its_steps_listed(cli: Cli, app_server: Server) 
     assert mine[0][2] in ("greet", 'task greet {"name": "Bo"}')
 
 
-# S66
 @pytest.mark.parametrize("name", ["os:system", "../evil.py", "nobody.knows", "grett"])
-def test_a_task_that_nobody_offers_is_exit_6(cli: Cli, app_server: Server, name: str) -> None:
+def test_unknown_task_is_exit_6(cli: Cli, app_server: Server, name: str) -> None:
     found = cli("add", "@hourly", "--task", name, "--yes", CHIMES_URL=app_server.url)
     assert found.code == 6
     assert ("did you mean greet?" in found.err) == (name == "grett")
@@ -85,12 +84,12 @@ def test_a_task_that_nobody_offers_is_exit_6(cli: Cli, app_server: Server, name:
         ["--flow", "pipeline", "--input", "{"],
     ],
 )
-def test_options_that_do_not_go_together(cli: Cli, options: list[str]) -> None:
+def test_conflicting_options(cli: Cli, options: list[str]) -> None:
     found = cli("add", "@hourly", *options, "--yes", "--dry-run")
     assert found.code == 2, found.err
 
 
-def test_arguments_are_json_where_they_can_be(cli: Cli) -> None:
+def test_arguments_are_parsed_as_json(cli: Cli) -> None:
     given = [
         "n=5",
         "ok=true",
@@ -125,7 +124,6 @@ def test_nodes(cli: Cli, app_server: Server) -> None:
     assert cli("nodes", "-q", **at).out.strip() == node["id"]
 
 
-# R2.36, C26
 def test_templates_need_no_server(cli: Cli) -> None:
     rows = cli("templates").rows
     assert len(rows) == 16

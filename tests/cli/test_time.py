@@ -12,7 +12,6 @@ from tests.cli.conftest import Cli
 NEW_YORK = ("--tz", "America/New_York")
 
 
-# UX D.2 6, T2
 def test_next_shows_fires_and_what_a_clock_change_does(cli: Cli) -> None:
     found = cli("next", "30 2 * * *", *NEW_YORK, "-n", "2", "--from", "2027-03-13T12:00:00Z")
     assert found.code == 0
@@ -69,7 +68,7 @@ def test_warnings_go_to_stderr(cli: Cli) -> None:
         ("tomorrow", "every 5m"),
     ],
 )
-def test_words_get_told_how_an_interval_is_written(cli: Cli, expression: str, written: str) -> None:
+def test_interval_in_words_has_a_suggestion(cli: Cli, expression: str, written: str) -> None:
     found = cli("next", expression)
     assert (found.code, found.out) == (6, "")
     assert f'an interval is written "{written}"' in found.err
@@ -107,7 +106,7 @@ def test_explain_as_json(cli: Cli) -> None:
     assert len(found["fires"]) == 3
 
 
-# UX B: 6 = unparsable expression; 2 = usage
+# 6 = unparsable expression; 2 = usage
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
@@ -125,14 +124,13 @@ def test_explain_as_json(cli: Cli) -> None:
         (["next", "* * * * *", "--json=nothing"], 2, "available: fires"),
     ],
 )
-def test_what_is_wrong_is_said(cli: Cli, arguments: list[str], code: int, says: str) -> None:
+def test_invalid_expressions(cli: Cli, arguments: list[str], code: int, says: str) -> None:
     found = cli(*arguments)
     assert found.code == code
     assert found.out == ""
     assert says in found.err
 
 
-# UX B "Errors"
 def test_errors_are_problem_details_with_json(cli: Cli) -> None:
     problem = json.loads(cli("next", "61 * * * *", "--json").err)
     assert problem["exit_code"] == 6
@@ -168,7 +166,7 @@ def test_the_language_of_the_words(
     assert preview["words"] == words
 
 
-def test_everything_around_the_words_is_in_the_language_too(cli: Cli) -> None:
+def test_output_is_in_the_language(cli: Cli) -> None:
     thai = cli("explain", "30 2 8 3 *", "--tz", "America/New_York", "--lang", "th")
     assert re.search("[A-Za-z]", thai.out.replace("America/New_York", "")) is None
     warned = cli("explain", "*/7 * * * *", "--lang", "zh")

@@ -64,7 +64,7 @@ def test_errors_and_hints(cli: Cli, language: str) -> None:
 
 
 @both
-def test_what_a_server_refuses(cli: Cli, server: Server, language: str) -> None:
+def test_server_errors(cli: Cli, server: Server, language: str) -> None:
     url = {"CHIMES_URL": server.url, "CHIMES_LANG": language}
     made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "-q", **url)
     assert made.code == 0, made.err

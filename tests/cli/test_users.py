@@ -19,7 +19,7 @@ def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 
-def test_users_are_made_changed_and_removed(cli: Cli, typed: Callable[[str], None]) -> None:
+def test_users_are_created_changed_and_removed(cli: Cli, typed: Callable[[str], None]) -> None:
     typed(PASSWORD)
     made = cli("user", "create", "anna", "--role", "admin", "--password-stdin")
     assert (made.code, made.out.strip()) == (0, "anna")
@@ -39,7 +39,6 @@ def test_users_are_made_changed_and_removed(cli: Cli, typed: Callable[[str], Non
 def test_a_password_is_never_an_argument_and_never_too_short(
     cli: Cli, typed: Callable[[str], None]
 ) -> None:
-    # S64
     typed("")
     assert cli("user", "create", "anna").code == 2
     typed("short\n")

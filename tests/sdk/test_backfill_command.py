@@ -38,7 +38,7 @@ def names(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
     return {row["name"]: row["result"] for row in json.loads(done.stdout)}
 
 
-def test_from_a_dry_run_over_a_canary_to_all(shop: Path) -> None:
+def test_dry_run_canary_and_full_backfill(shop: Path) -> None:
     dry = run(shop, "--app", "shop:app", "--dry-run", "--json")
     assert dry.returncode == 0, dry.stderr
     assert names(dry) == {"hourly": "new", "daily": "new"}
@@ -55,7 +55,7 @@ def test_from_a_dry_run_over_a_canary_to_all(shop: Path) -> None:
     assert "0 of 2 schedules would be written" in again.stderr
 
 
-def test_what_is_missing_is_said(shop: Path) -> None:
+def test_missing_application_is_an_error(shop: Path) -> None:
     nothing = run(shop)
     assert nothing.returncode == 2
     assert "--app module:name" in nothing.stderr

@@ -13,12 +13,12 @@ from tests.tables import each_row
 
 
 @each_row("name", chimes.__all__)
-def test_what_is_listed_is_there(name: str) -> None:
+def test_all_exports_exist(name: str) -> None:
     assert getattr(chimes, name) is not None
     assert name in dir(chimes)
 
 
-def test_the_list_is_what_it_is() -> None:
+def test_list_of_exports() -> None:
     """A change of this list is a change of what programs can count on."""
     assert sorted(chimes.__all__) == sorted(
         [
@@ -32,7 +32,7 @@ def test_the_list_is_what_it_is() -> None:
     assert chimes.__all__ == sorted(chimes.__all__)
 
 
-def test_what_is_not_there_is_said() -> None:
+def test_unknown_attribute_is_an_error() -> None:
     with pytest.raises(AttributeError, match="Chime'"):
         _ = chimes.Chime
 
@@ -106,7 +106,7 @@ async def main() -> None:
 _KNOWN = Path(__file__).parents[2] / ".mypy_cache" / "programs"
 
 
-def test_the_types_are_those_that_a_program_sees(tmp_path: Path) -> None:
+def test_public_types(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(TYPED)
     done = subprocess.run(

@@ -13,9 +13,9 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from chimes import Chimes
 from chimes.model.run import Run, RunStatus
-from tests.sdk.looking import QUICK, eventually, runs_of
+from tests.sdk.inspection import QUICK, eventually, runs_of
 from tests.sdk.test_modes import no_gap_and_no_double, slots
-from tests.sdk.test_transaction import async_url
+from tests.sdk.test_transactional_enqueue import async_url
 
 GONE = "schedules_gone"
 
@@ -79,7 +79,7 @@ async def until(app: Chimes, wanted: bool) -> None:
     await eventually(asked, lambda active: active is wanted, 30)
 
 
-async def test_runs_go_on_without_the_table_and_the_store_takes_over_again(
+async def test_fallback_while_the_schedules_table_is_missing(
     shared_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     apps = [an_app(shared_url), an_app(shared_url)]
@@ -120,7 +120,7 @@ async def test_runs_go_on_without_the_table_and_the_store_takes_over_again(
             await app.stop()
 
 
-async def test_a_start_while_the_table_is_broken(shared_url: str) -> None:
+async def test_start_while_the_schedules_table_is_broken(shared_url: str) -> None:
     app = an_app(shared_url)
     await app.start()
     before = await more_runs(app, 1)
@@ -143,7 +143,7 @@ async def test_a_start_while_the_table_is_broken(shared_url: str) -> None:
         await again.stop()
 
 
-async def test_a_store_that_is_gone_altogether_runs_nothing(
+async def test_nothing_runs_while_the_whole_store_is_down(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """C12: no fallback; what was missed is caught up afterwards."""

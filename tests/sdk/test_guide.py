@@ -16,7 +16,7 @@ GUIDE = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 
 
-async def test_the_blocks_run() -> None:
+async def test_code_blocks_run() -> None:
     assert len(BLOCKS) >= 7
     names: dict[str, object] = {"__name__": "guide"}
     for block in BLOCKS:
@@ -35,7 +35,7 @@ def test_every_option_is_in_the_guide() -> None:
         assert re.search(rf"`[^`\n]*\b{name}\b[^`\n]*`|`{name}`", GUIDE), name
 
 
-def test_every_verb_is_in_the_guide() -> None:
+def test_every_method_is_in_the_guide() -> None:
     verbs = {
         name
         for name in dir(Chimes)

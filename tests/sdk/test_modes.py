@@ -12,7 +12,7 @@ from chimes import Chimes
 from chimes.clock import SystemClock
 from chimes.errors import Conflict, NotFound
 from chimes.model.run import Origin, Run, RunStatus
-from tests.sdk.looking import QUICK, eventually, runs_of, stored
+from tests.sdk.inspection import QUICK, eventually, runs_of, stored
 
 SECOND = timedelta(seconds=1)
 
@@ -53,8 +53,7 @@ class AnHourAhead(SystemClock):
         return super().now() + timedelta(hours=1)
 
 
-# R2.1, C12
-async def test_many_workers_time_in_memory_and_each_slot_runs_once(shared_url: str) -> None:
+async def test_many_memory_mode_workers_run_each_slot_once(shared_url: str) -> None:
     apps = [an_app(shared_url, mode="memory") for _ in range(3)]
     for app in apps:
         await app.start()
@@ -67,9 +66,9 @@ async def test_many_workers_time_in_memory_and_each_slot_runs_once(shared_url: s
             await app.stop()
 
 
-# R2.2: the weakness of option 1 that is gone
+# the weakness of option 1 that is gone
 @pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
-async def test_a_worker_whose_clock_is_off_makes_the_same_slots(
+async def test_worker_with_a_wrong_clock_fires_the_same_slots(
     server: str, request: pytest.FixtureRequest
 ) -> None:
     url = request.getfixturevalue(server)
@@ -85,7 +84,6 @@ async def test_a_worker_whose_clock_is_off_makes_the_same_slots(
             await app.stop()
 
 
-# R2.15
 async def test_both_modes_side_by_side_in_one_worker(
     url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -110,8 +108,8 @@ async def test_both_modes_side_by_side_in_one_worker(
         await app.stop()
 
 
-# R2.15: the flag
-async def test_the_flag_decides_for_those_that_say_nothing(
+# the flag
+async def test_flag_sets_the_default_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def kept(**options: Any) -> list[str]:
@@ -143,7 +141,7 @@ async def test_no_warning_without_memory_mode(caplog: pytest.LogCaptureFixture) 
     assert "timed in memory" not in caplog.text
 
 
-async def test_what_can_be_done_with_a_schedule_in_memory() -> None:
+async def test_methods_on_memory_mode_schedules() -> None:
     app = an_app("memory://", "here", every="@daily", mode="memory")
     await app.start()
     try:
@@ -165,8 +163,8 @@ async def test_what_can_be_done_with_a_schedule_in_memory() -> None:
         await app.stop()
 
 
-# C12: one worker of the old release, one of the new
-async def test_workers_of_both_modes_make_the_same_runs(shared_url: str) -> None:
+# one worker of the old release, one of the new
+async def test_workers_of_both_modes_create_the_same_runs(shared_url: str) -> None:
     old, new = an_app(shared_url, mode="memory"), an_app(shared_url, mode="db")
     await old.start()
     await new.start()
@@ -180,7 +178,7 @@ async def test_workers_of_both_modes_make_the_same_runs(shared_url: str) -> None
 
 
 # --- backfill -----------------------------------------------------------------------------------
-# R2.7, R2.26, R2.34: MigrationBackfill
+# MigrationBackfill
 async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: str) -> None:
     specs = {"hourly": "@hourly", "daily": "0 9 * * *", "weekly": "0 2 * * 0"}
     app = Chimes(shared_url, use_db_driven_scheduling=False)
@@ -195,7 +193,7 @@ async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: s
         assert [each.name for each in shown] == list(specs)
         assert all(each.created for each in shown)
         assert await app.list_schedules() == []
-        # The canary (R2.34).
+        # The canary.
         (canary,) = await app.backfill_schedules(confirm=True, only=["daily"])
         assert canary.created
         assert [info.name for info in await app.list_schedules()] == ["daily"]
@@ -229,7 +227,7 @@ async def test_after_a_backfill_the_release_with_mode_db_changes_nothing(shared_
         assert await stored(new, "tick") == before
 
 
-# R2.35: the way back
+# the way back
 async def test_rollback_to_memory(shared_url: str) -> None:
     new = an_app(shared_url, mode="db")
     await new.start()

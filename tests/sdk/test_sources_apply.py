@@ -30,7 +30,7 @@ from chimes.runtime.apply_config import (
     SourceSchedules,
     signal_reload,
 )
-from chimes.runtime.composition import merge_capabilities, Services, build_services, build_store
+from chimes.runtime.composition import Services, build_services, build_store, merge_capabilities
 from chimes.services.nodes import SourceRegistry
 from chimes.targets.sync.config import read_sources
 from tests.builders import NOW, a_node
@@ -92,7 +92,7 @@ async def rig() -> AsyncIterator[Rig]:
     await store.close()
 
 
-async def test_collections_with_a_schedule_get_one(rig: Rig) -> None:
+async def test_scheduled_collections_get_a_schedule(rig: Rig) -> None:
     found = await rig.write(raw(shop={"orders": "@daily", "users": ""}))
     assert found == {"shop/orders": "created"}
     schedule = (await rig.stored())["shop/orders"]
@@ -104,7 +104,7 @@ async def test_collections_with_a_schedule_get_one(rig: Rig) -> None:
     assert schedule.priority == 200
 
 
-async def test_the_same_is_left_alone_and_another_is_changed(rig: Rig) -> None:
+async def test_only_changed_collections_are_updated(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily", "users": "@hourly"}))
     before = await rig.stored()
     again = await rig.write(raw(shop={"orders": "@daily", "users": "@weekly"}))
@@ -115,7 +115,7 @@ async def test_the_same_is_left_alone_and_another_is_changed(rig: Rig) -> None:
     assert after["shop/users"].next_run_at != before["shop/users"].next_run_at
 
 
-async def test_a_pause_stays(rig: Rig) -> None:
+async def test_pause_survives_apply(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily"}))
     schedule = (await rig.stored())["shop/orders"]
     await rig.services.schedules.pause(ADMIN, schedule.id)
@@ -123,7 +123,7 @@ async def test_a_pause_stays(rig: Rig) -> None:
     assert not (await rig.stored())["shop/orders"].enabled
 
 
-async def test_what_the_file_no_longer_has_is_deleted(rig: Rig) -> None:
+async def test_removed_collection_is_deleted(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily", "users": "@daily"}, files={"all": "@daily"}))
     first = await rig.stored()
     wanted = raw(shop={"orders": "@daily", "users": ""})
@@ -139,7 +139,7 @@ async def test_what_the_file_no_longer_has_is_deleted(rig: Rig) -> None:
     assert (await rig.stored())["shop/users"].id != first["shop/users"].id
 
 
-async def test_a_source_that_another_node_offers_is_left(rig: Rig) -> None:
+async def test_source_of_another_node_is_kept(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily"}, files={"all": "@daily"}))
     now = await rig.services.store.now()
     node = a_node("other", capabilities=("sync:files",), started_at=now)
@@ -152,7 +152,7 @@ async def test_a_source_that_another_node_offers_is_left(rig: Rig) -> None:
     assert [change.what for change in changes] == ["deleted"]
 
 
-async def test_schedules_of_others_in_the_namespace_are_left(rig: Rig) -> None:
+async def test_foreign_schedules_in_the_namespace_are_kept(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily"}))
     schedule = (await rig.stored())["shop/orders"]
     await rig.services.schedules.create(
@@ -170,7 +170,7 @@ async def live(rig: Rig, name: str, *keys: str) -> None:
     await rig.services.store.join(node, Settings().lease)
 
 
-async def test_nodes_with_different_collections_let_each_other_be(rig: Rig) -> None:
+async def test_nodes_with_different_collections_do_not_interfere(rig: Rig) -> None:
     """A rolling change of files: the older one neither removes nor changes what the newer has."""
     older = read_sources(raw(shop={"orders": "@daily"}), "", NOW)
     newer = raw(shop={"orders": "@hourly", "new": "@daily"})
@@ -191,7 +191,7 @@ async def test_nodes_with_different_collections_let_each_other_be(rig: Rig) -> N
     assert set(await rig.stored()) == {"shop/orders"}
 
 
-async def test_nothing_is_done_and_undone_for_ever(rig: Rig) -> None:
+async def test_nodes_do_not_undo_each_other(rig: Rig) -> None:
     """A node that carries out nothing makes no schedules that others would take away again; one
     whose file has the collection without a schedule takes none away but once."""
     files = read_sources(raw(files={"all": "@daily"}), "", NOW)
@@ -217,7 +217,7 @@ def a_file(folder: Path, plain: Any) -> SourceFile:
     return SourceFile(loaded, SystemClock())
 
 
-async def test_a_mistake_leaves_what_is_in_force(tmp_path: Path) -> None:
+async def test_invalid_file_changes_nothing(tmp_path: Path) -> None:
     """F73."""
     file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
     before = file.known.now
@@ -244,7 +244,7 @@ def attached(rig: Rig, folder: Path, lease: str = "1s") -> SourceFile:
     return file
 
 
-async def test_what_the_service_refuses_is_not_in_force_by_half(rig: Rig, tmp_path: Path) -> None:
+async def test_rejected_schedule_applies_nothing(rig: Rig, tmp_path: Path) -> None:
     """F73: the rules for schedules are looked at before anything is."""
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     file = attached(rig, tmp_path)
@@ -259,7 +259,7 @@ async def test_what_the_service_refuses_is_not_in_force_by_half(rig: Rig, tmp_pa
         assert await rig.stored() == stored
 
 
-async def test_keeping_up_goes_on_after_a_refusal(
+async def test_reconciling_continues_after_a_rejection(
     rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A quota, for example, may be raised."""
@@ -289,7 +289,7 @@ async def test_keeping_up_goes_on_after_a_refusal(
     assert "the schedules of the sources were rejected" in caplog.text
 
 
-async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
+async def test_only_an_admin_may_reload(tmp_path: Path) -> None:
     file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
     with pytest.raises(NotAllowed):
         await file.known.reload(Actor(role=Role.OPERATOR))
@@ -298,7 +298,7 @@ async def test_only_an_admin_may_have_it_read_again(tmp_path: Path) -> None:
         await SourceRegistry().reload(ADMIN)
 
 
-def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:
+def test_warning_for_a_readable_file_with_secrets(tmp_path: Path) -> None:
     """S63."""
     plain = raw(shop={"orders": ""})
     file = a_file(tmp_path, plain)
@@ -312,7 +312,7 @@ def test_a_file_with_secrets_is_not_for_everybody(tmp_path: Path) -> None:
     assert file.warnings == ()
 
 
-async def test_what_a_node_tells_the_others(rig: Rig) -> None:
+async def test_node_publishes_its_pairs(rig: Rig) -> None:
     await rig.write(raw(shop={"orders": "@daily", "users": ""}))
     pairs = PairCapabilities(rig.known)
     assert list(pairs) == ["sync:shop#orders", "sync:shop#users"]
@@ -346,7 +346,7 @@ def ask(node: Worker, path: str, method: str = "GET", token: str = "") -> tuple[
             return error.code, json.load(error)
 
 
-def test_without_a_server_the_store_is_written(tmp_path: Path) -> None:
+def test_apply_without_a_server_writes_the_store(tmp_path: Path) -> None:
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     done = apply(tmp_path, "--dry-run")
     assert (done.returncode, done.stdout) == (0, "+\tshop/orders\tcreated\n")
@@ -360,7 +360,7 @@ def test_without_a_server_the_store_is_written(tmp_path: Path) -> None:
     ]
 
 
-def test_mistakes_end_with_a_code(tmp_path: Path) -> None:
+def test_exit_codes_of_invalid_files(tmp_path: Path) -> None:
     done = apply(tmp_path)
     assert done.returncode == 2
     assert "no chimes.yaml" in done.stderr
@@ -374,7 +374,7 @@ def test_mistakes_end_with_a_code(tmp_path: Path) -> None:
     assert apply(tmp_path, "--url", "http://127.0.0.1:1").returncode == 7
 
 
-def test_a_server_reads_its_file_again(tmp_path: Path, start: Start) -> None:
+def test_apply_reloads_the_server(tmp_path: Path, start: Start) -> None:
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     environment = {"CHIMES_ADMIN_TOKEN": "token-of-the-admin"}
     node = start("serve", "--port", "0", **environment).ready()
@@ -416,7 +416,7 @@ def test_a_server_reads_its_file_again(tmp_path: Path, start: Start) -> None:
     assert node.stop() == 0
 
 
-def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
+def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     # They are known by their command lines.
     node = start("serve", "--port", "0", "--log-format", "json", executed=True).ready()
@@ -432,7 +432,7 @@ def test_nodes_of_this_machine_are_told(tmp_path: Path, start: Start) -> None:
     assert node.stop() == 0
 
 
-def test_doctor_looks_at_the_sources(tmp_path: Path) -> None:
+def test_doctor_checks_the_sources(tmp_path: Path) -> None:
     """F73."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
 

@@ -1,4 +1,4 @@
-"""Sources with real `chimes serve` processes: ticks, reloads, and nodes that die (R4.9, R4.19)."""
+"""Sources with real `chimes serve` processes: ticks, reloads, and nodes that die."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chimes.model.schedule import Schedule
 from chimes.model.target import SyncTarget
 from chimes.runtime.composition import Services, open_local
 from tests.sdk.conftest import SHARED, store_url
-from tests.sdk.looking import eventually
+from tests.sdk.inspection import eventually
 from tests.sdk.process import Start, Worker, wait_until
 from tests.targets.task_calls import alive
 
@@ -108,7 +108,7 @@ def shared_url(request: pytest.FixtureRequest) -> str:
     return store_url(request, request.param)
 
 
-async def test_two_nodes_with_one_file_make_one_task_per_tick(
+async def test_two_nodes_create_one_task_per_slot(
     tmp_path: Path, start: Start, shared_url: str
 ) -> None:
     write(tmp_path, shop=python("counts", {"name": "orders", "schedule": EVERY_SECOND}))
@@ -134,7 +134,7 @@ async def test_two_nodes_with_one_file_make_one_task_per_tick(
     assert json.loads(state.value)["n"] >= 6
 
 
-async def test_nodes_with_an_older_file_leave_what_is_new_to_the_others(
+async def test_node_with_an_older_file_skips_new_collections(
     tmp_path: Path, start: Start, shared_url: str
 ) -> None:
     """A new file is brought in node by node; the older one has the same source."""
@@ -158,9 +158,7 @@ async def test_nodes_with_an_older_file_leave_what_is_new_to_the_others(
         assert set(await schedules(services)) == {"shop/new"}
 
 
-async def test_a_file_is_read_again_on_sighup(
-    tmp_path: Path, start: Start, sqlite_url: str
-) -> None:
+async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url: str) -> None:
     write(
         tmp_path,
         shop=python("waits", {"name": "orders", "schedule": "0 0 1 1 *"}, "users", word="old"),
@@ -173,7 +171,7 @@ async def test_a_file_is_read_again_on_sighup(
         task = call(node, "POST", "/tasks?source=shop&collection=orders")["task_id"]
         await eventually(lambda: runs(services, RunStatus.RUNNING), len)
         wait_until(lambda: pids(tmp_path), "the task")
-        # F73: a mistake changes nothing.
+        # a mistake changes nothing.
         write(tmp_path, shop=python("waits", {"name": "orders", "schedule": "never"}))
         os.kill(node.pid, signal.SIGHUP)
         line = told(node, "the old one stays in force")
@@ -245,9 +243,7 @@ async def test_a_node_killed_in_mid_task_is_replaced(
     assert len(new) == 1
 
 
-def test_nothing_that_a_task_started_outlives_a_killed_node(
-    tmp_path: Path, start: Start, sqlite_url: str
-) -> None:
+def test_killed_node_leaves_no_processes(tmp_path: Path, start: Start, sqlite_url: str) -> None:
     """A program, what it started in turn, and that several times: who dies first is a race."""
     program = (
         'sleep 600 & touch "pid-$CHIMES_COLLECTION-$!"; touch "pid-$CHIMES_COLLECTION-$$"; wait'
@@ -298,7 +294,7 @@ async def test_cancel_through_the_api_ends_the_process(
         (python("count", "a"), "sources.shop.config.callable: shop has no 'count'; did you mean"),
     ],
 )
-def test_a_node_does_not_start_with_a_mistake(
+def test_node_does_not_start_with_an_invalid_file(
     tmp_path: Path, start: Start, source: dict[str, Any], error: str
 ) -> None:
     write(tmp_path, shop=source)
@@ -307,7 +303,7 @@ def test_a_node_does_not_start_with_a_mistake(
     assert error in node.output
 
 
-async def test_a_source_of_another_node_is_left_until_that_is_gone(
+async def test_source_of_another_node_is_kept_while_it_lives(
     tmp_path: Path, start: Start, sqlite_url: str
 ) -> None:
     """Nodes may have different files: each takes away only what is its own, or nobody's."""

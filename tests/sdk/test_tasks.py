@@ -11,14 +11,14 @@ import pytest
 from chimes import Chimes, Context, Reject, Retry, RunCanceled, RunFailed, RunTimedOut, TaskError
 from chimes.errors import AlreadyExists, ChimesError, InvalidInput, NotFound
 from chimes.model.run import RunStatus
-from tests.sdk.looking import QUICK, runs_of
+from tests.sdk.inspection import QUICK, runs_of
 
 
 def an_app(url: str = "memory://") -> Chimes:
     return Chimes(url, settings=QUICK)
 
 
-async def test_the_function_stays_what_it_was() -> None:
+async def test_task_can_be_called_as_a_function() -> None:
     app = an_app()
 
     @app.task
@@ -186,7 +186,7 @@ async def test_options_of_an_enqueue(url: str) -> None:
         assert run.available_at == run.created_at
 
 
-async def test_a_key_means_one_run(url: str) -> None:
+async def test_key_deduplicates_runs(url: str) -> None:
     app = an_app(url)
 
     @app.task
@@ -263,7 +263,7 @@ async def test_queues() -> None:
         ((object(),), {}, "JSON"),
     ],
 )
-async def test_wrong_arguments_are_refused_at_once(
+async def test_invalid_arguments(
     args: tuple[object, ...], named: dict[str, object], why: str
 ) -> None:
     app = an_app()
@@ -278,7 +278,7 @@ async def test_wrong_arguments_are_refused_at_once(
         assert await runs_of(app) == []
 
 
-async def test_what_is_wrong_with_a_task_is_said_at_once() -> None:
+async def test_invalid_task_options() -> None:
     app = an_app()
 
     @app.task
@@ -325,7 +325,7 @@ async def test_an_application_has_to_be_open() -> None:
         await handle.status()
 
 
-async def test_a_task_that_nobody_has() -> None:
+async def test_unknown_task() -> None:
     async with an_app() as app:
         with pytest.raises(InvalidInput, match="no running node offers"):
             await app.enqueue("nothing")
@@ -348,7 +348,7 @@ async def test_a_task_of_another_application_by_its_name(shared_url: str) -> Non
         await there.stop()
 
 
-async def test_stop_waits_for_what_runs() -> None:
+async def test_stop_waits_for_running_tasks() -> None:
     app = an_app()
     begun, go_on = asyncio.Event(), asyncio.Event()
 

@@ -18,7 +18,7 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import FireContext, plan
 from chimes.model.run import Run, RunStatus
 from chimes.triggers import Cron
-from tests.sdk.looking import eventually, runs_of, stored
+from tests.sdk.inspection import eventually, runs_of, stored
 from tests.sdk.process import Start, wait_until
 
 MODULE = """
@@ -97,8 +97,8 @@ async def ended(app: Chimes, name: str, count: int = 1) -> list[Run]:
     )
 
 
-# R2.24: ScheduleClaimAtomicity
-async def test_of_ten_who_claim_one_succeeds(shared_url: str) -> None:
+# ScheduleClaimAtomicity
+async def test_one_of_ten_claims_succeeds(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(10)]
     for app in apps:
         await app.open()
@@ -116,7 +116,7 @@ async def test_of_ten_who_claim_one_succeeds(shared_url: str) -> None:
             await app.close()
 
 
-# R2.28: EndToEnd
+# EndToEnd
 async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -136,7 +136,7 @@ async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None
         assert len(await runs_of(app, "daily")) == 1
 
 
-# R2.29: MultiWorker
+# MultiWorker
 async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -154,7 +154,7 @@ async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path
         assert effects(tmp_path) == ["report"]
 
 
-# R2.30: PauseResume, C8
+# PauseResume, C8
 async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -174,7 +174,7 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         assert process.stop() == 0
 
 
-# R2.25: NextRunAtCalculation
+# NextRunAtCalculation
 @pytest.mark.parametrize(
     ("spec", "zone", "now", "following"),
     [
@@ -186,7 +186,7 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         ("0 9 1 * 1", "UTC", "2026-02-02T10:00:00", "2026-02-09T09:00:00"),
         # The leap second of 2016-12-31T23:59:60Z is no second of its own (TIME.md).
         ("@hourly", "UTC", "2016-12-31T23:59:59", "2017-01-01T00:00:00"),
-        # 9 AM New York stays 9 AM there (R2.38): 14:00 UTC in winter, 13:00 in summer.
+        # 9 AM New York stays 9 AM there: 14:00 UTC in winter, 13:00 in summer.
         ("0 9 * * *", "America/New_York", "2026-03-07T15:00:00", "2026-03-08T13:00:00"),
         ("0 9 * * *", "America/New_York", "2026-10-31T14:00:00", "2026-11-01T14:00:00"),
         # Month boundaries, a leap year, and a month without a 31st.
@@ -207,8 +207,8 @@ def test_next_run_at(spec: str, zone: str, now: str, following: str) -> None:
     assert trigger.next_after(moment) == datetime.fromisoformat(following).replace(tzinfo=UTC)
 
 
-# R2.27: IdempotencyKeyConsistency, C5
-async def test_every_worker_makes_the_same_key(shared_url: str) -> None:
+# IdempotencyKeyConsistency, C5
+async def test_every_worker_computes_the_same_key(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(3)]
     for app in apps:
         await app.open()
@@ -270,7 +270,7 @@ async def test_a_drain_lets_a_task_end(start: Start, sqlite_url: str, tmp_path: 
         assert (await handle.run()).attempt == 1
 
 
-async def test_another_worker_takes_over_what_a_killed_one_had(
+async def test_runs_of_a_killed_worker_are_rescued(
     start: Start, shared_url: str, tmp_path: Path
 ) -> None:
     lease = {"CHIMES_LEASE": "2s", "CHIMES_POLL_INTERVAL": "200ms"}
@@ -286,7 +286,7 @@ async def test_another_worker_takes_over_what_a_killed_one_had(
         assert second.stop() == 0
 
 
-async def test_a_run_of_a_schedule_in_memory_is_taken_over_too(
+async def test_memory_mode_runs_of_a_killed_worker_are_rescued(
     start: Start, shared_url: str, tmp_path: Path
 ) -> None:
     """Its schedule is nowhere in the store."""
@@ -352,7 +352,7 @@ def test_serve_without_an_application_offers_no_tasks(start: Start, sqlite_url: 
         ("broken:app", "cannot be imported"),
     ],
 )
-def test_an_application_that_cannot_be_found(
+def test_application_that_cannot_be_loaded(
     start: Start, sqlite_url: str, tmp_path: Path, path: str, why: str
 ) -> None:
     (tmp_path / "broken.py").write_text("import not_there_at_all")
@@ -362,7 +362,7 @@ def test_an_application_that_cannot_be_found(
     assert "Traceback" not in process.output
 
 
-def test_which_application_has_to_be_said(start: Start, sqlite_url: str) -> None:
+def test_worker_needs_an_application(start: Start, sqlite_url: str) -> None:
     process = start("worker", "--store", sqlite_url)
     assert process.wait() == 2
     assert "--app module:name" in process.output

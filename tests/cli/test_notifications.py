@@ -71,7 +71,7 @@ def test_the_inbox_is_listed_read_and_marked(cli: Cli, store: str) -> None:
     assert cli("inbox", "nothing-like-it", CHIMES_STORE=store).code == NOT_FOUND
 
 
-def test_dead_letters_are_found_and_tried_again(cli: Cli, store: str) -> None:
+def test_dead_letters_are_listed_and_retried(cli: Cli, store: str) -> None:
     listed = cli("deliveries", "--dead", CHIMES_STORE=store)
     assert [row[:3] for row in listed.rows] == [["letter-dead", "dead", "inbox"]]
     assert "HTTP 500" in listed.out
@@ -85,7 +85,7 @@ def test_dead_letters_are_found_and_tried_again(cli: Cli, store: str) -> None:
 
 
 # M4: after an outage nobody retries a thousand letters one by one
-def test_all_dead_letters_are_tried_again(cli: Cli, store: str) -> None:
+def test_all_dead_letters_are_retried(cli: Cli, store: str) -> None:
     none = cli("deliveries", "retry", "--dead", "--channel", "email", "-q", CHIMES_STORE=store)
     assert (none.code, none.out) == (0, "")
     again = cli("deliveries", "retry", "--dead", CHIMES_STORE=store)
@@ -94,12 +94,14 @@ def test_all_dead_letters_are_tried_again(cli: Cli, store: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [("retry",), ("one", "two")])
-def test_what_is_meant_has_to_be_said(cli: Cli, store: str, arguments: tuple[str, ...]) -> None:
+def test_ambiguous_arguments_are_usage_errors(
+    cli: Cli, store: str, arguments: tuple[str, ...]
+) -> None:
     assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
 
 
 # The message itself goes the way of all others: see tests/services/test_trials.py
-def test_a_test_goes_to_whom_a_schedule_could_tell(cli: Cli, store: str) -> None:
+def test_test_message(cli: Cli, store: str) -> None:
     done = cli("deliveries", "test", "email:nobody", CHIMES_STORE=store)
     assert done.code != 0
     assert "an address such as ada@example.com" in done.err

@@ -56,7 +56,7 @@ async def _each() -> AsyncIterator[Item]:
         yield item
 
 
-async def test_every_item_comes_back_as_it_was() -> None:
+async def test_export_round_trip() -> None:
     lines = [line async for line in export_lines(_each())]
     assert len(lines) == len(ITEMS) + 1
     assert list(parse_export(lines)) == list(ITEMS)
@@ -66,7 +66,7 @@ async def test_every_item_comes_back_as_it_was() -> None:
     "value",
     ["{}", '{"name": "a", "value": 1, "changed_at": "2030-01-01T00:00:00Z"}', '{"extra": 1}', "7"],
 )
-def test_a_state_that_makes_no_sense_is_refused(value: str) -> None:
+def test_invalid_checkpoint_is_rejected(value: str) -> None:
     lines = ['{"chimes_export": 1}', f'{{"kind": "state", "value": {value}}}']
     with pytest.raises(InvalidInput, match="line 2"):
         list(parse_export(lines))
@@ -74,7 +74,7 @@ def test_a_state_that_makes_no_sense_is_refused(value: str) -> None:
 
 @pytest.mark.parametrize("kind", ["delivery", "inbox"])
 @pytest.mark.parametrize("value", ["{}", '{"id": 1}', '{"id": "a", "extra": 1}', "7", "null"])
-def test_a_message_that_makes_no_sense_is_refused(kind: str, value: str) -> None:
+def test_invalid_message_is_rejected(kind: str, value: str) -> None:
     lines = ['{"chimes_export": 1}', f'{{"kind": "{kind}", "value": {value}}}']
     with pytest.raises(InvalidInput, match="line 2"):
         list(parse_export(lines))

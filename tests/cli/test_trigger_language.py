@@ -12,7 +12,7 @@ CHINESE = "工作日 09:00，Asia/Bangkok 时间"
 ADD = ("add", "0 9 * * 1-5", "--tz", "Asia/Bangkok", "--http", "https://example.com/", "--yes")
 
 
-def test_add_says_what_it_understood_in_the_language(cli: Cli) -> None:
+def test_add_describes_the_trigger_in_the_language(cli: Cli) -> None:
     chosen = cli(*ADD, "--dry-run", "--lang", "th")
     assert chosen.err.splitlines()[0] == THAI
     assert chosen.err.splitlines()[1].split()[0] in ("จ.", "อ.", "พ.", "พฤ.", "ศ.")
@@ -35,7 +35,6 @@ def test_lists_of_a_store_and_of_a_server(cli: Cli, tmp_path: Path) -> None:
     assert [each["words"] for each in remote] == [CHINESE]
 
 
-# R1.41
 def test_templates(cli: Cli) -> None:
     rows = json.loads(cli("templates", "--lang", "th", "--tz", "Asia/Bangkok", "--json").out)
     summary = next(each for each in rows if each["id"] == "daily_summary")

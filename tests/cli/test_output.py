@@ -47,11 +47,11 @@ def test_where_a_schedule_is_declared(declared: object, shown: str | None) -> No
     ("text", "columns"),
     [("", 0), ("state", 5), ("状态", 4), ("ที่", 1), ("ผู้ใช้", 3), ("a状b", 4), ("e\u0301", 1)],
 )
-def test_columns(text: str, columns: int) -> None:
+def test_display_width(text: str, columns: int) -> None:
     assert display_width(text) == columns == cell_len(text)
 
 
-def test_padding_and_beginnings() -> None:
+def test_pad_and_truncate() -> None:
     assert pad("状态", 6) == "状态  "
     assert display_width(pad(THAI, 30)) == 30
     assert truncate("状态", 3) == "状"
@@ -69,7 +69,7 @@ def test_lines_fit_and_lose_nothing(text: str, room: int) -> None:
     assert all(display_width(line[0]) > 0 for line in lines)
 
 
-def test_words_stay_whole_and_full_stops_with_them() -> None:
+def test_words_and_punctuation_are_not_split() -> None:
     assert wrap("one two three", 8) == ["one two", "three"]
     assert wrap("时间时间。时间", 8) == ["时间时", "间。时间"]
 
@@ -83,7 +83,7 @@ def helped(language: str, text: str, rows: list[tuple[str, str]]) -> str:
     return formatter.getvalue()
 
 
-def test_help_is_wrapped_by_columns_and_examples_are_left_alone() -> None:
+def test_help_is_wrapped_by_display_width() -> None:
     text = f"{CHINESE * 3}\n\n\b\n例:\n  chimes ls{' -q' * 15}"
     shown = helped(
         "zh", text, [("--tz ZONE", CHINESE * 2), ("--a-very-long-option-of-ours THING", "短")]
@@ -101,7 +101,7 @@ def test_help_is_wrapped_by_columns_and_examples_are_left_alone() -> None:
     assert rest[-1].strip() == "短"
 
 
-def test_english_help_is_as_click_has_it() -> None:
+def test_english_help_is_formatted_by_click() -> None:
     text, rows = "Some words. " * 9, [("--tz ZONE", "Some words. " * 4), ("-q", "")]
     plain = click.HelpFormatter(width=60)
     with plain.indentation():
@@ -110,7 +110,7 @@ def test_english_help_is_as_click_has_it() -> None:
     assert helped("en", text, rows) == plain.getvalue()
 
 
-def test_columns_of_a_table_are_in_line(
+def test_table_columns_are_aligned(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "60")

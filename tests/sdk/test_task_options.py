@@ -13,7 +13,7 @@ from chimes.client import AsyncClient
 from chimes.model.policy import OnLost, Overlap, Policy
 from chimes.model.run import RunStatus
 from chimes.model.target import FlowTarget, TaskTarget
-from tests.sdk.looking import QUICK, runs_of, stored
+from tests.sdk.inspection import QUICK, runs_of, stored
 from tests.sdk.process import Start
 
 
@@ -49,9 +49,7 @@ def looks_right(policy: Policy) -> None:
     assert policy.overlap is Overlap.QUEUE
 
 
-async def test_over_the_api_of_a_node_without_the_application(
-    start: Start, shared_url: str
-) -> None:
+async def test_options_through_the_api_of_another_node(start: Start, shared_url: str) -> None:
     server = start("serve", "--store", shared_url, "--port", "0", PORT="0").ready()
     app, gate = an_app(shared_url)
     later = datetime.now(UTC) + timedelta(hours=1)
@@ -81,7 +79,7 @@ async def test_over_the_api_of_a_node_without_the_application(
 
 
 @pytest.mark.parametrize("kind", ["task", "flow"])
-async def test_what_another_application_schedules_or_enqueues(sqlite_url: str, kind: str) -> None:
+async def test_options_for_another_application(sqlite_url: str, kind: str) -> None:
     app, _ = an_app(sqlite_url)
     await app.start()
     try:

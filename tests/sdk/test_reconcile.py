@@ -24,7 +24,7 @@ from chimes.sdk.declare import module_path
 from chimes.sdk.reconcile import ScheduleReconciler
 from chimes.testing import SettableClock
 from tests.builders import a_node
-from tests.sdk.looking import QUICK, audited, eventually, runs_of, stored
+from tests.sdk.inspection import QUICK, audited, eventually, runs_of, stored
 
 QUIET = {"channel": "telegram", "to": "42", "quiet": {"from": "22:00", "to": "07:00"}}
 PAIR = SyncTarget(source="s", collection="c")
@@ -64,7 +64,7 @@ async def release(url: str, spec: str = "0 9 * * *", **options: Any) -> Schedule
         return await stored(app, "nightly")
 
 
-async def test_created_once_and_then_left_alone(shared_url: str) -> None:
+async def test_created_once_then_not_written(shared_url: str) -> None:
     first = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
     again = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
     assert again == first
@@ -94,7 +94,7 @@ async def test_the_same_spec_keeps_the_cursor_and_the_rest_is_replaced(shared_ur
     assert third.next_run_at == moved
 
 
-async def test_a_changed_spec_is_planned_anew(shared_url: str) -> None:
+async def test_changed_trigger_is_planned_again(shared_url: str) -> None:
     first = await release(shared_url, "0 9 * * *")
     second = await release(shared_url, "0 10 * * *")
     assert second.id == first.id
@@ -118,7 +118,7 @@ async def test_enabled_counts_for_a_new_schedule_only(shared_url: str) -> None:
     assert (await release(shared_url, enabled=False)).enabled is True
 
 
-async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
+async def test_edit_elsewhere_detaches_the_schedule(
     shared_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:  # UX A.3, ADR 33
     first = await release(shared_url, timeout="20s")
@@ -149,7 +149,7 @@ async def test_an_edit_elsewhere_detaches_until_the_code_may_write_again(
     assert (await release(shared_url, "0 11 * * *")).trigger != followed.trigger
 
 
-async def test_what_saving_completes_is_no_edit(shared_url: str) -> None:
+async def test_values_completed_on_save_are_not_an_edit(shared_url: str) -> None:
     quiet = {"channel": "telegram", "to": "42", "quiet": {"from": "22:00", "to": "07:00"}}
     first = await release(shared_url, delivery=[quiet])
     assert first.policy.delivery[0].quiet is not None
@@ -169,7 +169,7 @@ async def test_what_saving_completes_is_no_edit(shared_url: str) -> None:
         ("0 9 * * *", {"target": {"kind": "sync", "source": "s", "collection": "c"}}),
     ],
 )
-async def test_a_definition_and_its_mark_are_one_write(
+async def test_definition_and_source_marker_are_one_write(
     shared_url: str, spec: Any, options: dict[str, Any]
 ) -> None:  # ADR 33
     writes: list[str] = []
@@ -189,7 +189,7 @@ async def test_a_definition_and_its_mark_are_one_write(
     assert writes == ["add_schedule", "change_schedule", "change_schedule"]
 
 
-async def test_an_edit_just_before_the_code_writes_is_left_alone(
+async def test_concurrent_edit_is_not_overwritten(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await release(shared_url)
@@ -212,7 +212,7 @@ async def test_an_edit_just_before_the_code_writes_is_left_alone(
     assert is_detached(await release(shared_url, "0 11 * * *"))
 
 
-async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str) -> None:
+async def test_moved_call_site_is_not_a_new_version(shared_url: str) -> None:
     first = await release(shared_url)
     async with an_app(shared_url) as app:
         declared = app.declarations["nightly"]
@@ -235,7 +235,7 @@ async def test_code_that_moved_within_its_file_is_no_new_version(shared_url: str
         ("<string>", "a.b.c", "<string>"),
     ],
 )
-def test_places_in_code_are_the_same_on_every_machine(path: str, module: str, shown: str) -> None:
+def test_call_site_is_independent_of_the_machine(path: str, module: str, shown: str) -> None:
     assert module_path(path, module) == shown
 
 
@@ -256,7 +256,7 @@ async def test_a_backlog_survives_a_redeploy() -> None:
         await again.stop()
 
 
-async def test_nodes_that_start_together_make_one_schedule(shared_url: str) -> None:
+async def test_concurrent_starts_create_one_schedule(shared_url: str) -> None:
     apps = [an_app(shared_url) for _ in range(5)]
     for app in apps:
         await app.open()
@@ -270,7 +270,7 @@ async def test_nodes_that_start_together_make_one_schedule(shared_url: str) -> N
             await app.close()
 
 
-async def test_one_that_appears_while_we_look_is_not_made_twice(
+async def test_concurrent_create_makes_no_duplicate(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """C22, R2.7: another node creates it after we found none and before we choose an id."""
@@ -293,7 +293,7 @@ async def test_one_that_appears_while_we_look_is_not_made_twice(
         assert [each.id for each in await second.list_schedules()] == [each.id for each in ours]
 
 
-async def test_the_id_of_one_that_was_renamed_is_not_used_again(url: str) -> None:
+async def test_id_of_a_renamed_schedule_is_not_reused(url: str) -> None:
     async with an_app(url) as app:
         (made,) = await app.sync()
         services = app.runtime().services.schedules
@@ -316,7 +316,7 @@ async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> No
     assert len(set(ids)) == 5
 
 
-async def test_one_that_another_door_made_is_found_by_its_name(shared_url: str) -> None:
+async def test_schedule_of_another_interface_is_found_by_name(shared_url: str) -> None:
     async with an_app(shared_url) as app:
         now = datetime.now(UTC)
         services = app.runtime().services
@@ -339,7 +339,7 @@ async def test_one_that_another_door_made_is_found_by_its_name(shared_url: str) 
         assert found.target.kind == "task"
 
 
-async def test_the_anchor_that_another_door_gave_is_kept(shared_url: str) -> None:
+async def test_anchor_of_another_interface_is_kept(shared_url: str) -> None:
     app = an_app(shared_url, "every 10m")
     async with app:
         now = datetime.now(UTC)
@@ -361,7 +361,7 @@ async def test_the_anchor_that_another_door_gave_is_kept(shared_url: str) -> Non
         assert (found.trigger, found.next_run_at) == (made.trigger, made.next_run_at)
 
 
-async def test_an_interval_lies_on_one_grid_for_all(shared_url: str) -> None:
+async def test_intervals_are_aligned_on_all_nodes(shared_url: str) -> None:
     first = await release(shared_url, "every 10m")
     assert first.next_run_at is not None
     assert first.next_run_at.minute % 10 == first.next_run_at.second == 0
@@ -369,7 +369,7 @@ async def test_an_interval_lies_on_one_grid_for_all(shared_url: str) -> None:
     assert (await release(shared_url, "@every 10m")).next_run_at == first.next_run_at
 
 
-async def test_one_that_is_over_stops_no_start(
+async def test_ended_schedule_does_not_stop_the_start(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = Chimes("memory://")
@@ -397,7 +397,6 @@ async def test_one_that_is_over_stops_no_start(
         assert len(synced) == 1
 
 
-# R2.39
 async def test_dependencies_by_name(url: str) -> None:
     app = Chimes(url, settings=QUICK)
 
@@ -427,7 +426,7 @@ async def test_dependencies_by_name(url: str) -> None:
         ({"b": "a", "a": "b"}, "a -> b -> a|b -> a -> b"),
     ],
 )
-async def test_dependencies_that_cannot_be(others: dict[str, str], why: str) -> None:
+async def test_invalid_dependencies(others: dict[str, str], why: str) -> None:
     app = Chimes("memory://")
 
     @app.task
@@ -440,7 +439,7 @@ async def test_dependencies_that_cannot_be(others: dict[str, str], why: str) -> 
             await app.sync()
 
 
-async def test_a_refused_schedule_names_itself() -> None:
+async def test_rejected_schedule_is_named() -> None:
     app = Chimes("memory://")
 
     @app.task
@@ -448,13 +447,14 @@ async def test_a_refused_schedule_names_itself() -> None:
 
     app.schedule("too fast", "every 10ms", report)
     async with app:
-        with pytest.raises(InvalidInput, match="schedule 'too fast': the shortest interval"):
+        with pytest.raises(
+            InvalidInput, match="schedule 'too fast': the shortest allowed interval"
+        ):
             await app.sync()
 
 
 # --- verbs ------------------------------------------------------------------------------------
-# R2.21, C7
-async def test_trigger_leaves_next_run_at_alone(url: str) -> None:
+async def test_trigger_does_not_change_next_run_at(url: str) -> None:
     app = an_app(url)
     await app.start()
     try:
@@ -471,7 +471,6 @@ async def test_trigger_leaves_next_run_at_alone(url: str) -> None:
         await app.stop()
 
 
-# R2.22
 async def test_reschedule_for(url: str) -> None:
     app = an_app(url)
     await app.start()
@@ -490,8 +489,7 @@ async def test_reschedule_for(url: str) -> None:
         await app.stop()
 
 
-# R2.19
-async def test_list_is_ordered_by_what_comes_next(url: str) -> None:
+async def test_list_is_ordered_by_next_run_at(url: str) -> None:
     app = Chimes(url)
 
     @app.task
@@ -516,7 +514,7 @@ async def test_list_is_ordered_by_what_comes_next(url: str) -> None:
         assert by_name["off"].next_run_at is None
 
 
-async def test_a_name_that_nobody_has(url: str) -> None:
+async def test_unknown_name(url: str) -> None:
     async with an_app(url) as app:
         await app.sync()
         for verb in (

@@ -1,6 +1,6 @@
 """Every text that a command shows comes from the message catalogues.
 
-The tests use a pseudo-language (tests/cli/pseudo.py), which makes text that bypasses the catalogues
+The tests use a pseudo-language (tests/cli/pseudo_locale.py), which makes text that bypasses the catalogues
 visible."""
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ from chimes.cli.root import cli as root
 from chimes.i18n import _
 from chimes.model.reasons import RUN_REASONS
 from chimes.model.run import Reason, RunStatus
-from tests.cli import pseudo
+from tests.cli import pseudo_locale
 from tests.cli.conftest import Cli, environment
 from tests.cli.test_root import commands
 from tests.tables import each_row
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
-TH = ("--lang", pseudo.LANGUAGE)
+TH = ("--lang", pseudo_locale.LANGUAGE)
 NAMES = "chimes"
 
 
 @pytest.fixture(scope="module")
 def brackets(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("locale")
-    pseudo.write_catalogue(directory)
+    pseudo_locale.write_catalogue(directory)
     return directory
 
 
@@ -73,11 +73,13 @@ def groups() -> list[str]:
 
 @pytest.mark.usefixtures("bracketed")
 @each_row("name", ["", *groups(), *(name for name, _unused in commands())])
-def test_help_has_no_word_of_its_own(cli: Cli, name: str) -> None:
+def test_help_is_translated_completely(cli: Cli, name: str) -> None:
     found = cli(*name.split(), "--help", *TH)
     assert found.code == 0, found.err
     # Examples are part of the help text; names of commands are what people type.
-    assert pseudo.untranslated(found.out, f"{name} chimes {' '.join(names_within(name))}") == []
+    assert (
+        pseudo_locale.untranslated(found.out, f"{name} chimes {' '.join(names_within(name))}") == []
+    )
     assert found.out.startswith("⟦Usage:⟧ chimes")
     assert "⟦Show this message and exit.⟧" in found.out
 
@@ -134,16 +136,16 @@ def names_within(name: str) -> list[str]:
     ],
     ids=" ".join,
 )
-def test_errors_and_hints_have_no_word_of_their_own(cli: Cli, arguments: list[str]) -> None:
+def test_errors_and_hints_are_translated_completely(cli: Cli, arguments: list[str]) -> None:
     found = cli(*arguments, *TH)
     assert found.code not in (0, 1)
-    assert pseudo.untranslated(found.err, f"{NAMES} {' '.join(arguments)}") == []
+    assert pseudo_locale.untranslated(found.err, f"{NAMES} {' '.join(arguments)}") == []
     assert "⟦Error: " in found.err
     assert found.out == ""
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_an_error_is_said_whole(cli: Cli) -> None:
+def test_error_is_translated_completely(cli: Cli) -> None:
     found = cli("nxt", *TH).err.splitlines()
     assert found[-2:] == [
         "⟦Try 'chimes --help'.⟧",
@@ -154,7 +156,7 @@ def test_an_error_is_said_whole(cli: Cli) -> None:
 
 # Flag, then CHIMES_LANG, then the locale; the last flag wins.
 @pytest.mark.usefixtures("bracketed")
-def test_who_decides_on_the_language(cli: Cli) -> None:
+def test_precedence_of_the_language(cli: Cli) -> None:
     def is_english(*arguments: str, **variables: str) -> bool:
         return cli(*arguments, **variables).err.startswith("Error: ")
 
@@ -173,7 +175,7 @@ def test_who_decides_on_the_language(cli: Cli) -> None:
     assert is_english("show", "--", "--lang", "th") or "Usage" in cli("show", "--", *TH).err
 
 
-def test_an_unknown_language_is_refused_and_help_is_not(cli: Cli) -> None:
+def test_unknown_language_is_an_error_except_for_help(cli: Cli) -> None:
     assert cli("ls", "--lang", "tlh").code == 6
     assert "en, th, zh" in cli("ls", CHIMES_LANG="tlh").err
     assert cli("ls", CHIMES_LANG="tlh").code == 6
@@ -199,7 +201,7 @@ def test_the_language_ends_with_the_command(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_json_is_the_api_and_its_errors_are_in_the_language(cli: Cli, tmp_path: Path) -> None:
+def test_json_errors_are_translated(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("version", "--json", *TH).out).keys() == {"version", "python"}
     problem = json.loads(cli("ls", "--json", *TH).err)
     assert problem["exit_code"] == 7
@@ -212,7 +214,7 @@ def test_json_is_the_api_and_its_errors_are_in_the_language(cli: Cli, tmp_path: 
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_a_pipe_reads_english_words(cli: Cli, tmp_path: Path) -> None:
+def test_pipes_are_in_english(cli: Cli, tmp_path: Path) -> None:
     store = {"CHIMES_STORE": f"sqlite:///{tmp_path}/chimes.db"}
     made = cli("add", "@daily", "--http", "http://h.example/", "--yes", "--paused", *TH, **store)
     assert made.code == 0, made.err
@@ -247,19 +249,19 @@ SCHEDULE: Json = {
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_tables_for_people(
+def test_tables_are_translated(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")
     head, row = terminal_table(capsys, [SCHEDULE], schedule_columns(NOON))
-    assert pseudo.untranslated(head) == []
+    assert pseudo_locale.untranslated(head) == []
     assert {"⟦ID⟧", "⟦NAME⟧", "⟦STATE⟧", "⟦LAST⟧"} <= set(head.split())
     assert "⟦paused⟧" in row
     assert "⟦failed⟧" in row
     assert "⟦in ⟦1 h 5 min⟧⟧" in row
     run: Json = {"id": "r", "status": "skipped", "reason": "overlap", "duration_ms": 12.0}
     head, row = terminal_table(capsys, [run], RUN_COLUMNS)
-    assert pseudo.untranslated(head) == []
+    assert pseudo_locale.untranslated(head) == []
     assert "⟦skipped⟧" in row
     assert f"⟦{RUN_REASONS['overlap']}⟧" in row
     assert "⟦12 ms⟧" in row
@@ -270,7 +272,7 @@ def test_tables_for_people(
 
 # The answer is a letter that every keyboard has, in every language the same.
 @pytest.mark.usefixtures("bracketed")
-def test_questions(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_prompts_are_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = io.StringIO("what\nn\n")
     for stream in (answers, sys.stderr):
         monkeypatch.setattr(stream, "isatty", lambda: True, raising=False)
@@ -283,7 +285,7 @@ def test_questions(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("bracketed")
-def test_doctor_for_people(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_is_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     found = cli("doctor", *TH, CHIMES_STOER="x", CHIMES_STORE="memory://")
     lines = found.out.splitlines()
@@ -295,7 +297,7 @@ def test_doctor_for_people(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.err.strip() in ("⟦Everything is in order.⟧", "⟦1 problems.⟧")
 
 
-def test_every_word_of_the_api_has_one_for_people() -> None:
+def test_every_api_value_has_a_label() -> None:
     assert set(RUN_STATUSES) == {status.value for status in RunStatus}
     assert {word for name, word in vars(Reason).items() if name.isupper()} <= set(RUN_REASONS)
 

@@ -65,7 +65,9 @@ class Scene:
         return plan_after(a_schedule(**(values | given)), self.clock.now())
 
     def timer(self, *schedules: Schedule, memory_mode: bool = True) -> MemoryScheduler:
-        self.declared = [LocalSchedule(schedule=each, memory_mode=memory_mode) for each in schedules]
+        self.declared = [
+            LocalSchedule(schedule=each, memory_mode=memory_mode) for each in schedules
+        ]
         self.faults = Faults(self.store)
         self.fallback = Fallback(self.events.append)
 
@@ -108,7 +110,7 @@ async def scene() -> AsyncIterator[Scene]:
     await scene.store.close()
 
 
-async def test_each_slot_when_it_comes(scene: Scene) -> None:
+async def test_each_slot_fires_on_time(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule)
     rest = await timer.run_once()
@@ -119,14 +121,14 @@ async def test_each_slot_when_it_comes(scene: Scene) -> None:
         await timer.run_once()
         assert await scene.slots() == list(range(1, minute + 1))
     run = (await scene.runs())[0]
-    # R2.13, C5: the id and the key that every node comes to.
+    # the id and the key that every node comes to.
     assert run.id == slot_run_id(schedule.id, START.replace(minute=1, second=0))
     assert run.schedule_id == schedule.id
     assert await scene.store.get_schedule(schedule.id) is None
     assert len(scene.told(SchedulesFired)) == 3
 
 
-async def test_it_sleeps_until_the_next_slot_or_the_next_poll(scene: Scene) -> None:
+async def test_sleeps_until_the_next_slot_or_poll(scene: Scene) -> None:
     timer = scene.timer(scene.schedule())
     rest = await timer.run_once()
     assert isinstance(rest, PollOnEvent)
@@ -137,8 +139,7 @@ async def test_it_sleeps_until_the_next_slot_or_the_next_poll(scene: Scene) -> N
     assert rest.seconds == pytest.approx(0.25)
 
 
-# C12
-async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
+async def test_slot_has_one_run_on_all_nodes(scene: Scene) -> None:
     schedule = scene.schedule()
     timers = [scene.timer(schedule) for _ in range(5)]
     scene.clock.advance(MINUTE)
@@ -150,7 +151,6 @@ async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
     assert sum(len(event.runs) for event in scene.told(SchedulesFired)) == 1
 
 
-# C12, C1
 @pytest.mark.parametrize(
     ("misfire", "run", "missed"),
     [
@@ -159,7 +159,7 @@ async def test_a_slot_has_one_run_whoever_computes_it(scene: Scene) -> None:
         (Misfire.ALL, [1, 2, 3, 4, 5], []),
     ],
 )
-async def test_while_the_store_is_down_nothing_runs_and_then_it_is_caught_up(
+async def test_catch_up_after_a_store_outage(
     scene: Scene, misfire: Misfire, run: list[int], missed: list[int]
 ) -> None:
     policy = Policy(misfire=misfire, misfire_grace=timedelta(seconds=30), overlap=Overlap.ALLOW)
@@ -178,7 +178,7 @@ async def test_while_the_store_is_down_nothing_runs_and_then_it_is_caught_up(
     assert await scene.slots(RunStatus.MISSED) == missed
 
 
-async def test_a_lost_answer_makes_no_second_run(scene: Scene) -> None:
+async def test_lost_response_makes_no_second_run(scene: Scene) -> None:
     timer = scene.timer(scene.schedule())
     scene.clock.advance(MINUTE)
     scene.faults.answer_lost["add_runs"] = StoreUnavailable("no answer")
@@ -188,7 +188,6 @@ async def test_a_lost_answer_makes_no_second_run(scene: Scene) -> None:
     assert len(await scene.runs()) == 1
 
 
-# C6
 async def test_overlaps(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule)
@@ -217,8 +216,7 @@ async def test_a_shared_key_is_left_to_the_store(scene: Scene) -> None:
     assert [run.blocked for run in await scene.runs()] == [False, True]
 
 
-# R2.39
-async def test_a_dependency_is_looked_up_in_the_runs(scene: Scene) -> None:
+async def test_dependency_is_read_from_the_runs(scene: Scene) -> None:
     other = scene.schedule("other")
     dependency = Dependency(schedule_id=other.id)
     timer = scene.timer(scene.schedule(depends_on=dependency))
@@ -236,8 +234,7 @@ async def test_a_dependency_is_looked_up_in_the_runs(scene: Scene) -> None:
     assert await scene.slots(RunStatus.QUEUED) == [2]
 
 
-# R2.10
-async def test_one_that_cannot_be_planned_stops_alone(
+async def test_planning_error_stops_only_its_schedule(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from chimes.sdk import memory_mode
@@ -258,15 +255,14 @@ async def test_one_that_cannot_be_planned_stops_alone(
     assert {run.schedule_name for run in await scene.runs()} == {"good"}
 
 
-async def test_what_the_store_times_is_left_alone(scene: Scene) -> None:
+async def test_db_mode_schedules_are_not_fired(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(), memory_mode=False)
     scene.clock.advance(MINUTE)
     await timer.run_once()
     assert await scene.runs() == []
 
 
-# R2.33
-async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: Scene) -> None:
+async def test_fallback_starts_and_ends(scene: Scene) -> None:
     schedule = scene.schedule()
     timer = scene.timer(schedule, scene.schedule("paused", enabled=False), memory_mode=False)
     await timer.run_once()
@@ -301,7 +297,7 @@ async def test_a_fallback_times_what_the_store_cannot_and_gives_it_back(scene: S
     ]
 
 
-async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
+async def test_slot_just_before_the_fallback_is_not_lost(scene: Scene) -> None:
     timer = scene.timer(scene.schedule(), memory_mode=False)
     await timer.run_once()
     scene.clock.set(START.replace(minute=1, second=0) + LOOK_BACK / 2)
@@ -310,8 +306,8 @@ async def test_a_slot_just_before_the_break_is_not_lost(scene: Scene) -> None:
     assert await scene.slots() == [1]
 
 
-async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene) -> None:
-    """It was created, or resumed, after the slot of minute 1 (C8)."""
+async def test_fallback_fires_no_slot_before_the_last_change(scene: Scene) -> None:
+    """It was created, or resumed, after the slot of minute 1."""
     scene.clock.set(START.replace(minute=1, second=10))
     young = scene.schedule(updated_at=scene.clock.now())
     timer = scene.timer(young, memory_mode=False)
@@ -326,9 +322,7 @@ async def test_a_fallback_makes_no_slot_from_before_the_last_change(scene: Scene
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("gone"), TimeoutError()])
-async def test_a_store_that_is_down_is_no_reason_for_a_fallback(
-    scene: Scene, error: Exception
-) -> None:
+async def test_unavailable_store_does_not_start_a_fallback(scene: Scene, error: Exception) -> None:
     scene.timer(scene.schedule(), memory_mode=False)
     scene.fallback(DutyFailed(duty="scheduler", error=error, first=True))
     scene.fallback(DutyFailed(duty="maintenance", error=KeyError("x"), first=True))
@@ -336,7 +330,7 @@ async def test_a_store_that_is_down_is_no_reason_for_a_fallback(
     assert scene.fallback.reason == ""
 
 
-async def test_what_is_declared_anew_is_taken_over(scene: Scene) -> None:
+async def test_new_declarations_are_loaded(scene: Scene) -> None:
     """The id changes when the schedule was deleted and created again; the cursor stays."""
     schedule = scene.schedule()
     timer = scene.timer(schedule)
@@ -369,7 +363,7 @@ async def test_ids_are_found_in_the_runs(scene: Scene) -> None:
     assert found == {"known": schedule.id}
 
 
-async def test_the_id_of_one_that_runs_seldom_is_found_too(scene: Scene) -> None:
+async def test_id_of_a_rare_schedule_is_found(scene: Scene) -> None:
     """Deleted once and declared again, and then a thousand runs of others."""
     for generation in (1, 2):
         rare = scene.schedule(

@@ -104,8 +104,7 @@ async def until_runs(store: SqlStore, count: int, *statuses: RunStatus) -> list[
     return found
 
 
-# I2, I9
-async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Site) -> None:
+async def test_no_run_is_early_or_duplicated(store: SqlStore, site: Site) -> None:
     site.node()
     _, slot = await crowd(store, 5)
     ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
@@ -117,8 +116,7 @@ async def test_nobody_is_early_and_nobody_comes_twice(store: SqlStore, site: Sit
     assert {run.attempt for run in ended} == {1}
 
 
-# F55
-async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, site: Site) -> None:
+async def test_schedule_paused_a_second_before_does_not_run(store: SqlStore, site: Site) -> None:
     site.node()
     expected: set[int] = set()
     in_time: set[ScheduleId] = set()
@@ -147,8 +145,8 @@ async def test_whoever_is_paused_a_second_before_does_not_run(store: SqlStore, s
     assert len(await runs(store)) == len(expected)
 
 
-# F04: kill -9 inside the window; the other one takes over after the lease
-async def test_a_node_that_is_killed_while_they_wait(store: SqlStore, site: Site) -> None:
+# kill -9 inside the window; the other one takes over after the lease
+async def test_node_killed_while_runs_are_prefetched(store: SqlStore, site: Site) -> None:
     node = site.node()
     _, slot = await crowd(store, 2.5)
     await until_runs(store, CROWD)

@@ -27,7 +27,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.target import HttpTarget
 from chimes.services.run_requests import RunRequest
 from chimes.targets.agent import pipeline
-from tests.sdk.looking import QUICK, eventually, runs_of, stored
+from tests.sdk.inspection import QUICK, eventually, runs_of, stored
 from tests.targets.agent_servers import (
     API_KEY,
     USAGE,
@@ -91,8 +91,7 @@ async def nothing_kept(app: Chimes, run: Run) -> None:
         await eventually(lambda name=name: store.get_checkpoint(name), lambda found: found is None)  # type: ignore[misc]
 
 
-# R1.10
-async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
+async def test_declared_prompt_returns_the_answer() -> None:
     async with a_model(GOOD) as model:
         settings = configured(model.url, dispatch_attempts=5, agent_timeout=timedelta(minutes=2))
         app = Chimes("memory://", settings=settings)
@@ -118,7 +117,7 @@ async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
     assert schedule.target == AgentTarget(prompt="สรุปข่าว")
     assert schedule.trigger.zone == "Asia/Bangkok"
     policy = schedule.policy
-    # R1.32, C14: attempts are counted in total
+    # attempts are counted in total
     assert (policy.max_retries, policy.backoff) == (4, Backoff.EXPONENTIAL)
     assert policy.timeout == timedelta(minutes=2)
     assert [each.channel for each in policy.delivery] == [Channel.INBOX, Channel.TELEGRAM]
@@ -144,25 +143,23 @@ async def test_a_declared_prompt_runs_and_its_answer_is_the_result() -> None:
         ("0 9 * * *", AgentTarget(prompt=" "), "prompt is needed"),
     ],
 )
-def test_what_is_wrong_is_said_where_it_is_declared(
-    trigger: str, target: object, error: str
-) -> None:
+def test_invalid_agent_declarations(trigger: str, target: object, error: str) -> None:
     with pytest.raises(InvalidInput, match=error):
         Chimes("memory://").schedule("x", trigger, target)
 
 
 @pytest.mark.parametrize("told", [{"channel": "pigeon"}, {"channel": "email", "to": "x"}])
-def test_recipients_are_checked_where_they_are_declared(told: dict[str, object]) -> None:
+def test_recipients_are_validated_on_declaration(told: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=r"delivery|address"):
         Chimes("memory://").schedule("x", "@daily", PROMPT, delivery=[told])
 
 
-def test_an_expression_that_is_wrong_is_not_taken_for_words() -> None:
+def test_invalid_expression_is_not_parsed_as_words() -> None:
     with pytest.raises(InvalidTrigger, match="fields"):
         Chimes("memory://").schedule("x", "0 9 * *", PROMPT)
 
 
-async def test_without_a_pipeline_a_run_says_which_settings_are_missing() -> None:
+async def test_run_without_a_pipeline_names_the_missing_settings() -> None:
     async with an_app(QUICK) as app:
         failed = await ended(app, await ordered(app))
     assert (failed.status, failed.reason, failed.attempt) == (RunStatus.FAILED, "no_pipeline", 1)
@@ -171,7 +168,7 @@ async def test_without_a_pipeline_a_run_says_which_settings_are_missing() -> Non
         await Chimes("memory://", settings=configured("")).start()
 
 
-async def test_a_node_without_a_pipeline_leaves_prompts_to_one_that_has_it(
+async def test_node_without_a_pipeline_does_not_claim_prompts(
     sqlite_url: str,
 ) -> None:
     async with (
@@ -184,8 +181,7 @@ async def test_a_node_without_a_pipeline_leaves_prompts_to_one_that_has_it(
     assert {run.attempt for run in runs} == {1}
 
 
-# R1.32, C14
-async def test_a_hand_over_that_fails_is_tried_again_up_to_the_total(url: str) -> None:
+async def test_failed_dispatch_is_retried_up_to_the_limit(url: str) -> None:
     busy = answer("503 Busy", b"not now")
     async with (
         a_model(then=sending(busy, head=b"")) as model,
@@ -204,7 +200,7 @@ async def test_a_hand_over_that_fails_is_tried_again_up_to_the_total(url: str) -
     assert 2 <= done.attempt <= 3
 
 
-async def test_a_refusal_for_good_is_not_tried_again() -> None:
+async def test_permanent_error_is_not_retried() -> None:
     async with (
         a_model(then=sending(answer("401 No", b"no"), head=b"")) as model,
         an_app(configured(model.url)) as app,
@@ -215,8 +211,8 @@ async def test_a_refusal_for_good_is_not_tried_again() -> None:
     assert len(model.requests) == 1
 
 
-# F67: other runs and the node itself are not hurt
-async def test_an_endless_stream_ends_while_others_are_answered() -> None:
+# other runs and the node itself are not hurt
+async def test_endless_stream_does_not_block_others() -> None:
     piece = events(*(delta("word " * 20) for _ in range(100)))
 
     async def flood(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -243,7 +239,7 @@ async def test_an_endless_stream_ends_while_others_are_answered() -> None:
     assert all(len(str((each.result or {})["text"])) <= 64 * 1024 for each in left)
 
 
-async def test_prompts_that_hang_take_no_place_away_from_others() -> None:
+async def test_hanging_prompts_do_not_block_other_runs() -> None:
     async def hang(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -272,7 +268,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_what_is_kept_for_a_run_is_forgotten_at_its_end(url: str) -> None:
+async def test_checkpoint_is_deleted_at_the_end(url: str) -> None:
     there_first = [{"status": "running"}, {"status": "completed", "output": "made"}]
     async with (
         a_pipeline(statuses=there_first, refusals=[503]) as there,
@@ -287,7 +283,7 @@ async def test_what_is_kept_for_a_run_is_forgotten_at_its_end(url: str) -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_callback_that_another_node_has_taken_ends_the_run(url: str) -> None:
+async def test_callback_to_another_node_ends_the_run(url: str) -> None:
     settings = {"agent_callback_url": "https://chimes.example"}
     async with (
         a_pipeline(statuses=[{"status": "running"}]) as there,
@@ -309,7 +305,7 @@ async def test_a_callback_that_another_node_has_taken_ends_the_run(url: str) -> 
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_canceled_run_is_canceled_over_there_too() -> None:
+async def test_cancel_is_forwarded_to_the_pipeline() -> None:
     async with (
         a_pipeline(statuses=[{"status": "running"}]) as there,
         an_app(configured(there.url, "runs")) as app,
@@ -324,7 +320,7 @@ async def test_a_canceled_run_is_canceled_over_there_too() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-async def test_a_node_that_leaves_lets_the_next_one_go_on(sqlite_url: str) -> None:
+async def test_another_node_continues_after_shutdown(sqlite_url: str) -> None:
     states: list[Any] = [{"status": "running"}]
     async with a_pipeline(statuses=states) as there:
         settings = configured(there.url, "runs", shutdown_grace=timedelta(milliseconds=50))

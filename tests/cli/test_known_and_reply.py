@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'chimes.db'}"
 
 
-def test_a_failure_is_known_and_counts_again(cli: Cli, store: str) -> None:
+def test_mark_and_unmark_a_known_failure(cli: Cli, store: str) -> None:
     done = cli("known", "Broken", "--reason", "bank closed", CHIMES_STORE=store)
     assert done.code == 0, done.err
     (row,) = done.rows
@@ -57,7 +57,7 @@ def test_a_failure_is_known_and_counts_again(cli: Cli, store: str) -> None:
     assert verbs[:2] == ["unmark_known", "mark_known"]
 
 
-def test_what_has_not_failed_cannot_be_known(cli: Cli, store: str) -> None:
+def test_schedule_without_failure_cannot_be_marked(cli: Cli, store: str) -> None:
     done = cli("known", "Fine", CHIMES_STORE=store)
     assert done.code == NOT_FOUND
     assert "Fine has not failed" in done.err
@@ -65,7 +65,7 @@ def test_what_has_not_failed_cannot_be_known(cli: Cli, store: str) -> None:
     assert both.code == USAGE
 
 
-def test_an_agent_is_answered(cli: Cli, store: str, tmp_path: Path) -> None:
+def test_reply_to_an_agent(cli: Cli, store: str, tmp_path: Path) -> None:
     file = tmp_path / "said.txt"
     file.write_text("And twice?")
     done = cli("reply", "run-answer", f"@{file}", "--json", CHIMES_STORE=store)

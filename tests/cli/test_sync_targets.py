@@ -37,7 +37,6 @@ def sync_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert started.stop() == 0
 
 
-# R4.18, R4.19
 def test_a_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> None:
     at = {"CHIMES_URL": sync_server.url}
     made = cli("add", "@yearly", "--sync", "shop/clients", "--yes", "--json", **at)
@@ -60,7 +59,7 @@ def test_a_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> Non
     assert "not bound to a slot" in filled.err
 
 
-def test_what_nobody_has_is_refused_with_a_hint(cli: Cli, sync_server: Server) -> None:
+def test_unknown_pair_is_rejected_with_a_hint(cli: Cli, sync_server: Server) -> None:
     at = {"CHIMES_URL": sync_server.url}
     for pair, told in (
         ("shop/order", "did you mean orders?"),
@@ -83,13 +82,13 @@ def test_what_nobody_has_is_refused_with_a_hint(cli: Cli, sync_server: Server) -
         (("--sync", "shop/orders", "--arg", "a=1"), "--arg cannot be used with --sync"),
     ],
 )
-def test_slips_on_the_command_line(cli: Cli, options: tuple[str, ...], told: str) -> None:
+def test_invalid_sync_options(cli: Cli, options: tuple[str, ...], told: str) -> None:
     refused = cli("add", "@yearly", *options, "--dry-run")
     assert refused.code == 2
     assert told in refused.err
 
 
-def test_the_client_names_a_pair(sync_server: Server) -> None:
+def test_sync_target_through_the_client(sync_server: Server) -> None:
     with Client(sync_server.url) as client:
         made = client.schedule("pair", "@yearly", "sync:shop/orders")
         assert (made.kind, made.target, made.input) == ("sync", "shop/orders", {})

@@ -33,7 +33,7 @@ def one(collection: str) -> Collection:
     return found
 
 
-def test_everything_that_a_file_may_say() -> None:
+def test_all_keys_of_a_source() -> None:
     sources = read(
         """
         sources:
@@ -179,7 +179,7 @@ HTTP = "url: 'https://a.example/x', output: {format: jsonl, path: x}"
         ),
     ],
 )
-def test_mistakes_in_a_source(text: str, error: str) -> None:
+def test_invalid_sources(text: str, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
         read(f"sources: {text}")
     assert caught.value.message.startswith(error)
@@ -215,7 +215,7 @@ def test_mistakes_in_a_source(text: str, error: str) -> None:
         (f"{{name: {'x' * 100}}}", ""),
     ],
 )
-def test_mistakes_in_a_collection(collections: str, error: str) -> None:
+def test_invalid_collections(collections: str, error: str) -> None:
     text = "sources: {shop: {driver: python, config: {callable: 'shop:sync'}, collections: "
     if not error:
         assert read(f"{text}[{collections}]}}}}")
@@ -234,7 +234,7 @@ def test_long_names_fit_into_keys() -> None:
         )
 
 
-def test_a_mistake_names_the_file(tmp_path: Path) -> None:
+def test_error_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "chimes.yaml"
     with pytest.raises(ConfigError) as caught:
         parse_sources({"shop": 1}, file, SettableClock(NOW))
@@ -249,7 +249,7 @@ def test_no_sources() -> None:
 # Secrets
 
 
-def test_secrets_are_not_repeated_and_are_known() -> None:
+def test_secrets_are_redacted() -> None:
     text = "sources: {shop: {driver: python, config: {callable: 'hunter2 and more'}, "
     with pytest.raises(ConfigError) as caught:
         read(text + COLLECTIONS + "}}")
@@ -271,7 +271,7 @@ async def check(tmp_path: Path, path: str, module: str = "def sync(*given): ..."
     await check_callables(read_sources(raw, str(tmp_path), NOW))
 
 
-async def test_functions_are_looked_for(tmp_path: Path) -> None:
+async def test_functions_are_checked(tmp_path: Path) -> None:
     await check(tmp_path, "shop:sync")
     await check(tmp_path, "shop:sync", "print('noise')\ndef sync(*given): ...")
 
@@ -287,15 +287,13 @@ async def test_functions_are_looked_for(tmp_path: Path) -> None:
         ("shop:sync", "sync = 3", "shop:sync is no function: it cannot be called"),
     ],
 )
-async def test_functions_that_are_not_there(
-    tmp_path: Path, path: str, module: str, error: str
-) -> None:
+async def test_missing_functions(tmp_path: Path, path: str, module: str, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
         await check(tmp_path, path, module)
     assert caught.value.message.startswith(f"sources.shop.config.callable: {error}")
 
 
-async def test_modules_do_not_see_what_is_the_nodes(
+async def test_check_does_not_expose_node_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in tasks: not the key to everything, nor where the store is."""

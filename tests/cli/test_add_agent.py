@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chimes.services.validation import PRIORITY_LIMIT
+from chimes.services.schedules.validation import PRIORITY_LIMIT
 from tests.cli.conftest import Cli, Server
 
 
@@ -16,8 +16,7 @@ def store(tmp_path: Path) -> dict[str, str]:
     return {"CHIMES_STORE": f"sqlite:///{tmp_path / 'chimes.db'}", "CHIMES_URL": ""}
 
 
-# R1.5, R1.27, R1.44
-def test_words_make_a_prompt_and_say_what_was_understood(cli: Cli, store: dict[str, str]) -> None:
+def test_phrase_creates_a_prompt(cli: Cli, store: dict[str, str]) -> None:
     made = cli(*("add", "ทุกวัน 09:00 สรุปข่าว AI", "--tz", "Asia/Bangkok", "--yes", "--json"), **store)
     assert made.code == 0, made.err
     shown = json.loads(made.out)
@@ -38,14 +37,13 @@ def test_words_make_a_prompt_and_say_what_was_understood(cli: Cli, store: dict[s
     assert "inbox" in details.out
 
 
-def test_the_language_that_is_asked_for_wins(cli: Cli, store: dict[str, str]) -> None:
+def test_explicit_language_takes_precedence(cli: Cli, store: dict[str, str]) -> None:
     found = cli("add", "ทุกวัน 09:00 สรุปข่าว", "--lang", "en", "--dry-run", **store)
     assert found.err.startswith("Every day at 09:00")
     found = cli("add", "every day at 9am sum up", "--dry-run", CHIMES_LANG="zh", **store)
     assert found.err.startswith("每天")
 
 
-# R1.29
 @pytest.mark.parametrize(
     ("text", "missing", "question"),
     [
@@ -53,7 +51,7 @@ def test_the_language_that_is_asked_for_wins(cli: Cli, store: dict[str, str]) ->
         ("every day summarise the news", ["time"], "time"),
     ],
 )
-def test_what_is_open_is_asked_with_exit_6(
+def test_unclear_phrase_is_exit_6(
     cli: Cli, store: dict[str, str], text: str, missing: list[str], question: str
 ) -> None:
     found = cli("add", text, "--yes", **store)
@@ -65,7 +63,7 @@ def test_what_is_open_is_asked_with_exit_6(
     assert json.loads(told.err)["clarification"]["missing"] == missing
 
 
-def test_who_is_told(cli: Cli, store: dict[str, str]) -> None:
+def test_notify_option(cli: Cli, store: dict[str, str]) -> None:
     made = cli(
         *("add", "0 9 * * 1-5", "--agent", "--prompt", "Sum up\nthe news", "--model", "big"),
         *("--notify", "inbox", "--notify", "telegram:-42:on=failure+recovery"),
@@ -93,7 +91,7 @@ def test_a_prompt_from_a_file(cli: Cli, store: dict[str, str], tmp_path: Path) -
     assert json.loads(found.out)["target"] == {"kind": "agent", "prompt": "Long\nprompt\n"}
 
 
-def test_words_name_the_schedule_of_another_target(cli: Cli, store: dict[str, str]) -> None:
+def test_phrase_names_the_schedule_of_another_target(cli: Cli, store: dict[str, str]) -> None:
     words = "every weekday at 9am call the warehouse"
     found = cli("add", words, "--http", "http://h.example/", "--dry-run", "--json", **store)
     body = json.loads(found.out)
@@ -102,7 +100,7 @@ def test_words_name_the_schedule_of_another_target(cli: Cli, store: dict[str, st
 
 # Neither is a word
 @pytest.mark.parametrize("expression", ["0 0 L * *", "0 9 15W * *", "0 9 * * 5#2", "0 9 * * MON"])
-def test_letters_in_a_cron_are_no_words(cli: Cli, expression: str) -> None:
+def test_cron_with_letters_is_not_a_phrase(cli: Cli, expression: str) -> None:
     found = cli("add", expression, "--http", "http://h.example/", "--dry-run", "--json")
     assert found.code == 0, found.err
     assert json.loads(found.out)["trigger"]["expression"] == expression
@@ -123,7 +121,7 @@ def test_letters_in_a_cron_are_no_words(cli: Cli, expression: str) -> None:
         ["every weekday at 9am"],
     ],
 )
-def test_options_that_do_not_go_together(cli: Cli, options: list[str]) -> None:
+def test_conflicting_options(cli: Cli, options: list[str]) -> None:
     assert cli("add", *options, "--yes", "--dry-run").code == 2
 
 
@@ -137,7 +135,7 @@ def test_a_run_on_a_server_without_a_pipeline_says_what_is_missing(
     assert "CHIMES_AGENT_PIPELINE" in ran.err + ran.out
 
 
-def test_a_priority_is_within_what_the_service_takes(cli: Cli) -> None:
+def test_priority_range(cli: Cli) -> None:
     target = ("--http", "http://h.example/", "--dry-run", "--json")
     for given, code in ((PRIORITY_LIMIT, 0), (-PRIORITY_LIMIT, 0), (PRIORITY_LIMIT + 1, 2)):
         assert cli("add", "@daily", "--priority", str(given), *target).code == code

@@ -12,7 +12,7 @@ from chimes.model.policy import Misfire, OnLost, Overlap
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.sdk.declare import Mode
 from chimes.triggers.calendars import calendar_from
-from tests.sdk.looking import QUICK, stored
+from tests.sdk.inspection import QUICK, stored
 from tests.tables import each_row
 
 
@@ -50,7 +50,7 @@ def test_triggers(text: object, trigger: object) -> None:
     assert app.declarations["x"].trigger == trigger
 
 
-def test_the_zone_of_the_application_and_of_a_schedule() -> None:
+def test_time_zones_of_application_and_schedule() -> None:
     app = Chimes("memory://", timezone="Asia/Bangkok")
 
     @app.task
@@ -104,7 +104,7 @@ async def test_targets() -> None:
     assert found["elsewhere"] == TaskTarget(name="of_another_app")
 
 
-async def test_what_the_task_says_and_what_the_schedule_says() -> None:
+async def test_schedule_options_override_task_options() -> None:
     app = an_app()
     app.schedule("plain", "@daily", "report")
     app.schedule(
@@ -182,7 +182,7 @@ async def test_what_the_task_says_and_what_the_schedule_says() -> None:
         (("x", "@daily", "limited"), {"max_concurrent_runs": 3}, "concurrency of its own"),
     ],
 )
-def test_what_is_wrong_is_said_at_once(
+def test_invalid_declarations(
     arguments: tuple[object, ...], options: dict[str, object], why: str
 ) -> None:
     app = an_app()
@@ -193,14 +193,14 @@ def test_what_is_wrong_is_said_at_once(
     assert app.declarations.names == ()
 
 
-def test_a_name_is_declared_once() -> None:
+def test_duplicate_name_is_rejected() -> None:
     app = an_app()
     app.schedule("x", "@daily", "report")
     with pytest.raises(InvalidInput, match="two schedules are named 'x'"):
         app.schedule(" x ", "@hourly", "report")
 
 
-def test_the_names_of_the_seed() -> None:
+def test_catbird_method_names() -> None:
     app = an_app()
     app.with_scheduled_task("report", "@hourly")
     app.with_scheduled_flow("nightly", "0 2 * * 0")

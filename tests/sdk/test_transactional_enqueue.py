@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from chimes import Chimes
 from chimes.errors import InvalidInput, NotFound
 from chimes.model.run import RunStatus
-from tests.sdk.looking import QUICK, runs_of
+from tests.sdk.inspection import QUICK, runs_of
 
 
 def an_app(url: str) -> Chimes:
@@ -74,7 +74,7 @@ async def count_orders(engine: AsyncEngine) -> int:
         return int((await connection.execute(text("SELECT count(*) FROM orders"))).scalar_one())
 
 
-async def test_a_commit_brings_the_run(server_url: str, engine: AsyncEngine) -> None:
+async def test_commit_creates_the_run(server_url: str, engine: AsyncEngine) -> None:
     app = an_app(server_url)
     await app.start()
     try:
@@ -91,7 +91,7 @@ async def test_a_commit_brings_the_run(server_url: str, engine: AsyncEngine) -> 
         await app.stop()
 
 
-async def test_a_rollback_takes_the_run_along(server_url: str, engine: AsyncEngine) -> None:
+async def test_rollback_discards_the_run(server_url: str, engine: AsyncEngine) -> None:
     app = an_app(server_url)
     async with app:
         await orders_table(engine)
@@ -153,7 +153,7 @@ async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncE
             await app.stop()
 
 
-async def test_a_limit_needs_a_transaction_that_sees_what_is_committed(server_url: str) -> None:
+async def test_limit_needs_read_committed(server_url: str) -> None:
     """Else it would count runs by an older state, and could let one wait for ever."""
     app = an_app(server_url)
     engine = create_async_engine(async_url(server_url), isolation_level="REPEATABLE READ")
@@ -168,7 +168,7 @@ async def test_a_limit_needs_a_transaction_that_sees_what_is_committed(server_ur
     await engine.dispose()
 
 
-async def test_asyncpg_itself(postgres_url: str) -> None:
+async def test_plain_asyncpg_connection(postgres_url: str) -> None:
     app = an_app(postgres_url)
     connection = await asyncpg.connect(postgres_url)
     await app.start()
@@ -194,7 +194,7 @@ async def test_asyncpg_itself(postgres_url: str) -> None:
         await connection.close()
 
 
-async def test_the_codecs_of_an_asyncpg_connection_stay_the_callers(postgres_url: str) -> None:
+async def test_codecs_of_an_asyncpg_connection_are_kept(postgres_url: str) -> None:
     app = an_app(postgres_url)
     connection = await asyncpg.connect(postgres_url)
     try:
@@ -232,7 +232,7 @@ async def test_sqlite_through_plain_sqlalchemy(sqlite_url: str, tmp_path: Path) 
     engine.dispose()
 
 
-async def test_what_cannot_be_joined_is_said(sqlite_url: str, tmp_path: Path) -> None:
+async def test_connections_that_cannot_be_joined(sqlite_url: str, tmp_path: Path) -> None:
     app = an_app(sqlite_url)
     engine = create_engine(f"sqlite:///{tmp_path / 'chimes.db'}")
     elsewhere = create_engine(f"sqlite:///{tmp_path / 'other.db'}")
@@ -243,13 +243,13 @@ async def test_what_cannot_be_joined_is_said(sqlite_url: str, tmp_path: Path) ->
             connection.execute(text("SELECT 1"))
             await refused(app, connection, "AUTOCOMMIT")
         with elsewhere.begin() as connection:
-            await refused(app, connection, "does not reach the store")
+            await refused(app, connection, "not connected to the database")
         await refused(app, 42, "SQLAlchemy")
     engine.dispose()
     elsewhere.dispose()
     async with an_app("memory://") as other:
         with create_engine("sqlite://").begin() as connection:
-            await refused(other, connection, "no SQL database")
+            await refused(other, connection, "not a SQL database")
 
 
 async def refused(app: Chimes, connection: Connection | int, why: str) -> None:

@@ -15,9 +15,9 @@ from sqlalchemy.orm import Session
 from chimes import Chimes, Context, RunFailed
 from chimes.errors import Conflict
 from chimes.model.run import AttemptEnd, RunStatus
-from tests.sdk.looking import QUICK, eventually
+from tests.sdk.inspection import QUICK, eventually
 from tests.sdk.process import Start
-from tests.sdk.test_transaction import async_url
+from tests.sdk.test_transactional_enqueue import async_url
 
 
 @pytest.fixture(params=["postgresql", "mariadb"])
@@ -44,7 +44,7 @@ async def effects(engine: AsyncEngine) -> list[int]:
 INSERT = text("INSERT INTO effects VALUES (:attempt)")
 
 
-async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEngine) -> None:
+async def test_run_is_complete_after_the_commit(server_url: str, engine: AsyncEngine) -> None:
     app = Chimes(server_url, settings=QUICK)
     seen: list[object] = []
 
@@ -82,9 +82,7 @@ async def test_the_run_is_over_with_the_commit(server_url: str, engine: AsyncEng
     assert await effects(engine) == [1, 1, 1]
 
 
-async def test_what_comes_after_the_commit_is_not_stopped(
-    server_url: str, engine: AsyncEngine
-) -> None:
+async def test_code_after_the_commit_continues(server_url: str, engine: AsyncEngine) -> None:
     """The store has the run as ended while the task goes on: no reason to cut it off."""
     app = Chimes(server_url, settings=QUICK)
     looks: list[object] = []
@@ -112,7 +110,7 @@ async def test_what_comes_after_the_commit_is_not_stopped(
         await app.stop()
 
 
-async def test_a_rollback_undoes_both(server_url: str, engine: AsyncEngine) -> None:
+async def test_rollback_undoes_effect_and_completion(server_url: str, engine: AsyncEngine) -> None:
     app = Chimes(server_url, settings=QUICK)
 
     @app.task(retries=1, retry_backoff=0.01)
@@ -167,7 +165,7 @@ async def test_an_attempt_that_lost_its_run_commits_nothing(
     assert await effects(engine) == []
 
 
-async def test_asyncpg_itself(postgres_url: str) -> None:
+async def test_plain_asyncpg_connection(postgres_url: str) -> None:
     app = Chimes(postgres_url, settings=QUICK)
 
     @app.task(concurrency=1)
@@ -228,7 +226,7 @@ async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
         engine.dispose()
 
 
-async def test_where_it_cannot_be_done_the_task_is_told() -> None:
+async def test_unsupported_connection_raises_in_the_task() -> None:
     app = Chimes("memory://", settings=QUICK)
 
     @app.task
@@ -292,7 +290,7 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
 
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
-async def test_lines_that_were_written_before_are_there_once(server_url: str, level: str) -> None:
+async def test_log_lines_written_before_are_not_duplicated(server_url: str, level: str) -> None:
     """Also where the transaction does not see what was written since it began."""
     app = Chimes(server_url, settings=QUICK)
     engine = create_async_engine(async_url(server_url), isolation_level=level)
