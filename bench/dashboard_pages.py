@@ -48,8 +48,8 @@ from chimes.model.validation import check_target
 from chimes.runtime.serve import tune_garbage_collector
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.sql import SqlStore, open_postgres, open_sqlite
 from chimes.testing import SettableClock
 from chimes.web.context import WebContext

@@ -16,7 +16,7 @@ from chimes.config.settings import FIELDS
 from chimes.model.access import Role
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap
 from chimes.model.run import Reason, RunStatus
-from chimes.services.templates import TEMPLATES
+from chimes.services.schedules.templates import TEMPLATES
 from chimes.targets.flow.advance import FailReason, SkipReason
 from chimes.targets.http.request import run_facts
 from chimes.triggers import trigger_from_dict

@@ -21,8 +21,8 @@ from chimes.errors import Conflict
 from chimes.i18n import _, counted
 from chimes.services.access import AccessService
 from chimes.services.runs import RunService
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.web.context import WebContext
 from chimes.web.dashboard import site

@@ -6,7 +6,13 @@ from datetime import UTC, datetime
 
 from chimes.language import LANGUAGES
 from chimes.language.parser import parse
-from chimes.services.templates import PRESETS, TEMPLATES, TEXTS, LocalizedTemplate, list_templates
+from chimes.services.schedules.templates import (
+    PRESETS,
+    TEMPLATES,
+    TEXTS,
+    LocalizedTemplate,
+    list_templates,
+)
 from chimes.triggers import trigger_from_dict
 from tests.tables import each_row
 

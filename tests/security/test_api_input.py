@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chimes.model.access import Quota, Role
-from chimes.services.schedule_rules import Limits
+from chimes.services.schedules.rules import Limits
 from tests.builders import ALICE, SECOND
 from tests.tables import each_row
 from tests.web.rig import CRON, HTTP, Rig, definition, serving

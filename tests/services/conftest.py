@@ -7,8 +7,8 @@ from chimes.model.target import Target
 from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.runs import RunService
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB

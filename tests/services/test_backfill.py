@@ -12,7 +12,7 @@ from chimes.model.policy import Overlap, Policy
 from chimes.model.run import Reason, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns, Pace, check_pace, paced
-from chimes.services.schedule_rules import ScheduleRules
+from chimes.services.schedules.rules import ScheduleRules
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron

@@ -17,9 +17,9 @@ from chimes.model.target import FlowTarget, HttpTarget, TaskTarget
 from chimes.model.validation import check_target
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
-from chimes.services.validation import default_timeout, longest_timeout
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
+from chimes.services.schedules.validation import default_timeout, longest_timeout
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, BOB, LEASE, MINUTE, NOW, a_node, a_schedule

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from chimes.errors import InvalidInput
-from chimes.services.crontab import MAX_LINES, crontab_lines, is_crontab, parse_http_command
+from chimes.services.schedules.crontab import (
+    MAX_LINES,
+    crontab_lines,
+    is_crontab,
+    parse_http_command,
+)
 
 CRONTAB = r"""
 SHELL=/bin/sh

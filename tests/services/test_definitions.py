@@ -6,7 +6,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from chimes.errors import InvalidInput
-from chimes.services.definitions import recipient_from_json, target_from_json
+from chimes.services.schedules.definitions import recipient_from_json, target_from_json
 from chimes.web.api.schemas import AnyTargetIn, RecipientIn, TargetField
 from chimes.web.api.translate import recipients_from, target_from
 

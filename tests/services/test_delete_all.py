@@ -12,8 +12,8 @@ from chimes.model.listing import AuditQuery, RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import ALICE, MINUTE, NOW, a_schedule, due_schedule

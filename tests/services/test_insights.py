@@ -13,8 +13,8 @@ from chimes.model.planning import plan
 from chimes.model.run import Reason, RunStatus
 from chimes.services.insights import InsightService
 from chimes.services.manual_runs import ManualRuns
-from chimes.services.schedule_history import Decision, FireLogEntry, FireLogFilter
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.history import Decision, FireLogEntry, FireLogFilter
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import (

@@ -10,7 +10,7 @@ from chimes.errors import InvalidInput, NotAllowed
 from chimes.model.access import Actor, Role, Scope
 from chimes.model.listing import AuditQuery
 from chimes.services.preferences import NO_PREFERENCES, Preferences, PreferenceService
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.triggers import Cron, Every, Once
 from tests.builders import ALICE, BOB, a_schedule

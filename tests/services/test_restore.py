@@ -9,8 +9,8 @@ import pytest
 from chimes.errors import Conflict, NotAllowed, NotFound
 from chimes.model.access import Actor, Owner, OwnerType, Role
 from chimes.model.listing import AuditQuery
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import RESTORE_WITHIN, ScheduleService
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import RESTORE_WITHIN, ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from tests.builders import a_schedule

@@ -12,7 +12,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.target import HttpTarget
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from tests.builders import ALICE, a_schedule
 from tests.services.conftest import MEMBER

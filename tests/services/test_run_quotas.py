@@ -15,8 +15,8 @@ from chimes.services.access import RunLimits
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
-from chimes.services.schedule_rules import Limits, ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron

@@ -11,9 +11,14 @@ from chimes.model.access import Actor
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
 from chimes.model.target import HttpTarget
-from chimes.services.schedule_history import Version, list_schedule_audit, versions_in, with_version
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.history import (
+    Version,
+    list_schedule_audit,
+    versions_in,
+    with_version,
+)
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron

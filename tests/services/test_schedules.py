@@ -29,8 +29,8 @@ from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Dependency, Schedule
 from chimes.model.target import HttpTarget
 from chimes.services.manual_runs import BACKFILL_LIMIT, ManualRuns
-from chimes.services.schedule_rules import Limits, ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once

@@ -18,7 +18,7 @@ from chimes.services.access import AccessService
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.triggers import Every
 from tests.builders import ALICE, a_run, a_schedule

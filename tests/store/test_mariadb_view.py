@@ -17,7 +17,7 @@ from chimes.model.listing import AuditQuery
 from chimes.model.planning import plan
 from chimes.model.schedule import delete_schedule, pause_schedule, plan_after
 from chimes.model.target import ActionTarget
-from chimes.services.templates import TEMPLATES
+from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.json_values import EPOCH
 from chimes.store.sql import SqlStore
 from chimes.triggers import Cron, Every

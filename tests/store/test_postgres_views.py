@@ -16,7 +16,7 @@ from chimes.model.planning import FireContext, PolicyPlan, plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.model.target import FlowTarget, TaskTarget
-from chimes.services.templates import TEMPLATES
+from chimes.services.schedules.templates import TEMPLATES
 from chimes.store.sql import SqlStore, open_postgres
 from chimes.triggers import Cron, Every, Once
 from tests.builders import LEASE, MINUTE, NOW, a_node, a_schedule, claim_request

@@ -10,9 +10,9 @@ from chimes.model.listing import RunQuery
 from chimes.model.planning import plan
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule
-from chimes.services.prompts import plan_without_prompts
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.prompts import plan_without_prompts
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.port import Store
 from chimes.testing import SettableClock
 from chimes.triggers import Cron

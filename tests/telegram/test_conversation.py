@@ -19,8 +19,8 @@ from chimes.model.recipient import Channel
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.notifications.telegram_api import Action, encode
-from chimes.services.schedule_rules import Limits, ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.telegram.commands import EXAMPLE, LANGUAGES
 from chimes.testing import SettableClock

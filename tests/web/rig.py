@@ -26,8 +26,8 @@ from chimes.model.validation import check_target
 from chimes.services.access import AccessService
 from chimes.services.nodes import SourceRegistry
 from chimes.services.runs import RunService
-from chimes.services.schedule_rules import Limits, ScheduleRules
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.rules import Limits, ScheduleRules
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.memory import MemoryStore
 from chimes.store.port import Store
 from chimes.testing import SettableClock

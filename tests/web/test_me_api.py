@@ -10,7 +10,7 @@ from chimes.language import describe
 from chimes.model.access import Actor, Role, Scope
 from chimes.model.listing import AuditQuery
 from chimes.services.access import OwnerQuotas
-from chimes.services.schedule_rules import Limits
+from chimes.services.schedules.rules import Limits
 from chimes.triggers import Cron
 from tests.builders import ALICE
 from tests.web.rig import Rig, definition, serving

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from chimes.language import LANGUAGES
-from chimes.services.templates import PRESETS
+from chimes.services.schedules.templates import PRESETS
 from tests.builders import NOW
 from tests.web.rig import Rig
 

@@ -14,7 +14,7 @@ from chimes.cli.output import Column, Json, Output, countdown, echo, echo_err, g
 from chimes.clock import SystemClock
 from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
-from chimes.services.templates import render_templates
+from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
 from chimes.triggers.expression import trigger_from_text
 

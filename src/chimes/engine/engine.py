@@ -40,7 +40,7 @@ from chimes.model.node import NodeReport
 from chimes.model.planning import plan
 from chimes.model.policy import RunDefaults
 from chimes.notifications.base import Sender
-from chimes.services.prompts import plan_without_prompts
+from chimes.services.schedules.prompts import plan_without_prompts
 from chimes.store.epoch import EpochStore
 from chimes.store.port import Store
 from chimes.targets.base import TargetRunner

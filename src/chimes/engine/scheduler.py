@@ -18,7 +18,7 @@ from chimes.engine.prefetch import FULL_CAPACITY_LEAD, PrefetchPlanner
 from chimes.failpoints import hit
 from chimes.model.planning import FirePlan, SingleSlotPlan, plan
 from chimes.model.schedule import Schedule
-from chimes.services.prompts import is_postponed
+from chimes.services.schedules.prompts import is_postponed
 from chimes.store.port import ClaimRequest, Planner, PrefetchStore, Store
 
 #: Schedules in one transaction: in a larger one the first would wait long for the last.

@@ -27,7 +27,7 @@ from chimes.sdk.declare import Mode
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import Fallback, LocalSchedule, MemoryScheduler
 from chimes.sdk.reconcile import Declarations
-from chimes.services.validation import (
+from chimes.services.schedules.validation import (
     action_capabilities,
     agent_capabilities,
     are_actions_available,

@@ -19,6 +19,7 @@ from chimes.log import configure_logging
 from chimes.model.access import Owner
 from chimes.model.ids import RunId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
+from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
 from chimes.model.planning import manual_run
 from chimes.model.policy import RunDefaults
 from chimes.model.recipient import Recipient
@@ -55,7 +56,7 @@ from chimes.sdk.tasks import (
     enqueue_options,
 )
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import check_priority, clean_name, fallback_run_defaults
+from chimes.services.schedules.validation import check_priority, clean_name, fallback_run_defaults
 from chimes.targets.python.call import overhearing
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry
 from chimes.triggers import Trigger, parse_zone
@@ -86,7 +87,7 @@ class Chimes:
         self,
         url: str | None = None,
         *,
-        namespace: str = "catbird",
+        namespace: str = DEFAULT_NAMESPACE,
         use_db_driven_scheduling: bool | None = None,
         timezone: str | None = None,
         settings: Settings | None = None,
@@ -106,7 +107,7 @@ class Chimes:
         self._open_count = 0
         self._node: Node | None = None
         self.url = url
-        self.namespace = clean_name(namespace, "namespace")
+        self.namespace = canonical_namespace(clean_name(namespace, "namespace"))
         self.timezone = None if timezone is None else parse_zone(timezone).name
         self.registry = Registry()
         self._flows: dict[str, AppFlow] = {}

@@ -42,8 +42,8 @@ from chimes.model.target import (
 from chimes.model.validation import check_recipients, check_target
 from chimes.sdk.arguments import Duration, to_datetime, to_duration, to_enum, with_suggestion
 from chimes.sdk.tasks import AppTask
-from chimes.services.definitions import recipient_from_json, target_from_json
-from chimes.services.validation import check_policy, longest_timeout
+from chimes.services.schedules.definitions import recipient_from_json, target_from_json
+from chimes.services.schedules.validation import check_policy, longest_timeout
 from chimes.targets.flow import FlowBuilder
 from chimes.targets.python.arguments import dump
 from chimes.targets.python.registry import Registry

@@ -14,7 +14,7 @@ from chimes.sdk.declare import json_input
 from chimes.sdk.handles import RunHandle
 from chimes.sdk.tasks import Submit, enqueue_options
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import FLOW_TIMEOUT
+from chimes.services.schedules.validation import FLOW_TIMEOUT
 from chimes.targets.flow import FlowBuilder, Step
 from chimes.targets.python.registry import DEFAULT_QUEUE, Registry, Task
 

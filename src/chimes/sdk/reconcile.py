@@ -15,7 +15,7 @@ from datetime import datetime
 from chimes.errors import AlreadyExists, InvalidInput, InvalidTrigger, NotFound, StoreUnavailable
 from chimes.i18n import _
 from chimes.model.access import Actor
-from chimes.model.ids import ScheduleId, declared_id
+from chimes.model.ids import ScheduleId, declared_id, declared_ids
 from chimes.model.listing import ScheduleQuery
 from chimes.model.policy import Policy, apply_task_defaults
 from chimes.model.schedule import Dependency, Schedule, clear_source_marker, is_detached, plan_after
@@ -34,7 +34,7 @@ from chimes.sdk.declare import (
 )
 from chimes.sdk.flows import AppFlow
 from chimes.sdk.memory_mode import LocalSchedule, ids_from_runs
-from chimes.services.validation import (
+from chimes.services.schedules.validation import (
     default_policy,
     validate_policy,
     validate_schedule,
@@ -47,6 +47,8 @@ logger = logging.getLogger("chimes.runtime")
 #: Attempts of an upsert that loses races against other nodes.
 _ATTEMPTS = 20
 _SUGGESTED_NAMES = 1000
+#: Schedules of one name that are compared.
+_SAME_NAME = 100
 IdOf = Callable[[str], Awaitable[ScheduleId]]
 
 
@@ -59,10 +61,11 @@ class ScheduleReconciler:
         self._namespace = namespace
 
     async def find(self, name: str) -> Schedule | None:
-        """By name; the oldest if another interface created several."""
-        query = ScheduleQuery(namespace=self._namespace, name=name, limit=1)
+        """By name. If there are several, the one declared by code, else the oldest."""
+        query = ScheduleQuery(namespace=self._namespace, name=name, limit=_SAME_NAME)
         page = await self._services.schedules.find(self._actor, query)
-        return page.items[0] if page.items else None
+        declared = declared_ids(self._namespace, name)
+        return min(page.items, key=lambda each: each.id not in declared, default=None)
 
     async def get(self, name: str) -> Schedule:
         schedule = await self.find(name)

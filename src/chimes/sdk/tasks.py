@@ -13,6 +13,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _, counted
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.ids import RunId, manual_run_id
+from chimes.model.namespace import id_namespace
 from chimes.model.policy import Backoff, OnLost, Policy
 from chimes.model.run import Run
 from chimes.model.target import TaskTarget
@@ -27,7 +28,7 @@ from chimes.sdk.arguments import (
 )
 from chimes.sdk.handles import RunHandle
 from chimes.services.run_requests import RunRequest, build_run
-from chimes.services.validation import check_priority
+from chimes.services.schedules.validation import check_priority
 from chimes.targets.python.arguments import dump, parameters_of
 from chimes.targets.python.registry import DEFAULT_QUEUE, DEFAULT_TIMEOUT, Function, Task
 
@@ -270,6 +271,6 @@ def _requested_run(request: RunRequest, options: EnqueueOptions, now: datetime) 
     run_id = manual_run_id(now)
     if options.key is not None:
         # The same key of the same task is the same run, on every node, as long as it is retained.
-        name = f"{request.namespace}\0{request.target.requirement}\0{options.key}"
+        name = f"{id_namespace(request.namespace)}\0{request.target.requirement}\0{options.key}"
         run_id = RunId(str(uuid.uuid5(KEY_NAMESPACE, name)))
     return build_run(request, options.owner or request.owner or SYSTEM_OWNER, run_id, now)

@@ -36,7 +36,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.audit import entry
 from chimes.services.documents import Document, DocumentStore
-from chimes.services.validation import check_text
+from chimes.services.schedules.validation import check_text
 from chimes.store.port import Store
 from chimes.triggers.moment import format_moment, parse_moment
 

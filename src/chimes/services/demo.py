@@ -15,6 +15,7 @@ from chimes.model.audit import AuditEntry
 from chimes.model.change import replace
 from chimes.model.ids import InboxId, NodeId, ScheduleId, declared_id
 from chimes.model.listing import RunQuery
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.notification import InboxItem
 from chimes.model.planning import end_immediately, slot_run
 from chimes.model.policy import Misfire, Policy
@@ -27,7 +28,7 @@ from chimes.triggers import Cron
 
 # --- schedules and runs (pure, deterministic) -----------------------------------------------------
 LABEL = "demo"
-NAMESPACE = "native"
+NAMESPACE = DEFAULT_NAMESPACE
 PAST = timedelta(days=14)
 #: Task of `chimes serve --demo`: takes `seconds`, and fails if `fails` is set.
 TASK = "chimes_demo"

@@ -33,7 +33,7 @@ from chimes.model.listing import ScheduleQuery
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, credential_refusals
-from chimes.services.schedule_history import (
+from chimes.services.schedules.history import (
     UNFILTERED,
     FireLogFilter,
     FireLogPage,

@@ -20,10 +20,10 @@ from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import AgentTarget, SyncTarget, Target, payload_name, same_but_payload
 from chimes.notifications.message import output_of
 from chimes.services.audit import entry, mask_secrets
-from chimes.services.prompts import run_id_for
 from chimes.services.run_requests import RunRequest, audit_details, build_run, with_defaults
-from chimes.services.schedule_rules import ScheduleRules, refuse_agents
-from chimes.services.validation import check_chats, with_default_zones
+from chimes.services.schedules.prompts import run_id_for
+from chimes.services.schedules.rules import ScheduleRules, refuse_agents
+from chimes.services.schedules.validation import check_chats, with_default_zones
 from chimes.store.codec.schedule import target_to_plain
 from chimes.store.port import Store
 

@@ -12,12 +12,18 @@ from chimes.model.access import Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId
 from chimes.model.listing import AuditQuery
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.policy import PRIORITY, UNLIMITED, Policy, RunDefaults, apply_task_defaults
 from chimes.model.run import Origin, Run
 from chimes.model.sync import NOW as NOW_CLASS
 from chimes.model.target import SyncTarget, Target
 from chimes.services.audit import mask_secrets
-from chimes.services.validation import LONGEST_WAIT, check_priority, clean_name, validate_policy
+from chimes.services.schedules.validation import (
+    LONGEST_WAIT,
+    check_priority,
+    clean_name,
+    validate_policy,
+)
 from chimes.store.codec.schedule import recipient_to_plain, target_to_plain
 from chimes.store.port import Store
 
@@ -32,7 +38,7 @@ class RunRequest:
     target: Target
     policy: Policy
     name: str = ""
-    namespace: str = "native"
+    namespace: str = DEFAULT_NAMESPACE
     priority: int = 0
     #: None: the actor.
     owner: Owner | None = None

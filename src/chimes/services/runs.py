@@ -17,7 +17,7 @@ from chimes.model.target import SyncTarget
 from chimes.services.access import NO_RUN_LIMITS, RunLimits, RunQuotas
 from chimes.services.audit import entry
 from chimes.services.run_requests import RunOrigin, get_run_origins
-from chimes.services.schedule_rules import refuse_agents
+from chimes.services.schedules.rules import refuse_agents
 from chimes.store.port import Store
 
 

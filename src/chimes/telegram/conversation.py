@@ -36,9 +36,9 @@ from chimes.services.audit import entry
 from chimes.services.manual_runs import ManualRuns
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService
-from chimes.services.prompts import prompt_draft, run_id_for, short_id_for
 from chimes.services.runs import RunService
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.prompts import prompt_draft, run_id_for, short_id_for
+from chimes.services.schedules.service import ScheduleService
 from chimes.store.port import Store
 from chimes.telegram.commands import (
     EXAMPLE,

@@ -23,7 +23,7 @@ from chimes.services.nodes import NodeService, SourceRegistry
 from chimes.services.notifications import NotificationService
 from chimes.services.preferences import PreferenceService, SavedFilters
 from chimes.services.runs import RunService
-from chimes.services.schedules import ScheduleService
+from chimes.services.schedules.service import ScheduleService
 from chimes.services.system import SystemService
 from chimes.store.port import Store
 

@@ -18,7 +18,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.policy import Backoff, Policy
 from chimes.model.schedule import Schedule, plan_after, set_cursor
 from chimes.model.target import HttpTarget
-from chimes.services.templates import list_templates
+from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, Every, Once, Trigger, trigger_from_dict
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.dashboard.core.preferences import DisplayPreferences, resolve_display

@@ -1,4 +1,4 @@
-"""The month of schedules: days of a zone, fires of the scheduler, bounds (UX A.2)."""
+"""The month of schedules: days of a zone, fires of the scheduler, bounds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import pytest
 
 from chimes.model.run import RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.services.schedules import upcoming_fires
+from chimes.services.schedules.service import upcoming_fires
 from chimes.triggers import Cron, Every, Trigger
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedules import month as views_month
+from chimes.web.dashboard.schedules import month as month_module
 from chimes.web.dashboard.schedules.month import (
-    MOST_SLOTS,
+    MAX_SLOTS,
     Planned,
-    day_from,
     midnight,
-    month_from,
     month_name,
-    planned_in,
+    parse_day,
+    parse_month,
+    plan_month,
     span_of,
     weekdays,
     weeks_of,
@@ -49,7 +49,7 @@ def test_the_days_of_a_year_follow_each_other_without_a_gap(zone: str) -> None:
     assert lengths <= {timedelta(minutes=each) for each in (23 * 60, 23.5 * 60, 1440, 1470, 1500)}
     for number in range(12):
         span = span_of(date(2026, number + 1, 1), zone)
-        assert span.end == span_of(views_month.following(span.first), zone).start
+        assert span.end == span_of(month_module.next_month(span.first), zone).start
 
 
 @pytest.mark.parametrize("zone", ZONES)
@@ -61,8 +61,8 @@ def test_fires_are_those_of_the_scheduler_each_on_its_day(zone: str) -> None:
         scheduled(Every("7h", anchor=NOW)),
         scheduled(Every("24h", anchor=NOW, jitter="30m")),
     ]
-    found = planned_in(schedules, span, zone)
-    assert found.left_out == 0
+    found = plan_month(schedules, span, zone)
+    assert found.omitted == 0
     for schedule in schedules:
         expected = [
             each.at
@@ -85,9 +85,9 @@ def test_fires_are_those_of_the_scheduler_each_on_its_day(zone: str) -> None:
 
 def test_what_fires_all_the_time_is_counted_up_to_a_bound() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
-    (first, *_) = planned_in([scheduled(Every("1m", anchor=NOW))], span, "UTC").days.values()
+    (first, *_) = plan_month([scheduled(Every("1m", anchor=NOW))], span, "UTC").days.values()
     assert [(len(each.at), each.more) for each in first] == [(100, True)]
-    exact = planned_in([scheduled(Every("15m", anchor=NOW))], span, "UTC")
+    exact = plan_month([scheduled(Every("15m", anchor=NOW))], span, "UTC")
     assert {(len(each.at), each.more) for day in exact.days.values() for each in day} == {
         (96, False)
     }
@@ -98,24 +98,24 @@ def test_a_few_busy_ones_do_not_hide_the_others_and_there_is_an_end() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
     busy = [scheduled(Every("1m", anchor=NOW)) for _ in range(20)]
     daily = scheduled(Cron("0 9 * * *", timezone="UTC"))
-    found = planned_in([*busy, daily], span, "UTC")
-    assert found.left_out == 0
+    found = plan_month([*busy, daily], span, "UTC")
+    assert found.omitted == 0
     assert len([1 for fires in found.days.values() if fires[-1].schedule == daily]) == 31
     slots = sum(len(each.at) for day in found.days.values() for each in day)
-    assert slots < MOST_SLOTS
-    crowd = planned_in(busy * 20, span, "UTC")
-    assert 0 < crowd.left_out < 400
+    assert slots < MAX_SLOTS
+    crowd = plan_month(busy * 20, span, "UTC")
+    assert 0 < crowd.omitted < 400
 
 
 def test_only_as_many_as_are_left() -> None:
     span = span_of(date(2026, 12, 1), "UTC")
     few = scheduled(Cron("0 9 * * *", timezone="UTC", max_runs=20))
-    found = planned_in([few], span, "UTC")
+    found = plan_month([few], span, "UTC")
     assert sorted(found.days) == [date(2026, 12, day) for day in range(1, 7)]
     never = scheduled(Every("1s", anchor=NOW, max_runs=10**9))
-    assert planned_in([never], span, "UTC") == Planned(left_out=1)
+    assert plan_month([never], span, "UTC") == Planned(omitted=1)
     off = replace(few, next_run_at=None, next_slot=None)
-    assert planned_in([off], span, "UTC") == Planned()
+    assert plan_month([off], span, "UTC") == Planned()
 
 
 def test_weeks_begin_as_people_are_used_to() -> None:
@@ -153,11 +153,11 @@ def test_years_are_those_that_somebody_counts() -> None:
 )
 def test_a_month_of_the_address(text: str, first: date) -> None:
     now = datetime(2026, 11, 30, 20, tzinfo=UTC)
-    span = month_from(text, now, "Asia/Bangkok")
+    span = parse_month(text, now, "Asia/Bangkok")
     assert span.first == first, "in Bangkok it is December already"
-    assert day_from(f"{first:%Y-%m}-05", span) == first.replace(day=5)
-    assert day_from("2001-01-01", span) is None
-    assert day_from("nonsense", span) is None
+    assert parse_day(f"{first:%Y-%m}-05", span) == first.replace(day=5)
+    assert parse_day("2001-01-01", span) is None
+    assert parse_day("nonsense", span) is None
 
 
 async def test_the_page_leads_from_day_to_day_and_month_to_month() -> None:
@@ -182,9 +182,9 @@ async def test_the_page_leads_from_day_to_day_and_month_to_month() -> None:
         assert counted.count(">▶ 0</span>") == now.day - 1, "all days before this one"
         day = (await browser.get(f"{MONTH}&q=label:x&day={tomorrow:%Y-%m-%d}")).text
         assert day.partition('id="day"')[2].count("data-open-row") == 5
-        following = views_month.following(now.date().replace(day=1))
-        assert f"month={following:%Y-%m}" in page
-        later = await browser.get(f"{MONTH}&month={following:%Y-%m}")
+        next_month = month_module.next_month(now.date().replace(day=1))
+        assert f"month={next_month:%Y-%m}" in page
+        later = await browser.get(f"{MONTH}&month={next_month:%Y-%m}")
         assert later.status_code == 200
         assert "▶ 1" not in later.text
         remembered = (await browser.get("/ui/schedules")).text

@@ -13,14 +13,14 @@ from chimes.model.listing import AuditQuery
 from chimes.model.notification import InboxItem
 from chimes.model.run import RunStatus
 from chimes.services.access import RunLimits
-from chimes.services.schedule_rules import Limits
+from chimes.services.schedules.rules import Limits
 from chimes.testing import SettableClock
 from tests.builders import a_run, an_item
 from tests.web.dashboard.browsing import Browser, browsing
 from tests.web.dashboard.filling import fill
 from tests.web.dashboard.test_empty_pages import Away
 from tests.web.dashboard.test_inbox_pages import an_answer, item_in
-from tests.web.dashboard.test_login import PASSWORD, sign_in, create_user
+from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 from tests.web.rig import CRON, HTTP
 
 ANNA = Owner(type=OwnerType.USER, id="anna")

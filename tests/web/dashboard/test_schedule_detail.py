@@ -13,13 +13,13 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.insights import result_of
 from chimes.model.run import Origin, Reason, Run, RunStatus
 from chimes.model.schedule import move_next_run, pause_schedule, plan_after, skip_next_slot
-from chimes.services.schedule_history import Decision, FireLogEntry, FireLogPosition
+from chimes.services.schedules.history import Decision, FireLogEntry, FireLogPosition
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every
-from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, scatter_chart, quantile
+from chimes.web.dashboard.charts.scatter import Point, ScatterTexts, quantile, scatter_chart
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedule.charts import MOST_COMING, marks_of, week
-from chimes.web.dashboard.schedule.fire_log import cursor_of, log_lines, position_in
+from chimes.web.dashboard.schedule.charts import MAX_UPCOMING, marks_of, timeline_chart
+from chimes.web.dashboard.schedule.fire_log import encode_position, log_lines, parse_cursor
 from chimes.web.dashboard.schedule.routes import next_fires, next_slots
 from tests.builders import NOW, a_run, a_schedule, an_entry
 from tests.web.dashboard.browsing import Browser, browsing
@@ -68,7 +68,7 @@ async def test_all_that_says_when_next_is_refreshed_together() -> None:
     trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "Asia/Bangkok"}
     async with browsing() as browser:
         page = await page_of(browser, trigger=trigger)
-        said = "In your zone (UTC) the next one is "
+        said = "Next in your time zone (UTC): "
         assert (await browser.get(page)).text.count(said) == 1
         facts = (await browser.get(f"{page}/facts", **{"HX-Request": "true"})).text
         assert said in facts
@@ -84,15 +84,15 @@ async def test_while_the_first_run_goes_on_there_is_no_empty_picture() -> None:
         await browser.rig.store.load([running])
         shown = (await browser.get(page)).text
         assert "last result" in shown
-        assert "How late runs began" not in shown
-        assert "How long runs took" not in shown
+        assert "Lag" not in shown
+        assert "Durations" not in shown
         two = [_ended(NOW - timedelta(minutes=each), number=each) for each in (1, 2)]
         await browser.rig.store.load(
             [replace(each, schedule_id=running.schedule_id) for each in two]
         )
         shown = (await browser.get(page)).text
-        assert "How late runs began" in shown
-        assert "How long runs took" in shown
+        assert "Lag" in shown
+        assert "Durations" in shown
 
 
 def test_a_picture_says_that_what_comes_goes_on() -> None:
@@ -100,9 +100,9 @@ def test_a_picture_says_that_what_comes_goes_on() -> None:
     hourly = plan_after(a_schedule(trigger=Cron("0 * * * *")), NOW)
     for schedule, more in ((minutely, True), (hourly, False)):
         marks = marks_of(schedule, [], (), None, NOW)
-        chart = week(schedule, marks, [], DisplayPreferences(), NOW)
+        chart = timeline_chart(schedule, marks, [], DisplayPreferences(), NOW)
         assert ('class="rest"' in chart.svg) is more
-        coming = MOST_COMING if more else 47
+        coming = MAX_UPCOMING if more else 47
         assert chart.table.count("<tr>") == 1 + coming, "the head, and as many as are drawn"
 
 
@@ -110,13 +110,12 @@ async def test_before_the_first_run_it_says_when_and_offers_one() -> None:
     async with browsing() as browser:
         page = await page_of(browser, trigger={"kind": "every", "every": "200m"})
         shown = (await browser.get(page)).text
-        assert "First fire in 3 h 20 min. Cannot wait? Run now." in shown
+        assert "First run in 3 h 20 min." in shown
         answer = await browser.send(f"{page}/run")
         assert answer.headers["location"].startswith("/ui/runs/")
 
 
 async def test_next_fires_are_the_engines_by_two_clocks() -> None:
-    # UX D.1 rows 4 and 5
     clock = SettableClock(datetime(2027, 3, 12, 12, tzinfo=UTC))
     async with browsing(clock=clock) as browser:
         trigger = {"kind": "cron", "expression": "30 2 * * *", "timezone": NEW_YORK}
@@ -137,7 +136,7 @@ async def test_skip_move_and_reschedule() -> None:
         first = (await browser.rig.client.get(api)).json()["next_slot"]
         await browser.send(f"{page}/skip", on=page)
         done = await browser.send(f"{page}/skip", reason="holiday")
-        assert "is left out" in (await browser.follow(done)).text
+        assert "Skipped the next run" in (await browser.follow(done)).text
         second = (await browser.rig.client.get(api)).json()["next_slot"]
         assert second > first
         to = browser.rig.clock.now() + timedelta(hours=1)
@@ -165,13 +164,13 @@ async def test_backfill_shows_first_and_then_runs() -> None:
             "to": f"{now:%Y-%m-%dT%H:%M}",
         }
         shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
-        assert "3 runs would be made" in shown.text
+        assert "3 runs will be created" in shown.text
         assert (await browser.rig.client.get("/api/v1/runs")).json()["items"] == []
         csrf = re.findall(r'name="csrf" value="([^"]+)"', shown.text)[0]
         done = await browser.post(f"{page}/backfill", fields | {"csrf": csrf, "sure": "yes"})
-        assert "3 runs were asked for." in (await browser.follow(done)).text
+        assert "3 runs queued." in (await browser.follow(done)).text
         again = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
-        assert "Nothing to make up for" in again.text
+        assert "Nothing to backfill" in again.text
         turned = {"from": fields["to"], "to": fields["from"]}
         wrong = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **turned)
         assert wrong.status_code == 422
@@ -190,7 +189,7 @@ async def test_versions_show_what_changed_and_come_back() -> None:
         assert "policy.timeout: PT20S → PT10S" in asked.text
         done = await browser.send(restore)
         told = (await browser.follow(done)).text
-        assert "one is as it was then." in told
+        assert "Version of one restored." in told
         browser.page = told[told.index('class="toast ') :]
         (undo,) = re.findall(r'action="([^"]+/versions/\d+/restore)"', browser.page)
         assert (await browser.send(undo)).status_code == 303
@@ -224,10 +223,10 @@ async def test_runs_and_deliveries_are_listed() -> None:
     async with browsing() as browser:
         page = await page_of(browser, delivery=[{"channel": "inbox", "on": ["failure"]}])
         await browser.send(f"{page}/run", on=page)
-        assert "by hand" in (await browser.get(f"{page}/runs")).text
+        assert "manual" in (await browser.get(f"{page}/runs")).text
         shown = (await browser.get(f"{page}/deliveries")).text
         assert "on failure" in shown
-        assert "Nothing was sent yet." in shown
+        assert "No deliveries yet." in shown
         assert (await browser.get(f"{page}/log?cursor=!!")).status_code == 422
         assert "Somebody" not in (await browser.get(f"{page}/log")).text, "who asked is known"
 
@@ -281,46 +280,45 @@ def _ended(at: datetime, status: RunStatus = RunStatus.SUCCEEDED, number: int = 
 @pytest.mark.parametrize(
     ("decision", "given", "words"),
     [
-        (Decision.FIRED, {}, "It was due, and was begun."),
+        (Decision.FIRED, {}, "Due; started."),
         (Decision.FIRED, {"reason": Reason.CANCELED_BY_HAND}, "canceled by a user"),
-        (Decision.FIRED, {"reason": Reason.CATCH_UP}, "makes up for"),
+        (Decision.FIRED, {"reason": Reason.CATCH_UP}, "catches up"),
         (Decision.SKIPPED, {"reason": Reason.OVERLAP}, "the previous run was still running"),
         (Decision.SKIPPED, {"reason": Reason.DEPENDENCY}, "its dependency did not succeed"),
         (Decision.SKIPPED, {"reason": Reason.SKIPPED_BY_HAND}, "skipped by a user"),
         (Decision.SKIPPED, {"reason": Reason.PAUSED}, "the schedule was paused"),
-        (Decision.MISSED, {"reason": Reason.MISFIRE}, "no node was there"),
-        (Decision.MISSED, {"missed_count": 7}, "7 times were missed"),
+        (Decision.MISSED, {"reason": Reason.MISFIRE}, "no node was running"),
+        (Decision.MISSED, {"missed_count": 7}, "7 runs missed"),
         (Decision.MANUAL, {"origin": Origin.MANUAL}, "Requested manually."),
-        (Decision.BACKFILL, {"origin": Origin.BACKFILL}, "makes up for a time that had passed"),
+        (Decision.BACKFILL, {"origin": Origin.BACKFILL}, "Backfill of a past slot"),
     ],
 )
 def test_each_decision_has_its_reason(
     decision: Decision, given: dict[str, object], words: str
 ) -> None:
-    # UX D.1 row 11
     run = a_run(**({"origin": Origin.SCHEDULE} | given))
     (line,) = log_lines([FireLogEntry(at=NOW, decision=decision, run=run)])
-    assert words in line.why
+    assert words in line.reason
 
 
 @pytest.mark.parametrize(
     ("verb", "words"),
     [
-        ("pause", "me paused it"),
-        ("resume", "me had it go on"),
-        ("create", "me made the schedule"),
+        ("pause", "me paused the schedule"),
+        ("resume", "me resumed"),
+        ("create", "me created the schedule"),
         ("update", "me changed the schedule"),
         ("delete", "me deleted"),
-        ("restore", "me brought"),
-        ("backfill", "made up for"),
-        ("run", "me asked for a run"),
+        ("restore", "me restored"),
+        ("backfill", "backfilled"),
+        ("run", "me requested a run"),
     ],
 )
 def test_each_change_says_who(verb: str, words: str) -> None:
     note = an_entry(verb=verb, actor="me", reason="why", changes={})
     (line,) = log_lines([FireLogEntry(at=NOW, decision=Decision.CHANGED, note=note)])
-    assert words in line.why
-    assert line.remark == "why"
+    assert words in line.reason
+    assert line.comment == "why"
 
 
 def test_the_run_in_the_way_is_named_and_who_asked_is_on_the_line_of_the_run() -> None:
@@ -342,8 +340,8 @@ def test_the_run_in_the_way_is_named_and_who_asked_is_on_the_line_of_the_run() -
             FireLogEntry(at=old.created_at, decision=Decision.MANUAL, note=note),
         ]
     )
-    assert [line.in_the_way for line in lines] == ["old", None]
-    assert lines[1].why == "anna asked for it."
+    assert [line.blocking_run for line in lines] == ["old", None]
+    assert lines[1].reason == "Requested by anna."
 
 
 def test_cursors_of_the_log_come_back() -> None:
@@ -352,11 +350,11 @@ def test_cursors_of_the_log_come_back() -> None:
         FireLogPosition(run=None, note=7),
         FireLogPosition(run=(5, "r"), note=None),
     ):
-        assert position_in(cursor_of(position)) == position
-    assert position_in("") is None
+        assert parse_cursor(encode_position(position)) == position
+    assert parse_cursor("") is None
     for broken in ("x", "W10", "WzEsMl0", "A" * 600):
         with pytest.raises(InvalidInput):
-            position_in(broken)
+            parse_cursor(broken)
 
 
 def test_points_have_a_twin_and_links() -> None:

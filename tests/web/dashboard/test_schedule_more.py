@@ -1,5 +1,5 @@
 """One schedule: every reason in its fire log, backfills with a pace, code and edits, tests of who
-is told, what was expected (UX A.3)."""
+is told, what was expected."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from chimes.model.planning import plan
 from chimes.model.recipient import Channel, Recipient
 from chimes.model.run import Origin, Reason, RunStatus
 from chimes.model.schedule import Schedule, is_detached, mark_source, plan_after
-from chimes.services.schedule_history import Decision, FireLogEntry
+from chimes.services.schedules.history import Decision, FireLogEntry
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every
 from chimes.web.dashboard.core.preferences import DisplayPreferences
-from chimes.web.dashboard.schedule.charts import MOST_MARKS, expected_marks
-from chimes.web.dashboard.schedule.definition import LONGEST, highlight
+from chimes.web.dashboard.schedule.charts import MAX_MARKS, expected_marks
+from chimes.web.dashboard.schedule.definition import MAX_HIGHLIGHTED, highlight
 from chimes.web.dashboard.schedule.fire_log import oldest_unexplained
 from chimes.web.dashboard.schedule.routes import destinations_of, in_your_zone
 from tests.builders import (
@@ -55,7 +55,6 @@ def text_of(page: str) -> str:
 
 # --- the fire log -----------------------------------------------------------------------------
 async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
-    # UX D.1 row 11, by the schedule's zoner's own function
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         await store.join(a_node(), 24 * HOUR)
@@ -69,7 +68,9 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         await due(10)
         (running,) = await store.running_now(None, limit=5)
         await due(10)
-        assert f'href="/ui/runs/{running.id}">Blocking run' in (await browser.get(f"{page}/log")).text
+        assert (
+            f'href="/ui/runs/{running.id}">Blocking run' in (await browser.get(f"{page}/log")).text
+        )
         # By hand, left out manual, moved, paused and resumed.
         await browser.send(f"{page}/run", on=page)
         await browser.send(f"{page}/skip", on=page)
@@ -91,9 +92,9 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
         shown = text_of((await browser.get(f"{page}/log")).text)
         for words in (
             "Due; started.",
-            "It was left out: the previous run was still running.",
-            "system:default asked for it.",
-            "It was left out: skipped by a user.",
+            "Skipped: the previous run was still running.",
+            "Requested by system:default.",
+            "Skipped: skipped by a user.",
             "“holiday”",
             "system:default moved the next run.",
             "system:default paused it: nothing runs until it goes on.",
@@ -102,7 +103,7 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
             "were missed: no node was there to begin in time, "
             "and the rule for such times is: run once.",
             "Backfill of a past slot.",
-            "system:default made the schedule's zone.",
+            "system:default made the schedule.",
         ):
             assert words in shown, words
         only = text_of((await browser.get(f"{page}/log?only=not")).text)
@@ -112,7 +113,7 @@ async def test_the_log_says_of_every_slot_what_became_of_it_and_why() -> None:
 
 
 async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
-    # UX A.3, D.1 row 11: days are the reader's.
+    # Days are the reader's.
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
         page, own = await page_of(browser)
@@ -131,12 +132,12 @@ async def test_the_log_of_a_day_answers_why_not_last_night() -> None:
         await browser.rig.store.load([missed, *fine])
         for path in (f"{page}/log?only=not", f"{page}/log?day={day_of(night)}"):
             shown = (await browser.get(path)).text
-            assert "It was missed: no node was there" in shown
+            assert "Missed: no node was running" in shown
             assert shown.count("<tr data-row") == 1
         # To the days beside it, and what a day without anything says.
         assert f'href="{page}/log?day={today}"' in shown
         empty = (await browser.get(f"{page}/log?day={today + timedelta(days=3)}")).text
-        assert "On this day it had no time to run at" in empty
+        assert "No runs and no changes on this day" in empty
         fine_day = (await browser.get(f"{page}/log?only=not&day={today + timedelta(days=3)}")).text
         assert "Nothing was skipped, missed or paused on this day." in fine_day
         assert "It did not exist yet" in (await browser.get(f"{page}/log?day=2001-01-01")).text
@@ -213,11 +214,11 @@ async def test_a_backfill_has_a_pace() -> None:
         }
         shown = await browser.send(f"{page}/backfill", on=f"{page}/backfill", **fields)
         told = text_of(shown.text)
-        assert "4 runs would be made" in told
-        assert "Maximum number of runs 2 at a time." in told
-        assert "They run in parallel with other runs of the schedule's zone." in told
+        assert "4 runs will be created" in told
+        assert "Concurrency limit: 2." in told
+        assert "They run in parallel with other runs of the schedule." in told
         # The button under the list carries the pace along.
-        forms = shown.text[shown.text.index("4 runs would be made") :]
+        forms = shown.text[shown.text.index("4 runs will be created") :]
         browser.page = forms
         done = await browser.send(f"{page}/backfill")
         assert done.status_code == 303
@@ -249,14 +250,14 @@ async def test_where_it_is_declared_and_that_editing_detaches_it() -> None:
         store = browser.rig.store
         await store.change_schedule(own, lambda each, now: mark_source(each, "shop/<tasks>.py:12"))
         shown = (await browser.get(f"{page}/definition")).text
-        assert "Defined in code at shop/&lt;tasks&gt;.py:12. Editing here detaches it" in shown
+        assert "Declared in code at shop/&lt;tasks&gt;.py:12. Editing here detaches it" in shown
         await browser.rig.client.patch(f"/api/v1{page[3:]}", json={"priority": 3})
         shown = (await browser.get(f"{page}/definition")).text
         assert "and edited since: it is detached" in shown
         api = (await browser.rig.client.get(f"/api/v1{page[3:]}")).json()
         assert api["declared"] == {"at": "shop/<tasks>.py:12", "detached": True}
         asked = await browser.send(f"{page}/attach", on=f"{page}/definition")
-        assert "takes the place of what was edited here" in text_of(asked.text)
+        assert "overwrites what was edited here" in text_of(asked.text)
         done = await browser.send(f"{page}/attach")
         assert "follows the code from the next start on" in (await browser.follow(done)).text
         after = await store.get_schedule(own)
@@ -270,7 +271,7 @@ def test_parts_of_a_definition_are_told_apart_and_nothing_is_lost() -> None:
         '{\n  "name": "a\\"b",\n  "list": [1, false, null, -2e3]\n}',
         "",
         "key: 'no end",
-        "x" * (LONGEST + 1),
+        "x" * (MAX_HIGHLIGHTED + 1),
     ):
         assert "".join(piece for piece, _ in highlight(text)) == text
     kinds = dict(highlight('{"a": "b", "c": -1.5, "d": true}'))
@@ -319,7 +320,7 @@ async def test_who_is_told_what_came_of_it_and_a_test() -> None:
         told = text_of(shown)
         assert "hush" not in shown
         assert "<i>HTTP" not in shown
-        assert "quiet from 22:00 to 07:00 (Asia/Bangkok)" in told
+        assert "quiet hours 22:00–07:00 (Asia/Bangkok)" in told
         assert "on failure , if late" in told or "on failure, if late" in told
         assert "given up" in told
         done, _ = await gather(
@@ -334,7 +335,7 @@ async def test_who_is_told_what_came_of_it_and_a_test() -> None:
             assert answer.status_code == 404
 
 
-async def test_others_neither_see_nor_send() -> None:  # S04
+async def test_others_neither_see_nor_send() -> None:
     async with browsing() as browser:
         page, _ = await page_of(browser, delivery=[{"channel": "inbox"}])
         made = await browser.rig.key(Role.MEMBER, Owner(type=OwnerType.USER, id="bob"))
@@ -374,7 +375,7 @@ def hourly(since: datetime = NOW - 30 * 24 * HOUR) -> Schedule:
 def test_what_did_not_run_is_seen_beside_what_was_expected() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 60) if n not in (5, 7)]
     ran[3:3] = [a_result(NOW - 7 * HOUR, Origin.MANUAL)]
-    marks = expected_marks(hourly(NOW - 24 * HOUR), ran, (), NOW, whole=True)
+    marks = expected_marks(hourly(NOW - 24 * HOUR), ran, (), NOW, complete=True)
     missing = [mark.at for mark in marks if mark.status is RunStatus.MISSED]
     assert missing == [NOW - 7 * HOUR, NOW - 5 * HOUR]
     assert len(marks) == 23
@@ -383,14 +384,14 @@ def test_what_did_not_run_is_seen_beside_what_was_expected() -> None:
 
 def test_expectations_begin_with_what_is_known() -> None:
     ran = [a_result(NOW - n * HOUR) for n in range(1, 4)]
-    assert len(expected_marks(hourly(), ran, (), NOW, whole=False)) == 3
+    assert len(expected_marks(hourly(), ran, (), NOW, complete=False)) == 3
     purged = replace(hourly(), purged_until=NOW - 2 * HOUR)
-    assert len(expected_marks(purged, ran, (), NOW, whole=True)) == 1
-    assert expected_marks(replace(hourly(), enabled=False), ran, (), NOW, whole=True) == []
-    assert expected_marks(hourly(NOW), ran, (), NOW, whole=True) == []
+    assert len(expected_marks(purged, ran, (), NOW, complete=True)) == 1
+    assert expected_marks(replace(hourly(), enabled=False), ran, (), NOW, complete=True) == []
+    assert expected_marks(hourly(NOW), ran, (), NOW, complete=True) == []
     # A run that was moved or has jitter belongs to the slot before it.
     late = [a_result(NOW - n * HOUR + 17 * MINUTE) for n in range(1, 4)]
-    marks = expected_marks(hourly(NOW - 3 * HOUR - MINUTE), late, (), NOW, whole=True)
+    marks = expected_marks(hourly(NOW - 3 * HOUR - MINUTE), late, (), NOW, complete=True)
     assert [mark.status for mark in marks] == [None, None, None]
 
 
@@ -404,15 +405,15 @@ def test_of_many_an_hour_is_one_mark() -> None:
         StatusCounts(at=start + n * HOUR, statuses={RunStatus.SUCCEEDED: 3600} if n != 50 else {})
         for n in range(120)
     ]
-    marks = expected_marks(often, (), hours, NOW, whole=False)
-    assert len(marks) == 120 < MOST_MARKS
+    marks = expected_marks(often, (), hours, NOW, complete=False)
+    assert len(marks) == 120 < MAX_MARKS
     assert [mark.at for mark in marks if mark.status] == [start + 50 * HOUR]
 
 
 @pytest.mark.parametrize(
     ("zone", "words"),
     [
-        ("Europe/Berlin", "In your zone (Europe/Berlin) the next one is Wed 16 Jan 03:00 CET."),
+        ("Europe/Berlin", "Next in your time zone (Europe/Berlin): Wed 16 Jan 03:00 CET."),
         ("Asia/Bangkok", None),
         ("Asia/Jakarta", None),
     ],

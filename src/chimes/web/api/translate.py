@@ -15,6 +15,7 @@ from chimes.language import describe
 from chimes.model.access import Actor, ApiKey, Owner
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import ScheduleId
+from chimes.model.namespace import canonical_namespace
 from chimes.model.node import Node
 from chimes.model.policy import PRIORITY, Policy, apply_task_defaults
 from chimes.model.recipient import WEEKDAYS, Digest, QuietHours, Recipient
@@ -40,7 +41,7 @@ from chimes.redaction import (
 )
 from chimes.retelling import retold, retold_line
 from chimes.services.run_requests import RunRequest
-from chimes.services.validation import check_text, default_policy
+from chimes.services.schedules.validation import check_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
 from chimes.triggers.json_values import nearest
@@ -415,7 +416,7 @@ def draft_from(
     target = target_from(given.target)
     return Schedule(
         id=ScheduleId(given.id or ""),
-        namespace=given.namespace,
+        namespace=canonical_namespace(given.namespace),
         name=given.name,
         owner=owner_from(given.owner) if given.owner else actor.owner,
         trigger=given.trigger,
@@ -436,7 +437,7 @@ def run_request_from(given: StartIn, settings: Settings) -> RunRequest:
         target=target,
         policy=_with_recipients(policy_from(given.policy, default_policy(settings, target)), given),
         name=given.name,
-        namespace=given.namespace,
+        namespace=canonical_namespace(given.namespace),
         priority=given.priority,
         owner=owner_from(given.owner) if given.owner else None,
         at=None if given.at is None else moment_from(given.at, given.timezone, "at"),
@@ -482,7 +483,7 @@ def schedule_out(schedule: Schedule, lang: str = "en") -> Json:
     depends_on = schedule.depends_on
     return {
         "id": schedule.id,
-        "namespace": schedule.namespace,
+        "namespace": canonical_namespace(schedule.namespace),
         "name": schedule.name,
         "owner": owner_to_plain(schedule.owner),
         "trigger": schedule.trigger.to_dict(),
@@ -566,7 +567,7 @@ def run_out(run: Run, lang: str = ENGLISH) -> Json:
         "id": run.id,
         "schedule_id": run.schedule_id,
         "schedule_name": run.schedule_name,
-        "namespace": run.namespace,
+        "namespace": canonical_namespace(run.namespace),
         "owner": owner_to_plain(run.owner),
         "slot": time_out(run.slot),
         "origin": run.origin.value,

@@ -10,7 +10,7 @@ from chimes.config import Settings
 from chimes.model.access import Quota, Role
 from chimes.model.listing import AuditQuery
 from chimes.model.target import ActionTarget
-from chimes.services.schedule_rules import Limits
+from chimes.services.schedules.rules import Limits
 from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.builders import ALICE, BOB
 from tests.web.compat.kweaver.asking import KN1, body, made, shown, stored

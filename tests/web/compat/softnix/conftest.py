@@ -9,7 +9,7 @@ import pytest
 
 from chimes.config import Settings
 from chimes.services.access import OwnerQuotas
-from chimes.services.schedule_rules import Limits
+from chimes.services.schedules.rules import Limits
 from chimes.testing import SettableClock
 from chimes.web.compat.softnix.routes import softnix_router
 from tests.store_contract.stores import KINDS, Home, StoreKind

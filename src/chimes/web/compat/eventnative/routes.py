@@ -28,7 +28,7 @@ from chimes.model.sync import (
 from chimes.model.target import SyncTarget
 from chimes.services.run_requests import RunRequest
 from chimes.services.runs import RunService
-from chimes.services.validation import PRIORITY_LIMIT
+from chimes.services.schedules.validation import PRIORITY_LIMIT
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.eventnative.translate import (

@@ -20,7 +20,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_action_id
-from chimes.services.validation import action_policy
+from chimes.services.schedules.validation import action_policy
 from chimes.web import requests as requests
 from chimes.web.auth import authenticate, authenticate_internal
 from chimes.web.compat.base import CompatRouter

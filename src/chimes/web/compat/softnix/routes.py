@@ -17,7 +17,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import RunQuery, ScheduleQuery, ScheduleSort
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
-from chimes.services.prompts import new_short_id
+from chimes.services.schedules.prompts import new_short_id
 from chimes.web.auth import authenticate
 from chimes.web.compat.base import CompatRouter
 from chimes.web.compat.softnix.translate import (

@@ -19,8 +19,8 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import AgentTarget
 from chimes.retelling import retold
-from chimes.services.prompts import NAMESPACE, name_of, prompt_draft
-from chimes.services.validation import ID_LIMIT, agent_policy, check_text
+from chimes.services.schedules.prompts import NAMESPACE, name_of, prompt_draft
+from chimes.services.schedules.validation import ID_LIMIT, agent_policy, check_text
 from chimes.triggers import Cron, Every, Once, Trigger, format_duration_go
 from chimes.triggers.zones import parse_zone
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from chimes.errors import InvalidInput
 from chimes.language import NamedRecipient, parse
 from chimes.model.validation import MAX_RECIPIENTS
-from chimes.services.templates import LocalizedTemplate
+from chimes.services.schedules.templates import LocalizedTemplate
 from chimes.triggers import Every, Trigger
 from chimes.web.dashboard.editor.recipient_fields import PARTS as RECIPIENT_PARTS
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields

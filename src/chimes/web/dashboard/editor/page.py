@@ -20,7 +20,7 @@ from chimes.model.run import Run
 from chimes.model.schedule import Schedule, apply_edit
 from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
-from chimes.services.validation import check_fires, default_policy
+from chimes.services.schedules.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
 from chimes.triggers.calendars import calendar_from, holiday_days
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch

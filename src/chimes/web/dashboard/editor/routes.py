@@ -27,7 +27,7 @@ from chimes.model.target import Target
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.redaction import HIDDEN
 from chimes.services.run_requests import RunRequest
-from chimes.services.templates import list_templates
+from chimes.services.schedules.templates import list_templates
 from chimes.triggers import Cron, parse_zone, trigger_from_dict
 from chimes.web.api.schemas import RecipientIn
 from chimes.web.api.translate import recipients_from, schedule_out

@@ -29,7 +29,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.redaction import mask_arguments, mask_headers
-from chimes.services.schedule_history import with_version
+from chimes.services.schedules.history import with_version
 from chimes.triggers import format_duration_iso
 from chimes.triggers.duration import format_duration_go
 from chimes.web.api.schemas import ScheduleIn

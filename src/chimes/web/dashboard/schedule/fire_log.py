@@ -19,7 +19,7 @@ from chimes.model.ids import RunId
 from chimes.model.policy import Misfire
 from chimes.model.reasons import describe_reason
 from chimes.model.run import Reason, Run, RunStatus
-from chimes.services.schedule_history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
+from chimes.services.schedules.history import Decision, FireLogEntry, FireLogFilter, FireLogPosition
 from chimes.web.dashboard.run.views import blocking_run_of
 from chimes.web.dashboard.schedules.month import midnight
 from chimes.web.dashboard.system.views import Change, changes_of

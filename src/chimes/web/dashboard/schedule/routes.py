@@ -22,7 +22,7 @@ from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 from chimes.notifications.message import CHANNELS
 from chimes.redaction import mask_url
-from chimes.services.schedule_history import FireLogPage
+from chimes.services.schedules.history import FireLogPage
 from chimes.triggers import Fire as Slot
 from chimes.triggers import Note
 from chimes.web.api.paging import cursor_scope, decode_cursor, encode_cursor

@@ -17,7 +17,7 @@ from chimes.model.ids import ScheduleId
 from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Overlap
 from chimes.model.schedule import Schedule
-from chimes.services.schedule_editor import (
+from chimes.services.schedules.editor import (
     ScheduleChange,
     delete_change,
     pause_change,

@@ -17,7 +17,7 @@ from chimes.i18n import Message, _, counted
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Schedule
 from chimes.redaction import HIDDEN
-from chimes.services.crontab import crontab_lines, is_crontab
+from chimes.services.schedules.crontab import crontab_lines, is_crontab
 from chimes.web.api.schemas import ScheduleIn
 from chimes.web.api.translate import draft_from, explicit_fields
 from chimes.web.dashboard.core.page_request import PageRequest

@@ -24,8 +24,8 @@ from chimes.model.listing import AuditQuery, ScheduleQuery, ScheduleSort
 from chimes.model.run import Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.services.attention import CredentialRefusal, Suppression
-from chimes.services.schedules import upcoming_fires
-from chimes.services.templates import list_templates
+from chimes.services.schedules.service import upcoming_fires
+from chimes.services.schedules.templates import list_templates
 from chimes.triggers.moment import parse_moment
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.core.flash import Undo

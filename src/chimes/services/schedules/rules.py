@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 from chimes.errors import AlreadyExists, InvalidInput, NotAllowed, NotFound
 from chimes.i18n import _
 from chimes.model.access import Actor, Owner, OwnerType, Quota, Role
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import ScheduleId, declared_ids
 from chimes.model.listing import ScheduleQuery
+from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
 from chimes.model.policy import RunDefaults
 from chimes.model.recipient import Recipient
 from chimes.model.schedule import Schedule
@@ -18,7 +19,7 @@ from chimes.model.target import ActionTarget, AgentTarget, HttpTarget, Target
 from chimes.model.validation import check_recipients
 from chimes.services.access import NO_RUN_LIMITS, QuotaRule, RunLimits, RunQuotas, no_quotas
 from chimes.services.preferences import PreferenceService
-from chimes.services.validation import (
+from chimes.services.schedules.validation import (
     SHORTEST_INTERVAL,
     check_chats,
     check_fires,
@@ -29,9 +30,6 @@ from chimes.services.validation import (
 )
 from chimes.store.port import Store
 from chimes.triggers import Every, Once, Trigger
-
-#: In this namespace the name identifies a schedule, so it must be unique.
-NAMED_NAMESPACE = "catbird"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -174,21 +172,23 @@ class ScheduleRules:
 
     # --- relations between schedules ----------------------------------------------------------
     async def check_name(self, schedule: Schedule, before: Schedule | None) -> None:
-        """Raises AlreadyExists if the name is taken in a namespace of unique names.
+        """Raises AlreadyExists if a schedule that code declares in the namespace has the name.
 
         Two concurrent requests can both pass; the SDK and the client therefore derive the id from
         the name.
         """
-        if schedule.namespace != NAMED_NAMESPACE or (before and before.name == schedule.name):
+        namespace = canonical_namespace(schedule.namespace)
+        if namespace != DEFAULT_NAMESPACE or (before and before.name == schedule.name):
             return
-        query = ScheduleQuery(namespace=schedule.namespace, name=schedule.name, limit=2)
+        ids = tuple(declared_ids(namespace, schedule.name))
+        query = ScheduleQuery(ids=ids, name=schedule.name, limit=2)
         found = (await self._store.list_schedules(query)).items
         if any(each.id != schedule.id for each in found):
             raise AlreadyExists(
                 _(
                     "schedule {name!r} already exists in namespace {namespace!r}",
                     name=schedule.name,
-                    namespace=schedule.namespace,
+                    namespace=namespace,
                 ),
             )
 

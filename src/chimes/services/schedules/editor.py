@@ -22,9 +22,9 @@ from chimes.model.schedule import (
 )
 from chimes.model.target import SyncTarget
 from chimes.services.audit import changes_between, entry
-from chimes.services.prompts import NAMESPACE
-from chimes.services.schedule_rules import ScheduleRules, refuse_agents
-from chimes.services.validation import check_text
+from chimes.services.schedules.prompts import NAMESPACE
+from chimes.services.schedules.rules import ScheduleRules, refuse_agents
+from chimes.services.schedules.validation import check_text
 from chimes.store.port import Planner, ScheduleEdit, Store
 
 Result = TypeVar("Result")

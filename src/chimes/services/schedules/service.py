@@ -33,7 +33,7 @@ from chimes.model.schedule import (
 from chimes.model.target import SyncTarget
 from chimes.services.access import QuotaUsage
 from chimes.services.audit import changes_between, entry
-from chimes.services.schedule_editor import (
+from chimes.services.schedules.editor import (
     ScheduleChange,
     ScheduleEditor,
     delete_change,
@@ -42,8 +42,8 @@ from chimes.services.schedule_editor import (
     resume_change,
     unchanged,
 )
-from chimes.services.schedule_rules import ScheduleRules
-from chimes.services.validation import (
+from chimes.services.schedules.rules import ScheduleRules
+from chimes.services.schedules.validation import (
     apply_run_defaults,
     capability_of,
     check_chats,
