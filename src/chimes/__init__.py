@@ -55,7 +55,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_EXPORTS = {
     "chimes.sdk.flows:AppFlow": ("Flow",),
     "chimes.sdk.handles": ("RunHandle", "ScheduleInfo"),
     "chimes.sdk.app": ("Chimes",),
@@ -83,8 +83,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    """Everything is loaded when it is asked for: client commands start without it."""
-    for home, names in _HOMES.items():
+    """Lazy imports: client commands start without the SDK."""
+    for home, names in _EXPORTS.items():
         if name in names:
             from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The only place that reads the machine's clocks (STYLE 3, R3.46)."""
+"""Clocks; the only module that reads the machine's time, so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class Clock(Protocol):
 
 class SystemClock:
     def __init__(self) -> None:
-        #: Tests put a process off the true time with CHIMES_TEST_CLOCK=+600 (F50).
+        #: Tests shift the clock of a process with CHIMES_TEST_CLOCK=+600.
         self._offset = timedelta(seconds=float(os.environ.get("CHIMES_TEST_CLOCK") or 0))
 
     def now(self) -> datetime:
         return datetime.now(UTC) + self._offset
 
-    #: As it is: it is asked several times for every run.
+    #: The builtin itself, because it is called several times per run.
     monotonic = staticmethod(time.monotonic)

@@ -1,30 +1,30 @@
-"""Every error that Chimes raises on purpose.
+"""The error classes of Chimes.
 
     ChimesError
-    ├── InvalidInput            the caller sent something that can never be right
+    ├── InvalidInput            the request is invalid and will stay invalid
     │   ├── InvalidTrigger      a time expression, zone, duration or bound is wrong
-    │   └── NeedsClarification  words that leave open when; `missing` says what is asked
+    │   └── NeedsClarification  the text does not say when; `missing` names the gaps
     ├── NotFound                no such object, or not one that the caller may see
-    ├── Conflict                the object is not in the state that the caller assumed
+    ├── Conflict                the object is not in the expected state
     │   ├── AlreadyExists       the id (or name) is taken
-    │   ├── StaleVersion        somebody else changed it first
-    │   └── QuotaExceeded       the owner has as many as allowed
-    ├── NotAllowed              the caller is known and may not do this
-    ├── NotAuthenticated        the caller is not known
-    ├── RateLimited             too many requests; `retry_after` says when to come back
+    │   ├── StaleVersion        it was changed concurrently
+    │   └── QuotaExceeded       the owner's quota is used up
+    ├── NotAllowed              authenticated, but without permission
+    ├── NotAuthenticated        no valid credentials
+    ├── RateLimited             too many requests; `retry_after` says how long to wait
     ├── ConfigError             a setting is wrong; the message names the key
-    ├── Unreachable             a client gets no answer from the server, or none of Chimes
-    ├── RunFailed               a run whose result is wanted ended without success
-    │   ├── RunTimedOut         it took longer than its policy allows
-    │   ├── RunCanceled         somebody stopped it
-    │   ├── RunNotCarriedOut    its slot was missed or skipped: it never began
-    │   └── RunLost             under on_lost stop: nobody knows how far it came
+    ├── Unreachable             the client gets no response, or none from Chimes
+    ├── RunFailed               an awaited run ended without success
+    │   ├── RunTimedOut         it exceeded the timeout of its policy
+    │   ├── RunCanceled         it was canceled
+    │   ├── RunNotCarriedOut    its slot was missed or skipped
+    │   └── RunLost             its node died after the start (on_lost: stop)
     └── StoreError
-        ├── StoreUnavailable    the store cannot be reached or cannot write now; try again
-        │   ├── StoreReadOnly   it answers, but takes no changes (a standby, a maintenance)
-        │   ├── StoreBusy       somebody else has held what was wanted for too long
-        │   └── StoreLost       it is empty, or another one, where there was data
-        ├── StoreUnsafe         its settings would lose what was acknowledged
+        ├── StoreUnavailable    the store cannot be reached or written now; retry
+        │   ├── StoreReadOnly   it accepts no writes (standby, maintenance)
+        │   ├── StoreBusy       a lock was held by another session for too long
+        │   └── StoreLost       it is empty or another store, where there was data
+        ├── StoreUnsafe         its settings would lose acknowledged writes
         ├── StoreLocked         another process owns an exclusive store
         └── SchemaMismatch      the stored schema is older or newer than this code
 
@@ -48,13 +48,13 @@ class ChimesError(Exception):
 
     @property
     def message(self) -> str:
-        """What to tell people; doors say it in the reader's language (`chimes.i18n`)."""
+        """Text for people; interfaces translate it for the reader (`chimes.i18n`)."""
         found: str = self.args[0]
         return found
 
 
 def message_of(error: BaseException) -> str:
-    """What an error says; a sentence of ours can still be said in every language."""
+    """The message of any exception; a `Message` stays translatable."""
     match error.args:
         case (Message() as sentence, *_):
             return sentence
@@ -80,7 +80,7 @@ class InvalidInput(ChimesError):
         self.hint = hint
 
     def within(self, prefix: str) -> InvalidInput:
-        """The same error, with its field named from one level further out."""
+        """Prefix the field with the name of the enclosing object."""
         self.field = prefix if self.field is None else f"{prefix}.{self.field}"
         return self
 
@@ -102,11 +102,11 @@ class NeedsClarification(InvalidInput):
         language: str = "en",
     ) -> None:
         super().__init__(message, field="text", code="needs_clarification")
-        #: What is asked, of: time, date, past, ambiguous, contradiction, residue, interval, unit.
+        #: What is missing, of: time, date, past, ambiguous, contradiction, residue, interval, unit.
         self.missing = missing
-        #: Texts of the same language that can be read.
+        #: Texts of the same language that can be parsed.
         self.examples = examples
-        #: The text itself, made exact in the ways that it may be meant; may be empty.
+        #: Unambiguous rewrites of the text; may be empty.
         self.answers = answers
         self.language = language
 
@@ -124,7 +124,7 @@ class AlreadyExists(Conflict):
 
 
 class StaleVersion(Conflict):
-    """The object was changed by somebody else in the meantime"""
+    """The object was changed concurrently"""
 
 
 class QuotaExceeded(Conflict):
@@ -170,7 +170,7 @@ class RunFailed(ChimesError):
         super().__init__(message, run_id=run_id, status=status, reason=reason)
         self.run_id = run_id
         self.status = status
-        #: What the run itself says about its failure.
+        #: The error that the run recorded.
         self.error = error
         self.reason = reason
 
@@ -184,11 +184,11 @@ class RunCanceled(RunFailed):
 
 
 class RunNotCarriedOut(RunFailed):
-    """The run was never begun"""
+    """The run was not executed"""
 
 
 class RunLost(RunFailed):
-    """The node that had the run is gone, and nobody knows how far it came"""
+    """The node of the run was lost after the run had started; its outcome is unknown"""
 
 
 class StoreError(ChimesError):
@@ -200,19 +200,19 @@ class StoreUnavailable(StoreError):
 
 
 class StoreReadOnly(StoreUnavailable):
-    """The store takes no changes at the moment"""
+    """The store accepts no writes at the moment"""
 
 
 class StoreBusy(StoreUnavailable):
-    """Somebody else is at work on this; try again"""
+    """Another session holds a lock on this; try again"""
 
 
 class StoreLost(StoreUnavailable):
-    """The store no longer holds what it held"""
+    """The store lost its data"""
 
 
 class StoreUnsafe(StoreError):
-    """The settings of the store would lose data that was acknowledged"""
+    """The settings of the store would lose acknowledged writes"""
 
 
 class StoreLocked(StoreError):
@@ -220,4 +220,4 @@ class StoreLocked(StoreError):
 
 
 class SchemaMismatch(StoreError):
-    """The schema of the store does not fit this version of Chimes"""
+    """The schema of the store does not match this version of Chimes"""

@@ -1,10 +1,10 @@
-"""Named steps at which a test may hurt the process (RELIABILITY 3, mark FP).
+"""Failpoints: named steps at which tests inject faults.
 
-Without CHIMES_TEST=1 in the environment `hit` does nothing. With it, CHIMES_FAILPOINTS says what
-happens at which step, once each: `run.before_record:kill,run.before_effect@20:stop:5`; `@20` means
-the twentieth time that the process comes by. Actions are `kill`, `stop:seconds` (the whole process,
-by SIGSTOP), `raise`, `delay:milliseconds` and `drop_answer` (the store did it, and its answer is
-lost). Each one that happens is first noted as a line of the file CHIMES_FAILPOINTS_LOG, if any.
+`hit` does nothing unless CHIMES_TEST=1 is set. Then CHIMES_FAILPOINTS lists the faults, once each:
+`run.before_record:kill,run.before_effect@20:stop:5`; `@20` means the twentieth hit. Actions are
+`kill`, `stop:seconds` (SIGSTOP of the process), `raise`, `delay:milliseconds` and `drop_answer`
+(the store wrote, but its response is lost). Each fault is first logged to the file
+CHIMES_FAILPOINTS_LOG, if set.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ ACTIONS = ("kill", "stop", "raise", "delay", "drop_answer")
 
 
 class Injected(RuntimeError):
-    """A failpoint was told to raise"""
+    """Raised by the failpoint action `raise`"""
 
 
 class AnswerDropped(ConnectionError):
-    """A failpoint was told to lose the store's answer"""
+    """Raised by the failpoint action `drop_answer`"""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happens when the process comes by for the `turn`-th time."""
+    """The fault at the `turn`-th hit."""
 
     action: str
     number: float = 0.0

@@ -1,7 +1,7 @@
-"""Logs: one line per record, always (S68); secrets hidden; a closed pipe stops nobody (F74).
+"""Log output: one line per record as JSON or text, with secrets redacted.
 
-The rest of Chimes uses the standard library: `logging.getLogger(__name__)` and `extra={...}` for
-fields (R3.40). Message and shape are decided here and nowhere else.
+Other modules use `logging.getLogger(__name__)` and `extra={...}` for fields. A closed pipe or a
+full disk never stops the process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from chimes.redaction import Redactor, escape_control
 
 MAX_TEXT_LENGTH = 16_384
 
-#: Libraries that talk a lot, or would log URLs and headers of callbacks.
+#: Libraries that log too much, or URLs and headers of callbacks.
 VERBOSE_LIBRARIES = (
     "aiohttp",
     "alembic",
@@ -39,7 +39,7 @@ _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {
     "taskName",
     "color_message",
 }
-# R3.40 asks for a field `name`, which a log record has for itself (it is `logger` in the line).
+# A log record has its own attribute `name`, so the field is passed as `job_name`.
 _RENAMED = {"job_name": "name"}
 
 
@@ -52,7 +52,7 @@ def configure_logging(
 ) -> LineHandler:
     """Send all logs to `stream` (stderr), as JSON lines or, with `auto` on a terminal, as text.
 
-    Calling it again replaces what the call before set up.
+    Calling it again replaces the previous handler.
     """
     target = stream or sys.stderr
     as_text = format == "text" or (format == "auto" and target.isatty())
@@ -70,10 +70,9 @@ def configure_logging(
 
 
 class LineHandler(logging.Handler):
-    """Writes each record with one system call and keeps nothing back.
+    """Writes each record with one system call, without a buffer.
 
-    A buffer that cannot be flushed would come up again when the process ends, and turn its exit
-    code into 120.
+    A buffer that cannot be flushed at exit would turn the exit code into 120.
     """
 
     def __init__(self, stream: TextIO) -> None:
@@ -90,8 +89,7 @@ class LineHandler(logging.Handler):
         try:
             self._write(self.format(record) + "\n")
         except Exception:
-            # A closed pipe, a full disk, a value that cannot even be turned into text: whatever
-            # it is, it must not stop the work.
+            # Closed pipe, full disk, broken __str__: logging must not stop the work.
             self.dropped += 1
 
     def _write(self, line: str) -> None:
@@ -119,7 +117,7 @@ class JsonFormatter(logging.Formatter):
             "event": _short(self._redactor.text(_message(record))),
         }
         for name, value in _fields(record, self._redactor).items():
-            # A field must not replace what the line itself says.
+            # A field must not replace a key of the line.
             line[name if name not in line else f"{name}_"] = value
         return json.dumps(line, ensure_ascii=False, default=str)
 

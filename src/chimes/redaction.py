@@ -1,4 +1,4 @@
-"""Text made fit to be shown: without secrets (RELIABILITY 8), without control characters (S68)."""
+"""Redacts secrets and escapes control characters in text that is shown or logged."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SECRET_WORDS = (
     r"|credential|session|cookie"
 )
 _SECRET_NAMES = r"key|sig|code|jwt"
-#: Secrets as names of headers and parameters; as fields of a record they name ordinary things.
+#: Secret as names of headers and parameters, but ordinary as fields of a record.
 _ORDINARY_FIELDS = frozenset({"code", "key"})
 
 
@@ -43,7 +43,7 @@ def mask_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
-    """Values under secret-looking names are hidden at any depth; what is empty hides nothing."""
+    """Hide non-empty values under secret-looking names at any depth."""
     return {
         name: HIDDEN if is_secret_field(name) and value else _mask_nested(value)
         for name, value in arguments.items()
@@ -51,8 +51,7 @@ def mask_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def mask_result(result: Mapping[str, object]) -> dict[str, object]:
-    """What came of a run, for people to read: as arguments are, but for numbers of tokens, which
-    are what the answer of a model cost."""
+    """Like `mask_arguments`, but shows token counts of a model."""
     return {
         name: HIDDEN if _is_secret(name, value) else _mask_nested(value, mask_result)
         for name, value in result.items()
@@ -78,7 +77,7 @@ def query_pairs(query: str) -> list[tuple[str, str, str]]:
 
 
 def mask_tail(tail: str) -> str:
-    """Path and query for people to read: values of telling parameters are gone."""
+    """Path and query without the values of secret parameters."""
     pairs, bot_token, known_shapes = _url_patterns()
     if "?" in tail:
         path, _, query = tail.partition("?")
@@ -110,7 +109,7 @@ def _url_patterns() -> tuple[re.Pattern[str], ...]:
 
 @lru_cache(maxsize=1)
 def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """Compiled when they are needed: most commands of the command line never show a secret."""
+    """Compiled on first use: most CLI commands never need them."""
     return (
         # A header in a message, a dict or byte pairs: up to the closing quote, or the line.
         (
@@ -141,7 +140,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 class Redactor:
-    """Hides the kinds of secrets that Chimes knows, and those it was given."""
+    """Hides secrets of known formats, and the given ones."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         # Longest first, so that a secret inside another leaves no rest of it.
@@ -156,7 +155,7 @@ class Redactor:
         return text
 
     def value(self, value: object, depth: int = 0) -> object:
-        """The same for JSON-like data; what is no plain value becomes text."""
+        """The same for JSON-like data; other values become text."""
         if value is None or isinstance(value, bool | int | float):
             return value
         if depth < _MAX_DEPTH and isinstance(value, Mapping):
@@ -172,7 +171,7 @@ class Redactor:
 
 
 def escape_control(text: str) -> str:
-    """The text in one line, with nothing in it that a terminal would obey."""
+    """The text on one line, without terminal control sequences."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)

@@ -1,16 +1,15 @@
-"""For tests of Chimes and of programs that use it: a clock that stands still until told."""
+"""Test support for Chimes and applications: a clock that tests control."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-#: A Tuesday without anything special about it, in any zone.
+#: An ordinary Tuesday in every zone.
 DEFAULT_NOW = datetime(2030, 1, 15, 9, 0, tzinfo=UTC)
 
 
 class SettableClock:
-    """Time passes only by `advance`; `set` is somebody turning the wall clock, which the monotonic
-    one does not notice."""
+    """Time passes only by `advance`. `set` changes the wall clock but not the monotonic clock."""
 
     def __init__(self, now: datetime = DEFAULT_NOW) -> None:
         self._now = _utc(now)
@@ -23,10 +22,10 @@ class SettableClock:
         return self._monotonic
 
     def advance(self, by: timedelta | float) -> datetime:
-        """A timedelta or seconds, never backwards; returns the new time."""
+        """Advance by a timedelta or seconds, never backwards; returns the new time."""
         step = by if isinstance(by, timedelta) else timedelta(seconds=by)
         if step < timedelta(0):
-            raise ValueError("time does not run backwards; use set() to turn the clock")
+            raise ValueError("cannot advance backwards; use set() to change the wall clock")
         self._now += step
         self._monotonic += step.total_seconds()
         return self._now
@@ -37,5 +36,5 @@ class SettableClock:
 
 def _utc(moment: datetime) -> datetime:
     if moment.tzinfo is None:
-        raise ValueError("an aware datetime is needed")
+        raise ValueError("an aware datetime is required")
     return moment.astimezone(UTC)

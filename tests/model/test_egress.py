@@ -116,7 +116,7 @@ def test_only_closes_everything_else() -> None:
     assert judge(rules, "10.0.0.1", 443) is None
     assert judge(rules, "8.8.8.8", 80) is not None
     assert judge(rules, "9.9.9.9", 443) == (
-        "9.9.9.9:443 is not one of the places that may be called; to allow it, add to "
+        "9.9.9.9:443 is not in the list of allowed targets; to allow it, add to "
         'chimes.yaml: egress_only: ["9.9.9.9:443"]'
     )
     # `only` says which of the allowed places are left; it does not open private ones.

@@ -14,8 +14,8 @@ from tests.builders import HOUR, MINUTE, SECOND
 EXPONENTIAL = Policy(backoff=Backoff.EXPONENTIAL, retry_backoff=5 * SECOND, backoff_cap=MINUTE)
 
 
-def delay(policy: Policy, attempt: int = 1, asked: timedelta | None = None) -> timedelta:
-    return policy.retry_delay(attempt, run_id="run", asked=asked)
+def delay(policy: Policy, attempt: int = 1, retry_after: timedelta | None = None) -> timedelta:
+    return policy.retry_delay(attempt, run_id="run", retry_after=retry_after)
 
 
 # C6
@@ -48,7 +48,7 @@ def test_an_exponential_delay_doubles_up_to_its_cap() -> None:
 
 
 def test_the_jitter_of_a_delay_is_the_same_every_time_and_differs_between_runs() -> None:
-    waits = {EXPONENTIAL.retry_delay(1, run_id=str(number), asked=None) for number in range(50)}
+    waits = {EXPONENTIAL.retry_delay(1, run_id=str(number), retry_after=None) for number in range(50)}
     assert len(waits) > 40
     assert delay(EXPONENTIAL, 3) == delay(EXPONENTIAL, 3)
 
@@ -66,10 +66,10 @@ def test_no_delay_leaves_the_range(attempt: int, base: timedelta, cap: timedelta
 # F64
 def test_retry_after_lengthens_but_never_shortens() -> None:
     policy = Policy(retry_backoff=10 * SECOND)
-    assert delay(policy, asked=SECOND) == 10 * SECOND
-    assert delay(policy, asked=MINUTE) == MINUTE
-    assert delay(policy, asked=timedelta(seconds=-5)) == 10 * SECOND
-    assert delay(policy, asked=timedelta(days=10_000)) == RETRY_AFTER_CAP == HOUR
+    assert delay(policy, retry_after=SECOND) == 10 * SECOND
+    assert delay(policy, retry_after=MINUTE) == MINUTE
+    assert delay(policy, retry_after=timedelta(seconds=-5)) == 10 * SECOND
+    assert delay(policy, retry_after=timedelta(days=10_000)) == RETRY_AFTER_CAP == HOUR
     slow = Policy(retry_backoff=2 * HOUR)
-    assert delay(slow, asked=timedelta(days=10_000)) == 2 * HOUR
-    assert delay(EXPONENTIAL, asked=30 * MINUTE) == 30 * MINUTE
+    assert delay(slow, retry_after=timedelta(days=10_000)) == 2 * HOUR
+    assert delay(EXPONENTIAL, retry_after=30 * MINUTE) == 30 * MINUTE

@@ -60,7 +60,7 @@ async def ended(store: Store, run_id: RunId) -> Run:
 
 
 @pytest.mark.parametrize(
-    ("end", "occasion"),
+    ("end", "notify_on"),
     [
         (SUCCEEDED, NotifyOn.SUCCESS),
         (FAILED, NotifyOn.FAILURE),

@@ -1,4 +1,4 @@
-"""Who may do what: owners, roles, keys, and the actor on whose behalf a verb is called."""
+"""Access control: owners, roles, scopes, API keys and actors."""
 
 from __future__ import annotations
 
@@ -32,24 +32,23 @@ class Quota:
     """How many schedules an owner may have; deleted ones do not count."""
 
     limit: int
-    #: Count only those that will still fire: enabled, with a next run (R1.13).
+    #: Count only those that will still fire: enabled, with a next run.
     active: bool = False
     #: Count only those of this namespace.
     namespace: str | None = None
 
 
 class Scope(StrEnum):
-    """What a key is for. One without scopes may do all that its role may; with scopes it may do
-    no more than they say, and never more than its role."""
+    """Restricts a key. Without scopes it has the rights of its role, with scopes the intersection."""
 
     READ = "read"
     #: Pause, resume, run, cancel.
     OPERATE = "operate"
     #: Create, edit, delete.
     WRITE = "write"
-    #: It is in the hands of agent runs: it makes no schedules (S75, F67).
+    #: Used by agent runs: cannot create schedules, or an agent could multiply itself.
     AGENT = "agent"
-    #: With `agent`: it may make schedules, but none whose target is an agent again.
+    #: With `agent`: can create schedules, except with an agent target.
     AGENT_SCHEDULES = "agent_schedules"
 
 
@@ -65,14 +64,14 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Actor:
-    """Somebody who calls a verb, and through which door."""
+    """The caller of a service, and the interface it uses."""
 
     owner: Owner = SYSTEM_OWNER
     role: Role = Role.ADMIN
     key_id: KeyId | None = None
     interface: str = "native"
     address: str = ""
-    #: Empty: all that the role may.
+    #: Empty: all rights of the role.
     scopes: tuple[Scope, ...] = ()
 
     @property
@@ -81,18 +80,18 @@ class Actor:
 
     @property
     def sees_everything(self) -> bool:
-        """Reading goes with every scope: an answer to a change shows its object anyway."""
+        """Every scope includes reading: the response to a change contains its object anyway."""
         return self.role in (Role.OPERATOR, Role.ADMIN)
 
     @property
     def is_agent(self) -> bool:
-        """Whether it acts for an agent run (F67, S75)."""
+        """Whether it acts for an agent run."""
         return Scope.AGENT in self.scopes
 
     @property
     def administers(self) -> bool:
-        """Keys, and whatever else belongs to no owner. No scope stands for it, so that nobody makes
-        a key that is wider than its own (S09)."""
+        """May manage keys and other objects without an owner. No scope grants it, so that a scoped
+        key cannot create a wider one."""
         return self.role is Role.ADMIN and not self.scopes
 
     def may_see(self, owner: Owner) -> bool:
@@ -118,7 +117,7 @@ class Actor:
         return not self.scopes or scope in self.scopes
 
 
-#: What a key of a role can be narrowed down to.
+#: The scopes that a key of each role can have.
 SCOPES_OF = {
     Role.VIEWER: frozenset({Scope.READ, Scope.AGENT}),
     Role.MEMBER: frozenset(Scope),
@@ -129,7 +128,7 @@ SCOPES_OF = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ApiKey:
-    """A key as it is stored: the secret itself is shown once and never kept."""
+    """A stored key; the secret is shown once and only its hash is stored."""
 
     id: KeyId
     secret_hash: str

@@ -59,7 +59,7 @@ def entry_hash(entry: AuditEntry) -> str:
 
 
 def gone_pause_entry(schedule_id: str, owner: str, reason: str, now: datetime) -> AuditEntry:
-    """The receiver wants no more calls (410): nobody asked for this pause, so the trail says it."""
+    """The entry for a pause caused by 410 Gone, which no user requested."""
     return AuditEntry(
         at=now,
         actor="chimes",

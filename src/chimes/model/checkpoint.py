@@ -1,4 +1,4 @@
-"""What a target wants to find again the next time: the cursor of a sync, for example."""
+"""Checkpoints: state that a target keeps between attempts or runs, e.g. the cursor of a sync."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from urllib.parse import quote
 
 from chimes.model.ids import RunId
 
-#: In characters; whoever keeps more gets a clear refusal before the store sees it.
+#: In characters; more is rejected before it reaches the store.
 MAX_CHECKPOINT_LENGTH = 1024 * 1024
-#: In place of a run.
+#: Set through the API, not by a run.
 NO_RUN = RunId("")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    #: Whose it is, e.g. `SyncTarget.key`.
+    #: Identity, e.g. `SyncTarget.key`.
     name: str
     #: JSON text.
     value: str
     changed_at: datetime
-    #: The run that kept it last.
+    #: The run that wrote it last.
     run_id: RunId = NO_RUN
 
 
-# @@ What is kept of an action that the action service works on.
+# --- actions: the id of the execution in the action service
 
 MAX_EXECUTION_ID_LENGTH = 200
 
 
 class ExecutionEnd(StrEnum):
-    """How an execution ended; there are no other ends."""
+    """How an execution of the action service ended."""
 
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
 
 
-#: `success` is what the original says of a single object, and others of the whole.
+#: The original service says `success` of a single object, other services of the whole.
 _ENDS = {end.value: end for end in ExecutionEnd} | {
     "canceled": ExecutionEnd.CANCELLED,
     "success": ExecutionEnd.COMPLETED,
@@ -49,12 +49,12 @@ _ENDS = {end.value: end for end in ExecutionEnd} | {
 
 
 def execution_end(status: str) -> ExecutionEnd | None:
-    """None: under way. Every word that is not known here is taken for that."""
+    """None: still running, as is every unknown status."""
     return _ENDS.get(status.strip().lower())
 
 
 def action_checkpoint_name(run_id: RunId) -> str:
-    """Under which name the target keeps which execution is its own, until the run has ended."""
+    """Name of the checkpoint that holds the execution id until the run has ended."""
     return f"action:{run_id}"
 
 
@@ -63,7 +63,7 @@ def encode_action_checkpoint(execution_id: str) -> str:
 
 
 def decode_action_checkpoint(text: str | None) -> str:
-    """The id; empty: none is known. What is not ours counts as nothing."""
+    """The execution id; empty if the text is missing or invalid."""
     try:
         found = json.loads(text or "{}")
     except ValueError:
@@ -72,50 +72,50 @@ def decode_action_checkpoint(text: str | None) -> str:
     return given if isinstance(given, str) else ""
 
 
-# @@ What is kept of a prompt that a run pipeline works on, and where it may call back.
+# --- agents: the id of the run in the pipeline, and the callback
 
 CALLBACK_PATH = "/api/v1/agent/callbacks"
 MAX_PIPELINE_ID_LENGTH = 200
 
 
 class PipelineEnd(StrEnum):
-    """How a run of the pipeline ended, whatever word it has for that."""
+    """How a run of the pipeline ended, in our words."""
 
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELED = "canceled"
 
 
-_ENDS_AGENT_RUN = {
+_PIPELINE_WORDS = {
     PipelineEnd.COMPLETED: "completed complete succeeded success done finished ok",
     PipelineEnd.FAILED: "failed failure error errored timeout timed_out expired",
     PipelineEnd.CANCELED: "canceled cancelled aborted stopped",
 }
-_END_OF = {word: end for end, words in _ENDS_AGENT_RUN.items() for word in words.split()}
+_PIPELINE_ENDS = {word: end for end, words in _PIPELINE_WORDS.items() for word in words.split()}
 
 
 def pipeline_end(status: str) -> PipelineEnd | None:
-    """None: under way. Every word that is not known here is taken for that."""
-    return _END_OF.get(status.strip().lower().replace("-", "_").replace(" ", "_"))
+    """None: still running, as is every unknown status."""
+    return _PIPELINE_ENDS.get(status.strip().lower().replace("-", "_").replace(" ", "_"))
 
 
 def agent_checkpoint_name(run_id: RunId) -> str:
-    """Under which name the target keeps its `AgentCheckpoint`, until the run has ended."""
+    """Name of the checkpoint that holds the `AgentCheckpoint` until the run has ended."""
     return f"agent:{run_id}"
 
 
 def agent_callback_name(run_id: RunId) -> str:
-    """Under which name it finds what the pipeline has said by itself."""
+    """Name of the checkpoint that holds the callback of the pipeline."""
     return f"agent:{run_id}:heard"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentCheckpoint:
-    """How far a run was handed over: another attempt goes on from here."""
+    """Progress of the request to the pipeline; another attempt continues from here."""
 
-    #: What a callback has to show; empty: none is expected.
+    #: Token that a callback must present; empty: no callback is expected.
     token: str = ""
-    #: The pipeline's own id; empty: it is not known yet.
+    #: The pipeline's id of the run; empty: not known yet.
     pipeline_run_id: str = ""
 
     def to_text(self) -> str:
@@ -123,7 +123,7 @@ class AgentCheckpoint:
 
 
 def decode_agent_checkpoint(text: str | None) -> AgentCheckpoint:
-    """What is not ours counts as nothing."""
+    """Empty if the text is missing or invalid."""
     try:
         found = json.loads(text or "{}")
     except ValueError:

@@ -1,8 +1,8 @@
-"""Where callbacks may go (RELIABILITY 9): a pure decision on the address that is dialled.
+"""Egress rules: which addresses callbacks may call, decided on the dialled address.
 
     never     link-local and metadata services, unspecified, multicast, reserved, our own ports
     private   allowed in open mode; else by allow-list, or as a whole by `allow_private`
-    public    allowed, unless `only` names the few places that are
+    public    allowed, unless `only` lists the allowed ones
 
 Ports 80, 443 and from 1024 up; others only by allow-list (in open mode also on loopback).
 """
@@ -21,9 +21,8 @@ from urllib.parse import quote
 from chimes.errors import ConfigError, InvalidInput
 from chimes.i18n import _
 
-# @@ The one parser of callback URLs: what it returns is judged, and exactly that is dialled.
-#
-# Nothing downstream reads the text again, so no second parser can see another host in it (S36).
+# --- the only parser of callback URLs: its result is checked and dialled. The text is not parsed
+# again, so that no second parser can see another host in it.
 
 MAX_URL_LENGTH = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -63,7 +62,7 @@ class HttpUrl:
 
 
 def on_the_wire(tail: str) -> str:
-    """Path and query with everything percent-encoded that a request line cannot carry (S39)."""
+    """Path and query with everything percent-encoded that a request line cannot carry."""
     return _NOT_ON_THE_WIRE.sub(lambda found: quote(found[0], safe=""), tail)
 
 
@@ -87,7 +86,7 @@ def parse_http_url(text: str) -> HttpUrl:
     tail = rest[end.start() :] if end else ""
     if "@" in authority:
         raise _invalid(
-            _("the URL must not hold a user name or password"),
+            _("the URL must not contain a user name or password"),
             "url_userinfo",
             hint=_("send credentials in an Authorization header"),
         )
@@ -111,7 +110,7 @@ def _check_characters(text: str) -> None:
     if found := _FORBIDDEN.search(text):
         raise _invalid(
             _(
-                "the URL holds {character!r} at position {position}; percent-encode it",
+                "the URL contains {character!r} at position {position}; percent-encode it",
                 character=found[0],
                 position=found.start(),
             ),
@@ -219,7 +218,7 @@ def _networks(*texts: str) -> tuple[Network, ...]:
     return tuple(ipaddress.ip_network(text) for text in texts)
 
 
-# Own tables: `is_global` and `is_private` both have holes that matter here (RELIABILITY 0.13).
+# Own tables, because `is_global` and `is_private` misclassify some of these ranges.
 _METADATA = _networks(
     "169.254.0.0/16", "fe80::/10", "fd00:ec2::254/128", "100.100.100.200/32",
     "168.63.129.16/32", "192.0.0.192/32",
@@ -243,14 +242,14 @@ _EMBEDDED_LAST = _networks("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96")
 
 @lru_cache(maxsize=4096)
 def classify_address(address: Address) -> AddressClass:
-    """The class of an address that wraps no other."""
-    for networks, reach in (
+    """The class of an address that embeds no other."""
+    for networks, address_class in (
         (_METADATA, AddressClass.METADATA),
         (_PRIVATE, AddressClass.PRIVATE),
         (_NEVER, AddressClass.NEVER),
     ):
         if any(address in network for network in networks):
-            return reach
+            return address_class
     if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_V6:
         return AddressClass.NEVER
     return AddressClass.PUBLIC
@@ -258,14 +257,14 @@ def classify_address(address: Address) -> AddressClass:
 
 @lru_cache(maxsize=4096)
 def unwrap_address(address: Address) -> tuple[Address, ...]:
-    """The addresses that a packet may end up at; all of them are judged."""
+    """The addresses that a packet may reach, e.g. embedded IPv4; all of them are checked."""
     if isinstance(address, ipaddress.IPv4Address) or address in _LOOPBACK_AND_NONE:
         return (address,)
     last = ipaddress.IPv4Address(int(address) & 0xFFFF_FFFF)
     if address in _NAT64 or any(address in network for network in _EMBEDDED_LAST):
         return (last,)
     if address in _NAT64_LOCAL:
-        # Where the IPv4 part lies is up to the network's operator, so this is never public.
+        # The operator of the network chooses the position of the IPv4 part: never public.
         return (last, address)
     if address.sixtofour is not None:
         return (address.sixtofour,)
@@ -276,7 +275,7 @@ def unwrap_address(address: Address) -> tuple[Address, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllowEntry:
-    """One line of an allow-list: a host or a network, and a port."""
+    """One entry of an allow-list: a host or a network, and a port."""
 
     network: Network | None
     host: str
@@ -325,10 +324,10 @@ class Denial:
 
 
 class Egress(Protocol):
-    """Who decides where a callback may go."""
+    """Decides which URLs callbacks may call."""
 
     def now(self) -> EgressRules:
-        """The rules of this moment, for a process that decides by itself."""
+        """The current rules, for a child process."""
 
     def check_url(self, url: HttpUrl) -> Denial | None: ...
 
@@ -341,13 +340,13 @@ class Egress(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EgressRules:
-    #: Loopback bind without keys: whoever may write URLs could call them by hand anyway.
+    #: Loopback bind without keys: users could call these URLs themselves anyway.
     open_mode: bool = True
-    #: None: as the mode says.
+    #: None: as in `open_mode`.
     allow_private: bool | None = None
     #: `CIDR-or-host:port`, e.g. `10.1.0.0/16:443`.
     allow: tuple[str, ...] = ()
-    #: If given, the only places that may be called, besides `allow`.
+    #: If set, the only allowed ones besides `allow`.
     only: tuple[str, ...] = ()
     #: Opens link-local and metadata addresses, and nothing else that is never allowed.
     allow_metadata: bool = False
@@ -363,56 +362,56 @@ class EgressRules:
         return self
 
     def check_url(self, url: HttpUrl) -> Denial | None:
-        """What can be said before anything is resolved; for use when a target is saved (422)."""
+        """Check without resolving names; used when a target is saved."""
         return self.check_host(url.host, url.port)
 
     def check_host(self, host: str, port: int) -> Denial | None:
-        return _on_host(self, host, port)
+        return _cached_host_check(self, host, port)
 
     def check_address(
         self, address: Address, port: int, *, host: str, same_machine: bool = False
     ) -> Denial | None:
-        """`host` is what the URL says; `same_machine`: both ends of the connection are one
+        """`host` is the host of the URL; `same_machine`: both ends of the connection have the same
         address."""
-        return _on_address(self, address, port, host, same_machine)
+        return _cached_address_check(self, address, port, host, same_machine)
 
-    def _judge_host(self, host: str, port: int) -> Denial | None:
+    def _check_host(self, host: str, port: int) -> Denial | None:
         address = literal_address(host)
         if address is not None:
             return self.check_address(address, port, host=host)
         host = host.removesuffix(".")
         if host == "localhost" or host.endswith(".localhost"):
             return self.check_address(_LOCALHOST, port, host=host)
-        # A name is settled by what it resolves to where a network of the list has its port.
+        # If a network of the list has this port, the resolved address decides.
         if any(entry.port == port for entry in self._allowed if entry.network is not None):
             return None
         listed = _covered(self._allowed, None, host, port)
         by_name_only = self.only and not any(entry.network for entry in self._only)
         if by_name_only and not listed and not _covered(self._only, None, host, port):
             return self._outside_only(host, port)
-        return self._judge_listed(_name_reach(host), listed, host, port)
+        return self._check_unlisted(_classify_name(host), listed, host, port)
 
-    def _judge(self, address: Address, port: int, host: str, same_machine: bool) -> Denial | None:
+    def _check(self, address: Address, port: int, host: str, same_machine: bool) -> Denial | None:
         host = host.removesuffix(".")
         for inner in unwrap_address(address):
-            denial = self._judge_address(inner, port, host, same_machine)
+            denial = self._check_one(inner, port, host, same_machine)
             if denial is not None:
                 return denial
         return None
 
-    def _judge_address(
+    def _check_one(
         self, address: Address, port: int, host: str, same_machine: bool
     ) -> Denial | None:
-        reach = classify_address(address)
+        address_class = classify_address(address)
         if self._own(address, port, host, same_machine):
             return Denial(
                 text=_("{place} is a port of this Chimes node itself", place=_at(host, port))
             )
-        if reach is AddressClass.NEVER:
+        if address_class is AddressClass.NEVER:
             return Denial(
-                text=_("{place} is an address that is never called", place=_at(host, port))
+                text=_("{place} is an address that is never allowed", place=_at(host, port))
             )
-        if reach is AddressClass.METADATA and not self.allow_metadata:
+        if address_class is AddressClass.METADATA and not self.allow_metadata:
             return Denial(
                 text=_(
                     "{place} is a link-local or metadata address; only chimes.yaml "
@@ -423,13 +422,13 @@ class EgressRules:
         listed = _covered(self._allowed, address, host, port)
         if self.only and not listed and not _covered(self._only, address, host, port):
             return self._outside_only(host, port)
-        # Whoever may write URLs in open mode sits at this machine: no port of it is out of reach.
+        # In open mode users are on this machine: its ports are within their reach anyway.
         if self.open_mode and address.is_loopback and self.allow_private is not False:
             return None
-        return self._judge_listed(max(reach, _name_reach(host)), listed, host, port)
+        return self._check_unlisted(max(address_class, _classify_name(host)), listed, host, port)
 
-    def _judge_listed(
-        self, reach: AddressClass, listed: bool, host: str, port: int
+    def _check_unlisted(
+        self, address_class: AddressClass, listed: bool, host: str, port: int
     ) -> Denial | None:
         if listed:
             return None
@@ -443,7 +442,7 @@ class EgressRules:
                 )
             )
         private_allowed = self.open_mode if self.allow_private is None else self.allow_private
-        if reach is AddressClass.PRIVATE and not private_allowed:
+        if address_class is AddressClass.PRIVATE and not private_allowed:
             return Denial(
                 text=_(
                     "{place} is a private address; to allow it, add to chimes.yaml: {line}",
@@ -456,7 +455,7 @@ class EgressRules:
     def _outside_only(self, host: str, port: int) -> Denial:
         return Denial(
             text=_(
-                "{place} is not one of the places that may be called; to allow it, "
+                "{place} is not in the list of allowed targets; to allow it, "
                 "add to chimes.yaml: {line}",
                 place=_at(host, port),
                 line=_line("only", host, port),
@@ -478,17 +477,17 @@ class EgressRules:
         return parse_allow_list(self.only, "egress_only")
 
 
-# Rules, addresses and names are plain values, and a node calls the same places again and again.
+# Cached: a node calls the same few targets again and again.
 @lru_cache(maxsize=4096)
-def _on_host(rules: EgressRules, host: str, port: int) -> Denial | None:
-    return rules._judge_host(host, port)
+def _cached_host_check(rules: EgressRules, host: str, port: int) -> Denial | None:
+    return rules._check_host(host, port)
 
 
 @lru_cache(maxsize=4096)
-def _on_address(
+def _cached_address_check(
     rules: EgressRules, address: Address, port: int, host: str, same_machine: bool
 ) -> Denial | None:
-    return rules._judge(address, port, host, same_machine)
+    return rules._check(address, port, host, same_machine)
 
 
 def _is_own(own_host: str, address: Address, host: str, same_machine: bool) -> bool:
@@ -506,7 +505,7 @@ def _covered(
     return any(entry.covers(address, host, port) for entry in entries)
 
 
-def _name_reach(host: str) -> AddressClass:
+def _classify_name(host: str) -> AddressClass:
     if literal_address(host) is not None:
         return AddressClass.PUBLIC
     private = "." not in host or host.endswith((".local", ".internal", ".localhost"))
@@ -523,7 +522,7 @@ def _line(key: str, host: str, port: int) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModeEgress:
-    """The rules of open mode for as long as it lasts: the first key ends it, without a restart."""
+    """Switches the rules when the first key ends open mode, without a restart."""
 
     open_mode: Callable[[], bool]
     while_open: EgressRules

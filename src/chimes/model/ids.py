@@ -1,4 +1,4 @@
-"""Identities: what they look like and how they are made."""
+"""Id types and how ids are generated."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import NewType
 
+from chimes.model.namespace import id_namespace
+
 ScheduleId = NewType("ScheduleId", str)
 RunId = NewType("RunId", str)
 NodeId = NewType("NodeId", str)
@@ -20,10 +22,11 @@ InboxId = NewType("InboxId", str)
 SLOT_NAMESPACE = uuid.UUID("8a3f6b52-6f0e-5d0b-9d5c-3c1c0c4d1e57")
 DECLARED_NAMESPACE = uuid.UUID("0c5a4a1c-3f5e-5a34-9a34-3f7f1b2a6d10")
 _SLOT_BYTES = SLOT_NAMESPACE.bytes
+_GENERATIONS = 20
 
 
 def uuid7(now: datetime) -> str:
-    """A time-ordered id (RFC 9562, version 7): rows made together lie together."""
+    """A time-ordered id (RFC 9562, version 7): rows created together are stored together."""
     milliseconds = int(now.timestamp() * 1000) & ((1 << 48) - 1)
     value = (
         milliseconds << 80
@@ -40,16 +43,22 @@ def new_schedule_id(now: datetime) -> ScheduleId:
 
 
 def new_short_schedule_id(now: datetime) -> ScheduleId:
-    """Twenty characters, the time first, as users of KWeaver know them."""
+    """Twenty characters, time first, as in KWeaver."""
     data = (int(now.timestamp()) & 0xFFFFFFFF).to_bytes(4) + secrets.token_bytes(8)
     return ScheduleId(base64.b32hexencode(data).decode().rstrip("=").lower())
 
 
 def declared_id(namespace: str, name: str, generation: int) -> ScheduleId:
-    """The same wherever a schedule is declared, so that of two that create it at once one is told
-    so; and the same in both modes, so that a slot has one run whoever computes it (C12). An id is
-    never used again after a delete: the next generation has its own slots."""
-    return ScheduleId(str(uuid.uuid5(DECLARED_NAMESPACE, f"{namespace}\0{name}\0{generation}")))
+    """Deterministic, so that concurrent creates conflict and a slot has one run in every mode. An id
+    is never reused after a delete: the next generation has its own slots."""
+    return ScheduleId(
+        str(uuid.uuid5(DECLARED_NAMESPACE, f"{id_namespace(namespace)}\0{name}\0{generation}"))
+    )
+
+
+def declared_ids(namespace: str, name: str) -> frozenset[ScheduleId]:
+    """The ids of the first generations of a declared schedule."""
+    return frozenset(declared_id(namespace, name, each) for each in range(1, _GENERATIONS + 1))
 
 
 def manual_run_id(now: datetime) -> RunId:
@@ -57,19 +66,18 @@ def manual_run_id(now: datetime) -> RunId:
 
 
 def slot_run_id(schedule_id: ScheduleId, slot: datetime) -> RunId:
-    """The same slot of the same schedule has the same run id for ever, on every node and store."""
+    """Deterministic per schedule and slot, on every node and store."""
     return RunId(_uuid5(slot_key(schedule_id, slot)))
 
 
 def step_run_id(parent: RunId, step: str, index: int | None = None) -> RunId:
-    """The same step of the same flow run has the same run id, whoever asks for it and however
-    often; `index` is the place in a mapped list."""
+    """Deterministic per flow run and step; `index` is the position in a mapped list."""
     place = "" if index is None else f":{index}"
     return RunId(_uuid5(f"step:{parent}:{step}{place}"))
 
 
 def _uuid5(name: str) -> str:
-    """`str(uuid.uuid5(SLOT_NAMESPACE, name))` without making UUIDs: every fire needs one."""
+    """`str(uuid.uuid5(SLOT_NAMESPACE, name))` without UUID objects: every fired slot needs one."""
     digest = bytearray(hashlib.sha1(_SLOT_BYTES + name.encode(), usedforsecurity=False).digest())
     digest[6] = digest[6] & 0x0F | 0x50
     digest[8] = digest[8] & 0x3F | 0x80
@@ -78,11 +86,11 @@ def _uuid5(name: str) -> str:
 
 
 def slot_key(schedule_id: ScheduleId, slot: datetime) -> str:
-    """C5. Microseconds appear only where a slot has them, so whole seconds read as in the seed."""
+    """The key of a slot; microseconds appear only where a slot has them."""
     return f"schedule:{schedule_id}:{_slot_text(slot)}"
 
 
-# Those of a crowd have the same.
+# Many schedules share a slot.
 @lru_cache(maxsize=256)
 def _slot_text(slot: datetime) -> str:
     seconds, micros = divmod(round(slot.timestamp() * 1_000_000), 1_000_000)

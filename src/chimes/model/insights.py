@@ -1,7 +1,7 @@
-"""What the dashboard counts: values that stores compute, and what follows from them.
+"""Statistics for the dashboard: counts, lags, health and schedules that need attention.
 
-Time is cut into quarters of an hour, because every zone's offset is a multiple of one: hours and
-days of any zone are sums of quarters.
+Time buckets are quarters of an hour: every zone offset is a multiple of one, so hours and days of
+any zone are sums of quarters.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Owner
 from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.namespace import stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule, has_runs_left
 
-# @@ How late runs began, as counts in brackets that grow by a fifth each, from a millisecond to a
-# month. A quantile read from them is within 10 % of the exact one (9.1 % at worst); less than a
-# millisecond reads as none.
+# --- lag histogram: brackets from a millisecond to a month, each a fifth wider than the one before.
+# Quantiles are within 10 % of the exact value (9.1 % at worst); below a millisecond reads as 0.
 
 _MICROSECOND = timedelta(microseconds=1)
 _GROWTH = 1.2
@@ -35,12 +35,12 @@ def _bounds() -> tuple[int, ...]:
     return tuple(found)
 
 
-#: Where brackets begin, in microseconds. Stores keep numbers of brackets: never change these.
+#: Lower bounds of the brackets in microseconds. Stores keep bracket numbers: never change these.
 BOUNDS = _bounds()
 
 
 def bracket_of(lag: timedelta) -> int:
-    """How many of the bounds it has reached."""
+    """The number of the bracket."""
     return bracket_of_micros(lag // _MICROSECOND)
 
 
@@ -49,8 +49,7 @@ def bracket_of_micros(lag: int) -> int:
 
 
 def bracket_lag(bracket: int) -> timedelta:
-    """What a lag of this bracket is taken for: as far from its lowest as from its highest, in
-    proportion."""
+    """The value that represents a bracket: the harmonic mean of its bounds."""
     if bracket <= 0:
         return timedelta(0)
     if bracket >= len(BOUNDS):
@@ -61,7 +60,7 @@ def bracket_lag(bracket: int) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class LagHistogram:
-    #: By bracket; those that are not there have none.
+    #: Counts by bracket; missing brackets are empty.
     counts: Mapping[int, int] = field(default_factory=dict)
 
     @property
@@ -69,9 +68,9 @@ class LagHistogram:
         return sum(self.counts.values())
 
     def quantile(self, share: float) -> timedelta | None:
-        """The lag that this share of the runs did not exceed; None: there were none."""
+        """The lag that this share of the runs did not exceed; None without runs."""
         if not 0 < share <= 1:
-            raise InvalidInput(_("a share lies above 0 and not above 1"), field="share")
+            raise InvalidInput(_("a share must be above 0 and at most 1"), field="share")
         left = share * self.total
         for bracket in sorted(self.counts):
             left -= self.counts[bracket]
@@ -94,26 +93,26 @@ def merge_lags(several: Iterable[LagHistogram]) -> LagHistogram:
 QUARTER = timedelta(minutes=15)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-#: Who began a run of which nobody knows that any more.
+#: Stands for an unknown node.
 UNKNOWN_NODE = NodeId("?")
-#: Ended badly.
+#: Statuses that count as failures.
 FAILED_STATUSES = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN})
-#: Was carried out, and came to something; the others say nothing about how a schedule is doing.
+#: Executed to an end; other statuses say nothing about the health of a schedule.
 CONCLUSIVE_STATUSES = FAILED_STATUSES | {RunStatus.SUCCEEDED}
-#: So many in a row are a matter for somebody to look at.
+#: Failures in a row from which a schedule counts as failing.
 FAILING_STREAK = 2
-#: Of one schedule, and among errors, runs that were made longer than this before a window begins
-#: do not count in it, although planned for it: so that the window is a range of an index.
+#: For one schedule and for errors, runs created longer than this before the window are not
+#: counted, so that the query is an index range.
 MAX_PLANNING_LEAD = timedelta(days=1)
-#: Buckets that one answer has at most: a month of quarters.
+#: Buckets per query: a month of quarters.
 MAX_BUCKETS = 3000
-#: Results at which a glance looks, and those of its successes that its median is of.
+#: Results that decide the health of a schedule, and successes for its median.
 HEALTH_RESULTS, MEDIAN_SAMPLE = 30, 20
-#: Schedules, results of one, and results in all that `newest_results` is asked for at most.
+#: Limits of `newest_results`: schedules, results per schedule, results in total.
 MAX_SCHEDULES, MAX_RESULTS_PER_SCHEDULE, MAX_RESULTS = 200, 1000, 6000
-#: Failures among which `error_groups` looks for equal ones: the newest.
+#: The newest failures, which `error_groups` groups.
 MAX_ERRORS = 2000
-#: Characters of an error that tell it from others.
+#: Characters of an error that identify its group.
 ERROR_KEY_LENGTH = 500
 
 
@@ -127,50 +126,50 @@ class Window:
     def __post_init__(self) -> None:
         if quarter_start(self.since) != self.since or quarter_start(self.until) != self.until:
             raise InvalidInput(
-                _("a window begins and ends on a quarter of an hour"), field="window"
+                _("a window must begin and end on a quarter of an hour"), field="window"
             )
         if self.since >= self.until:
-            raise InvalidInput(_("a window ends after it begins"), field="window")
+            raise InvalidInput(_("a window must end after it begins"), field="window")
 
     @classmethod
     def around(cls, since: datetime, until: datetime) -> Window:
-        """The smallest one with both in it."""
+        """The smallest window that contains both."""
         last = quarter_start(until)
         return cls(since=quarter_start(since), until=last if last == until else last + QUARTER)
 
     @classmethod
     def last(cls, span: timedelta, now: datetime) -> Window:
-        """At least the time of that length that ends now, up to the end of this quarter."""
+        """The last `span` until the end of the current quarter."""
         return cls(since=quarter_start(now - span), until=quarter_start(now) + QUARTER)
 
     def starts(self, step: timedelta | None) -> tuple[datetime, ...]:
-        """Where its buckets begin; without a step it is one. The last one may be shorter."""
+        """Start times of the buckets; one bucket without a step. The last may be shorter."""
         if step is None:
             return (self.since,)
         if step < QUARTER or step % QUARTER:
-            raise InvalidInput(_("a step is a number of quarters of an hour"), field="step")
+            raise InvalidInput(_("a step must be a multiple of 15 minutes"), field="step")
         number = -((self.since - self.until) // step)
         if number > MAX_BUCKETS:
             raise InvalidInput(
-                _("these are {number} buckets, {most} at most", number=number, most=MAX_BUCKETS),
+                _("{number} buckets are more than {most}", number=number, most=MAX_BUCKETS),
                 field="step",
             )
         return tuple(self.since + place * step for place in range(number))
 
 
 def quarter_start(moment: datetime) -> datetime:
-    """When the quarter of an hour began in which it lies."""
+    """The start of the quarter of an hour that contains the moment."""
     return moment - (moment - _EPOCH) % QUARTER
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFilter:
-    """None means: any."""
+    """None: any."""
 
     owner: Owner | None = None
     schedule_id: ScheduleId | None = None
     namespace: str | None = None
-    #: Of the target: `http`, `task`, `flow`, ...
+    #: Kind of the target: `http`, `task`, `flow`, ...
     kind: str | None = None
     origin: Origin | None = None
 
@@ -183,7 +182,7 @@ def matches_filter(run: Run, filter_: RunFilter, window: Window) -> bool:
         window.since <= run.planned_at < window.until
         and filter_.owner in (None, run.owner)
         and filter_.schedule_id in (None, run.schedule_id)
-        and filter_.namespace in (None, run.namespace)
+        and (filter_.namespace is None or run.namespace in stored_namespaces(filter_.namespace))
         and filter_.kind in (None, run.target.kind)
         and filter_.origin in (None, run.origin)
     )
@@ -195,7 +194,7 @@ class ScheduleCounts:
     enabled: int = 0
     #: Due within an hour, or overdue.
     due_soon: int = 0
-    #: `FAILING_STREAK` or more failures in a row, paused ones included; None: nobody asked.
+    #: `FAILING_STREAK` or more failures in a row, including paused schedules; None: not counted.
     failing: int | None = 0
 
     @property
@@ -205,9 +204,9 @@ class ScheduleCounts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatusCounts:
-    """Runs by status; those that are not there have none."""
+    """Runs by status; missing statuses are 0."""
 
-    #: Where its bucket begins.
+    #: Start of the bucket.
     at: datetime
     statuses: Mapping[RunStatus, int] = field(default_factory=dict)
 
@@ -224,33 +223,33 @@ class StatusCounts:
 
     @property
     def success_rate(self) -> float | None:
-        """Of those that were carried out to an end, from 0 to 1; None: there were none."""
-        judged = self.bad + self[RunStatus.SUCCEEDED]
-        return self[RunStatus.SUCCEEDED] / judged if judged else None
+        """Successes among conclusive runs, from 0 to 1; None without any."""
+        conclusive = self.bad + self[RunStatus.SUCCEEDED]
+        return self[RunStatus.SUCCEEDED] / conclusive if conclusive else None
 
 
-def sum_counts(tallies: Iterable[StatusCounts], at: datetime) -> StatusCounts:
-    """As one, e.g. the quarters of an hour of somebody's zone."""
+def sum_counts(several: Iterable[StatusCounts], at: datetime) -> StatusCounts:
+    """Merge buckets, e.g. quarters into hours of a zone."""
     numbers: dict[RunStatus, int] = {}
-    for tally in tallies:
-        for status, number in tally.statuses.items():
+    for counts in several:
+        for status, number in counts.statuses.items():
             numbers[status] = numbers.get(status, 0) + number
     return StatusCounts(at=at, statuses=numbers)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LagBucket:
-    """From planned to begun, of runs that came from slots and have begun."""
+    """Lags (planned to started) of scheduled runs that have started."""
 
     at: datetime
-    #: Who began them; None: anybody.
+    #: The node that started them; None: all nodes.
     node: NodeId | None = None
     lags: LagHistogram = NO_LAGS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Result:
-    """A run, as far as strips, sparklines and charts show it."""
+    """The fields of a run that charts show."""
 
     run_id: RunId
     status: RunStatus
@@ -262,14 +261,14 @@ class Result:
 
     @property
     def duration(self) -> timedelta | None:
-        """From the begin of the first attempt to the end; None: it has not begun, or not ended."""
+        """From the start of the first attempt to the end, or None."""
         if self.started_at is None or self.finished_at is None:
             return None
         return self.finished_at - self.started_at
 
     @property
     def lag(self) -> timedelta | None:
-        """None: it has not begun, or no slot planned it."""
+        """None: not started, or not scheduled."""
         return lag_of(self)
 
 
@@ -286,15 +285,15 @@ def result_of(run: Run) -> Result:
 
 
 def lag_of(run: Run | Result) -> timedelta | None:
-    """A backfill is late by intention, and what is run by hand or by a flow is planned when it is
-    asked for: only slots tell how late the system is."""
+    """Planned to started, only of scheduled runs: backfills are late by intention, manual runs and
+    steps are planned when requested."""
     if run.started_at is None or run.origin is not Origin.SCHEDULE:
         return None
     return max(run.started_at - run.planned_at, timedelta(0))
 
 
 def first_node(run: Run) -> NodeId:
-    """Who began it."""
+    """The node of the first attempt."""
     found = run.attempts[0].node if run.attempts else run.holder
     return found or UNKNOWN_NODE
 
@@ -303,19 +302,19 @@ def first_node(run: Run) -> NodeId:
 class Streak:
     good: bool
     count: int
-    #: The oldest of the results that were looked at belongs to it: there may be more.
+    #: The streak includes the oldest result that was read, so it may be longer.
     open: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleHealth:
-    """A schedule on one line."""
+    """Recent results of a schedule and what follows from them."""
 
     #: Newest first (created_at, id), in any state.
     results: tuple[Result, ...] = ()
     #: Median duration of the newest successes among them, `MEDIAN_SAMPLE` at most.
     median: timedelta | None = None
-    #: None: none of them was carried out to an end.
+    #: None without conclusive results.
     streak: Streak | None = None
     #: The newest success among them; an older one is in the schedule's `last_success_at`.
     last_good: Result | None = None
@@ -325,7 +324,7 @@ def assess_health(results: Sequence[Result]) -> ScheduleHealth:
     good = [result for result in results if result.status is RunStatus.SUCCEEDED]
     streak = streak_of(result.status for result in results)
     if streak is not None and len(results) < HEALTH_RESULTS:
-        # These are all that there are.
+        # All results were read.
         streak = replace(streak, open=False)
     return ScheduleHealth(
         results=tuple(results),
@@ -336,7 +335,7 @@ def assess_health(results: Sequence[Result]) -> ScheduleHealth:
 
 
 def median_duration(results: Sequence[Result]) -> timedelta | None:
-    """What to expect: failures are short or long for reasons of their own, so they do not count."""
+    """Median of successes; failures say nothing about the usual duration."""
     lengths = [
         result.finished_at - result.started_at
         for result in results
@@ -351,15 +350,15 @@ def median_duration(results: Sequence[Result]) -> timedelta | None:
 
 def streak_of(statuses: Iterable[RunStatus]) -> Streak | None:
     """Newest first."""
-    judged = [status is RunStatus.SUCCEEDED for status in statuses if status in CONCLUSIVE_STATUSES]
-    if not judged:
+    good = [status is RunStatus.SUCCEEDED for status in statuses if status in CONCLUSIVE_STATUSES]
+    if not good:
         return None
-    count = next((at for at, good in enumerate(judged) if good != judged[0]), len(judged))
-    return Streak(good=judged[0], count=count, open=count == len(judged))
+    count = next((at for at, each in enumerate(good) if each != good[0]), len(good))
+    return Streak(good=good[0], count=count, open=count == len(good))
 
 
 def is_failing(results: Sequence[Result]) -> bool:
-    """By the newest results of a schedule."""
+    """Whether the newest conclusive results are failures."""
     judged = [result.status for result in results if result.status in CONCLUSIVE_STATUSES][
         :FAILING_STREAK
     ]
@@ -368,7 +367,7 @@ def is_failing(results: Sequence[Result]) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ErrorGroup:
-    """Runs that ended badly in the same words."""
+    """Failed runs with the same error."""
 
     error: str
     count: int
@@ -383,32 +382,32 @@ class ErrorGroup:
 class ErrorGroups:
     #: The most frequent first, then the newest.
     groups: tuple[ErrorGroup, ...] = ()
-    #: How many failures were looked at, and whether there are older ones in the window.
+    #: Failures that were read, and whether the window has older ones.
     failures: int = 0
     more: bool = False
 
 
-# @@ Which schedules somebody should look at, and why.
+# --- schedules that need attention
 
-#: Who pauses a schedule whose receiver wants no more calls.
+#: `updated_by` of a schedule that was paused because of 410 Gone.
 ENGINE = "chimes"
-#: How far back missed and late slots are looked for.
+#: Periods in which missed and late slots are searched.
 MISSED_WITHIN, LATE_WITHIN = timedelta(hours=24), timedelta(hours=1)
 
 
 class IssueCause(StrEnum):
-    """Why somebody should look at a schedule, the gravest first."""
+    """Why a schedule needs attention, most severe first."""
 
-    #: It could not be planned, or its receiver wants no more calls: nothing happens any more.
+    #: It could not be planned, or its receiver answered 410 Gone.
     STOPPED = "stopped"
-    #: A secret or token is not accepted, by its receiver or by who is told of its results.
+    #: The receiver or a notification channel rejected a credential.
     REFUSED = "refused"
     FAILING = "failing"
     MISSED = "missed"
     LATE = "late"
-    #: Its end has passed, and nobody has ended it.
+    #: The end of the pause has passed.
     PAUSE_OVER = "pause_over"
-    #: A change of the clocks is near, and moves or repeats one of its fires.
+    #: A clock change will move or repeat one of its fires.
     CLOCK_CHANGE = "clock_change"
 
 
@@ -417,15 +416,15 @@ _SEVERITY = {cause: place for place, cause in enumerate(IssueCause)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleIssue:
-    """That a schedule needs attention."""
+    """One reason why a schedule needs attention."""
 
     schedule_id: ScheduleId
     cause: IssueCause
     #: When it was last seen.
     at: datetime
-    #: How often: runs, slots; for FAILING in a row, as far as a glance goes.
+    #: Number of runs or slots; for FAILING the streak.
     count: int = 1
-    #: The longest, of LATE.
+    #: The longest, for LATE.
     lag: timedelta | None = None
     #: The newest run that shows it.
     run_id: RunId | None = None
@@ -433,7 +432,7 @@ class ScheduleIssue:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleAttention:
-    """A schedule with the gravest of its signs."""
+    """A schedule with its most severe issue."""
 
     schedule: Schedule
     sign: ScheduleIssue
@@ -441,13 +440,13 @@ class ScheduleAttention:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AttentionList:
-    #: Schedules in all.
+    #: Number of schedules.
     total: int = 0
     items: tuple[ScheduleAttention, ...] = ()
 
 
 def most_severe(signs: Iterable[ScheduleIssue]) -> list[ScheduleIssue]:
-    """One for each schedule, the gravest; then the newest first."""
+    """The most severe issue of each schedule, sorted by severity, newest first."""
     best: dict[ScheduleId, ScheduleIssue] = {}
     for sign in signs:
         known = best.get(sign.schedule_id)
@@ -460,7 +459,7 @@ def most_severe(signs: Iterable[ScheduleIssue]) -> list[ScheduleIssue]:
 
 
 def merge_attention(found: AttentionList, more: Iterable[ScheduleAttention]) -> AttentionList:
-    """With signs that the store does not look for. A schedule is there once, with its gravest."""
+    """Add issues that the store does not search for."""
     known = {each.schedule.id: each for each in found.items}
     new = 0
     for each in more:
@@ -474,8 +473,7 @@ def merge_attention(found: AttentionList, more: Iterable[ScheduleAttention]) -> 
 
 
 def stopped_by_error(schedule: Schedule) -> bool:
-    """Nothing will come of it any more, and nobody wanted that: it was set aside because it could
-    not be planned, or paused because its receiver is gone."""
+    """Whether it was stopped because it could not be planned, or paused because of 410 Gone."""
     if not schedule.enabled:
         by_receiver = schedule.updated_by == ENGINE and schedule.pause_until is None
         return by_receiver and bool(schedule.pause_note)
@@ -486,5 +484,5 @@ def stopped_by_error(schedule: Schedule) -> bool:
     try:
         return schedule.trigger.next_after(schedule.last_slot or schedule.created_at) is not None
     except Exception:
-        # What cannot be planned is what was set aside.
+        # It cannot be planned.
         return True

@@ -1,4 +1,4 @@
-"""Questions to a store that answer with a page of rows."""
+"""List queries of the store, and pages of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Position = tuple[str | int | None, str]
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
     items: tuple[Row, ...]
-    #: Hand it in as `after` to get the next page; None: this was the last.
+    #: Pass it as `after` to get the next page; None: last page.
     next: Position | None
 
 
@@ -40,7 +40,7 @@ class RunSort(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleQuery:
-    """None means: any. Rows without a sort value (no next run) come last, ascending or not."""
+    """None: any. Rows without a sort value (no next run) come last in both directions."""
 
     owner: Owner | None = None
     namespace: str | None = None
@@ -52,13 +52,13 @@ class ScheduleQuery:
     label: str | None = None
     #: With `label`: only where the label has this value.
     label_value: str | None = None
-    #: With `kind`: texts that fields of the target must have, e.g. ("kn_id", "kn1").
+    #: With `kind`: required field values of the target, e.g. ("kn_id", "kn1").
     target: tuple[tuple[str, str], ...] = ()
     #: Only these, at most a thousand.
     ids: tuple[ScheduleId, ...] | None = None
-    #: Only those whose last run ended so; empty: however it ended.
+    #: Status of the last run; empty: any.
     last_statuses: tuple[RunStatus, ...] = ()
-    #: Only those whose next run is then or earlier.
+    #: Next run at or before.
     due_by: datetime | None = None
     sort: ScheduleSort = ScheduleSort.CREATED_AT
     descending: bool = False
@@ -73,13 +73,13 @@ class RunQuery:
     schedule_id: ScheduleId | None = None
     statuses: tuple[RunStatus, ...] = ()
     origin: Origin | None = None
-    #: Only its children: the steps of a flow.
+    #: Only the steps of this flow run.
     parent_id: RunId | None = None
-    #: Only those that this node has in hand.
+    #: Only in-flight runs of this node.
     holder: NodeId | None = None
     #: Only these, at most a thousand.
     ids: tuple[RunId, ...] | None = None
-    #: Only those with this target.needs; with a concurrency key, only its own.
+    #: Target requirement and concurrency key.
     requirement: str | None = None
     concurrency_key: str | None = None
     #: Planned at or after / before.
@@ -100,7 +100,7 @@ class AuditQuery:
 
     owner: str | None = None
     object_id: str | None = None
-    #: Only those about these, at most a thousand, and with one of these verbs.
+    #: Objects (at most a thousand) and verbs.
     object_ids: tuple[str, ...] | None = None
     verbs: tuple[str, ...] | None = None
     #: Written at or after / at or before.
@@ -132,7 +132,7 @@ class DeliveryQuery:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InboxQuery:
-    """Newest first (created_at, id). What is snoozed beyond `now` is left out unless asked for."""
+    """Newest first (created_at, id)."""
 
     owner: Owner | None = None
     run_id: RunId | None = None
@@ -140,11 +140,11 @@ class InboxQuery:
     unread: bool | None = None
     starred: bool | None = None
     archived: bool | None = False
-    #: Only those whose snooze has ended by then, or that have none; None: all.
+    #: Not snoozed at this time; None: all.
     awake_at: datetime | None = None
-    #: Only those that are snoozed beyond then.
+    #: Snoozed at this time.
     asleep_at: datetime | None = None
-    #: Only those with one of these words (`InboxItem.status`); none: all.
+    #: `InboxItem.status` is one of these; empty: all.
     statuses: tuple[str, ...] = ()
     after: Position | None = None
     limit: int | None = 50

@@ -1,4 +1,4 @@
-"""A node: one process. Its lease is the lease of every run it holds."""
+"""A node: one process. Its lease covers all its in-flight runs."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from chimes.model.sync import is_pair_key
 
 class NodeState(StrEnum):
     ALIVE = "alive"
-    #: An operator asked it to drain: it takes nothing new and has not finished what it has, or has
-    #: not heard of it yet.
+    #: Drain requested; it claims nothing new and still has in-flight work, or has not received
+    #: the request yet.
     DRAINING = "draining"
-    #: It has nothing in hand, and takes nothing until it is resumed.
+    #: Drained: no in-flight work, and no claims until it is resumed.
     DRAINED = "drained"
-    #: Its lease is over.
+    #: Its lease has expired.
     GONE = "gone"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeReport:
-    """What a node tells of itself with each heartbeat; nothing is decided by it."""
+    """Statistics that a node reports with each heartbeat, for display only."""
 
-    #: Runs in hand.
+    #: In-flight runs.
     running: int = 0
-    #: Messages that it is sending, or has sent and not noted yet.
+    #: Deliveries being sent, or sent and not recorded yet.
     sending: int = 0
-    #: Runs taken, from the heartbeat before to this one.
+    #: Runs claimed since the previous heartbeat.
     claims_per_minute: float = 0.0
-    #: Bytes of its process in memory; None: it cannot tell.
+    #: Resident memory of the process in bytes; None: unknown.
     memory: int | None = None
-    #: The queues that its tasks are taken from; empty: all.
+    #: The queues that it serves; empty: all.
     queues: tuple[str, ...] = ()
-    #: Whether it has heard that it is to drain.
+    #: Whether it has received a drain request.
     draining: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NodeEvent:
-    """A node came, or went: left, or was not heard of until its lease was over."""
+    """A node joined, or left, or its lease expired."""
 
     at: datetime
     node_id: NodeId
@@ -53,7 +53,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    #: host-pid-random, made anew at each start: it carries no authority, only the fence does.
+    #: host-pid-random, new at each start. It carries no authority; only the fence does.
     id: NodeId
     version: str
     roles: tuple[str, ...]
@@ -61,15 +61,15 @@ class Node:
     started_at: datetime
     heartbeat_at: datetime
     lease_until: datetime
-    #: What its runners can carry out (`target.needs`); empty for a node that only serves the API.
+    #: What it can execute (`target.requirement`); empty for a node that only serves the API.
     capabilities: tuple[str, ...] = ()
-    #: How the tasks and flows among them are carried out, so that every node can start them.
+    #: Defaults of its tasks and flows, so that every node can start them.
     defaults: Mapping[str, RunDefaults] = field(default_factory=dict)
     #: Seconds that the node's clock was ahead of the store's at its last heartbeat.
     clock_offset: float = 0.0
-    #: Somebody asked it to take nothing new. It hears so with its next heartbeat.
+    #: Drain requested; the node receives it with its next heartbeat.
     drain: bool = False
-    #: None: it has told nothing yet, or is of a version that does not.
+    #: None: nothing reported yet.
     report: NodeReport | None = None
 
     def state(self, now: datetime) -> NodeState:
@@ -77,8 +77,8 @@ class Node:
             return NodeState.GONE
         if not self.drain:
             return NodeState.ALIVE
-        heard = self.report is not None and self.report.draining
-        return NodeState.DRAINED if heard and not self.in_flight else NodeState.DRAINING
+        acknowledged = self.report is not None and self.report.draining
+        return NodeState.DRAINED if acknowledged and not self.in_flight else NodeState.DRAINING
 
     @property
     def in_flight(self) -> int:
@@ -86,23 +86,23 @@ class Node:
 
 
 def published_names(node: Node) -> tuple[str, ...]:
-    """All that a store keeps by name: what a node offers, and the pairs of its sources, which are
-    not offered by themselves but may be started."""
+    """The names that a store keeps for a node: its capabilities, and the sync pairs of its sources,
+    which are no capabilities but can be started."""
     pairs = (name for name in node.defaults if name not in node.capabilities)
     return (*node.capabilities, *pairs)
 
 
-def capabilities_in(told: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in told if not is_pair_key(name))
+def capabilities_in(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if not is_pair_key(name))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeartbeatResult:
-    """The answer to a heartbeat."""
+    """The response to a heartbeat."""
 
     alive: bool
     now: datetime
-    #: Runs of this node that somebody asked to cancel, oldest first (created_at, id).
+    #: Runs of this node with a requested cancellation, oldest first (created_at, id).
     cancel: tuple[RunId, ...] = ()
-    #: Whether it is to take nothing new.
+    #: Whether the node shall claim nothing new.
     drain: bool = False

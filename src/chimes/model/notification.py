@@ -1,10 +1,10 @@
-"""Handing results over: who is told of which runs, and the outbox in which each message waits.
+"""Deliveries of notifications, the outbox, and the inbox.
 
-A delivery is written in the transaction that ends its run, and is then work of its own: it has its
-own attempts, and whatever becomes of it never changes the run (R1.11).
+A delivery is written in the transaction that ends its run. It has its own attempts and never
+changes the run.
 
-A recipient with a digest has, besides those for its runs, one delivery for each period: that one is
-sent, and the others are settled with it (ADR 32).
+A recipient with a digest has one extra delivery per period: that one is sent, and the deliveries
+of the single runs are completed with it (ADR 32).
 """
 
 from __future__ import annotations
@@ -21,75 +21,73 @@ from chimes.model.recipient import NotifyOn, Recipient
 from chimes.model.run import Origin, Run, RunStatus
 
 DELIVERY_NAMESPACE = uuid.UUID("5b9f0c3e-8f0b-5a86-b2b7-6f3d1d0a7c11")
-#: In total, the first one included: with the waits below, about a day.
+#: Including the first; with the delays below about a day.
 MAX_DELIVERY_ATTEMPTS = 32
 #: How long a sender has before it counts as lost.
 DELIVERY_LEASE = timedelta(minutes=3)
 FIRST_RETRY_DELAY = timedelta(seconds=5)
 MAX_RETRY_DELAY = timedelta(hours=1)
-#: Claims of a delivery up to which being told to come back later uses up no attempt.
+#: Claims up to which a Retry-After response uses up no attempt.
 MAX_RATE_LIMITED_CLAIMS = 200
-#: Between two of those, unless the other side asks for more.
+#: Longest delay between two of those, unless the receiver requests more.
 MAX_RATE_LIMITED_DELAY = timedelta(minutes=5)
-#: After the end of its period, so that what is just being written is in it.
+#: Delay after the end of the period, to include runs that are just being written.
 DIGEST_SLACK = timedelta(seconds=5)
-#: From when on after that what its digest has not taken asks why.
+#: When a delivery that its digest did not include is handled on its own.
 DIGEST_TIMEOUT = timedelta(hours=1)
 
 _FAILED = frozenset({RunStatus.FAILED, RunStatus.TIMEOUT, RunStatus.UNKNOWN, RunStatus.MISSED})
 
 
 class DeliveryState(StrEnum):
-    #: Waits for its (next) attempt, or is under way.
+    #: Waits for its next attempt, or is being sent.
     PENDING = "pending"
     DELIVERED = "delivered"
-    #: The dead letter: given up, with the error that ended it.
+    #: Dead letter: given up, with the last error.
     DEAD = "dead"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Delivery:
-    #: The same for the same run and recipient, so that nobody is written to twice by a repeat.
+    #: The same for the same run and recipient, so that a repeated write makes no second message.
     id: DeliveryId
-    #: None: a digest, or a test.
+    #: None for a digest or a test.
     run_id: RunId | None
     schedule_id: ScheduleId | None
     schedule_name: str = ""
     owner: Owner
-    #: A snapshot, with its secrets.
+    #: Snapshot, including secrets.
     recipient: Recipient
     #: Why it was written: success, failure, recovery, late; `always` for any other end.
     notify_on: NotifyOn
     state: DeliveryState = DeliveryState.PENDING
-    #: Begun so far, since it was last tried again by hand; without those that were told to come
-    #: back later.
+    #: Attempts since the last manual retry, without those answered with Retry-After.
     attempts: int = 0
     #: Rises with every claim; a verdict carries it.
     fence: int = 0
-    #: Parts of the message that the other side has already: a repeat goes on after them.
+    #: Parts of the message that were already sent; a retry continues after them.
     progress: int = 0
     created_at: datetime
-    #: Not before; while it is under way, when its sender counts as lost.
+    #: Earliest next attempt; while being sent, when its sender counts as lost.
     available_at: datetime
     #: When it was delivered or given up.
     finished_at: datetime | None = None
     error: str = ""
-    #: Stable word for the kind of failure, e.g. `blocked`.
+    #: Stable code of the failure, e.g. `blocked`.
     code: str = ""
-    #: What the other side calls it, e.g. the number of a message; the digest that has taken it
-    #: along, or is to do so in place of the first one.
+    #: The receiver's id, e.g. of a Telegram message; or the id of the digest that includes this
+    #: delivery, or shall do so instead of the first one.
     receipt: str = ""
 
-    def may_be_under_way(self, now: datetime) -> bool:
-        """Whether somebody may just be sending it; one that only waits, not for long, looks the
-        same."""
+    def may_be_sending(self, now: datetime) -> bool:
+        """Whether it may be being sent; a short wait for a retry looks the same."""
         pending = self.state is DeliveryState.PENDING and self.fence > 0
         return pending and now < self.available_at <= now + DELIVERY_LEASE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Artifact:
-    """Something that a run made, and where it can be had."""
+    """A file that a run produced, and its URL."""
 
     name: str
     url: str
@@ -97,8 +95,7 @@ class Artifact:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InboxItem:
-    """A message in the owner's inbox. It holds its own text: its run may be forgotten before it,
-    a starred one stays for good."""
+    """A message in the owner's inbox. It has its own text, because it may outlive its run."""
 
     id: InboxId
     owner: Owner
@@ -106,9 +103,9 @@ class InboxItem:
     schedule_id: ScheduleId | None
     schedule_name: str = ""
     title: str
-    #: Markdown, as data: whoever shows it makes it safe.
+    #: Markdown, not sanitised.
     text: str = ""
-    #: The run's, as a word; `digest`, `test`; empty for a notice of another kind.
+    #: The status of the run; `digest`, `test`; empty for other notices.
     status: str = ""
     artifacts: tuple[Artifact, ...] = ()
     created_at: datetime
@@ -120,25 +117,25 @@ class InboxItem:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeliveryCompletion:
-    """What became of an attempt. Neither sent nor to be tried again means: give up."""
+    """The end of an attempt. Neither `sent` nor `retry_in`: give up."""
 
     delivery_id: DeliveryId
     fence: int
     sent: bool = False
     retry_in: timedelta | None = None
-    #: Whether this attempt is one of the MOST_ATTEMPTS; only for those that are tried again.
+    #: With `retry_in`: whether the attempt counts towards MAX_DELIVERY_ATTEMPTS.
     counts: bool = True
     progress: int = 0
     error: str = ""
     code: str = ""
     receipt: str = ""
-    #: Put into the inbox in the same transaction (an item that is there already stays).
+    #: Added to the inbox in the same transaction, unless it exists.
     inbox: InboxItem | None = None
 
 
 def plan_deliveries(run: Run, previous: RunStatus | None, now: datetime) -> tuple[Delivery, ...]:
-    """What is to be delivered because this run has ended. `previous`: how the run of the same
-    schedule before it ended. A step of a flow tells nobody: its flow does."""
+    """The deliveries of a run that has ended. `previous`: status of the previous run of the
+    schedule. Steps of a flow send no notifications; the flow does."""
     recipients = run.policy.delivery
     if not recipients or not run.status.terminal or run.origin is Origin.CHILD:
         return ()
@@ -163,7 +160,7 @@ def plan_deliveries(run: Run, previous: RunStatus | None, now: datetime) -> tupl
 
 
 def notify_on_for(status: RunStatus, previous: RunStatus | None) -> NotifyOn | None:
-    """None: nobody is told of slots that were skipped on purpose."""
+    """None: skipped slots send no notifications."""
     if status is RunStatus.SUCCEEDED:
         return NotifyOn.RECOVERY if previous in _FAILED else NotifyOn.SUCCESS
     if status in _FAILED:
@@ -172,8 +169,8 @@ def notify_on_for(status: RunStatus, previous: RunStatus | None) -> NotifyOn | N
 
 
 def is_late(run: Run, after: timedelta) -> bool:
-    """Whether a run of the plan began later than that behind its time, or was missed. What was
-    asked for by hand has no time to be behind."""
+    """Whether a scheduled run was missed or started later than `after`. Manual runs are never
+    late."""
     if run.origin is not Origin.SCHEDULE:
         return False
     if run.status is RunStatus.MISSED:
@@ -196,12 +193,11 @@ def _delivery(run: Run, recipient: Recipient, notify_on: NotifyOn, now: datetime
 
 
 def digest_of(delivery: Delivery, now: datetime) -> Delivery:
-    """The one that takes this delivery along, if it is written at that time; the same for all of
-    its period."""
+    """The digest that includes this delivery if written now; the same for the whole period."""
     recipient, owner = delivery.recipient, delivery.owner
     assert recipient.digest is not None
     end = recipient.digest_after(now)
-    parts = (owner, recipient.channel, recipient.to, _kept(recipient), end.isoformat())
+    parts = (owner, recipient.channel, recipient.to, _digest_times(recipient), end.isoformat())
     return Delivery(
         id=_id("\0".join(("digest", *map(str, parts)))),
         run_id=None,
@@ -215,18 +211,17 @@ def digest_of(delivery: Delivery, now: datetime) -> Delivery:
 
 
 def digest_end(digest: Delivery) -> datetime:
-    """What was written before then belongs to it."""
+    """Deliveries written before this time belong to the digest."""
     return digest.recipient.digest_after(digest.created_at)
 
 
 def digest_id_for(member: Delivery) -> DeliveryId:
-    """The one digest that is to take it along: that of its period, unless that one has left it
-    behind for another."""
+    """The digest that includes it: that of its period, or the one it was passed on to."""
     return DeliveryId(member.receipt or digest_of(member, member.created_at).id)
 
 
 def belongs_to_digest(delivery: Delivery, digest: Delivery) -> bool:
-    """Whether the digest takes it along; of several that are due together only one does."""
+    """Whether the digest includes the delivery; exactly one digest does."""
     return (
         delivery.state is DeliveryState.PENDING
         and delivery.recipient.goes_into_digest(delivery.notify_on)
@@ -236,7 +231,7 @@ def belongs_to_digest(delivery: Delivery, digest: Delivery) -> bool:
 
 
 def make_test_delivery(recipient: Recipient, owner: Owner, name: str, now: datetime) -> Delivery:
-    """Of somebody who wants to see a message arrive; `name`: unlike that of any other test."""
+    """A test message; `name` must be unique per test."""
     return Delivery(
         id=_id(f"test\0{owner}\0{name}"),
         run_id=None,
@@ -253,8 +248,8 @@ def _id(name: str) -> DeliveryId:
     return DeliveryId(str(uuid.uuid5(DELIVERY_NAMESPACE, name)))
 
 
-def _kept(recipient: Recipient) -> str:
-    """What decides when a digest is sent."""
+def _digest_times(recipient: Recipient) -> str:
+    """The settings that decide when a digest is sent."""
     digest, quiet = recipient.digest, recipient.quiet_for(NotifyOn.DIGEST)
     assert digest is not None
     rhythm = f"{digest.every} {digest.at} {digest.weekday} {digest.zone}"
@@ -262,7 +257,7 @@ def _kept(recipient: Recipient) -> str:
 
 
 def claim_delivery(delivery: Delivery, now: datetime, lease: timedelta) -> Delivery:
-    """In the hands of a sender, who has this long before it counts as lost."""
+    """Hand the delivery to a sender for the length of the lease."""
     return replace(
         delivery,
         attempts=delivery.attempts + 1,
@@ -296,7 +291,7 @@ def complete_delivery(
 
 
 def reopen_delivery(delivery: Delivery, now: datetime) -> Delivery:
-    """By hand: a dead letter (or one that waits) is tried again from now on."""
+    """Manual retry of a dead or pending delivery."""
     if delivery.state is DeliveryState.DELIVERED:
         return delivery
     return replace(
@@ -304,21 +299,21 @@ def reopen_delivery(delivery: Delivery, now: datetime) -> Delivery:
     )
 
 
-def delivery_retry_delay(attempts: int, asked: timedelta | None = None) -> timedelta:
-    """How long to wait after this many attempts; the other side may ask for more."""
+def delivery_retry_delay(attempts: int, retry_after: timedelta | None = None) -> timedelta:
+    """Exponential back-off; the receiver may request more."""
     doubled = 1 << max(0, min(attempts - 1, 20))
     wait = min(FIRST_RETRY_DELAY * doubled, MAX_RETRY_DELAY)
-    return wait if asked is None else max(wait, min(asked, timedelta(days=1)))
+    return wait if retry_after is None else max(wait, min(retry_after, timedelta(days=1)))
 
 
-def rate_limited_delay(claims: int, asked: timedelta | None = None) -> timedelta:
-    """The same for one that was told to come back later, after this many claims: its turn comes
-    within minutes, so that a busy chat is not left for hours."""
+def rate_limited_delay(claims: int, retry_after: timedelta | None = None) -> timedelta:
+    """Delay after a Retry-After response: capped at minutes, so that a busy chat does not wait for
+    hours."""
     own = min(delivery_retry_delay(claims), MAX_RATE_LIMITED_DELAY)
-    return own if asked is None else max(own, min(asked, timedelta(days=1)))
+    return own if retry_after is None else max(own, min(retry_after, timedelta(days=1)))
 
 
-# @@ What can be done with a message of the inbox (pure).
+# --- changes of inbox items
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -328,7 +323,7 @@ class Unsnooze:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InboxChange:
-    """None: that stays as it is."""
+    """None: unchanged."""
 
     read: bool | None = None
     starred: bool | None = None
@@ -340,7 +335,7 @@ READ = InboxChange(read=True)
 
 
 def change_inbox_item(item: InboxItem, change: InboxChange, now: datetime) -> InboxItem:
-    """What is marked again keeps the time of the first mark."""
+    """Marking again keeps the time of the first mark."""
     if change.read is not None:
         item = replace(item, read_at=_since(item.read_at, change.read, now))
     if change.starred is not None:

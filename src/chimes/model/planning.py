@@ -1,6 +1,6 @@
-"""What becomes of a due schedule: which runs its slots turn into, and where its cursor goes.
+"""Plans a due schedule: which runs its slots become, and where its cursor moves.
 
-Pure: the store calls `plan` inside its transaction and writes down what it says.
+Pure: the store calls `plan` inside its transaction and writes the result.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from chimes.model.policy import UNLIMITED, Misfire, Overlap
 from chimes.model.run import Origin, Reason, Run, RunStatus, unblock
 from chimes.model.schedule import Schedule, due_time, has_runs_left, plan_after, set_cursor
 
-# @@ Which slots of a schedule are due now, and which of them are late (C1).
-
-#: On-time slots that one pass turns into runs for one schedule; the rest follow in the next pass.
+#: On-time slots per schedule and pass; the rest follow in the next pass.
 ON_TIME_LIMIT = 1000
 
 
@@ -28,12 +26,12 @@ class LateSlots:
     missed_from: datetime | None = None
     missed_until: datetime | None = None
     missed_count: int = 0
-    #: The limit of one pass is reached and late slots are left: nothing behind them goes first.
+    #: The limit of one pass is reached and late slots are left; they come before on-time slots.
     more: bool = False
 
 
 def skip_purged_slots(schedule: Schedule) -> Schedule:
-    """A cursor that was set back below the mark would make slots anew whose rows are forgotten."""
+    """Keep the cursor above `purged_until`: slots whose runs were pruned must not fire again."""
     mark, slot = schedule.purged_until, schedule.next_slot
     if mark is None or slot is None or slot > mark:
         return schedule
@@ -41,7 +39,7 @@ def skip_purged_slots(schedule: Schedule) -> Schedule:
 
 
 def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, datetime | None]:
-    """The slots beyond the grace, by policy, and the first slot that is not among them."""
+    """Apply the misfire policy to slots beyond the grace; also return the first slot after them."""
     head = schedule.next_slot
     assert head is not None
     assert schedule.next_run_at is not None
@@ -63,7 +61,7 @@ def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, dat
     trigger = schedule.trigger
     last = _last_late(schedule, head, bound)
     following, second = trigger.next_after(last), trigger.next_after(head)
-    # The head is counted by itself: rescheduled by hand, it may lie beside the trigger's slots.
+    # The head is counted separately: if rescheduled, it may not be a slot of the trigger.
     behind = 0
     if second is not None and second <= last:
         behind = trigger.count_between(second, last)
@@ -75,8 +73,8 @@ def select_late_slots(schedule: Schedule, now: datetime) -> tuple[LateSlots, dat
 
 
 def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
-    """The newest slot whose due time lies before `bound`: by stepping back, so that a gap of a
-    month costs no more than a gap of a minute (F46)."""
+    """The newest slot due before `bound`. Steps backwards, so that a gap of a month costs no more
+    than a gap of a minute."""
     slot = schedule.trigger.previous_before(bound)
     while slot is not None and slot > head:
         due = due_time(schedule, slot)
@@ -90,10 +88,10 @@ def _last_late(schedule: Schedule, head: datetime, bound: datetime) -> datetime:
 def select_on_time_slots(
     schedule: Schedule, first: datetime | None, now: datetime, *, fired: int
 ) -> tuple[list[datetime], datetime | None]:
-    """The slots that are due within the grace, and the first one after them."""
+    """The slots due within the grace, and the first slot after them."""
     chosen: list[datetime] = []
     for slot in _slots(schedule, first):
-        # Slots behind one that was moved may be late by themselves: the next pass judges them.
+        # Slots after a moved one may be late themselves: the next pass decides.
         if chosen == [schedule.next_slot] and _head_moved(schedule):
             return chosen, slot
         due = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
@@ -116,8 +114,7 @@ def _slots(schedule: Schedule, first: datetime | None) -> Iterator[datetime]:
         slot = schedule.trigger.next_after(slot)
 
 
-#: In the result of a run that was skipped for an overlap: the run of its schedule that stood in
-#: its way.
+#: Key in the result of a run skipped for an overlap: the run that was active.
 BLOCKING_RUN = "in_the_way"
 
 _new_run = fast_constructor(Run)
@@ -125,11 +122,11 @@ _new_run = fast_constructor(Run)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FireContext:
-    """What the store knows about a due schedule besides the schedule itself."""
+    """State outside the schedule that a plan depends on."""
 
     #: Runs of its concurrency key that count against the limit, oldest first.
     admitted: tuple[RunId, ...] = ()
-    #: Those of them that are not the schedule's own. Only filled where `cancels_only_own_runs`.
+    #: Those of `admitted` that belong to other schedules; only set if `cancels_only_own_runs`.
     others: frozenset[RunId] = frozenset()
     #: When the schedule it depends on last succeeded.
     dependency_succeeded_at: datetime | None = None
@@ -137,7 +134,7 @@ class FireContext:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PolicyPlan:
-    """The schedule with its cursor moved, the rows to insert, and runs to cancel."""
+    """The general plan: the updated schedule, the runs to insert and the runs to cancel."""
 
     schedule: Schedule
     runs: tuple[Run, ...]
@@ -146,16 +143,15 @@ class PolicyPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SingleSlotPlan:
-    """What nearly every firing comes to: one slot, on time and free to go. The run is a copy of
-    the schedule, and the cursor is one slot further; both are made when somebody asks for them,
-    for a store may write this down in a shorter way."""
+    """The common plan: one slot, on time and admitted. Run and updated schedule are built on
+    demand, because a store may write this case without them."""
 
     before: Schedule
     run_id: RunId
     next_slot: datetime | None
     next_run_at: datetime | None
     now: datetime
-    #: Under which its run is claimed.
+    #: The fence under which its run is claimed.
     fence: int = 1
 
     cancel: ClassVar[tuple[RunId, ...]] = ()
@@ -176,7 +172,7 @@ class SingleSlotPlan:
         return (self.run(),)
 
     def run(self, node: NodeId | None = None) -> Run:
-        """Waiting, or already claimed for the node."""
+        """Queued, or already claimed for the node."""
         before = self.before
         assert before.next_slot is not None
         assert before.next_run_at is not None
@@ -199,10 +195,10 @@ FirePlan = PolicyPlan | SingleSlotPlan
 
 
 def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
-    """C1 for slots that are late, C6 for slots that overlap, R2.39 for dependencies.
+    """Apply misfire policy, overlap policy and dependency to the due slots.
 
-    A due time without a slot means that somebody resumed the schedule who cannot compute slots
-    (SQL, C27): it is planned from that moment on, and no run is made (C8)."""
+    A due time without a slot means that the schedule was resumed by SQL, which cannot compute
+    slots: it is planned from that time and makes no run."""
     schedule = skip_purged_slots(schedule)
     if schedule.next_run_at is None or schedule.next_run_at > now:
         return PolicyPlan(schedule=schedule, runs=())
@@ -214,7 +210,7 @@ def plan(schedule: Schedule, context: FireContext, now: datetime) -> FirePlan:
 def _plan_single_slot(
     schedule: Schedule, context: FireContext, now: datetime
 ) -> SingleSlotPlan | None:
-    """None: it is not as simple as that."""
+    """None: the general plan is needed."""
     head, due, policy = schedule.next_slot, schedule.next_run_at, schedule.policy
     assert head is not None
     assert due is not None
@@ -266,10 +262,10 @@ def _plan_by_policy(schedule: Schedule, context: FireContext, now: datetime) -> 
 
 
 def runs_to_insert(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, ...]:
-    """Of the rows of a firing those that are to be inserted: the ones whose slot has none yet.
+    """The planned runs whose slot has no run yet.
 
-    A cursor that was set back passes slots that have their rows. A place given to such a slot is
-    not used, so it goes to the next that waits: nobody else would ever let that one go."""
+    A cursor that was set back passes slots that have runs. A permit planned for such a slot is
+    unused and unblocks the next planned run, since no completion would ever do that."""
     if all(run.id in free for run in runs):
         return tuple(runs)
     unused = sum(run.admitted for run in runs if run.id not in free)
@@ -286,7 +282,7 @@ def runs_to_insert(runs: Sequence[Run], free: Collection[RunId]) -> tuple[Run, .
 
 
 class _Admission:
-    """Decides slot by slot, in order, what the overlap policy makes of it."""
+    """Applies the overlap policy slot by slot."""
 
     def __init__(self, schedule: Schedule, context: FireContext, now: datetime) -> None:
         self._schedule = schedule
@@ -320,7 +316,7 @@ class _Admission:
             return replace(run, blocked=True)
         skipped = end_immediately(run, RunStatus.SKIPPED, Reason.OVERLAP, self._now)
         if self._schedule.policy.concurrency_key is not None or not self._context.admitted:
-            # Under a shared key it may be somebody else's, who is not to be named (S04).
+            # Under a shared key the active run may belong to another owner: do not reveal it.
             return skipped
         return replace(skipped, result={BLOCKING_RUN: self._context.admitted[-1]})
 
@@ -343,7 +339,7 @@ def _missed(schedule: Schedule, late: LateSlots, now: datetime) -> Run:
 
 
 def slot_run(schedule: Schedule, slot: datetime, now: datetime, *, catch_up: bool = False) -> Run:
-    """The run of a slot, waiting to be claimed."""
+    """The queued run of a slot."""
     planned_at = schedule.next_run_at if slot == schedule.next_slot else due_time(schedule, slot)
     assert planned_at is not None
     return _run(
@@ -360,14 +356,14 @@ def slot_run(schedule: Schedule, slot: datetime, now: datetime, *, catch_up: boo
 
 
 def manual_run(schedule: Schedule, now: datetime, *, beside_others: bool = False) -> Run:
-    """C7: no slot, and nothing about the schedule changes. `beside_others`: at once, even while
-    the schedule's limit is reached."""
+    """A run without a slot; the schedule does not change. `beside_others`: start even if the
+    concurrency limit is reached."""
     run = _run(schedule, manual_run_id(now), Origin.MANUAL, now, now)
     return replace(run, concurrency_key=None) if beside_others else run
 
 
 def retry_run(run: Run, now: datetime) -> Run:
-    """A run repeated by hand is a new run that names the old one."""
+    """A manual retry: a new run that refers to the old one."""
     return Run(
         id=manual_run_id(now),
         schedule_id=run.schedule_id,
@@ -389,8 +385,8 @@ def retry_run(run: Run, now: datetime) -> Run:
 
 
 def backfill_run(schedule: Schedule, slot: datetime, taken_by: Run | None, now: datetime) -> Run:
-    """A past slot made up for. Where the slot has its record already (missed, skipped), that
-    record stays, and the new run names it instead of taking the slot (C5)."""
+    """The run of a past slot. If the slot already has a run (missed, skipped), that run stays and
+    the new one refers to it instead of using the slot."""
     run_id = slot_run_id(schedule.id, slot)
     if taken_by is not None:
         run_id = slot_run_id(ScheduleId(f"{schedule.id}:backfill"), slot)
@@ -417,8 +413,8 @@ def _run(
     node: NodeId | None = None,
     fence: int = 1,
 ) -> Run:
-    """In the order of the fields of a run (`fast_constructor`). With a node: as `claimed` leaves it; none
-    starts before it is planned."""
+    """Positional, in field order (`fast_constructor`). With a node: already claimed, and started
+    no earlier than planned."""
     limit = schedule.policy.concurrency_limit
     taken = node is not None
     return _new_run(
@@ -462,8 +458,8 @@ def _run(
 
 
 def cancels_only_own_runs(schedule: Schedule) -> bool:
-    """Whether it matters whose the runs of its key are: a schedule that makes place for its next
-    run may stop the one before, never that of somebody else who shares the key (C6)."""
+    """Whether the plan needs to know which runs of the key are its own: `cancel_old` must not stop
+    runs of other schedules that share the key."""
     policy = schedule.policy
     return policy.overlap is Overlap.CANCEL_OLD and policy.concurrency_key is not None
 
@@ -476,24 +472,22 @@ def end_immediately(run: Run, status: RunStatus, reason: str, now: datetime) -> 
     return replace(run, status=status, reason=reason, finished_at=now)
 
 
-# @@ Runs that are taken ahead of their time (PERFORMANCE: lateness of a crowd).
-#
-# A node may claim the run of a slot shortly before it is due, and begin at the very moment. Until
-# the slot is closed, a change of the schedule takes the run back as if it had never been made.
+# --- prefetch: when many schedules are due at once, a node claims their runs shortly before and
+# starts them on time. Until PREFETCH_CUTOFF a change of the schedule withdraws such a run.
 
-#: So many schedules have to come due together for it to pay to take them ahead of their time.
+#: Schedules that must be due together for a prefetch to pay off.
 PREFETCH_MINIMUM = 50
-#: So long before its time a slot counts as begun: changes come too late for it.
+#: From this long before its due time a prefetched run counts as started.
 PREFETCH_CUTOFF = timedelta(milliseconds=100)
 
 _MICROSECOND = timedelta(microseconds=1)
-#: Longer than anybody looks ahead.
+#: Longer than any prefetch.
 _LONG_BEFORE = timedelta(days=1)
 
 
 def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetime) -> bool:
-    """Whether it is worth asking what its next slot, which is not due, comes to. One slot ahead at
-    most, at the very moment it stands for: then `last_slot` tells whether there is one."""
+    """Whether the next slot may be prefetched. At most one slot per schedule, and only without
+    jitter or a moved run: then `last_slot` tells whether one is prefetched already."""
     return (
         schedule.next_slot is not None
         and schedule.next_slot == schedule.next_run_at
@@ -505,23 +499,22 @@ def can_prefetch(schedule: Schedule, capabilities: Collection[str], now: datetim
 
 
 def prefetch_plan(firing: SingleSlotPlan, now: datetime) -> SingleSlotPlan:
-    """What a plan for its due time comes to at `now`.
+    """The plan for the due time, executed at `now`.
 
-    A slot that is taken back is fired again, under the same run id. So that nobody takes the one
-    for the other, each claim ahead has a fence that no other claim of that slot has: it tells the
-    moment of the claim."""
+    A withdrawn slot fires again under the same run id, so each prefetch needs its own fence: it
+    is derived from the time of the claim."""
     due = firing.before.next_run_at
     assert due is not None
     return replace(firing, now=now, fence=2 + (now - due + _LONG_BEFORE) // _MICROSECOND)
 
 
 def may_have_prefetched_run(schedule: Schedule, now: datetime) -> bool:
-    """Whether there may be a run that can still be taken back."""
+    """Whether a prefetched run of the schedule may still be withdrawn."""
     return schedule.last_slot is not None and schedule.last_slot > now + PREFETCH_CUTOFF
 
 
 def can_withdraw(run: Run, now: datetime) -> bool:
-    """Nothing begins before its time, so it has not begun; and it is not closed."""
+    """Whether the run is prefetched, not started and before the cutoff."""
     return (
         run.origin is Origin.SCHEDULE
         and run.slot is not None
@@ -531,8 +524,8 @@ def can_withdraw(run: Run, now: datetime) -> bool:
 
 
 def withdraw_prefetched(schedule: Schedule, run: Run, last_slot: datetime | None) -> Schedule:
-    """The schedule without that run of it; `last_slot` is the newest slot before that has a row.
-    `last_enqueued_at` stays: something was put into the queue then."""
+    """The schedule without that run; `last_slot` is the newest earlier slot that has a run.
+    `last_enqueued_at` stays: a run was enqueued then."""
     return replace(
         schedule,
         next_slot=run.slot,

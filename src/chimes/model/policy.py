@@ -1,4 +1,4 @@
-"""How a schedule is carried out: misfires, overlaps, retries, limits."""
+"""The policy of a schedule: misfires, overlaps, retries and limits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chimes.model.recipient import Recipient
 
 
 class Misfire(StrEnum):
-    """What becomes of slots that are later than the grace."""
+    """What to do with slots later than the grace."""
 
     SKIP = "skip"
     ONE = "one"
@@ -20,7 +20,7 @@ class Misfire(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What becomes of a slot that arrives while the concurrency limit is reached."""
+    """What to do with a slot that is due while the concurrency limit is reached."""
 
     SKIP = "skip"
     QUEUE = "queue"
@@ -34,7 +34,7 @@ class Backoff(StrEnum):
 
 
 class OnLost(StrEnum):
-    """What becomes of a run whose node died after the run had started."""
+    """What to do with a run whose node died after the run had started."""
 
     RETRY = "retry"
     STOP = "stop"
@@ -56,16 +56,16 @@ class Policy:
     burst_allowed: bool = False
     #: Runs of all schedules with this key share the limit; None: the schedule's own runs do.
     concurrency_key: str | None = None
-    #: Extra attempts after the first (C14).
+    #: Extra attempts after the first.
     max_retries: int = 0
     retry_backoff: timedelta = timedelta(seconds=5)
     backoff: Backoff = Backoff.FIXED
     backoff_cap: timedelta = timedelta(hours=1)
     timeout: timedelta = timedelta(seconds=10)
     on_lost: OnLost = OnLost.RETRY
-    #: A receiver that answers 410 Gone wants no more calls: pause the schedule (F65).
+    #: Pause the schedule when the receiver answers 410 Gone.
     pause_on_gone: bool = True
-    #: Who is told how its runs end. Part of the policy, so that a run has it as it was (ADR 24).
+    #: Recipients of notifications. Part of the policy, so that a run keeps its snapshot (ADR 24).
     delivery: tuple[Recipient, ...] = ()
 
     @property
@@ -74,29 +74,28 @@ class Policy:
             return self.max_concurrent_runs
         return UNLIMITED if self.overlap is Overlap.ALLOW or self.burst_allowed else 1
 
-    def retry_delay(self, attempt: int, *, run_id: str, asked: timedelta | None) -> timedelta:
-        """How long to wait after failed attempt number `attempt` (1 = the first).
+    def retry_delay(self, attempt: int, *, run_id: str, retry_after: timedelta | None) -> timedelta:
+        """The delay after failed attempt number `attempt` (1 = the first).
 
-        `asked` is the receiver's Retry-After: it may lengthen the wait, up to an hour. The jitter
-        of exponential back-off is a hash, so that a replay waits as long as the original did.
+        The receiver's Retry-After may lengthen it, up to an hour. The jitter of exponential
+        back-off is a hash, so that a replay waits as long as the original did.
         """
         if self.backoff is Backoff.FIXED:
             delay = self.retry_backoff
         else:
-            # Compared by division: the product of a long wait would leave timedelta's range.
+            # Compared by division: the product could overflow timedelta.
             factor = 2 ** min(attempt - 1, 40)
             capped = self.retry_backoff >= self.backoff_cap / factor
             delay = self.backoff_cap if capped else self.retry_backoff * factor
             share = hashlib.blake2b(f"{run_id}:{attempt}".encode(), digest_size=2).digest()
             delay *= 1 + int.from_bytes(share) / 65536 * 0.1
-        return max(delay, min(asked, RETRY_AFTER_CAP)) if asked is not None else delay
+        return max(delay, min(retry_after, RETRY_AFTER_CAP)) if retry_after is not None else delay
 
 
-# @@ What a task or a flow says about its own runs: it holds however one of them is started,
-# unless whoever starts it says something else.
+# --- defaults that a task or flow declares for its own runs; a schedule or request overrides them
 
 PRIORITY = "priority"
-#: The fields of a policy that a task has a word in; the others are about timing.
+#: Policy fields that a task can declare; the others are about timing.
 TASK_POLICY_FIELDS = frozenset(
     {
         "overlap",
@@ -113,22 +112,22 @@ TASK_POLICY_FIELDS = frozenset(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunDefaults:
-    #: Of this only OWN_FIELDS count.
+    #: Only TASK_POLICY_FIELDS are used.
     policy: Policy
     priority: int = 0
-    #: JSON Schema of its arguments, for forms; empty: nobody told.
+    #: JSON Schema of the arguments, for forms; empty: unknown.
     arguments: Mapping[str, object] = field(default_factory=dict)
 
 
-def apply_task_defaults(policy: Policy, own: Policy, said: Collection[str]) -> Policy:
-    """`policy`, with what nobody `said` as the target's own policy has it."""
+def apply_task_defaults(policy: Policy, own: Policy, explicit: Collection[str]) -> Policy:
+    """`policy`, with the target's own values for fields that are not in `explicit`."""
     return replace(
-        policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(said)}
+        policy, **{name: getattr(own, name) for name in TASK_POLICY_FIELDS.difference(explicit)}
     )
 
 
 def unchanged_fields(policy: Policy, own: Policy) -> frozenset[str]:
-    """Those that are as the target had them itself."""
+    """The fields that have the target's own values."""
     return frozenset(
         name for name in TASK_POLICY_FIELDS if getattr(policy, name) == getattr(own, name)
     )

@@ -1,4 +1,4 @@
-"""Who is told of a run's end, through which channel, of which ends, and when."""
+"""Recipients of notifications: channel, address, events, quiet hours and digests."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from chimes.model.change import replace
 from chimes.triggers import parse_zone
 from chimes.triggers.zones import UTC_NAME, Zone
 
-# @@ A recipient as one word of a command line: `telegram:42:on=failure+late:digest=daily@08:00`.
-#
-# To and from what the API takes; the language, keys and zones of its own are left out.
+# --- text form for the command line: `telegram:42:on=failure+late:digest=daily@08:00`. It converts
+# to and from the API form, without language, keys and zones.
 
 _CLOCK = r"[0-9]{1,2}:[0-9]{2}"
 _WORDS = r"[a-z]+(?:[+,][a-z]+)*"
@@ -32,8 +31,7 @@ Plain = dict[str, object]
 
 
 def parse_recipient(text: str) -> Plain:
-    """Whether channel and options are ones that there are is for others to say; InvalidInput if
-    one would be lost."""
+    """Parse into the API form, which is validated later. InvalidInput for repeated options."""
     found: Plain = {}
     options: dict[str, str] = {}
     if written := _OPTIONS.search(text):
@@ -90,13 +88,11 @@ def _options(text: str) -> dict[str, str]:
     for each in _EACH.finditer(text):
         name, _unused, value = each[1].partition("=")
         if name in found:
-            raise InvalidInput(
-                _("`{name}=` stands there twice", name=name), field=name, code="twice"
-            )
+            raise InvalidInput(_("`{name}=` is given twice", name=name), field=name, code="twice")
         found[name] = value
     if "urgent" in found and not found.keys() & {"quiet", "digest"}:
         raise InvalidInput(
-            _("`urgent=` goes with `quiet=` or `digest=`: all is told at once without them"),
+            _("`urgent=` needs `quiet=` or `digest=`; without them every message is sent at once"),
             field="urgent",
             code="not_empty",
         )
@@ -115,26 +111,25 @@ def _listed(value: object) -> list[str]:
     return [str(each) for each in value] if isinstance(value, list | tuple) else []
 
 
-# @@ Why somebody is told of a run.
-
-
 class NotifyOn(StrEnum):
+    """The event that causes a notification."""
+
     SUCCESS = "success"
-    #: Also a slot that was missed, and a run of which nobody knows how it ended.
+    #: Also missed slots and runs with an unknown end.
     FAILURE = "failure"
     #: The first success after a failure.
     RECOVERY = "recovery"
-    #: It began later than `late_after` behind its time, or was missed; told when it ends.
+    #: Started later than `late_after`, or missed; sent when the run ends.
     LATE = "late"
-    #: Every end but a slot that was skipped on purpose.
+    #: Every end except skipped slots.
     ALWAYS = "always"
-    #: Why a message is there that collects others; nobody asks for it by name.
+    #: Digest message; not selectable.
     DIGEST = "digest"
-    #: Why a message is there that somebody has asked for to see it arrive; likewise.
+    #: Test message; not selectable.
     TEST = "test"
 
 
-#: Those that a recipient can ask for.
+#: Events that a recipient can select.
 SELECTABLE_EVENTS = (
     NotifyOn.SUCCESS,
     NotifyOn.FAILURE,
@@ -144,10 +139,9 @@ SELECTABLE_EVENTS = (
 )
 
 
-# @@ When people want to hear of runs: quiet hours and digests, by the wall clock of a zone
-# (pure).
+# --- quiet hours and digests, in wall time of a zone
 
-#: As programs name them, from 0 on.
+#: Index 0 is Monday.
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _EPOCH = date(1970, 1, 1)
 _DAY = timedelta(days=1)
@@ -161,22 +155,22 @@ class Period(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuietHours:
-    """From `start` to `end` by the wall clock of the zone, over midnight if need be."""
+    """From `start` to `end` in wall time; may span midnight."""
 
     start: time
     end: time
-    #: Empty until it is saved.
+    #: Set to the owner's zone when saved.
     zone: str = ""
-    #: Told all the same.
+    #: Events that are sent anyway.
     except_for: tuple[NotifyOn, ...] = ()
 
     def until(self, moment: datetime) -> datetime | None:
-        """When it is over, if it is quiet at that moment."""
-        found = self.around(moment)
+        """The end of the quiet hours that contain the moment, or None."""
+        found = self.interval_at(moment)
         return None if found is None else found[1]
 
-    def around(self, moment: datetime) -> tuple[datetime, datetime] | None:
-        """From when until when it is quiet, if it is at that moment."""
+    def interval_at(self, moment: datetime) -> tuple[datetime, datetime] | None:
+        """The interval of quiet hours that contains the moment, or None."""
         zone = _zone(self.zone)
         today = _local_day(zone, moment)
         over_midnight = _DAY if self.end <= self.start else timedelta()
@@ -190,20 +184,20 @@ class QuietHours:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Digest:
-    """One message for each period instead of one for each run."""
+    """One message per period instead of one per run."""
 
     every: Period
-    #: By the wall clock of the zone; of an hourly one only the minute counts.
+    #: Wall time; an hourly digest uses only the minute.
     at: time = time(8)
-    #: Of a weekly one: 0 is Monday.
+    #: For a weekly digest; 0 is Monday.
     weekday: int = 0
-    #: Empty until it is saved.
+    #: Set to the owner's zone when saved.
     zone: str = ""
-    #: Told by themselves, at once.
+    #: Events that are sent at once, not in the digest.
     except_for: tuple[NotifyOn, ...] = ()
 
     def end_after(self, moment: datetime) -> datetime:
-        """The end of the period that the moment lies in; it begins with the end before it."""
+        """The end of the period that contains the moment."""
         zone = _zone(self.zone)
         match self.every:
             case Period.HOUR:
@@ -216,7 +210,7 @@ class Digest:
 
     @property
     def length(self) -> timedelta:
-        """About so long."""
+        """Nominal length of the period."""
         match self.every:
             case Period.HOUR:
                 return timedelta(hours=1)
@@ -236,7 +230,7 @@ class Digest:
 
 
 def _zone(name: str) -> Zone:
-    """UTC if there is none of that name (any more): the run that is told of ends all the same."""
+    """Falls back to UTC for an unknown zone: a completion must not fail for it."""
     try:
         return parse_zone(name or UTC_NAME)
     except InvalidInput:
@@ -249,7 +243,7 @@ def _local_day(zone: Zone, moment: datetime) -> date:
 
 
 def _instant(zone: Zone, day: date, at: time) -> datetime:
-    """The first of two; the end of the gap where the clock jumps over it."""
+    """The first of two in a fold; the end of a gap."""
     wall = (day - _EPOCH).days * 86400 + at.hour * 3600 + at.minute * 60
     second, _unused = zone.from_local(wall)
     return datetime.fromtimestamp(second, UTC)
@@ -261,13 +255,13 @@ def _hour_after(zone: Zone, moment: datetime, minute: int) -> datetime:
     return datetime.fromtimestamp(((second + shift) // 3600 + 1) * 3600 - shift, UTC)
 
 
-#: A run that begins later than this is late, unless a recipient says otherwise.
+#: Default of `Recipient.late_after`.
 DEFAULT_LATE_AFTER = timedelta(minutes=1)
-_MOMENT = timedelta(microseconds=1)
+_MICROSECOND = timedelta(microseconds=1)
 
 
 class Channel(StrEnum):
-    #: The inbox of the owner; the Softnix door calls it `web_ui`.
+    #: The inbox of the owner; `web_ui` in the Softnix API.
     INBOX = "inbox"
     TELEGRAM = "telegram"
     WEBHOOK = "webhook"
@@ -277,33 +271,33 @@ class Channel(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipient:
     channel: Channel
-    #: A chat, a URL, an address; empty for the inbox, which is the owner's.
+    #: Chat, URL or e-mail address; empty for the inbox.
     to: str = ""
     on: tuple[NotifyOn, ...] = (NotifyOn.ALWAYS,)
-    #: `en`, `th`, `zh`; empty: as the owner likes it.
+    #: `en`, `th`, `zh`; empty: the owner's language.
     language: str = ""
     #: Standard Webhooks keys of a webhook (`whsec_...`).
     signing_secrets: tuple[str, ...] = ()
     late_after: timedelta = DEFAULT_LATE_AFTER
-    #: What comes in these hours waits for their end; not in an inbox, which disturbs nobody.
+    #: Messages wait for the end of these hours; not used for the inbox.
     quiet: QuietHours | None = None
     digest: Digest | None = None
 
     @property
     def depends_on_time(self) -> bool:
-        """Whether it depends on the moment when something is told."""
+        """Whether the time of sending depends on the wall clock."""
         return self.quiet is not None or self.digest is not None
 
     def wants(self, notify_on: NotifyOn) -> bool:
         return _includes(self.on, notify_on)
 
     def quiet_until(self, moment: datetime, notify_on: NotifyOn) -> datetime | None:
-        """When a message of that kind may go there, if not at that moment."""
+        """When a message held back by quiet hours may be sent; None: now."""
         quiet = self.quiet_for(notify_on)
         return None if quiet is None else quiet.until(moment)
 
     def quiet_for(self, notify_on: NotifyOn) -> QuietHours | None:
-        """The quiet hours that hold up messages of that kind."""
+        """The quiet hours that apply to this event."""
         if self.quiet is None or self.channel is Channel.INBOX:
             return None
         if notify_on is NotifyOn.TEST or _includes(self.quiet.except_for, notify_on):
@@ -311,27 +305,27 @@ class Recipient:
         return self.quiet
 
     def goes_into_digest(self, notify_on: NotifyOn) -> bool:
-        """Whether a message of that kind becomes part of a digest."""
+        """Whether this event is collected in a digest."""
         if self.digest is None or notify_on in (NotifyOn.DIGEST, NotifyOn.TEST):
             return False
         return not _includes(self.digest.except_for, notify_on)
 
     def digest_after(self, moment: datetime) -> datetime:
-        """The end of the period of its digest that the moment lies in. Of periods that end in
-        quiet hours the end of those is the end, so that they become one digest."""
+        """The end of the digest period that contains the moment. Periods that end in quiet hours end
+        with them, as one digest."""
         assert self.digest is not None
         quiet = self.quiet_for(NotifyOn.DIGEST)
         end = self.digest.end_after(moment)
         if quiet is None:
             return end
-        hours = quiet.around(moment)
-        if hours is not None and self.digest.end_after(hours[0] - _MOMENT) <= moment:
-            # It has ended in these hours already, and waits for theirs.
+        hours = quiet.interval_at(moment)
+        if hours is not None and self.digest.end_after(hours[0] - _MICROSECOND) <= moment:
+            # The period has already ended within these quiet hours.
             return hours[1]
         return quiet.until(end) or end
 
     def with_default_zone(self, zone: str) -> Recipient:
-        """The same, with that zone where it says none."""
+        """Fill in missing zones."""
         quiet, digest = self.quiet, self.digest
         if quiet is not None and not quiet.zone:
             quiet = replace(quiet, zone=zone)
@@ -340,8 +334,8 @@ class Recipient:
         return replace(self, quiet=quiet, digest=digest)
 
 
-def _includes(occasions: tuple[NotifyOn, ...], notify_on: NotifyOn) -> bool:
-    """Whether they include it: a recovery is a success as well."""
-    if NotifyOn.ALWAYS in occasions or notify_on in occasions:
+def _includes(events: tuple[NotifyOn, ...], notify_on: NotifyOn) -> bool:
+    """A recovery is a success as well."""
+    if NotifyOn.ALWAYS in events or notify_on in events:
         return True
-    return notify_on is NotifyOn.RECOVERY and NotifyOn.SUCCESS in occasions
+    return notify_on is NotifyOn.RECOVERY and NotifyOn.SUCCESS in events

@@ -1,5 +1,7 @@
-"""A run: the one record for a slot, or for a manual request. States change only through the
-functions below (the table is in ARCHITECTURE.md)."""
+"""The run: the one record for a slot or a manual request, and its state transitions.
+
+A run changes state only through the functions below (table in ARCHITECTURE.md).
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,13 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner
 from chimes.model.change import fast_constructor, replace
 from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.policy import MAX_RETRY_DELAY, OnLost, Policy
 from chimes.model.target import Target
 
-# @@ Why a run is in its state.
-
 
 class Reason:
-    """Stable codes that say why a run is in its state; wording is the catalogue's business."""
+    """Stable codes that say why a run is in its state; the catalogues translate them."""
 
     OVERLAP = "overlap"
     DEPENDENCY = "dependency"
@@ -33,7 +34,7 @@ class Reason:
     CRASH_LIMIT = "crash_limit"
     LOST_AFTER_START = "lost_after_start"
     UNREADABLE = "unreadable_row"
-    #: A step whose flow has ended without it.
+    #: The step's flow ended before the step did.
     FLOW_ENDED = "flow_ended"
 
 
@@ -68,13 +69,13 @@ class AttemptEnd(StrEnum):
     FAILED = "failed"
     TIMEOUT = "timeout"
     CANCELED = "canceled"
-    #: The node that had it stopped beating: nobody knows how far it came.
+    #: The node stopped sending heartbeats; the outcome is unknown.
     LOST = "lost"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Attempt:
-    """One try that has ended."""
+    """One finished attempt."""
 
     number: int
     fence: int
@@ -91,9 +92,9 @@ class Run:
     schedule_id: ScheduleId | None
     schedule_name: str = ""
     schedule_version: int = 0
-    namespace: str = "native"
+    namespace: str = DEFAULT_NAMESPACE
     owner: Owner = SYSTEM_OWNER
-    #: The planned UTC instant; unique per schedule for ever. None for manual runs (C7).
+    #: The planned UTC instant; unique per schedule. None for manual runs.
     slot: datetime | None = None
     origin: Origin
     parent_id: RunId | None = None
@@ -103,12 +104,12 @@ class Run:
     target: Target
     policy: Policy
     priority: int = 0
-    #: Behind on-time work of the same priority (F46).
+    #: Ranks behind on-time work of the same priority.
     catch_up: bool = False
-    #: Runs with the same key share `concurrency_limit`; None: nothing holds this run back.
+    #: Runs with the same key share `concurrency_limit`; None: unlimited.
     concurrency_key: str | None = None
     concurrency_limit: int = 1
-    #: Waits until a run with the same key ends; not claimable.
+    #: Not claimable until a run with the same key ends.
     blocked: bool = False
     status: RunStatus = RunStatus.QUEUED
     #: 0 before the first claim, then 1, and one more for each retry or lost lease.
@@ -116,7 +117,7 @@ class Run:
     #: Rises with every claim; every write of a worker carries it.
     fence: int = 0
     holder: NodeId | None = None
-    #: Started mark of the current fence; written ahead of the effect under `on_lost: stop`.
+    #: Started mark of the current fence; written before the effect under `on_lost: stop`.
     started: bool = False
     cancel_requested: bool = False
     created_at: datetime
@@ -129,10 +130,10 @@ class Run:
     result: Mapping[str, object] | None = None
     error: str = ""
     reason: str = ""
-    #: For a `missed` row: how many slots it stands for, from `slot` to `missed_until`.
+    #: For a `missed` row: the number of slots it covers, from `slot` to `missed_until`.
     missed_count: int = 0
     missed_until: datetime | None = None
-    #: Attempts that have ended, oldest first.
+    #: Finished attempts, oldest first.
     attempts: tuple[Attempt, ...] = ()
 
     @property
@@ -151,13 +152,13 @@ class Run:
 
     @property
     def resumable(self) -> bool:
-        """It has no effect of its own, only child runs: whoever takes it over goes on where it
-        stands, so that losing its node costs no attempt."""
+        """A flow has no effect of its own, only child runs: another node continues where it stands,
+        so a lost node costs no attempt."""
         return self.target.kind == "flow"
 
     @property
     def prefetched(self) -> bool:
-        """Claimed before its time: it waits for that in the hands of its node."""
+        """Claimed before it is due; its node waits for the due time."""
         if self.claimed_at is None or self.status is RunStatus.QUEUED:
             return False
         return self.claimed_at < self.available_at
@@ -182,28 +183,27 @@ class LogEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
-    """What carrying out a target once came to."""
+    """What an attempt returned."""
 
     end: AttemptEnd
     retryable: bool = False
     result: Mapping[str, object] | None = None
     error: str = ""
-    #: Stable word for the kind of failure, e.g. `egress_denied`.
+    #: Stable code of the failure, e.g. `egress_denied`.
     code: str = ""
-    #: The receiver wants to be left alone at least this long (HTTP Retry-After).
+    #: Minimum delay requested by the receiver (HTTP Retry-After).
     retry_after: timedelta | None = None
-    #: The target itself says when, instead of the policy's back-off.
+    #: Delay chosen by the target, instead of the policy's back-off.
     retry_in: timedelta | None = None
-    #: The receiver wants no further calls at all (410).
+    #: The receiver wants no further calls (410 Gone).
     gone: bool = False
-    #: The attempt as the target has recorded it itself, in a transaction of its own.
+    #: The attempt, if the target recorded it in its own transaction.
     completed: Attempt | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Completion:
-    """What a worker writes about an attempt that has ended. `retry_in` sends the run back to the
-    queue instead of ending it."""
+    """The recorded end of an attempt. `retry_in` requeues the run instead of ending it."""
 
     run_id: RunId
     fence: int
@@ -216,8 +216,8 @@ class Completion:
     logs: tuple[LogEntry, ...] = ()
     #: Pause the schedule with this note in the same transaction (410 Gone).
     pause_schedule: str = ""
-    #: The run as its worker has it, so that nobody has to read it again. What of it can have
-    #: changed since the claim (`cancel_requested`) does not count.
+    #: The worker's copy of the run, which saves reading it again. Fields that can have changed
+    #: since the claim (`cancel_requested`) are ignored.
     run: Run | None = field(default=None, compare=False, repr=False)
 
 
@@ -242,8 +242,8 @@ def mark_started(run: Run) -> Run:
 
 
 def release(run: Run) -> Run:
-    """Given back unstarted by a node that is stopping: as if it had never been claimed, except
-    that the fence stays used. One that is resumable may have begun, and its time goes on."""
+    """Return an unstarted run to the queue as if never claimed; the fence stays used. A resumable
+    run may have started and keeps `started_at`."""
     return replace(
         run,
         status=RunStatus.QUEUED,
@@ -256,13 +256,13 @@ def release(run: Run) -> Run:
 
 
 def release_or_cancel(run: Run, now: datetime) -> Run:
-    """`release`, or ended if somebody asked it to stop meanwhile: nobody is to begin it again."""
+    """`release`, or `cancel` if a cancellation was requested meanwhile."""
     if run.cancel_requested:
         return cancel(release(run), run.reason or Reason.CANCELED_BY_HAND, now)
     return release(run)
 
 
-#: Attempts that end with an outcome; one that is lost has none.
+#: A lost attempt has no outcome.
 _STATUS_OF: dict[AttemptEnd, RunStatus] = {
     end: RunStatus(end.value) for end in AttemptEnd if end is not AttemptEnd.LOST
 }
@@ -271,17 +271,14 @@ _STATUS_OF: dict[AttemptEnd, RunStatus] = {
 def completion_of(
     run: Run, outcome: Outcome, attempt: Attempt, logs: tuple[LogEntry, ...]
 ) -> Completion:
-    """From an attempt's outcome to the verdict on its run (C14, R3.48).
-
-    What is kept is plain text in English; doors find the reader's words for it again
-    (`chimes.retelling`)."""
+    """The completion that follows from an attempt's outcome and the retry policy."""
     retry_in = None
     if outcome.retryable and run.failures < run.policy.max_retries:
         if outcome.retry_in is not None:
             retry_in = min(outcome.retry_in, MAX_RETRY_DELAY)
         else:
             retry_in = run.policy.retry_delay(
-                run.failures + 1, run_id=run.id, asked=outcome.retry_after
+                run.failures + 1, run_id=run.id, retry_after=outcome.retry_after
             )
     return _new_completion(
         run.id,
@@ -299,7 +296,7 @@ def completion_of(
 
 
 def complete(run: Run, completion: Completion, now: datetime) -> Run:
-    """The run after an accepted verdict. A cancel that came in meanwhile beats a retry."""
+    """The run after an accepted completion. A cancellation requested meanwhile beats a retry."""
     again = completion.retry_in
     ended = replace(
         run,
@@ -320,7 +317,7 @@ def complete(run: Run, completion: Completion, now: datetime) -> Run:
 
 
 def owns_fence(run: Run, fence: int) -> bool:
-    """Whether a worker that holds `fence` still owns the run (I5)."""
+    """Whether a worker with this fence still owns the run."""
     return run.status is RunStatus.RUNNING and run.fence == fence
 
 
@@ -336,7 +333,7 @@ def cancel(run: Run, reason: str, now: datetime) -> Run:
 
 
 def request_cancel(run: Run, reason: str, now: datetime) -> Run:
-    """A waiting run ends at once; a running one is asked to stop; an ended one stays as it is."""
+    """End a queued run, flag a running one for cancellation, leave an ended one unchanged."""
     if run.status is RunStatus.QUEUED:
         return cancel(run, reason, now)
     if run.status is RunStatus.RUNNING:
@@ -345,11 +342,11 @@ def request_cancel(run: Run, reason: str, now: datetime) -> Run:
 
 
 def mark_lost(run: Run, now: datetime) -> Run:
-    """The lease of the node that held it has ended (F04–F07, F66). What is resumable is not
-    limited: its steps are (F68)."""
+    """The run after the lease of its node expired. Resumable runs have no crash limit, since
+    their steps have one."""
     assert run.holder is not None
     if run.resumable or run.available_at > now:
-        # One that was claimed ahead of its time has not begun.
+        # A prefetched run has not started.
         return release_or_cancel(run, now)
     attempt = Attempt(
         number=run.attempt,
@@ -358,7 +355,7 @@ def mark_lost(run: Run, now: datetime) -> Run:
         started_at=run.claimed_at or now,
         finished_at=now,
         end=AttemptEnd.LOST,
-        error=str(_("the node that held this run stopped beating")),
+        error=str(_("the node of this run stopped sending heartbeats")),
     )
     gone = replace(run, holder=None, attempts=(*run.attempts, attempt))
     if run.policy.on_lost is OnLost.STOP and run.started:
@@ -383,12 +380,12 @@ def mark_lost(run: Run, now: datetime) -> Run:
 
 
 def cancel_step(child: Run, now: datetime) -> Run:
-    """A step of a flow that has ended: it is asked to stop, or never begins."""
+    """Cancel a step whose flow has ended."""
     return request_cancel(child, Reason.FLOW_ENDED, now)
 
 
 def fail_unreadable(run: Run, now: datetime) -> Run:
-    """Its row is damaged: it ends instead of standing in the way of the others (R2.10)."""
+    """End a run whose row is corrupt, so that it does not block the queue."""
     return replace(
         run,
         status=RunStatus.FAILED,
@@ -405,6 +402,6 @@ def unblock(run: Run) -> Run:
 
 
 def queue_order(run: Run) -> tuple[int, datetime, datetime, str]:
-    """Who goes first: rank, then how long it could have gone, then the older plan, so that the
-    slots of one catch-up go in their order (C1)."""
+    """Sort key of the queue: rank, then `available_at`, then `planned_at`, so that the slots of
+    one catch-up run in order."""
     return (-run.rank, run.available_at, run.planned_at, run.id)

@@ -1,4 +1,4 @@
-"""A schedule: a durable intention. Every change of one is a named pure function here."""
+"""The schedule: trigger, target and policy, and its changes as pure functions."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER, Owner, Quota
 from chimes.model.change import replace
 from chimes.model.ids import ScheduleId
+from chimes.model.namespace import DEFAULT_NAMESPACE, stored_namespaces
 from chimes.model.policy import Policy
 from chimes.model.run import Run, RunStatus
 from chimes.model.target import Target
@@ -22,7 +23,7 @@ from chimes.triggers import Once, Trigger
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dependency:
-    """Run only if the other schedule succeeded within this time (R2.39)."""
+    """Run only if the other schedule succeeded within this time."""
 
     schedule_id: ScheduleId
     within: timedelta = timedelta(hours=1)
@@ -31,8 +32,8 @@ class Dependency:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Schedule:
     id: ScheduleId
-    #: The door (or application) in which the name lives; doors list only their own by default.
-    namespace: str = "native"
+    #: The interface or application that the name belongs to; each lists only its own by default.
+    namespace: str = DEFAULT_NAMESPACE
     name: str
     owner: Owner = SYSTEM_OWNER
     trigger: Trigger
@@ -46,16 +47,16 @@ class Schedule:
     pause_note: str = ""
     pause_until: datetime | None = None
     depends_on: Dependency | None = None
-    #: What a door must give back as it was written, e.g. durations (R3.16); never interpreted.
+    #: Data that an interface returns as it was written, e.g. durations; never interpreted.
     compat_data: Mapping[str, object] = field(default_factory=dict)
 
-    #: The cursor: the next slot that has no record yet, and when it is to be carried out
-    #: (slot + jitter, or where it was moved to). Both None: nothing is planned.
+    #: The cursor: the next slot without a run, and when that run is due (slot + jitter, or the
+    #: time it was moved to). Both None: nothing is planned.
     next_slot: datetime | None = None
     next_run_at: datetime | None = None
     #: The newest slot the cursor has passed.
     last_slot: datetime | None = None
-    #: When a run was last put into the queue.
+    #: When a run was last enqueued.
     last_enqueued_at: datetime | None = None
     #: Start of the first attempt of the latest run, and how that run ended.
     last_run_at: datetime | None = None
@@ -64,7 +65,7 @@ class Schedule:
     last_success_at: datetime | None = None
     #: Runs that came from slots; compared with the trigger's max_runs.
     fired_count: int = 0
-    #: Slots up to here may have lost their rows to retention and are never made again.
+    #: Retention may have deleted the runs of slots up to here; these slots never fire again.
     purged_until: datetime | None = None
 
     #: Counts changes of the definition; the ETag.
@@ -76,10 +77,14 @@ class Schedule:
     deleted_at: datetime | None = None
 
 
+def _in_namespace(schedule: Schedule, quota: Quota) -> bool:
+    return quota.namespace is None or schedule.namespace in stored_namespaces(quota.namespace)
+
+
 def counts_against(schedule: Schedule, quota: Quota) -> bool:
-    """A pause that ends by itself is no way around a quota of active ones: at its end nobody is
-    there to be refused."""
-    if schedule.deleted_at is not None or quota.namespace not in (None, schedule.namespace):
+    """A pause with an end counts against a quota of active schedules: at its end no request could
+    be refused."""
+    if schedule.deleted_at is not None or not _in_namespace(schedule, quota):
         return False
     if not quota.active:
         return True
@@ -106,7 +111,7 @@ def quota_exceeded(owner: Owner, quota: Quota) -> QuotaExceeded:
 
 
 def plan_after(schedule: Schedule, after: datetime) -> Schedule:
-    """The cursor on the first slot after `after`; without one for a paused or used-up schedule."""
+    """Set the cursor to the first slot after `after`; clear it for a paused or used-up schedule."""
     slot = None
     if schedule.enabled and schedule.deleted_at is None and has_runs_left(schedule):
         slot = schedule.trigger.next_after(after)
@@ -114,7 +119,7 @@ def plan_after(schedule: Schedule, after: datetime) -> Schedule:
 
 
 def plan_overdue(schedule: Schedule, now: datetime) -> Schedule:
-    """A single moment that has passed is its next slot, and due at once; anything else stays."""
+    """Make a `Once` trigger whose time has passed due now; leave other schedules unchanged."""
     trigger = schedule.trigger
     if not isinstance(trigger, Once) or trigger.instant > now or not schedule.enabled:
         return schedule
@@ -126,7 +131,7 @@ def set_cursor(schedule: Schedule, slot: datetime | None) -> Schedule:
 
 
 def due_time(schedule: Schedule, slot: datetime | None) -> datetime | None:
-    """When a slot is to be carried out. Jitter is added here and never fed back (C9)."""
+    """When the run of a slot is due. Jitter shifts the run, never the following slots."""
     return slot and slot + schedule.trigger.jitter_for(schedule.id, slot)
 
 
@@ -136,9 +141,8 @@ def has_runs_left(schedule: Schedule, fired: int = 0) -> bool:
 
 
 def apply_edit(schedule: Schedule, changed: Schedule, now: datetime, by: str) -> Schedule:
-    """`changed` as the next version of `schedule`. A changed trigger, or a switch on or off, is
-    planned anew from now; anything else leaves the cursor alone, so that an edit neither loses
-    nor doubles a slot (F55)."""
+    """`changed` as the next version of `schedule`. A new trigger, or enabling and disabling, plans
+    again from now; any other edit keeps the cursor, so that no slot is lost or doubled."""
     after = replace(changed, version=schedule.version + 1, updated_at=now, updated_by=by)
     if after.trigger != schedule.trigger or after.enabled != schedule.enabled:
         return plan_after(after, now)
@@ -155,8 +159,8 @@ def pause_schedule(
 def resume_schedule(
     schedule: Schedule, now: datetime, by: str, *, since: datetime | None = None
 ) -> Schedule:
-    """C8: the first slot after now; what passed meanwhile is no misfire. `since`: the pause ended
-    by itself at that moment, and the slot of that very moment is the first."""
+    """Continue with the first slot after now; slots during the pause are no misfires. `since`: the
+    pause ended by itself then, and a slot at that very instant fires."""
     changed = replace(schedule, enabled=True, pause_note="", pause_until=None)
     after = apply_edit(schedule, changed, now, by)
     return after if since is None else plan_after(after, since - timedelta(microseconds=1))
@@ -168,24 +172,24 @@ def delete_schedule(schedule: Schedule, now: datetime, by: str) -> Schedule:
 
 
 def restore_schedule(schedule: Schedule, now: datetime, by: str, *, enabled: bool) -> Schedule:
-    """A deleted one, there again: on or off as it was, and planned from now on."""
+    """Undelete, enabled or not as before, and plan from now."""
     changed = replace(schedule, enabled=enabled, deleted_at=None)
     return plan_after(apply_edit(schedule, changed, now, by), now)
 
 
 def reschedule_next(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
-    """The next slot is `to`, whatever the trigger says; a moment in the past means now (R2.22)."""
+    """Replace the next slot by `to`; a time in the past means now."""
     slot = max(to, now)
     return apply_edit(schedule, replace(schedule, next_slot=slot, next_run_at=slot), now, by)
 
 
 def move_next_run(schedule: Schedule, to: datetime, now: datetime, by: str) -> Schedule:
-    """The next slot keeps its identity and is carried out at `to`; later ones stay as they are."""
+    """Run the next slot at `to`; the slot keeps its identity, later slots are unchanged."""
     return apply_edit(schedule, replace(schedule, next_run_at=max(to, now)), now, by)
 
 
 def skip_next_slot(schedule: Schedule, now: datetime, by: str) -> Schedule:
-    """The cursor one slot further, for a slot that is recorded otherwise (skip)."""
+    """Advance the cursor by one slot, for a slot that is recorded as skipped."""
     assert schedule.next_slot is not None
     following = schedule.trigger.next_after(schedule.next_slot)
     changed = replace(set_cursor(schedule, following), last_slot=schedule.next_slot)
@@ -193,7 +197,7 @@ def skip_next_slot(schedule: Schedule, now: datetime, by: str) -> Schedule:
 
 
 def stop_with_error(schedule: Schedule, error: str) -> Schedule:
-    """A schedule that cannot be planned stops alone, with its error (R2.10)."""
+    """Stop a schedule that cannot be planned, with its error, so that the others continue."""
     return replace(
         schedule,
         next_slot=None,
@@ -205,7 +209,7 @@ def stop_with_error(schedule: Schedule, error: str) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LastRunSummary:
-    """What a schedule tells of its latest run."""
+    """The latest run of a schedule, as the schedule shows it."""
 
     last_run_at: datetime | None
     last_status: RunStatus | None
@@ -214,7 +218,7 @@ class LastRunSummary:
 
 
 def record_run(schedule: Schedule, run: Run) -> Schedule:
-    """The schedule's summary of its latest run, once that run has ended (R3.25)."""
+    """Update the schedule's summary from a run that has ended."""
     after = update_summary(
         LastRunSummary(
             last_run_at=schedule.last_run_at,
@@ -234,7 +238,7 @@ def record_run(schedule: Schedule, run: Run) -> Schedule:
 
 
 def update_summary(summary: LastRunSummary, run: Run) -> LastRunSummary:
-    """A run that ends after a newer one has begun changes nothing but the latest success."""
+    """A run that ends after a newer one has started updates only the latest success."""
     succeeded_at = summary.last_success_at
     if run.status is RunStatus.SUCCEEDED and run.finished_at is not None:
         succeeded_at = max(run.finished_at, succeeded_at or run.finished_at)
@@ -249,9 +253,8 @@ def update_summary(summary: LastRunSummary, run: Run) -> LastRunSummary:
     )
 
 
-# @@ What a schedule keeps of the code that declares it: where that is, and what it was like when
-# it was last written from there. Who edits it otherwise detaches it: code that is started again
-# does not overwrite the edit (ADR 33).
+# --- source marker: which code declares the schedule, and a digest of what it declared. An edit
+# elsewhere detaches the schedule: a restart of the code does not overwrite the edit (ADR 33).
 
 #: Key of the marker in `compat_data`.
 _KEY = "declared"
@@ -263,58 +266,58 @@ _DIGEST_NAMES = {"QuietHours": "Quiet", "except_for": "but"}
 class SourceMarker:
     #: `shop/tasks.py:12`
     at: str
-    #: Of the definition as the code last wrote it; empty: whatever it is, the code may write it.
+    #: Digest of the definition that the code last wrote; empty: the code may overwrite anything.
     digest: str
 
 
 def source_marker(schedule: Schedule) -> SourceMarker | None:
-    """None: no code declares it, as far as is known."""
-    kept = schedule.compat_data.get(_KEY)
-    if not isinstance(kept, Mapping):
+    """None: not declared by code."""
+    stored = schedule.compat_data.get(_KEY)
+    if not isinstance(stored, Mapping):
         return None
-    return SourceMarker(at=str(kept.get("at", "")), digest=str(kept.get("digest", "")))
+    return SourceMarker(at=str(stored.get("at", "")), digest=str(stored.get("digest", "")))
 
 
 def is_detached(schedule: Schedule) -> bool:
-    """Whether somebody has edited it since the code wrote it."""
-    mark = source_marker(schedule)
-    return mark is not None and mark.digest not in ("", definition_digest(schedule))
+    """Whether it was edited since the code wrote it."""
+    marker = source_marker(schedule)
+    return marker is not None and marker.digest not in ("", definition_digest(schedule))
 
 
 def mark_source(schedule: Schedule, at: str) -> Schedule:
-    """As it is now it was written by the code that stands there."""
-    return _with(schedule, SourceMarker(at=at, digest=definition_digest(schedule)))
+    """Mark the current definition as written by the code at this place."""
+    return _with_marker(schedule, SourceMarker(at=at, digest=definition_digest(schedule)))
 
 
 def move_source(schedule: Schedule, at: str) -> Schedule:
-    """The same mark, of code that stands elsewhere by now."""
-    mark = source_marker(schedule)
-    return schedule if mark is None else _with(schedule, replace(mark, at=at))
+    """The same marker after the code moved."""
+    marker = source_marker(schedule)
+    return schedule if marker is None else _with_marker(schedule, replace(marker, at=at))
 
 
 def reattach(schedule: Schedule) -> Schedule:
-    """Edits or not, the code may write it when it is started again."""
-    mark = source_marker(schedule)
-    return schedule if mark is None else _with(schedule, replace(mark, digest=""))
+    """Let the code overwrite edits at its next start."""
+    marker = source_marker(schedule)
+    return schedule if marker is None else _with_marker(schedule, replace(marker, digest=""))
 
 
 def clear_source_marker(schedule: Schedule) -> Schedule:
-    kept = {name: each for name, each in schedule.compat_data.items() if name != _KEY}
-    return (
-        schedule if len(kept) == len(schedule.compat_data) else replace(schedule, compat_data=kept)
-    )
+    if _KEY not in schedule.compat_data:
+        return schedule
+    rest = {name: each for name, each in schedule.compat_data.items() if name != _KEY}
+    return replace(schedule, compat_data=rest)
 
 
-def _with(schedule: Schedule, mark: SourceMarker) -> Schedule:
-    plain = {"at": mark.at, "digest": mark.digest}
+def _with_marker(schedule: Schedule, marker: SourceMarker) -> Schedule:
+    plain = {"at": marker.at, "digest": marker.digest}
     if schedule.compat_data.get(_KEY) == plain:
         return schedule
     return replace(schedule, compat_data={**schedule.compat_data, _KEY: plain})
 
 
 def definition_digest(schedule: Schedule) -> str:
-    """Equal for equal definitions, before and after a store has kept them. Fields that have their
-    usual value are left out, so that a release with more of them changes no digest."""
+    """Equal for equal definitions, before and after storage. Fields with their default value are
+    left out, so that a new field changes no digest."""
     definition = {
         "trigger": schedule.trigger,
         "target": schedule.target,

@@ -1,5 +1,4 @@
-"""Sources of data and their collections as `chimes.yaml` has them (R4.19), and the tasks that
-synchronise them."""
+"""Data sources and collections of `chimes.yaml`, and their sync runs as EventNative tasks."""
 
 from __future__ import annotations
 
@@ -18,12 +17,11 @@ from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.target import SyncTarget
 from chimes.triggers import Trigger
 
-#: Where the schedules and the tasks of collections live.
+#: Namespace of the schedules and runs of collections.
 SYNC_NAMESPACE = "sync"
-#: Classes of priority (R4.8): unless told otherwise, a task of a schedule is HIGH; one that
-#: somebody asked for is NOW and overtakes those.
+#: Priority classes: by default a scheduled task is HIGH and a manual one is NOW.
 LOW, HIGH, NOW = 100, 200, 300
-#: Of a collection that says nothing.
+#: Default timeout of a collection.
 SYNC_TIMEOUT = timedelta(hours=1)
 MAX_SYNC_TIMEOUT = timedelta(days=7)
 
@@ -31,9 +29,9 @@ MAX_SYNC_TIMEOUT = timedelta(days=7)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Collection:
     name: str
-    #: None: synchronised only when somebody asks for it.
+    #: None: only manual runs.
     trigger: Trigger | None = None
-    #: The class of its automatic tasks.
+    #: Priority class of its scheduled tasks.
     priority: int = HIGH
     timeout: timedelta = SYNC_TIMEOUT
 
@@ -43,7 +41,7 @@ class Source:
     id: str
     #: `python`, `command`, `http_json`.
     driver: str
-    #: What the driver is told; it may hold secrets and is never shown.
+    #: Configuration of the driver; may contain secrets and is never shown.
     config: Mapping[str, object] = field(default_factory=dict, repr=False)
     collections: tuple[Collection, ...] = ()
 
@@ -53,10 +51,10 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """All that one file has."""
+    """All sources of one file."""
 
     by_id: Mapping[str, Source] = field(default_factory=dict)
-    #: Where the file lies: modules are found there, and relative paths begin there.
+    #: Directory of the file, for imports and relative paths.
     directory: str = ""
 
     def get(self, source: str, collection: str) -> Collection | None:
@@ -70,7 +68,7 @@ class Sources:
 
 
 def task_name(target: SyncTarget) -> str:
-    """As its schedule and its runs are called."""
+    """The name of its schedule and runs."""
     return f"{target.source}/{target.collection}"
 
 
@@ -80,8 +78,8 @@ def task_policy(
     timeout: timedelta = SYNC_TIMEOUT,
     misfire_grace: timedelta = timedelta(seconds=60),
 ) -> Policy:
-    """C1, C6: late ticks are passed over, and so are those that come while a task of the pair is
-    active. What failed is not tried again; what lost its node is (C4)."""
+    """Late slots and slots during an active task of the pair are skipped. Failures are not retried;
+    lost runs are."""
     return Policy(
         misfire=Misfire.SKIP,
         misfire_grace=misfire_grace,
@@ -102,8 +100,8 @@ def task_run(
     owner: Owner = SYSTEM_OWNER,
     run_id: RunId | None = None,
 ) -> Run:
-    """A task that somebody asks for (R4.17, R4.18); for `Store.add_unless_active`. `collection` is
-    None where this node's file does not have it."""
+    """A manual task, for `Store.add_unless_active`. `collection` is None if it is not in this
+    node's file."""
     timeout = SYNC_TIMEOUT if collection is None else collection.timeout
     return Run(
         id=run_id or manual_run_id(now),
@@ -123,13 +121,12 @@ def task_run(
     )
 
 
-# @@ A run of a SyncTarget as seed 4 sees it: a task, with its own id, words and numbers (R4.6).
-#
-# Pure, so that the Redis keys (R4.7, R4.10-R4.12) and the EventNative door say the same.
+# --- EventNative tasks: the id, status and numbers of a sync run, shared by the EventNative API and
+# the Redis keys
 
-#: Run ids are UUIDs in their usual writing.
+#: Run ids are UUIDs in canonical form.
 RUN_ID_LENGTH = 36
-#: R4.8: higher class first, then older first. A class is worth more than any second.
+#: Higher class first, then older first: a class outweighs any timestamp.
 CLASS_WEIGHT = 10**12
 
 
@@ -141,7 +138,7 @@ class TaskStatus(StrEnum):
     CANCELED = "CANCELED"
 
 
-#: C10. What is not here is no task.
+#: Runs with another status are no tasks.
 _STATUS = {
     RunStatus.QUEUED: TaskStatus.SCHEDULED,
     RunStatus.RUNNING: TaskStatus.RUNNING,
@@ -156,7 +153,7 @@ TASK_RUN_STATUSES = tuple(_STATUS)
 
 
 def is_task(run: Run) -> bool:
-    """Whether seed 4 would call it one. A tick that was skipped or missed made no task."""
+    """Whether EventNative shows it as a task; skipped and missed slots are no tasks."""
     return isinstance(run.target, SyncTarget) and run.status in _STATUS
 
 
@@ -171,8 +168,8 @@ def task_id(run: Run) -> str:
 
 
 def parse_task_id(text: str) -> tuple[str, RunId] | None:
-    """`SOURCE_COLLECTION` and the run's id. Names may have a `_` themselves, so whoever loads the
-    run checks that its `task_id` is the text. None: no task has such an id."""
+    """`SOURCE_COLLECTION` and the run id, or None. Names may contain `_`, so the caller must compare
+    the `task_id` of the loaded run with the text."""
     pair, run_id = text[:-RUN_ID_LENGTH], text[-RUN_ID_LENGTH:]
     if len(pair) < len("s_c_") or not pair.endswith("_"):
         return None
@@ -185,27 +182,27 @@ def task_status(run: Run) -> TaskStatus:
 
 
 def run_statuses(status: TaskStatus) -> tuple[RunStatus, ...]:
-    """Which runs a filter by the seed's word means."""
+    """The run statuses of a task status."""
     return tuple(ours for ours, theirs in _STATUS.items() if theirs is status)
 
 
 def task_priority(run: Run) -> int:
-    """R4.8: also the score in the queue. Exact as a double up to class 9000."""
+    """Also the score in the queue; exact as a double up to class 9000."""
     return run.priority * CLASS_WEIGHT - created_unix(run)
 
 
 def created_unix(run: Run) -> int:
-    """R4.10: whole seconds."""
+    """In whole seconds."""
     return int(run.created_at.timestamp())
 
 
 def task_time(moment: datetime | None) -> str:
-    """C18: ISO with microseconds and Z; "" where there is none."""
+    """ISO 8601 with microseconds and Z; empty for None."""
     return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def task_fields(run: Run) -> dict[str, str | int]:
-    """R4.6 and R4.11, in the seed's order."""
+    """The fields of a task, in EventNative's order."""
     target = sync_target(run)
     return {
         "id": task_id(run),
@@ -219,15 +216,14 @@ def task_fields(run: Run) -> dict[str, str | int]:
     }
 
 
-# @@ What holds for every run of a pair of source and collection: at most one of them is active,
-# whoever asked for it and wherever (R4.18, R4.20).
+# --- at most one active run per pair of source and collection
 
 _KEY_PREFIX: Final = "sync:"
 
 
 def require_exclusive(policy: Policy, target: SyncTarget) -> Policy:
-    """With the key and the limit of the pair. InvalidInput for a policy that wants more than one
-    run at a time, or another key: it could not be kept."""
+    """The policy with the key and limit of the pair. InvalidInput if it requires more than one run
+    at a time or another key."""
     for name, wrong, wanted in (
         ("overlap", policy.overlap is not Overlap.SKIP, "skip"),
         ("max_concurrent_runs", policy.max_concurrent_runs not in (None, 1), "1"),
@@ -237,7 +233,7 @@ def require_exclusive(policy: Policy, target: SyncTarget) -> Policy:
         if wrong:
             raise InvalidInput(
                 _(
-                    "{field} is {wanted} for a sync target: one run of each pair at a time",
+                    "{field} must be {wanted} for a sync target: one run of each pair at a time",
                     field=name,
                     wanted=wanted,
                 ),
@@ -254,6 +250,6 @@ def parse_pair_key(key: str) -> tuple[str, str]:
 
 
 def is_pair_key(key: str) -> bool:
-    """Whether a concurrency key has the form of those of the pairs. Nothing else may use one: it
-    would count as a run of the pair."""
+    """Whether a concurrency key belongs to a pair. No other schedule may use one: its runs would
+    count as runs of the pair."""
     return key.startswith(_KEY_PREFIX) and "#" in key

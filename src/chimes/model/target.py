@@ -1,4 +1,4 @@
-"""What a run does: a closed union of plain data. Carrying it out is the business of `targets/`."""
+"""What a run does: a closed union of values. `chimes.targets` executes them."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Literal
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpTarget:
-    """An HTTP callback (R3.3). Placeholders in url, headers and body are filled at each attempt."""
+    """An HTTP callback. Placeholders in url, headers and body are filled at each attempt."""
 
     url: str
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict)
     body: str = ""
-    #: Status codes that count as success; empty means any 2xx (R3.48).
+    #: Status codes that count as success; empty means any 2xx.
     expected_status: tuple[int, ...] = ()
     #: Standard Webhooks keys (`whsec_...`); two while a key is being rotated.
     signing_secrets: tuple[str, ...] = ()
-    #: Only an admin may switch certificate checks off, and the audit says so (F61).
+    #: Only an admin may disable certificate checks; it is audited.
     verify_tls: bool = True
     kind: Literal["http"] = "http"
 
     @property
     def requirement(self) -> str:
-        """What a node must offer to carry this out."""
+        """The capability that a node must have to execute this."""
         return self.kind
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TaskTarget:
-    """A Python task, by the name under which an application registered it. Nothing is imported
-    because of a name (S66): only nodes that have the task offer it."""
+    """A Python task, by its registered name. The name is never imported: only nodes that have the
+    task can execute it."""
 
     name: str
     args: Mapping[str, object] = field(default_factory=dict)
@@ -58,8 +58,8 @@ class FlowTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SyncTarget:
-    """Synchronise one collection of a source of `chimes.yaml` (R4.1). Its runs are what seed 4
-    calls tasks: at most one of each pair is active, so all of them share one concurrency key."""
+    """Synchronise one collection of a source of `chimes.yaml`. EventNative calls its runs tasks: at
+    most one per pair is active, so they share one concurrency key."""
 
     source: str
     collection: str
@@ -71,21 +71,20 @@ class SyncTarget:
 
     @property
     def key(self) -> str:
-        """The concurrency key of the pair, also the name of the state kept for it. No id has a
-        `#` in it."""
+        """The concurrency key of the pair and the name of its checkpoint. Ids contain no `#`."""
         return f"sync:{self.source}#{self.collection}"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentTarget:
-    """A prompt for the configured run pipeline (R1.10). Output is data: it calls nothing here."""
+    """A prompt for the configured run pipeline. Its output is only data."""
 
     prompt: str
-    #: `openai` or `runs`; empty: as configured.
+    #: `openai` or `runs`; empty: the configured one.
     pipeline: str = ""
-    #: Empty: as configured.
+    #: Empty: the configured one.
     model: str = ""
-    #: Of the answer; None: as configured.
+    #: Of the response; None: the configured limit.
     max_tokens: int | None = None
     kind: Literal["agent"] = "agent"
 
@@ -96,15 +95,15 @@ class AgentTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionTarget:
-    """An action type of a knowledge network, executed by the configured action service (R0.24)."""
+    """An action type of a knowledge network, executed by the configured action service."""
 
     action_type_id: str
     kn_id: str
     branch: str = "main"
-    #: The objects that the action is for, each a JSON object (R0.10).
+    #: The objects of the action, each a JSON object.
     identities: tuple[Mapping[str, object], ...] = ()
     params: Mapping[str, object] = field(default_factory=dict)
-    #: On whose behalf: the account of whoever made the schedule, not of whoever runs it.
+    #: The account that created the schedule; the action runs on its behalf.
     account_id: str = ""
     account_type: str = ""
     kind: Literal["action"] = "action"
@@ -116,7 +115,7 @@ class ActionTarget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MessageTarget:
-    """A text, told to whom the schedule tells: a reminder. It is the result of the run."""
+    """A reminder: the text is the result of the run and goes to the recipients of the schedule."""
 
     #: Markdown.
     text: str
@@ -132,13 +131,11 @@ Target = (
 )
 
 
-# @@ What a target is given to work with, apart from what it is: the part that one run may have
-# otherwise than its schedule says.
+# --- payload: the part of a target that a single run may override
 
 
 def payload_of(target: Target) -> str | Mapping[str, object] | None:
-    """The body of a call, the prompt of an agent, the text of a message, the parameters of the
-    rest; a sync has none."""
+    """Body, prompt, text or parameters, depending on the target; None for a sync."""
     match target:
         case HttpTarget():
             return target.body
@@ -157,7 +154,7 @@ def payload_of(target: Target) -> str | Mapping[str, object] | None:
 
 
 def payload_name(target: Target) -> str:
-    """Its field; empty for a sync."""
+    """The field of the payload; empty for a sync."""
     match target:
         case HttpTarget():
             return "body"
@@ -176,7 +173,7 @@ def payload_name(target: Target) -> str:
 
 
 def same_but_payload(target: Target, other: Target) -> bool:
-    """Whether they do the same thing, at the same place, perhaps with other data."""
+    """Whether the targets differ only in their payload."""
     match target, other:
         case HttpTarget(), HttpTarget():
             return replace(other, body=target.body) == target

@@ -1,4 +1,4 @@
-"""What a target must look like to be saved. Every refusal is a 422 that names the field."""
+"""Validates targets and recipients before they are saved; errors name the field."""
 
 from __future__ import annotations
 
@@ -28,20 +28,18 @@ from chimes.model.target import (
 )
 from chimes.triggers import parse_zone
 
-# @@ What JSON of a caller must look like to be kept.
-
 MAX_ARGUMENT_BYTES = 64 * 1024
 MAX_ARGUMENT_DEPTH = 32
 
 
 def check_arguments(arguments: Mapping[str, object], field: str) -> None:
-    """Plain JSON that every store takes and every reader understands alike."""
+    """Portable JSON within the size limit."""
     check_json(arguments, field)
     check_size(arguments, field, MAX_ARGUMENT_BYTES)
 
 
 def check_size(value: object, field: str, most: int) -> None:
-    """`value` is JSON; as it is written on the wire."""
+    """Limit the size of the encoded JSON."""
     if len(json.dumps(value, ensure_ascii=False).encode()) > most:
         raise InvalidInput(
             _(
@@ -82,7 +80,7 @@ def check_json(value: object, field: str, depth: int = 0) -> None:
             for key, inner in value.items():
                 if not isinstance(key, str):
                     raise InvalidInput(
-                        _("the keys of JSON are texts"), field=field, code="wrong_type"
+                        _("JSON keys must be strings"), field=field, code="wrong_type"
                     )
                 check_json(key, field, depth + 1)
                 check_json(inner, f"{field}.{key}", depth + 1)
@@ -104,9 +102,7 @@ def encode_text(text: str, field: str) -> bytes:
         raise InvalidInput(_("not valid Unicode text"), field=field, code="not_text") from None
 
 
-# @@ What an action must look like to be saved. Lengths are those of seed 0's columns.
-
-#: R0.4, R0.6-R0.8, R0.17.
+#: Length of the id columns in KWeaver.
 MAX_ID_LENGTH = 40
 MAX_IDENTITIES = 10_000
 MAX_IDENTITIES_BYTES = 128 * 1024
@@ -126,13 +122,13 @@ def check_action_target(target: ActionTarget) -> None:
 
 
 def check_action_id(value: str, field: str) -> None:
-    """Ids are of others' making: any text that fits into a path and a header."""
+    """Ids come from another system: any text that fits into a path and a header."""
     if not value.strip():
-        raise InvalidInput(_("{field} is needed", field=field), field=field, code="missing")
+        raise InvalidInput(_("{field} is required", field=field), field=field, code="missing")
     if len(value) > MAX_ID_LENGTH:
         raise InvalidInput(
             _(
-                "{field} has at most {most} characters",
+                "{field} must have at most {most} characters",
                 field=field,
                 most=MAX_ID_LENGTH,
             ),
@@ -140,7 +136,7 @@ def check_action_id(value: str, field: str) -> None:
             code="too_long",
         )
     if value in (".", ".."):
-        # In a path they mean another one.
+        # These change the meaning of a path.
         raise InvalidInput(
             _("{field} cannot be {value!r}", field=field, value=value),
             field=field,
@@ -148,7 +144,7 @@ def check_action_id(value: str, field: str) -> None:
         )
     if _CONTROL_CHARACTERS.search(value):
         raise InvalidInput(
-            _("{field} holds a control character", field=field), field=field, code="not_text"
+            _("{field} contains a control character", field=field), field=field, code="not_text"
         )
     encode_text(value, field)
 
@@ -163,7 +159,7 @@ def _check_identities(identities: tuple[object, ...]) -> None:
     for place, identity in enumerate(identities):
         if not isinstance(identity, Mapping):
             raise InvalidInput(
-                _("an identity is a JSON object"),
+                _("an identity must be a JSON object"),
                 field=f"identities[{place}]",
                 code="wrong_type",
             )
@@ -190,7 +186,7 @@ _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 _SECRET_PLACEHOLDER = re.compile(r"\{\{\s*secret[.:\s]")
 
-#: Ours to send: framing, routing, and the identity of a run (S38).
+#: Set by Chimes: framing, routing, and the identity of a run.
 RESERVED_HEADERS = frozenset(
     {
         "connection", "content-length", "cookie", "cookie2", "expect", "host", "http2-settings",
@@ -203,8 +199,7 @@ REFUSED_METHODS = frozenset({"CONNECT", "TRACE", "TRACK"})
 
 
 def check_target(target: Target, *, egress: Egress | None = None) -> None:
-    """Whatever can be said about a target by itself; whether anybody offers it is the service's
-    question."""
+    """Checks that depend on the target alone; the service checks that a node can execute it."""
     match target:
         case HttpTarget():
             check_http_target(target, egress=egress)
@@ -229,23 +224,25 @@ def check_target(target: Target, *, egress: Egress | None = None) -> None:
 
 def check_message(target: MessageTarget) -> None:
     if not target.text.strip():
-        raise InvalidInput(_("a message needs its text"), field="text", code="missing")
+        raise InvalidInput(_("a message needs a text"), field="text", code="missing")
     if len(encode_text(target.text, "text")) > MAX_MESSAGE_BYTES:
         raise InvalidInput(
-            _("a message has at most {most} bytes", most=MAX_MESSAGE_BYTES),
+            _("a message must have at most {most} bytes", most=MAX_MESSAGE_BYTES),
             field="text",
             code="too_long",
         )
     if "\x00" in target.text:
-        raise InvalidInput(_("a message has no NUL characters"), field="text", code="bad_text")
+        raise InvalidInput(
+            _("a message must not contain NUL characters"), field="text", code="bad_text"
+        )
 
 
 def check_prompt(target: AgentTarget) -> None:
     if not target.prompt.strip():
-        raise InvalidInput(_("a prompt is needed"), field="prompt", code="missing")
+        raise InvalidInput(_("a prompt is required"), field="prompt", code="missing")
     if len(encode_text(target.prompt, "prompt")) > MAX_PROMPT_BYTES:
         raise InvalidInput(
-            _("a prompt has at most {most} bytes", most=MAX_PROMPT_BYTES),
+            _("a prompt must have at most {most} bytes", most=MAX_PROMPT_BYTES),
             field="prompt",
             code="too_long",
         )
@@ -253,28 +250,28 @@ def check_prompt(target: AgentTarget) -> None:
         raise InvalidInput(_("a NUL character is not allowed"), field="prompt", code="not_text")
     if target.pipeline not in ("", "openai", "runs"):
         raise InvalidInput(
-            _("a pipeline is openai or runs"), field="pipeline", code="unknown_pipeline"
+            _("a pipeline must be openai or runs"), field="pipeline", code="unknown_pipeline"
         )
     if len(target.model) > MAX_NAME_LENGTH or _CONTROL.search(target.model):
         raise InvalidInput(
-            _("a model has at most {most} characters", most=MAX_NAME_LENGTH),
+            _("a model must have at most {most} characters", most=MAX_NAME_LENGTH),
             field="model",
             code="bad_name",
         )
     if target.max_tokens is not None and not 1 <= target.max_tokens <= MAX_TOKENS:
         raise InvalidInput(
-            _("max_tokens lies between 1 and {most}", most=MAX_TOKENS),
+            _("max_tokens must be between 1 and {most}", most=MAX_TOKENS),
             field="max_tokens",
             code="out_of_range",
         )
 
 
 def check_name(name: str) -> None:
-    """The name of a task or a flow: a word, never a path and never something to import (S66)."""
+    """The name of a task or a flow: never a path or an importable name."""
     if len(name) > MAX_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
             _(
-                "a name has 1 to {most} letters, digits and any of _ . -",
+                "a name must have 1 to {most} letters, digits and any of _ . -",
                 most=MAX_NAME_LENGTH,
             ),
             field="name",
@@ -283,11 +280,11 @@ def check_name(name: str) -> None:
 
 
 def check_source_name(name: str, field: str) -> None:
-    """The id of a source or of a collection: they are parts of keys and of task ids."""
+    """The id of a source or collection, which becomes part of keys and task ids."""
     if len(name) > MAX_SOURCE_NAME_LENGTH or not _NAME.fullmatch(name):
         raise InvalidInput(
             _(
-                "{field}: 1 to {most} letters, digits and any of _ . -",
+                "{field} must have 1 to {most} letters, digits and any of _ . -",
                 field=field,
                 most=MAX_SOURCE_NAME_LENGTH,
             ),
@@ -297,8 +294,8 @@ def check_source_name(name: str, field: str) -> None:
 
 
 def check_http_target(target: HttpTarget, *, egress: Egress | None = None) -> None:
-    """With `egress`, a URL whose address or port can be seen to be denied is refused as well;
-    names are judged when they are dialled."""
+    """With `egress`, a URL with a denied address or port is rejected too; host names are checked
+    when they are dialled."""
     check_method(target.method)
     url = parse_http_url(target.url)
     if egress is not None and (denial := egress.check_url(url)) is not None:
@@ -378,7 +375,7 @@ def check_header_name(name: str) -> None:
 
 def _check_header_value(name: str, value: str) -> None:
     if _CONTROL.search(value):
-        raise _bad_header(name, _("{name} holds a control character", name=name), "header_value")
+        raise _bad_header(name, _("{name} contains a control character", name=name), "header_value")
     if len(encode_text(value, f"headers.{name}")) > MAX_HEADER_VALUE_BYTES:
         raise _bad_header(
             name,
@@ -403,7 +400,7 @@ def _check_body(body: str) -> None:
             code="body_too_long",
         )
     if "\x00" in body:
-        raise InvalidInput(_("the body holds a NUL character"), field="body", code="not_text")
+        raise InvalidInput(_("the body contains a NUL character"), field="body", code="not_text")
 
 
 def _check_expected_status(statuses: tuple[int, ...]) -> None:
@@ -433,7 +430,7 @@ def check_signing(secrets: tuple[str, ...]) -> None:
 
 
 def _check_secret_placeholders(target: HttpTarget) -> None:
-    """No stored secrets exist, so one that is named belongs to nobody here (S45)."""
+    """There are no stored secrets, so a placeholder for one is an error."""
     texts = {"url": target.url, "body": target.body}
     texts |= {f"headers.{name}": value for name, value in target.headers.items()}
     for field, text in texts.items():
@@ -441,7 +438,7 @@ def _check_secret_placeholders(target: HttpTarget) -> None:
             raise InvalidInput(_("there is no such secret"), field=field, code="unknown_secret")
 
 
-# @@ What recipients must look like to be saved. Every refusal is a 422 that names its place.
+# --- recipients
 
 MAX_RECIPIENTS = 10
 MAX_ADDRESS_LENGTH = 254
@@ -456,7 +453,7 @@ _ADDRESS = re.compile(rf"(?=[^@]{{1,64}}@){_ATOM}(?:\.{_ATOM})*@{_LABEL}(?:\.{_L
 
 
 def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None = None) -> None:
-    """With `egress`, a URL that can be seen to be denied is refused as well."""
+    """With `egress`, a denied URL is rejected too."""
     if len(recipients) > MAX_RECIPIENTS:
         raise InvalidInput(
             _("at most {most} recipients", most=MAX_RECIPIENTS),
@@ -468,14 +465,16 @@ def check_recipients(recipients: Sequence[Recipient], *, egress: Egress | None =
         try:
             _check(recipient, egress)
             if (recipient.channel, recipient.to) in seen:
-                raise InvalidInput(_("named twice; put both under `on`"), field="to", code="twice")
+                raise InvalidInput(
+                    _("given twice; put both events under `on`"), field="to", code="twice"
+                )
         except InvalidInput as error:
             raise error.within(f"delivery[{place}]") from None
         seen.add((recipient.channel, recipient.to))
 
 
 def is_chat_id(text: str) -> bool:
-    """Whether it is the number of a chat, and not a public name."""
+    """Whether it is the number of a chat, not a public name."""
     return _CHAT_ID.fullmatch(text) is not None
 
 
@@ -489,7 +488,7 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
         case Channel.TELEGRAM:
             if not is_chat_id(recipient.to) and not _CHAT_NAME.fullmatch(recipient.to):
                 raise InvalidInput(
-                    _("a chat is its number, or @ and its public name"),
+                    _("a chat must be its number, or @ and its public name"),
                     field="to",
                     code="bad_chat",
                 )
@@ -498,23 +497,25 @@ def _check(recipient: Recipient, egress: Egress | None) -> None:
         case Channel.EMAIL:
             if len(recipient.to) > MAX_ADDRESS_LENGTH or not _ADDRESS.fullmatch(recipient.to):
                 raise InvalidInput(
-                    _("an address such as ada@example.com"), field="to", code="bad_address"
+                    _("expected an address such as ada@example.com"), field="to", code="bad_address"
                 )
         case _:
             assert_never(recipient.channel)
     _check_events(recipient.on, "on")
     if not recipient.on:
         raise InvalidInput(
-            _("say when: success, failure, recovery, late or always"), field="on", code="missing"
+            _("choose at least one of success, failure, recovery, late and always"),
+            field="on",
+            code="missing",
         )
     _check_times(recipient)
     if recipient.language not in LANGUAGES:
         raise InvalidInput(
-            _("a language is en, th or zh"), field="language", code="unknown_language"
+            _("a language must be en, th or zh"), field="language", code="unknown_language"
         )
     if recipient.signing_secrets and recipient.channel is not Channel.WEBHOOK:
         raise InvalidInput(
-            _("only a webhook is signed"), field="signing_secrets", code="signing_secret"
+            _("only a webhook has signing secrets"), field="signing_secrets", code="signing_secret"
         )
     check_signing(recipient.signing_secrets)
 
@@ -523,7 +524,7 @@ def _check_events(given: Sequence[NotifyOn], field: str) -> None:
     for each in given:
         if each not in SELECTABLE_EVENTS:
             raise InvalidInput(
-                _("{word!r} is nothing that runs do", word=each.value),
+                _("{word!r} is not an event to select", word=each.value),
                 field=field,
                 code="unknown_occasion",
             )
@@ -532,20 +533,20 @@ def _check_events(given: Sequence[NotifyOn], field: str) -> None:
 def _check_times(recipient: Recipient) -> None:
     if not timedelta() < recipient.late_after <= MAX_LATE_AFTER:
         raise InvalidInput(
-            _("a run is late after a moment, at most after a week"),
+            _("late_after must be above 0 and at most a week"),
             field="late_after",
             code="out_of_range",
         )
     if (quiet := recipient.quiet) is not None:
         if recipient.channel is Channel.INBOX:
             raise InvalidInput(
-                _("an inbox disturbs nobody: it has no quiet hours"),
+                _("an inbox has no quiet hours"),
                 field="quiet",
                 code="not_empty",
             )
         if quiet.start == quiet.end:
             raise InvalidInput(
-                _("quiet hours begin and end at different times"),
+                _("quiet hours must start and end at different times"),
                 field="quiet.to",
                 code="out_of_range",
             )
@@ -554,14 +555,14 @@ def _check_times(recipient: Recipient) -> None:
     if (digest := recipient.digest) is not None:
         if not 0 <= digest.weekday <= 6:
             raise InvalidInput(
-                _("a week has the days 0 (Monday) to 6"), field="digest.on", code="out_of_range"
+                _("a weekday must be 0 (Monday) to 6"), field="digest.on", code="out_of_range"
             )
         _check_events(digest.except_for, "digest.except")
         _check_zone(digest.zone, "digest.zone")
 
 
 def _check_zone(name: str, field: str) -> None:
-    """One that is left out is the owner's, found when it is saved."""
+    """A missing zone becomes the owner's when saved."""
     if name:
         parse_zone(name, field=field)
 

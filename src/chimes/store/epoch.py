@@ -1,8 +1,8 @@
-"""Whether a store is still the one it was (F28, F30, F72).
+"""Detects that a store went back in time.
 
-After a fail-over to a standby that lacked the last commits, or after a restore, a store has
-forgotten what nodes remember. It holds a counter that only rises; whoever finds it lower than
-before knows that the store went back, and that nothing held from before is held any more.
+After a fail-over to a standby that lacked the last commits, or after a restore, a store has lost
+writes that nodes rely on. It has a counter that only rises: a node that reads a lower value than
+before knows that its claims are void.
 """
 
 from __future__ import annotations
@@ -13,18 +13,17 @@ from typing import Protocol, runtime_checkable
 
 from chimes.i18n import _
 
-#: So far two servers' clocks may be apart before a quick fail-over looks like two of them at once;
-#: whoever is really left behind looks again later than that.
+#: Allowed clock difference of two servers; a larger one means that both were used at once.
 MAX_CLOCK_DIFFERENCE = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    #: Raised by everyone who asks for it.
+    #: Raised by every read.
     counter: int
-    #: Which server this is, and which of its histories (PostgreSQL's timeline); empty: unknown.
+    #: Server and timeline (PostgreSQL); empty: unknown.
     history: str = ""
-    #: When it was asked for, and when anybody first saw this history, by the store's clock; only of
+    #: When it was read, and when this history was first seen, by the store's clock; only for
     #: stores whose history forks at a fail-over.
     at: datetime | None = None
     begun: datetime | None = None
@@ -32,19 +31,19 @@ class Epoch:
 
 @runtime_checkable
 class EpochStore(Protocol):
-    """A store that can go back behind its users' backs."""
+    """A store that can go back in time unnoticed."""
 
     async def epoch(self) -> Epoch:
-        """Raise the counter, and tell it. Ask every few seconds and compare (`describe_rollback`)."""
+        """Raise and return the counter. Call every few seconds and compare (`describe_rollback`)."""
 
 
 def describe_rollback(before: Epoch, after: Epoch) -> str:
-    """Why the store is not what it was; empty if it is. A new history alone is no reason: after a
-    fail-over that lost nothing the counter goes on. But who looked at the old history when the
-    new one had begun already wrote to a server that nobody follows any more (F30)."""
-    if _left_behind(before, after):
+    """Why the store went back in time; empty if it did not. A new history alone is no reason: the
+    counter continues after a fail-over without loss. But a node that read the old history after
+    the new one had begun wrote to an abandoned server."""
+    if _used_old_history(before, after):
         return _(
-            "the store went on without this node: {now} had begun while it still asked {was}",
+            "the store failed over without this node: {now} had begun while this node still used {was}",
             was=before.history,
             now=after.history,
         )
@@ -59,7 +58,7 @@ def describe_rollback(before: Epoch, after: Epoch) -> str:
     )
 
 
-def _left_behind(before: Epoch, after: Epoch) -> bool:
+def _used_old_history(before: Epoch, after: Epoch) -> bool:
     if before.history == after.history or before.at is None or after.begun is None:
         return False
     return after.begun + MAX_CLOCK_DIFFERENCE < before.at

@@ -1,4 +1,4 @@
-"""Reading plain JSON data with exact types and errors that name the field."""
+"""Reads JSON data with strict types and errors that name the field."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def to_text(moment: datetime) -> str:
     return f"{_second(second)}.{micros:06}Z" if micros else f"{_second(second)}Z"
 
 
-# Two for every attempt, and those of one second differ only in what comes behind it.
+# Cached: many times share the same second.
 @lru_cache(maxsize=1024)
 def _second(number: int) -> str:
     return (EPOCH + timedelta(seconds=number)).isoformat()[:-6]
@@ -38,23 +38,23 @@ def maybe_text(moment: datetime | None) -> str | None:
 
 
 def drop_empty(data: Mapping[str, object]) -> Plain:
-    """Leaves out what says nothing: None, "", 0, False and empty collections. The fields read by
-    `Reader` have just these as their defaults, so rows stay small and old rows still load."""
+    """Drop None, "", 0, False and empty collections. `Reader` uses these as defaults, so rows stay
+    small and old rows still load."""
     return {name: value for name, value in data.items() if value}
 
 
 class Reader:
-    """One JSON object. Every getter takes the key's default; a key never asked for is unknown."""
+    """Typed access to one JSON object; `done` rejects keys that were not read."""
 
     def __init__(self, data: object) -> None:
         if not isinstance(data, Mapping):
             raise InvalidInput(_("expected an object, got {type}", type=type(data).__name__))
         self._data = data
-        self._asked: set[str] = set()
+        self._read_names: set[str] = set()
 
     def done(self) -> None:
-        """A key that nobody asked for would be lost at the next write."""
-        unknown = sorted(str(key) for key in self._data.keys() - self._asked)
+        """Reject unknown keys, which would be lost at the next write."""
+        unknown = sorted(str(key) for key in self._data.keys() - self._read_names)
         if unknown:
             raise InvalidInput(
                 _("unknown field {unknown!r}", unknown=unknown[0]),
@@ -93,11 +93,11 @@ class Reader:
         return self.time(name) if self._present(name) else None
 
     def seconds(self, name: str, default: timedelta) -> timedelta:
-        """A duration, kept as a whole number of microseconds."""
+        """A duration, stored in microseconds."""
         return timedelta(microseconds=self.integer(name, default // MICROSECOND))
 
     def read(self, name: str, how: Callable[[object], T]) -> T:
-        self._asked.add(name)
+        self._read_names.add(name)
         try:
             return how(self._data.get(name))
         except InvalidInput as error:
@@ -106,11 +106,11 @@ class Reader:
             raise InvalidInput(message_of(error), field=name) from None
 
     def _present(self, name: str) -> bool:
-        self._asked.add(name)
+        self._read_names.add(name)
         return self._data.get(name) is not None
 
     def _get(self, name: str, kind: type[T], default: T | None) -> T:
-        self._asked.add(name)
+        self._read_names.add(name)
         value = self._data.get(name)
         if value is None:
             if default is None:

@@ -1,11 +1,10 @@
-"""The store port: what the engine and the services ask of a store.
+"""The store port: the interface of all storage adapters, with the contract of each method.
 
-Every adapter keeps these contracts word for word; `tests/store_contract` proves it once for all
-of them by comparing whole values. Each verb is atomic: it happens as a whole or not at all, also
-when the process is killed. All times are aware UTC datetimes with microseconds.
+`tests/store_contract` checks these contracts for every adapter. Each method is atomic, also when
+the process is killed. All times are aware UTC datetimes with microseconds.
 
-A verb raises `StoreUnavailable` when the store cannot answer or cannot write now; nothing has
-then happened, unless the answer itself was lost, which is why every write below can be repeated.
+A method raises `StoreUnavailable` when the store cannot be read or written now; nothing has then
+changed, unless only the response was lost. Therefore every write below can be repeated.
 """
 
 from __future__ import annotations
@@ -48,46 +47,47 @@ from chimes.model.recipient import Channel
 from chimes.model.run import Completion, LogEntry, Run
 from chimes.model.schedule import Schedule
 
-# @@ What the verbs of a store are given and answer with.
+# --- requests and results
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClaimRequest:
-    """A node's offer to carry runs out at once."""
+    """A node's request for runs that it can start now."""
 
     node_id: NodeId
-    #: What its runners can carry out: `http`, `task:NAME`, `flow:NAME` (`target.needs`).
+    #: What it can execute: `http`, `task:NAME`, `flow:NAME` (`target.requirement`).
     capabilities: frozenset[str]
+    #: Free permits.
     free: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FireResult:
-    #: Runs that were inserted already claimed for the node that offered places.
+    #: Runs inserted already claimed for the requesting node.
     claimed: tuple[Run, ...] = ()
-    #: Every other row that was inserted: waiting, missed, skipped.
+    #: All other inserted runs: queued, missed, skipped.
     others: tuple[Run, ...] = ()
-    #: Each schedule as it was, with the plan that was written for it.
+    #: Each schedule before the change, with its plan.
     plans: tuple[tuple[Schedule, FirePlan], ...] = ()
-    #: Schedules that could not be planned and were set aside, with the error in last_error.
+    #: Schedules that could not be planned (`stop_with_error`).
     broken: tuple[Schedule, ...] = ()
-    #: True if due schedules may be left: call again.
+    #: True: due schedules may be left, call again.
     more: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CompletionResult:
-    """What became of a batch of verdicts."""
+    """The result of a batch of completions."""
 
-    #: The runs as they are now, in the order of the accepted verdicts.
+    #: The updated runs, in the order of the accepted completions.
     accepted: tuple[Run, ...] = ()
-    #: Ownership was lost before the verdict came (fenced): the worker's word does not count.
+    #: Fenced: the worker had lost the run before.
     refused: tuple[RunId, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdempotencyRecord:
-    """The first request under an idempotency key. `status` 0: it is still under way."""
+    """The first request under an idempotency key. `status` 0: still in progress."""
 
     fingerprint: str
     status: int = 0
@@ -98,10 +98,10 @@ class IdempotencyRecord:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoreStatus:
     kind: str
-    #: Where the data is, without any password.
+    #: Where the data is, without passwords.
     location: str
     schema: str
-    #: Why the store is not in full order, e.g. a corrupt file was set aside; empty when it is.
+    #: Why the store is degraded, e.g. a corrupt file was moved away; empty if it is not.
     degraded: str = ""
 
 
@@ -113,29 +113,26 @@ class RunLog:
     entries: tuple[LogEntry, ...]
 
 
-#: What a store consists of, apart from what only lives as long as the processes (nodes, requests).
+#: Everything that is exported; nodes and idempotency records are not.
 Item = Schedule | Run | RunLog | AuditEntry | ApiKey | Checkpoint | Delivery | InboxItem
 
 
-# @@ The part of the store port that counts: what the dashboard shows without loading rows.
-#
-# Answers are of the moment, and exact but for what the values say: lags are kept in brackets
-# (`model/lags.py`), `MADE_BEFORE` leaves out what was made long before its time, and what
-# retention has forgotten is not counted any more.
+# --- insights: statistics computed without loading rows. Exact except for the lag brackets
+# (`LagHistogram`), MAX_PLANNING_LEAD and runs that retention has deleted.
 
 
 class InsightStore(Protocol):
     async def schedule_counts(
         self, query: ScheduleQuery, *, failing: bool = True
     ) -> ScheduleCounts:
-        """Of the schedules that the query matches on all its pages. `failing`: count those too,
-        which takes longer than all the rest."""
+        """Counts over all pages of the query. `failing`: also count failing schedules, which is
+        slow."""
 
     async def count_runs(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, step: timedelta | None = None
     ) -> tuple[StatusCounts, ...]:
-        """Runs planned in the window by status, one tally for each bucket, empty ones too; without
-        a step the window is one bucket. Of one schedule: without those of `MADE_BEFORE`."""
+        """Runs planned in the window by status, one value per bucket, including empty ones; without
+        a step one bucket. For one schedule MAX_PLANNING_LEAD applies."""
 
     async def run_lags(
         self,
@@ -145,97 +142,95 @@ class InsightStore(Protocol):
         step: timedelta | None = None,
         by_node: bool = False,
     ) -> tuple[LagBucket, ...]:
-        """Of the runs planned in the window (`lag_of`), one for each bucket, empty ones too. By
-        node: one for each node that began any in a bucket, by name; only of all owners
-        (InvalidInput)."""
+        """Lags of the runs planned in the window (`lag_of`), one value per bucket, including empty
+        ones. By node: one per bucket and node, sorted by node; only for all owners (else
+        InvalidInput)."""
 
     async def newest_results(
         self, schedule_ids: Collection[ScheduleId], *, each: int, owner: Owner | None = None
     ) -> dict[ScheduleId, tuple[Result, ...]]:
-        """Of each schedule its newest runs (created_at, id), newest first, all in one question;
-        those without any are not there. `owner`: only runs of that owner. InvalidInput for more
-        than `MOST_SCHEDULES`, `MOST_OF_ONE`, or `MOST_RESULTS` in all."""
+        """The newest runs (created_at, id) of each schedule, newest first, in one query; schedules
+        without runs are missing. InvalidInput for more than MAX_SCHEDULES,
+        MAX_RESULTS_PER_SCHEDULE or MAX_RESULTS in total."""
 
     async def running_now(self, owner: Owner | None = None, *, limit: int) -> tuple[Run, ...]:
-        """Those that a node has in hand and that have begun, the longest first (started_at, id)."""
+        """In-flight runs that have started, oldest first (started_at, id)."""
 
     async def needing_attention(
         self, owner: Owner | None = None, *, late: timedelta, limit: int
     ) -> AttentionList:
-        """Schedules with a reason to look at them (`Cause`), the gravest and newest first, at most
-        `MOST_SCHEDULES`:
+        """Schedules with an issue (`IssueCause`), most severe and newest first, at most
+        MAX_SCHEDULES:
 
-        STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: slots that were
-        found to be in the last 24 hours. LATE: enabled, and a slot of the last hour that began more
-        than `late` after it was planned, or one of any age that waits for a node, or to be fired,
-        for longer. PAUSE_OVER: paused, although `pause_until` has passed."""
+        STOPPED: `stopped_by_error`. FAILING: enabled, and `is_failing`. MISSED: missed slots
+        recorded in the last 24 hours. LATE: enabled, and a slot of the last hour started more than
+        `late` after its planned time, or one of any age waits longer than that for a node or to be
+        fired. PAUSE_OVER: paused, although `pause_until` has passed."""
 
     async def error_groups(
         self, window: Window, filter_: RunFilter = ALL_RUNS, *, limit: int
     ) -> ErrorGroups:
-        """Runs planned in the window that ended badly (`BAD`), by the first `ERROR_ROOM` characters
-        of what they say; of the newest `MAX_ERRORS` (created_at, id), and without those of
-        `MADE_BEFORE`."""
+        """Failed runs planned in the window, grouped by the first ERROR_KEY_LENGTH characters of
+        the error; only the newest MAX_ERRORS (created_at, id); MAX_PLANNING_LEAD applies."""
 
     async def roll_up(self, *, limit: int) -> int:
-        """Count up to `limit` ended runs into the sums from which windows are answered; how many.
-        To be called again while it was as many. A store that needs no sums answers 0. Whether and
-        when it is called changes no answer, only what it costs."""
+        """Add up to `limit` ended runs to the rollups; return how many. Call again while it equals
+        `limit`. Stores without rollups return 0. It changes the cost of queries, not their
+        results."""
 
 
-# @@ The part of the store port that is about messages: deliveries, the inbox, and the limits that
-# nodes share.
+# --- deliveries, inbox and shared rate limits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenGrant:
-    """What came of asking for tokens."""
+    """The result of taking tokens."""
 
-    #: None, or as many as were asked for.
+    #: 0, or all requested tokens.
     granted: int
-    #: Whole tokens that are left.
+    #: Whole tokens left.
     remaining: int
-    #: When as many as were asked for will be there; zero if they were granted.
+    #: Time until the requested tokens are available; zero if granted.
     wait: timedelta
 
 
 class MessageStore(Protocol):
     # --- deliveries and inbox -----------------------------------------------------------------
     async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
-        """One that no run has written; one whose id exists is answered with the existing one, and
-        `audit` is not appended. Wakes."""
+        """Add a delivery without a run. If the id exists, the existing one is returned and `audit`
+        is not appended. Wakes waiting nodes."""
 
     async def claim_deliveries(
         self, channels: Collection[Channel], *, limit: int, lease: timedelta, overdue: timedelta
     ) -> tuple[Delivery, ...]:
-        """Hand out up to `limit` pending deliveries with available_at <= now, oldest available_at
-        first, then id; each comes back `delivery_begun`. Those of other channels only if they have
-        been available for more than `overdue`: nobody who can send them has come. Two callers
-        never get the same one before `hold` is over."""
+        """Claim up to `limit` pending deliveries with available_at <= now, oldest available_at
+        first, then id; each as `claim_delivery` returns it. Other channels only if available for
+        more than `overdue`, since no node with that channel claims them. Two callers never get the
+        same one before `lease` is over."""
 
     async def finish_deliveries(
         self, completions: Sequence[DeliveryCompletion]
     ) -> tuple[Delivery, ...]:
-        """`delivery_settled`, each only under its current fence, with the inbox items they bring;
-        those that were accepted, as they are now."""
+        """`complete_delivery` and add the inbox items, each only under its current fence; return
+        the accepted deliveries as updated."""
 
     async def retry_delivery(
         self, delivery_id: DeliveryId, audit: AuditEntry | None = None
     ) -> Delivery | None:
-        """`delivery_reopened`; None: no such delivery. Wakes."""
+        """`reopen_delivery`; None: no such delivery. Wakes waiting nodes."""
 
     async def list_deliveries(self, query: DeliveryQuery) -> Page[Delivery]: ...
 
     async def next_delivery(self) -> datetime | None:
-        """The earliest available_at of what is pending; cheap, from an index."""
+        """The earliest available_at of pending deliveries; cheap, from an index."""
 
     async def add_inbox(self, item: InboxItem) -> InboxItem:
-        """One whose id exists is answered with the existing one."""
+        """If the id exists, the existing item is returned."""
 
     async def list_inbox(self, query: InboxQuery) -> Page[InboxItem]: ...
 
     async def count_unread(self, query: InboxQuery) -> int:
-        """How many unread ones the query matches on all its pages."""
+        """Unread items on all pages of the query."""
 
     async def change_inbox(
         self, item_id: InboxId, change: Callable[[InboxItem, datetime], InboxItem]
@@ -243,25 +238,25 @@ class MessageStore(Protocol):
         """As change_schedule; NotFound if there is none."""
 
     async def forget_inbox(self, item_ids: Sequence[InboxId]) -> int:
-        """Those of these, at most a thousand, that there are, starred or not; how many."""
+        """Delete up to a thousand items, starred or not; return how many existed."""
 
     async def prune_messages(self, *, before: datetime, limit: int) -> int:
-        """Forget deliveries that finished before `before`, and then inbox items created before it
-        that are not starred, each the oldest first (their time, id); how many. Buckets of tokens
-        that are full by now may go with them."""
+        """Delete up to `limit` deliveries that finished before `before`, then inbox items created
+        before it that are not starred, oldest first; return how many. May drop full token
+        buckets."""
 
     # --- shared limits ------------------------------------------------------------------------
     async def take_tokens(
         self, name: str, *, rate: float, burst: int, count: int = 1
     ) -> TokenGrant:
-        """A bucket that all nodes share, by the store's clock: `rate` tokens come in a second, at
-        most `burst` lie in it, and it begins full. All of `count` or none. It may be forgotten
-        when it is full, and need not survive a crash."""
+        """Take `count` tokens or none from a bucket that all nodes share: `rate` tokens per second
+        by the store's clock, capacity `burst`, initially full. A full bucket may be dropped; it
+        need not survive a crash."""
 
 
-# @@ What operators do to nodes, and what the store tells about nodes and about itself.
+# --- nodes
 
-#: Marks that are older than this are forgotten when the next node comes.
+#: Older node events are deleted when the next node joins.
 NODE_EVENT_RETENTION = timedelta(days=31)
 
 
@@ -269,24 +264,23 @@ class NodeStore(Protocol):
     async def drain_node(
         self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
     ) -> Node:
-        """Ask a node to take nothing new, or to go on; it hears so with its next heartbeat. The
-        node as it is now. Raises NotFound, or Conflict if its lease is over. One that was asked
-        already stays as it is; `audit` is appended all the same."""
+        """Request a node to drain, or to resume; it receives this with its next heartbeat. Returns
+        the updated node. Raises NotFound, or Conflict if its lease has expired. Idempotent, but
+        `audit` is always appended."""
 
     async def forget_node(self, node_id: NodeId, audit: AuditEntry | None = None) -> Node:
-        """Take a node off the list whose lease is over; runs that it still holds count as lost
-        now. The node as it was. Raises NotFound, or Conflict while its lease is alive."""
+        """Remove a node whose lease has expired; its runs count as lost now. Returns the removed
+        node. Raises NotFound, or Conflict while its lease is alive."""
 
     async def node_events(self, since: datetime, *, limit: int = 200) -> tuple[NodeEvent, ...]:
-        """Who came and went since then, at most the newest `limit`, oldest first. A store of one
-        process remembers as long as that process lives, the others `NODE_EVENT_RETENTION`."""
+        """The newest `limit` joins and leaves since then, oldest first. Embedded stores keep them
+        while the process lives, the others for `NODE_EVENT_RETENTION`."""
 
     async def count_prunable(self, before: datetime, *, most: int) -> int:
-        """How many runs `prune_runs` would forget; counts no further than `most`."""
+        """How many runs `prune_runs` would delete; stops counting at `most`."""
 
     async def size(self) -> int | None:
-        """Bytes that all this takes where it is kept, as nearly as the store can tell cheaply;
-        None: it cannot."""
+        """Approximate size of the data in bytes; None: unknown."""
 
 
 def node_not_found(node_id: NodeId) -> NotFound:
@@ -294,22 +288,24 @@ def node_not_found(node_id: NodeId) -> NotFound:
 
 
 def node_gone(node_id: NodeId) -> Conflict:
-    return Conflict(_("The node {id!r} is gone: its lease is over", id=node_id), code="node_gone")
+    return Conflict(
+        _("The node {id!r} is gone: its lease has expired", id=node_id), code="node_gone"
+    )
 
 
 def node_alive(node_id: NodeId) -> Conflict:
     return Conflict(
-        _("The node {id!r} is alive; only one whose lease is over can be forgotten", id=node_id),
+        _("The node {id!r} is alive; only a node with an expired lease can be removed", id=node_id),
         code="node_alive",
     )
 
 
-# @@ Changes of several schedules that belong together.
+# --- changes of several schedules
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ScheduleEdit:
-    """What `change_schedule` is told, but for quotas."""
+    """The arguments of `change_schedule`, without quotas."""
 
     schedule_id: ScheduleId
     change: Callable[[Schedule, datetime], Schedule]
@@ -319,9 +315,8 @@ class ScheduleEdit:
 
 class ScheduleEditStore(Protocol):
     async def change_schedules(self, edits: Sequence[ScheduleEdit]) -> tuple[Schedule, ...]:
-        """`change_schedule` for each of them, in ONE transaction: all of it happens or nothing
-        does (C16). No id may be there twice. The audit entries follow each other as given.
-        NotFound if one is not there or deleted; whatever a change raises is raised."""
+        """`change_schedule` for each, in ONE transaction. Ids must be unique. Audit entries keep the
+        given order. NotFound if one is missing or deleted; errors of a change are raised."""
 
 
 Planner = Callable[[Schedule, FireContext, datetime], FirePlan]
@@ -331,82 +326,82 @@ ScheduleChange = Callable[[Schedule, datetime], Schedule]
 
 @runtime_checkable
 class MigratableStore(Protocol):
-    """A store whose schema is brought up to date by hand."""
+    """A store whose schema is migrated by a command."""
 
     async def migrate(self) -> tuple[str | None, str]:
-        """Instead of `open`, and safe to repeat: from which revision (None: there was nothing, or
-        nobody can tell) to which. Raises SchemaMismatch or StoreUnavailable."""
+        """Used instead of `open`, safe to repeat. Returns the old revision (None: empty or unknown)
+        and the new one. Raises SchemaMismatch or StoreUnavailable."""
 
 
 @runtime_checkable
 class InitializableStore(Protocol):
-    """A store that can lose everything at once, and is set up again by hand only (F41)."""
+    """A store that can lose everything at once, and is then set up again only by a command."""
 
     async def init(self) -> str:
-        """Instead of `open`: a new identity, whatever was there before."""
+        """Used instead of `open`: give the store a new identity."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrefetchWindow:
-    """The part of what is to come for which there is least time."""
+    """The most urgent group of schedules to prefetch."""
 
     due: datetime
-    #: When to begin, to have taken by then all that is due until then.
+    #: When to start claiming, to have claimed all of them by `due`.
     begin_by: datetime
 
 
 @runtime_checkable
 class PrefetchStore(Protocol):
-    """A store whose `fire_due` may take schedules ahead of their time.
+    """A store whose `fire_due` can prefetch.
 
-    Until `CLOSED` before its time, every change of its schedule takes such a run back: its row is
-    gone and the cursor stands on its slot again before the change looks (`taken_back`), and so
-    does a run by hand that would have to wait for it. From then on it counts as begun."""
+    Until `PREFETCH_CUTOFF` before its due time, every change of the schedule withdraws the run:
+    its row is deleted and the cursor is back on its slot before the change is applied
+    (`withdraw_prefetched`). A manual run that would wait for it does the same. After that the run
+    counts as started."""
 
     @property
     def supports_prefetch(self) -> bool:
-        """Whether it does, on this database."""
+        """Whether this database can."""
 
     async def next_prefetch(self, within: timedelta, each: timedelta) -> PrefetchWindow | None:
-        """Of what comes due within that time, if it is taken in its order and each takes so long.
-        None: it is not a crowd. From an index; as far as it has to be walked."""
+        """The next group due within that time, if each claim takes `each`. None: too few to prefetch.
+        Read from an index."""
 
     async def confirm_prefetched(
         self, claims: Sequence[tuple[RunId, int]]
     ) -> frozenset[tuple[RunId, int]]:
-        """Of runs taken ahead (run id, fence) those that nothing takes back any more: closed, held
-        under this fence, and not asked to stop. One that somebody is just changing is not among
-        them; ask again."""
+        """The prefetched runs (run id, fence) that can no longer be withdrawn: past the cutoff, owned
+        under this fence, no cancellation requested. A run that is being changed is not included;
+        call again."""
 
 
 class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
-    # --- life ---------------------------------------------------------------------------------
+    # --- lifecycle ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        """Connect, set up an empty store, take exclusive locks where the store needs them.
+        """Connect, set up an empty store, take exclusive locks where needed.
         Raises StoreLocked, SchemaMismatch or StoreUnavailable."""
 
     async def close(self) -> None:
-        """Flush and let go. Calling it twice is harmless."""
+        """Flush and disconnect; idempotent."""
 
     async def status(self) -> StoreStatus:
         """For health, doctor and `store status`."""
 
     # --- time ---------------------------------------------------------------------------------
     async def now(self) -> datetime:
-        """The store's own clock: every wall-time decision uses it and nothing else."""
+        """The store's clock, used by every wall-time decision."""
 
     def changes(self) -> int:
-        """A counter that rises whenever something may have become due or claimable, or a running
-        run of this process was asked to stop. Take it before looking, hand it to wait_for_work."""
+        """A counter that rises when work may have become due or claimable, or a cancellation was
+        requested for a run of this process. Read it before polling, pass it to wait_for_work."""
 
     async def wait_for_work(self, since: int, until: datetime | None) -> None:
         """Return as soon as `changes()` is above `since`, at the latest at `until` by the store's
-        clock (None: only when told). Changes made by other processes count, if need be with a
-        short delay; waking for nothing is allowed."""
+        clock (None: no timeout). Includes changes of other processes, possibly with a short delay;
+        spurious wake-ups are allowed."""
 
     def wake(self) -> None:
-        """Raise the counter by hand, so that every `wait_for_work` of this process returns. Safe
-        from any thread."""
+        """Raise the counter, so that every `wait_for_work` of this process returns. Thread-safe."""
 
     # --- schedules ----------------------------------------------------------------------------
     async def add_schedule(
@@ -414,10 +409,10 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     ) -> Schedule:
         """Raises AlreadyExists if the id was ever used, QuotaExceeded if the schedule counts
         against one of `quotas` and its owner already has that many (counted in the same
-        transaction, serial with others of that owner, S25)."""
+        transaction, serialised per owner)."""
 
     async def get_schedule(self, schedule_id: ScheduleId) -> Schedule | None:
-        """Also a deleted one: callers look at `deleted_at`."""
+        """Also a deleted one: check `deleted_at`."""
 
     async def change_schedule(
         self,
@@ -429,30 +424,28 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         quotas: Sequence[Quota] = (),
         deleted: bool = False,
     ) -> Schedule:
-        """Read, apply the pure `change`, write, append `audit`: one transaction, serial with
-        fire_due and finish, so that nothing is overwritten. NotFound if there is none or it is
-        deleted. Whatever `change` raises is raised and changes nothing.
+        """Read, apply the pure `change`, write, append `audit`: one transaction, serialised with
+        fire_due and finish. NotFound if missing or deleted. Errors of `change` are raised and
+        change nothing.
 
-        `runs` is called with the value *before* the change; its rows are inserted in the same
-        transaction (a slot that has its row already keeps that one). A change that sets
-        `deleted_at` ends the waiting runs of the schedule as canceled (reason schedule_deleted);
-        a running one goes on to its end (C16). `quotas` as in add_schedule, where the schedule
-        counts after the change and did not before. `deleted`: also one that is, to bring it
-        back."""
+        `runs` is called with the value *before* the change; its runs are inserted in the same
+        transaction (a slot that has a run keeps it). A change that sets `deleted_at` cancels the
+        queued runs of the schedule (reason schedule_deleted); running ones continue. `quotas` as
+        in add_schedule, if the schedule counts after the change and did not before. `deleted`:
+        also change a deleted schedule, to restore it."""
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
-        """Without the deleted ones; order is total (id breaks ties) and stable under inserts."""
+        """Without deleted schedules; the order is total (id breaks ties) and stable under inserts."""
 
     async def count_schedules(self, query: ScheduleQuery) -> int:
-        """How many the query matches on all its pages."""
+        """Schedules on all pages of the query."""
 
     async def next_due(self) -> datetime | None:
         """The earliest next_run_at of all enabled schedules; cheap, from an index."""
 
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
-        """By the name of the zone that applies (`trigger.zone`): the enabled schedules to come, by
-        id. Every one of them is looked at, though not read whole: not a question for every
-        page."""
+        """Ids of enabled schedules with a next run, by zone name (`trigger.zone`). Scans all of
+        them: too slow for every page."""
 
     async def fire_due(
         self,
@@ -462,95 +455,93 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         request: ClaimRequest | None = None,
         prefetch: timedelta = timedelta(0),
     ) -> FireResult:
-        """Take up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
-        first; those another node is just firing are left out), call `plan` for each, insert the
-        runs it asks for, move the cursors, ask the runs in `cancel` to stop: ONE transaction.
+        """Fire up to `limit` due schedules (enabled, not deleted, next_run_at <= now; earliest
+        first; without those that another node is firing): call `plan` for each, insert its runs,
+        move the cursor, request the cancellations: ONE transaction.
 
-        A slot that has a row already keeps it (unique for ever) while the cursor still moves. Up
-        to `places.free` of the new claimable runs, in order of rank and due time, are inserted
-        already claimed for `places.node_id`, provided its lease is alive. `plan` raising sets
-        that schedule aside (`set_aside`) and stops no other.
+        A slot that has a run keeps it while the cursor still moves. Up to `request.free` of the
+        new claimable runs, by rank and due time, are inserted already claimed for
+        `request.node_id` if its lease is alive. A schedule whose `plan` raises is stopped
+        (`stop_with_error`); the others continue.
 
-        Where a crowd comes due within `ahead`, a store may take of it what can be claimed for
-        `places` at once and is `OnTime` by its own due time, which `plan` then gets as now: those
-        runs are inserted claimed although their time is still to come (`Run.ahead`), and whatever
-        else is not due yet is left alone. Other stores look at what is due, and nothing else."""
+        If many schedules are due within `prefetch`, a store may also fire those that can be
+        claimed for `request` and have a `SingleSlotPlan` at their due time, which `plan` gets as
+        now: their runs are inserted claimed before they are due (`Run.prefetched`). Other stores
+        ignore `prefetch`."""
 
     # --- runs ---------------------------------------------------------------------------------
     async def add_runs(
         self, runs: Sequence[Run], audit: AuditEntry | None = None
     ) -> tuple[Run, ...]:
-        """Insert; a run whose id or (schedule, slot) exists is answered with the existing one. A
-        run whose concurrency key is at its limit is inserted blocked, a step of a flow that has
-        ended canceled. Same order as given."""
+        """Insert runs and return them in the same order. If the id or (schedule, slot) exists, the
+        existing run is returned. A run whose concurrency key is at its limit is inserted blocked,
+        a step of an ended flow canceled."""
 
     async def add_unless_active(
         self, run: Run, audit: AuditEntry | None = None
     ) -> tuple[Run, bool]:
-        """Insert `run`, which has a concurrency key and is not ended, unless a run with that key
-        is active already (waiting, blocked or running): then the oldest of those (created_at, id)
-        and False, and `audit` is not appended. A run whose id exists is answered with that one and
-        False. However many ask at once, on however many nodes, one of them inserts (R4.20). Raises
-        StoreBusy where somebody else has held that key for too long."""
+        """Insert `run`, which has a concurrency key and is not ended, unless a run with that key is
+        active (queued, blocked or running): then return the oldest of those (created_at, id) and
+        False, without appending `audit`. If the id exists, return that run and False. Of
+        concurrent callers on any nodes exactly one inserts. Raises StoreBusy if the key stays
+        locked for too long."""
 
     async def get_run(self, run_id: RunId) -> Run | None: ...
 
     async def find_slot_runs(
         self, schedule_id: ScheduleId, slots: Collection[datetime]
     ) -> dict[datetime, Run]:
-        """The existing runs of those slots."""
+        """The existing runs of these slots."""
 
     async def list_runs(self, query: RunQuery) -> Page[Run]:
-        """RunRequest is total (id breaks ties) and stable under inserts."""
+        """The order is total (id breaks ties) and stable under inserts."""
 
     async def next_available(self) -> datetime | None:
         """The earliest available_at of the claimable runs; None if there are none."""
 
     async def claim(self, request: ClaimRequest) -> tuple[Run, ...]:
-        """Hand out up to `places.free` claimable runs whose needs it offers, with available_at <=
+        """Claim up to `request.free` claimable runs that the node can execute, with available_at <=
         now, by rank (highest first), then available_at, planned_at, id. Nothing if the node's
-        lease is not alive. Each comes back `claimed`: attempt + 1, fence + 1."""
+        lease is not alive. Returns them as after `claim`: attempt + 1, fence + 1."""
 
     async def start(self, run_id: RunId, fence: int) -> bool:
-        """The started mark. False: ownership is lost, do not begin."""
+        """Set the started mark. False: the run was lost, do not start."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
-        """Write verdicts with their logs, each only if its fence is the current one of a running
-        run. Runs that end update their schedule (`recorded`), pause it where the verdict says
-        so, and let the next blocked run of their key go. Repeating an accepted verdict (same
-        fence, and the run shows that very attempt) is accepted again and changes nothing (F23).
+        """Write completions with their logs, each only under the current fence of a running run.
+        A run that ends updates its schedule (`record_run`), pauses it if the completion says so,
+        and unblocks the next run of its key. A repeated completion (same fence and attempt) is
+        accepted and changes nothing.
 
-        Here and in every other verb that ends a run: if that run is a flow, its unfinished child
-        runs are asked to stop in the same transaction (`abandoned`). The end of a child wakes
-        those who wait for work: its flow may go on.
+        Every method that ends a run: if the run is a flow, its unfinished steps are canceled in
+        the same transaction (`cancel_step`). The end of a step wakes waiting nodes, since its flow
+        may continue.
 
-        Here and in every other verb that ends a run, or inserts one that has ended: its `outbox`
-        is written in the same transaction (a delivery whose id exists stays as it is), and those
-        who wait for work are woken if there is any. The run before it of the same schedule is the
-        one that the schedule's `last_status` told of until then."""
+        Every method that ends a run or inserts an ended one: its deliveries (`plan_deliveries`)
+        are written in the same transaction (existing ids stay unchanged), and waiting nodes are
+        woken if there are any. The previous status is the schedule's `last_status`."""
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
-        """Give runs that have not begun back (run id, fence); those not owned are left alone, and
-        one that was asked to stop ends as canceled (`given_back`). The started mark does not keep
-        a run: its holder may have lost the answer to it, and knows that it did not begin."""
+        """Return unstarted runs (run id, fence) to the queue (`release_or_cancel`); ignores runs not
+        owned. The started mark does not matter: the node may have lost the response to it, and
+        knows that it did not start the run."""
 
     async def cancel_run(
         self, run_id: RunId, reason: str, audit: AuditEntry | None = None
     ) -> Run | None:
-        """`cancel_asked`, and the next blocked run of the key is let go. None: no such run."""
+        """`request_cancel`, and unblock the next run of the key. None: no such run."""
 
     async def prune_runs(self, *, before: datetime, limit: int) -> int:
-        """Forget ended runs that finished before `before`, with their logs, except the steps of
-        a flow that has not ended: whoever takes it over would repeat them. Raises
-        `purged_until` of their schedules so that no forgotten slot is ever made again."""
+        """Delete ended runs that finished before `before`, with their logs, except steps of an
+        unfinished flow, which would repeat them. Raises `purged_until` of the schedules, so that
+        no deleted slot fires again."""
 
     async def forget_runs(self, run_ids: Sequence[RunId]) -> int:
-        """As `prune_runs`, but those of these, at most a thousand, that have ended, whenever that
-        was; how many."""
+        """Delete the ended ones of up to a thousand runs as `prune_runs` does; return how many."""
 
     # --- logs ---------------------------------------------------------------------------------
     async def append_logs(self, run_id: RunId, fence: int, entries: Sequence[LogEntry]) -> bool:
-        """Fenced like a verdict."""
+        """Fenced like a completion."""
 
     async def read_logs(
         self, run_id: RunId, *, after: int = 0, limit: int = 1000
@@ -558,30 +549,28 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         """Entries numbered above `after`, ascending."""
 
     async def last_logs(self, run_ids: Sequence[RunId]) -> dict[RunId, LogEntry]:
-        """The last entry of each of these runs, at most a thousand, in one question however long
-        their logs are; those without any are not there."""
+        """The last entry of each of up to a thousand runs, in one query; runs without entries are
+        missing."""
 
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
-        """Forget the logs of those of these runs, at most a thousand, that have ended; the others
-        keep theirs."""
+        """Delete the logs of the ended ones of up to a thousand runs."""
 
-    # --- state of targets ---------------------------------------------------------------------
+    # --- checkpoints --------------------------------------------------------------------------
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
-        """Fenced like a verdict: a run that has lost its node must not set back what the one that
-        took over has kept."""
+        """Fenced like a completion: a lost attempt must not overwrite the checkpoint of the next."""
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None: ...
 
     async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
     ) -> Checkpoint | None:
-        """By hand, whatever runs meanwhile; None forgets it. What was there before."""
+        """Set without a fence; None deletes it. Returns the previous checkpoint."""
 
     # --- nodes --------------------------------------------------------------------------------
     async def join(self, node: Node, lease: timedelta) -> Node:
-        """Register a node, or what it offers now; its lease runs from the store's now. One that
-        was there already keeps its `started_at`, what it has told and whether it is to drain: what
-        an operator has asked for since is not undone by what the node has not heard yet."""
+        """Register a node, or update its capabilities; the lease starts now. A known node keeps
+        `started_at`, its report and its drain request, so that a request that the node has not
+        received yet is not undone."""
 
     async def heartbeat(
         self,
@@ -591,23 +580,22 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
         clock: datetime,
         report: NodeReport | None = None,
     ) -> HeartbeatResult:
-        """Renew the lease, unless it has ended (then `alive` is False, for ever: the node has to
-        join under a new id). `clock` is the node's own wall clock, kept as clock_offset; `facts`
-        are kept as they are."""
+        """Renew the lease, unless it has expired (then `alive` is False for good: the node must join
+        under a new id). `clock` is the node's wall clock, stored as clock_offset."""
 
     async def leave(self, node_id: NodeId) -> None:
-        """Take the node off; runs it still holds count as lost now."""
+        """Remove the node; its in-flight runs count as lost now."""
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
-        """Take the runs of nodes whose lease has ended away from them (`lost`); those runs as
-        they are now, oldest first (created_at, id). Nodes without runs left are forgotten."""
+        """`mark_lost` the runs of nodes with an expired lease; returns the updated runs, oldest first
+        (created_at, id). Expired nodes without runs are removed."""
 
     async def nodes(self) -> tuple[Node, ...]:
-        """Those that have joined and not left, by id."""
+        """Registered nodes, by id."""
 
     # --- audit, keys, requests ----------------------------------------------------------------
     async def append_audit(self, entry: AuditEntry) -> AuditEntry:
-        """Chained to the entry before it."""
+        """Append, chained to the previous entry."""
 
     async def list_audit(self, query: AuditQuery) -> tuple[AuditEntry, ...]: ...
 
@@ -617,7 +605,7 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def get_key(self, key_id: KeyId) -> ApiKey | None: ...
 
     async def list_keys(self) -> tuple[ApiKey, ...]:
-        """Revoked ones too, oldest first."""
+        """Including revoked keys, oldest first."""
 
     async def change_key(
         self,
@@ -630,24 +618,24 @@ class Store(MessageStore, ScheduleEditStore, InsightStore, NodeStore, Protocol):
     async def remember_request(
         self, scope: str, key: str, fingerprint: str, *, keep: timedelta
     ) -> IdempotencyRecord | None:
-        """None: this is the first request under (scope, key), now on record as under way until
-        `keep` is over. Otherwise what is on record."""
+        """None: the first request under (scope, key), now recorded as in progress until `keep` is
+        over. Otherwise the existing record."""
 
     async def answer_request(self, scope: str, key: str, answer: IdempotencyRecord) -> None:
-        """Record the answer to the first request."""
+        """Record the response to the first request."""
 
     async def forget_request(self, scope: str, key: str) -> None:
-        """The first request failed before it did anything; let it be tried again."""
+        """Delete the record of a request that failed before any effect, so that it can be retried."""
 
     # --- insights -----------------------------------------------------------------------------
     async def counts(self) -> Counts:
         """Computed by the store, not by loading rows."""
 
-    # --- moving house -------------------------------------------------------------------------
+    # --- export and import ------------------------------------------------------------------------
     def dump(self) -> AsyncIterator[Item]:
-        """Everything, deleted schedules included: schedules, runs, their logs, audit entries in
-        ascending order, keys, kept states."""
+        """Everything, including deleted schedules: schedules, runs, logs, audit entries in ascending
+        order, keys, checkpoints, deliveries, inbox."""
 
     async def load(self, items: Sequence[Item]) -> int:
-        """Insert items exactly as they are; one that exists already stays and is not counted.
-        Runs that were running arrive queued (`lost` does not apply: their node is elsewhere)."""
+        """Insert items unchanged; existing ones stay and are not counted. Running runs become queued
+        without `mark_lost`, since their node is elsewhere."""

@@ -1,4 +1,4 @@
-"""Listing in Python, for stores that hold their rows in memory; the reference for the SQL ones."""
+"""Queries and statistics in Python, for in-memory stores; the reference for the other stores."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
+from chimes.model.namespace import stored_namespaces
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
@@ -78,7 +79,7 @@ def matches_audit(entry: AuditEntry, query: AuditQuery) -> bool:
 def group_by_zone(
     found: Iterable[tuple[str | None, ScheduleId]],
 ) -> dict[str, tuple[ScheduleId, ...]]:
-    """None: nobody can tell."""
+    """Skips schedules with an unknown zone (None)."""
     zones: dict[str, list[ScheduleId]] = {}
     for zone, schedule_id in found:
         if zone is not None:
@@ -160,7 +161,7 @@ def matches_schedule(row: Schedule, query: ScheduleQuery) -> bool:
         and (query.ids is None or row.id in query.ids)
         and (not query.last_statuses or row.last_status in query.last_statuses)
         and query.owner in (None, row.owner)
-        and query.namespace in (None, row.namespace)
+        and (query.namespace is None or row.namespace in stored_namespaces(query.namespace))
         and query.name in (None, row.name)
         and (query.text is None or query.text in row.name)
         and query.enabled in (None, row.enabled)
@@ -179,7 +180,7 @@ def _due_by(row: Schedule, moment: datetime) -> bool:
 def matches_run(row: Run, query: RunQuery) -> bool:
     return (
         query.owner in (None, row.owner)
-        and query.namespace in (None, row.namespace)
+        and (query.namespace is None or row.namespace in stored_namespaces(query.namespace))
         and query.schedule_id in (None, row.schedule_id)
         and (not query.statuses or row.status in query.statuses)
         and query.origin in (None, row.origin)
@@ -268,7 +269,7 @@ def _beyond(position: Position, after: Position, descending: bool) -> bool:
     return value < last if descending else value > last
 
 
-# @@ Counting in Python, for stores that hold their rows in memory; the reference for the others.
+# --- statistics
 
 HOUR = timedelta(hours=1)
 _new_status_counts = fast_constructor(StatusCounts)
@@ -289,7 +290,7 @@ def count_schedules(
 
 
 def may_be_failing(schedule: Schedule) -> bool:
-    """Whether its runs have to be looked at to know."""
+    """Whether its runs must be read to decide."""
     return schedule.last_status not in (None, RunStatus.SUCCEEDED)
 
 
@@ -299,14 +300,14 @@ def in_window(run: Run, window: Window, filter_: RunFilter) -> bool:
 
 
 def bucket_index(moment: datetime, window: Window, step: timedelta | None) -> int:
-    """The number of the bucket in which it lies."""
+    """The index of the bucket that contains the moment."""
     return 0 if step is None else (moment - window.since) // step
 
 
 def count_statuses(
     found: Iterable[tuple[int, RunStatus, int]], window: Window, step: timedelta | None
 ) -> tuple[StatusCounts, ...]:
-    """`found`: number of the bucket, how it stands, how many."""
+    """`found`: bucket index, status, count."""
     numbers: dict[int, dict[RunStatus, int]] = {}
     for place, status, number in found:
         if number:
@@ -327,8 +328,8 @@ def lag_buckets(
     *,
     by_node: bool,
 ) -> tuple[LagBucket, ...]:
-    """`found`: number of the bucket, by whom begun (None: anybody), bracket, how many. By node,
-    buckets without any are left out."""
+    """`found`: bucket index, node (None: all), bracket, count. By node, empty buckets are left
+    out."""
     starts = window.starts(step)
     numbers: dict[tuple[int, NodeId | None], dict[int, int]] = {}
     if not by_node:
@@ -349,7 +350,7 @@ def _by_place_and_node(item: tuple[tuple[int, NodeId | None], object]) -> tuple[
 
 
 def start_lag(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
-    """By whom, and the bracket of its lag."""
+    """The node that started the run and the bracket of its lag; None without a lag."""
     lag = lag_of(run)
     if lag is None:
         return None
@@ -358,16 +359,16 @@ def start_lag(run: Run, *, by_node: bool) -> tuple[NodeId | None, int] | None:
 
 def check_by_node(owner: Owner | None, *, by_node: bool) -> None:
     if by_node and owner is not None:
-        raise InvalidInput(_("lags by node are those of all owners"), field="by_node")
+        raise InvalidInput(_("lags by node are available only for all owners"), field="by_node")
 
 
 def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[ScheduleId]:
-    """Each of them once."""
+    """Check the limits and drop duplicates."""
     ids = list(dict.fromkeys(schedule_ids))
     if len(ids) > MAX_SCHEDULES or each > MAX_RESULTS_PER_SCHEDULE or len(ids) * each > MAX_RESULTS:
         raise InvalidInput(
             _(
-                "{each} results of {number} schedules are too many to ask for at once",
+                "{each} results of {number} schedules are too many for one query",
                 each=each,
                 number=len(ids),
             )
@@ -376,13 +377,13 @@ def check_newest(schedule_ids: Iterable[ScheduleId], each: int) -> list[Schedule
 
 
 def newest_first(run: Run | Result) -> tuple[datetime, str]:
-    """To be sorted by in reverse."""
+    """Sort key, for use with reverse=True."""
     return run.created_at, run.run_id if isinstance(run, Result) else run.id
 
 
 # --- attention ----------------------------------------------------------------------------------
 class Finding(NamedTuple):
-    """A run that is a sign of something."""
+    """A run that shows an issue of its schedule."""
 
     schedule_id: ScheduleId
     run_id: RunId
@@ -441,17 +442,17 @@ def _late_by(run: Run, now: datetime) -> timedelta | None:
 def overdue_issues(
     due: Mapping[ScheduleId, datetime], known: Iterable[ScheduleIssue], now: datetime
 ) -> list[ScheduleIssue]:
-    """Of schedules that should have been fired long ago, as far as no run of theirs is late."""
-    told = {sign.schedule_id for sign in known}
+    """Schedules that are overdue and have no late run."""
+    reported = {issue.schedule_id for issue in known}
     return [
         ScheduleIssue(schedule_id=schedule_id, cause=IssueCause.LATE, at=at, lag=now - at)
         for schedule_id, at in due.items()
-        if schedule_id not in told
+        if schedule_id not in reported
     ]
 
 
 def schedule_issues(schedules: Iterable[Schedule], now: datetime) -> list[ScheduleIssue]:
-    """What a schedule says of itself."""
+    """Issues that follow from the schedule alone."""
     signs = []
     for each in schedules:
         if stopped_by_error(each):
@@ -466,7 +467,7 @@ def schedule_issues(schedules: Iterable[Schedule], now: datetime) -> list[Schedu
 
 
 def failing_issue(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssue | None:
-    """By the newest results of it."""
+    """From the newest results of the schedule."""
     if not schedule.enabled or not is_failing(results):
         return None
     return ScheduleIssue(
@@ -478,7 +479,7 @@ def failing_issue(schedule: Schedule, results: Sequence[Result]) -> ScheduleIssu
 
 
 def count_streak(sign: ScheduleIssue, results: Sequence[tuple[RunId, RunStatus]]) -> ScheduleIssue:
-    """FAILING with how many failures in a row the results show, newest first, and the newest."""
+    """Set count and newest run of a FAILING issue from the results, newest first."""
     streak = streak_of(status for _unused, status in results)
     if sign.cause is not IssueCause.FAILING or streak is None or streak.good:
         return sign
@@ -510,7 +511,7 @@ def find_failures(runs: Iterable[Run], window: Window, filter_: RunFilter) -> li
 
 
 def group_errors(failures: Iterable[Failure], limit: int) -> ErrorGroups:
-    """More of them than `MAX_ERRORS` say that there are more."""
+    """More than `MAX_ERRORS` failures set `more`."""
     newest = sorted(failures, key=lambda each: (each.created_at, each.run_id), reverse=True)
     found: dict[str, list[Failure]] = {}
     for each in newest[:MAX_ERRORS]:

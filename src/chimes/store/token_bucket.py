@@ -1,4 +1,4 @@
-"""The arithmetic of a bucket of tokens; stores that compute it themselves do just this."""
+"""Token bucket arithmetic; stores that compute it in the database use the same rules."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from datetime import datetime, timedelta
 
 from chimes.store.port import TokenGrant
 
-#: Callers on several nodes are a moment apart: what one has counted, the next must not count
-#: again. A clock that went back further was set back, and is counted from anew.
+#: Clocks of nodes differ: a small step back must not refill the bucket twice. A larger one means
+#: that the clock was set back, and refilling restarts from there.
 MAX_CLOCK_STEP_BACK = timedelta(minutes=1)
 
 
 def take_from(
     tokens: float, elapsed: float, *, rate: float, burst: int, count: int
 ) -> tuple[float, TokenGrant]:
-    """What is in the bucket afterwards, and the answer. `elapsed` seconds ago it held `tokens`; a
-    clock that went back adds none."""
-    there = min(float(burst), tokens + max(0.0, elapsed) * rate)
-    granted = count if there >= count else 0
-    return there - granted, grant_tokens(there - granted, granted=granted, rate=rate, count=count)
+    """The tokens left and the grant. `elapsed` seconds ago the bucket held `tokens`; a clock that
+    went back adds none."""
+    available = min(float(burst), tokens + max(0.0, elapsed) * rate)
+    granted = count if available >= count else 0
+    return available - granted, grant_tokens(
+        available - granted, granted=granted, rate=rate, count=count
+    )
 
 
 def grant_tokens(left: float, *, granted: int, rate: float, count: int) -> TokenGrant:
-    """`left` are in the bucket after the answer."""
+    """The grant, with `left` tokens in the bucket afterwards."""
     wait = timedelta() if granted == count else timedelta(seconds=(count - left) / rate)
     return TokenGrant(granted=granted, remaining=int(left), wait=wait)
 
 
 def refilled_until(at: datetime, now: datetime) -> datetime:
-    """Up to when the tokens that came are in the bucket, which was `at` before."""
+    """The time up to which the bucket is refilled; `at` is the previous one."""
     return at if timedelta() < at - now < MAX_CLOCK_STEP_BACK else now

@@ -1,4 +1,4 @@
-"""In-process part of `wait_for_work`: a counter that threads and event loops can wait on."""
+"""A counter that event loops can wait on; the in-process part of `wait_for_work`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Wakeup:
                 loop.call_soon_threadsafe(_resolve, future)
 
     async def wait(self, since: int, seconds: float | None) -> bool:
-        """Whether the count rose above `since` before the time was over."""
+        """Whether the count rose above `since` before the timeout."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._lock:

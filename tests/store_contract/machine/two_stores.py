@@ -113,6 +113,7 @@ async def _answer(work: Coroutine[Any, Any, Any]) -> Any:
         return replace(
             answer,
             others=tuple(sorted(answer.others, key=_id)),
+            plans=tuple(sorted(answer.plans, key=lambda plan: plan[0].id)),
             broken=tuple(sorted(answer.broken, key=_id)),
         )
     return answer

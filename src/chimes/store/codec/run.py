@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from chimes.model.ids import NodeId, RunId, ScheduleId
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.run import Attempt, AttemptEnd, LogEntry, Origin, Run, RunStatus
 from chimes.store.codec.schedule import (
     owner_from_plain,
@@ -95,7 +96,7 @@ def run_from_plain(data: object) -> Run:
         schedule_id=ScheduleId(schedule_id) if schedule_id else None,
         schedule_name=read.text("schedule_name", ""),
         schedule_version=read.integer("schedule_version", 0),
-        namespace=read.text("namespace", "native"),
+        namespace=read.text("namespace", DEFAULT_NAMESPACE),
         owner=read.read("owner", owner_from_plain),
         slot=read.maybe_time("slot"),
         origin=Origin(read.text("origin")),

@@ -9,6 +9,7 @@ from chimes.errors import InvalidInput
 from chimes.i18n import _
 from chimes.model.access import Owner, OwnerType
 from chimes.model.ids import ScheduleId
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.policy import Backoff, Misfire, OnLost, Overlap, Policy
 from chimes.model.recipient import (
     DEFAULT_LATE_AFTER,
@@ -367,7 +368,7 @@ def schedule_from_plain(data: object) -> Schedule:
     last_status = read.maybe_text("last_status")
     schedule = Schedule(
         id=ScheduleId(read.text("id")),
-        namespace=read.text("namespace", "native"),
+        namespace=read.text("namespace", DEFAULT_NAMESPACE),
         name=read.text("name", ""),
         owner=read.read("owner", owner_from_plain),
         trigger=trigger_from_dict(read.mapping("trigger")),

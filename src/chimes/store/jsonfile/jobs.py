@@ -77,7 +77,7 @@ SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "cron": frozenset({"kind", "expression", "timezone", "dialect", "dst", "anchor"}),
 }
 
-#: C10; `paused` is only a view.
+#: C10; `pause_schedule` is only a view.
 WORDS = {
     RunStatus.SUCCEEDED: "success",
     RunStatus.FAILED: "failed",
@@ -226,7 +226,7 @@ def duration_text(value: timedelta, given: object) -> str:
 
 
 def status_word(schedule: Schedule) -> str:
-    """`paused` shows until a run by hand has something newer to say."""
+    """`pause_schedule` shows until a run by hand has something newer to say."""
     ran = schedule.last_run_at
     if not schedule.enabled and schedule.version > 1 and (not ran or ran < schedule.updated_at):
         return "paused"

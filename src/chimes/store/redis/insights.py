@@ -35,6 +35,7 @@ from chimes.model.insights import (
     most_severe,
 )
 from chimes.model.listing import ScheduleQuery
+from chimes.model.namespace import canonical_namespace
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.store.json_values import MICROSECOND
@@ -110,7 +111,7 @@ class RedisInsights(RedisListing):
         owner, name = filter_.owner, filter_.schedule_id
         wanted = (
             *((owner.type.value, owner.id) if owner is not None else ("", "")),
-            filter_.namespace or "",
+            canonical_namespace(filter_.namespace or ""),
             filter_.kind or "",
             filter_.origin or "",
         )

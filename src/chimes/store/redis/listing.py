@@ -10,6 +10,7 @@ from typing import TypeVar
 from chimes.model.access import Owner
 from chimes.model.ids import ScheduleId
 from chimes.model.listing import Page, Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
+from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
 from chimes.model.notification import Delivery, InboxItem
 from chimes.model.run import Run
 from chimes.model.schedule import Schedule
@@ -138,7 +139,8 @@ class RedisListing(RedisBase):
     async def count_schedules(self, query: ScheduleQuery) -> int:
         every = replace(query, after=None, limit=None, sort=ScheduleSort.CREATED_AT)
         facets = _schedule_facets(query)
-        neither = replace(every, owner=None, namespace=None)
+        in_facet = query.namespace is None or not _is_default(query.namespace)
+        neither = replace(every, owner=None, namespace=None if in_facet else query.namespace)
         if len(facets) == 1 and neither == ScheduleQuery(limit=None, descending=query.descending):
             _, (answer,) = await self._ask("sizes", facets)
             return int(texts(answer)[0])
@@ -247,12 +249,17 @@ def _run_walk(facet: str, query: RunQuery) -> Walk | None:
     )
 
 
+def _is_default(namespace: str) -> bool:
+    return canonical_namespace(namespace) == DEFAULT_NAMESPACE
+
+
 def _schedule_facets(query: ScheduleQuery) -> list[str]:
     """Sets by creation, each of which holds every match."""
     found: list[str] = []
     if query.owner is not None:
         found.append(f"schedules:owner:{query.owner}")
-    if query.namespace is not None:
+    # Schedules of the default namespace may be stored under other names.
+    if query.namespace is not None and not _is_default(query.namespace):
         found.append(f"schedules:namespace:{query.namespace}")
     return found or ["schedules"]
 

@@ -10,6 +10,7 @@ from chimes.i18n import _
 from chimes.model.access import Quota
 from chimes.model.audit import AuditEntry
 from chimes.model.ids import RunId, ScheduleId
+from chimes.model.namespace import canonical_namespace
 from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
@@ -168,7 +169,7 @@ def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) 
             continue
         sets = [f"schedules:owner:{after.owner}"]
         if quota.namespace is not None:
-            sets.append(f"schedules:namespace:{quota.namespace}")
+            sets.append(f"schedules:namespace:{canonical_namespace(quota.namespace)}")
         found.append(["quota", str(number), str(quota.limit), flag(quota.active), *sets])
     return found
 

@@ -30,6 +30,7 @@ from chimes.model.listing import (
     ScheduleQuery,
     ScheduleSort,
 )
+from chimes.model.namespace import stored_namespaces
 from chimes.model.run import RunStatus
 from chimes.store.sql.database.base import Tx
 from chimes.store.sql.dialects.base import Dialect
@@ -62,7 +63,7 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
     if query.owner is not None:
         found.append(owned(schedules.c, query.owner))
     if query.namespace is not None:
-        found.append(schedules.c.namespace == query.namespace)
+        found.append(schedules.c.namespace.in_(stored_namespaces(query.namespace)))
     if query.name is not None:
         found.append(schedules.c.name == query.name)
     if query.text is not None:
@@ -98,8 +99,9 @@ def run_conditions(query: RunQuery) -> list[Condition]:
     found: list[Condition] = []
     if query.owner is not None:
         found.append(owned(runs.c, query.owner))
+    if query.namespace is not None:
+        found.append(runs.c.namespace.in_(stored_namespaces(query.namespace)))
     for column, value in (
-        (runs.c.namespace, query.namespace),
         (runs.c.schedule_id, query.schedule_id),
         (runs.c.parent_id, query.parent_id),
         (runs.c.holder, query.holder),

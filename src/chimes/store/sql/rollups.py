@@ -29,6 +29,7 @@ from sqlalchemy import (
     delete,
     func,
     literal_column,
+    or_,
     select,
     text,
     union_all,
@@ -43,6 +44,7 @@ from chimes.model.insights import (
     RunFilter,
     Window,
 )
+from chimes.model.namespace import stored_namespaces
 from chimes.model.run import Origin, Run, RunStatus
 from chimes.store.json_values import MICROSECOND
 from chimes.store.sql.database.base import Tx
@@ -211,6 +213,8 @@ STATUS_SUMS = (
 )
 #: What a filter may name besides the owner, as columns of runs and of their sums.
 _NAMES = ("namespace", "kind", "origin")
+#: Parameters for the names under which rows of a namespace are stored.
+_NAMESPACES = ("namespace", "namespace_2", "namespace_3")
 #: What has ended since the mark, and what has not ended.
 _NOT_IN_SUMS: tuple[list[Any], ...] = (
     [text(ENDED), runs.c.finished_at > MARK.scalar_subquery()],
@@ -237,7 +241,12 @@ def given_for(
         given |= {"owner_type": filter_.owner.type.value, "owner_id": filter_.owner.id}
     if filter_.schedule_id is not None:
         given["schedule_id"] = filter_.schedule_id
-    return given | {name: str(getattr(filter_, name)) for name in _named(filter_)}
+    given |= {name: str(getattr(filter_, name)) for name in _named(filter_)}
+    if filter_.namespace is not None:
+        stored = stored_namespaces(filter_.namespace)
+        # A namespace with one name has it in all parameters.
+        given |= dict(zip(_NAMESPACES, stored * len(_NAMESPACES), strict=False))
+    return given
 
 
 def tallies(filter_: RunFilter) -> Statement:
@@ -253,7 +262,7 @@ def _tallies(owned: bool, names: tuple[str, ...]) -> Statement:
     columns = run_tallies.c
     number = _sum(columns.number)
     sums = select(_place(columns.quarter), columns.status, number)
-    wanted = [*_sums_of(columns), *(columns[name] == bindparam(name) for name in names)]
+    wanted = [*_sums_of(columns), *(_equals(columns, name) for name in names)]
     others = [_tally([*each, *_matching(owned, names)]) for each in _NOT_IN_SUMS]
     return union_all(sums.where(*wanted).group_by(text("1"), text("2")), *others)
 
@@ -374,7 +383,14 @@ def _matching(owned: bool, names: Sequence[str] = ()) -> Iterator[Condition]:
     yield bindparam("since", type_=BigInteger) <= PLANNED
     yield bindparam("until", type_=BigInteger) > PLANNED
     for name in (*(("owner_type", "owner_id") if owned else ()), *names):
-        yield runs.c[name] == bindparam(name)
+        yield _equals(runs.c, name)
+
+
+def _equals(columns: Any, name: str) -> Condition:
+    if name == "namespace":
+        return or_(*(columns.namespace == bindparam(each) for each in _NAMESPACES))
+    condition: Condition = columns[name] == bindparam(name)
+    return condition
 
 
 def _named(filter_: RunFilter) -> tuple[str, ...]:

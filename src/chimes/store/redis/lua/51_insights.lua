@@ -61,11 +61,14 @@ function verbs.failing()
   return {NOW, found}
 end
 
+-- Former names of the default namespace.
+local former = {native = 'default', catbird = 'default'}
+
 -- args[6]: the owner's type and id, namespace, kind and origin, each '' for any.
 local function matches(body)
   local owner = type(body.owner) == 'table' and body.owner or {}
   local target = type(body.target) == 'table' and body.target or {}
-  local has = {owner.type, owner.id, body.namespace, target.kind, body.origin}
+  local has = {owner.type, owner.id, former[body.namespace] or body.namespace, target.kind, body.origin}
   for place = 1, 5 do
     local wanted = args[6][place]
     if wanted ~= '' and has[place] ~= wanted then return false end

@@ -398,7 +398,7 @@ class Dialect(ABC):
         limit: int,
         node_id: str,
     ) -> Rows:
-        """`claimable`, and written down as `claimed` by this node, in one statement; in any order.
+        """`claimable`, and written down as `claim` by this node, in one statement; in any order.
         None where its lease has ended. `now` None: what the database's clock says."""
         raise NotImplementedError
 
@@ -431,7 +431,7 @@ class PlainFiring(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """A pass of a scheduler; the first `claimed` of its runs are claimed for its node."""
+    """A pass of a scheduler; the first `claim` of its runs are claimed for its node."""
 
     id: int
     node_id: str

@@ -118,7 +118,7 @@ WITH RECURSIVE {_RANKS % "true"}
 """
 
 # A claim is one message: what time it is, whether the node still has its lease, which runs, and
-# `claimed` of all of them without sending them back and forth. So it commits by itself, and the
+# `claim` of all of them without sending them back and forth. So it commits by itself, and the
 # server is at work on it while the process carries out what it has. The rows that were locked are
 # found again by their ids.
 TAKE = f"""
@@ -265,7 +265,7 @@ FIRE_ALIKE = _FIRE.format(
 # Fenced in the statement itself. A retry that somebody asked to stop is left to the long way, and
 # so are flows and their steps, which follow from each other. The conditions stand in a CASE, so
 # that rows are found by their id: without fresh statistics the planner takes running runs for
-# few, and would walk all of them for each verdict. The schedules are told as `summarized` does it.
+# few, and would walk all of them for each verdict. The schedules are told as `update_summary` does it.
 # The look for blocked runs is a later statement than the one that got the locks, as it has to be.
 _FINISH = f"""
 WITH clock AS MATERIALIZED (SELECT coalesce($9::bigint, ({NOW})) AS at), done AS (
