@@ -1,0 +1,24 @@
+"""The default namespace and its former names."""
+
+from chimes.model.ids import declared_id, declared_ids
+from chimes.model.namespace import canonical_namespace, id_namespace, stored_namespaces
+
+
+def test_former_names() -> None:
+    assert [canonical_namespace(each) for each in ("default", "native", "catbird", "ksana")] == [
+        "default",
+        "default",
+        "default",
+        "ksana",
+    ]
+    for name in ("default", "native", "catbird"):
+        assert stored_namespaces(name) == ("default", "native", "catbird")
+    assert stored_namespaces("ksana") == ("ksana",)
+
+
+def test_ids_are_those_of_earlier_versions() -> None:
+    assert declared_id("default", "nightly", 1) == declared_id("catbird", "nightly", 1)
+    assert declared_id("default", "nightly", 1) == "f8430bc2-fd3e-5814-b39e-f100ce9c01b7"
+    assert declared_id("sync", "nightly", 1) not in declared_ids("default", "nightly")
+    assert declared_id("default", "nightly", 20) in declared_ids("default", "nightly")
+    assert id_namespace("sync") == "sync"
