@@ -1,4 +1,4 @@
-"""The editor in a real browser: Thai words to a run, the live preview, edits, phones."""
+"""Editor in a browser: Thai description to a run, live preview, edits, phones."""
 
 from __future__ import annotations
 
@@ -36,11 +36,10 @@ def fires(page: Page) -> list[str]:
     return page.locator("#preview .fires time").evaluate_all("all => all.map(e => e.dateTime)")
 
 
-def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
+def test_from_a_thai_description_to_a_run_its_log_and_a_pause(
     site: Site, visitor: Callable[..., Visitor], receiver: Receiver
 ) -> None:
-    """UX 1 and A.4: nobody explains anything; words, guesses, a preview, a schedule that fires
-    before their eyes, the run and its log, a pause with a note, and the log that says why."""
+    """From description and preview to a live run, its log, a pause with a reason, and the fire log."""
     url = receiver.answer("/hook", 200)
     page = visitor(site, language="th").open(NEW)
     page.locator("#f-words").fill("ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม")
@@ -48,7 +47,7 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     expect(page.locator("#understood")).to_contain_text("09:00")
     expect(page.locator("#understood")).to_contain_text("Telegram")
     expect(page.locator("#f-expression")).to_have_value("0 9 * * 1-5")
-    # Nobody answers prompts here: what is guessed can be carried out.
+    # No agent is configured: the guess is a message.
     expect(page.locator("[name=kind][value=message]")).to_be_checked()
     expect(page.locator("#f-message")).to_have_value("ส่งสรุปยอดขายเข้าเทเลแกรม")
     expect(page.locator("#f-notify0_channel")).to_have_value("telegram")
@@ -56,14 +55,14 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     assert len(fires(page)) == 5
     expect(page.locator("#neighbours svg")).to_be_visible()
     assert site.get("/schedules")["items"] == [], "words save nothing"
-    # Something that can be seen at once: every two seconds, an address, the inbox.
+    # Something that fires soon: every two seconds, an HTTP request, the inbox.
     page.locator("[name=when][value=every]").check()
     page.locator("#f-every").fill("2")
     page.locator("#f-unit").select_option("s")
     page.locator("[name=kind][value=http]").check()
     page.locator("#f-url").fill(url)
     page.locator("#f-notify0_channel").select_option("inbox")
-    # What somebody touched is no guess any more.
+    # An edited field is no guess.
     expect(page.locator("[data-guess=notify0_channel]")).to_have_count(0)
     page.locator("#f-name").fill("ทดสอบ")
     expect(page.locator("[data-guess=name]")).to_have_count(0)
@@ -78,7 +77,7 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     (made,) = site.get("/schedules")["items"]
     assert made["trigger"]["every"] == "PT2S"
     home = f"/ui/schedules/{made['id']}"
-    # It fires while the page is looked at, and nobody reloads it.
+    # The page updates live when it fires.
     fired = page.locator("#schedule-body .status.succeeded").first
     expect(fired).to_be_visible()
     receiver.wait_for("/hook", 2)
@@ -97,7 +96,7 @@ def test_a_newcomer_goes_from_thai_words_to_a_run_its_log_and_a_pause(
     assert not site.get(f"/schedules/{made['id']}")["enabled"]
 
 
-def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
+def test_the_preview_updates_and_errors_are_shown_at_their_field(
     shared_site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     page = visitor(shared_site).open(NEW)
@@ -106,7 +105,7 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     expect(page.locator("#preview .words")).to_contain_text("Every day at 02:30")
     before = fires(page)
     assert len(before) == 5
-    # The part under the caret is the one that is marked, and can be chosen anew.
+    # The cron field under the caret is highlighted and can be replaced.
     page.locator("#f-expression").press("Home")
     marked = page.locator("#cron-parts li.on")
     expect(marked).to_contain_text("minute")
@@ -127,7 +126,7 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     page.get_by_role("button", name="0 9 * * 1-5").click()
     expect(page.locator("#e-expression")).to_be_hidden()
     expect(page.locator("#preview .words")).to_contain_text("weekday")
-    # A zone by its Chinese name, by keyboard; two columns, and the clock changes of New York.
+    # A zone by its Chinese name, by keyboard; two columns and clock changes.
     page.locator("#f-zone").fill("纽约")
     expect(page.locator("#zones [data-zone]").first).to_contain_text("America/New_York")
     page.keyboard.press("ArrowDown")
@@ -135,9 +134,11 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     expect(page.locator("#f-zone")).to_have_value("America/New_York")
     expect(page.locator("#preview .fires th")).to_have_text(["America/New_York", "Asia/Bangkok"])
     expect(page.locator("#world")).to_contain_text("New York")
-    # EST could be either; the one that is chosen stays chosen.
+    # EST is ambiguous; the choice is kept.
     page.locator("#f-zone").fill("EST")
-    expect(page.locator("#e-zone")).to_contain_text("(with daylight saving time) or UTC-5 all year?")
+    expect(page.locator("#e-zone")).to_contain_text(
+        "(with daylight saving time) or UTC-5 all year?"
+    )
     page.locator("#zones [data-zone=EST]").click()
     expect(page.locator("#e-zone")).to_be_hidden()
     page.locator("#f-zone").fill("new york")
@@ -147,13 +148,13 @@ def test_the_preview_follows_and_what_is_wrong_is_told_at_its_field(
     zoned(page)
 
 
-def test_an_edit_shows_what_changes_and_survives_somebody_else(
+def test_an_edit_shows_changes_and_merges_with_another_user(
     site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     made = site.post("/schedules", FULL)
-    somebody = visitor(site)
-    somebody.watch.allow("409")
-    page = somebody.open(f"/ui/schedules/{made['id']}/edit")
+    user = visitor(site)
+    user.watch.allow("409")
+    page = user.open(f"/ui/schedules/{made['id']}/edit")
     page.locator("#f-rule_time").fill("02:45")
     page.locator("#f-name").fill("Mine")
     expect(page.locator(".diff dt")).to_have_text(["Name", "When"])
@@ -174,7 +175,7 @@ def test_an_edit_shows_what_changes_and_survives_somebody_else(
     assert site.get(f"/schedules/{made['id']}")["trigger"]["expression"] == "30 2 * * *"
 
 
-def test_all_of_it_works_without_scripts(site: Site, visitor: Callable[..., Visitor]) -> None:
+def test_the_editor_works_without_scripts(site: Site, visitor: Callable[..., Visitor]) -> None:
     page = visitor(site, scripts=False).open(NEW)
     page.locator("#f-words").fill("every day call mum")
     page.locator("#read").click()
@@ -194,7 +195,7 @@ def test_all_of_it_works_without_scripts(site: Site, visitor: Callable[..., Visi
 
 
 @EACH_LOOK
-def test_the_page_is_for_everybody(
+def test_the_editor_is_accessible(
     shared_site: Site,
     visitor: Callable[..., Visitor],
     language: str,
@@ -202,9 +203,9 @@ def test_the_page_is_for_everybody(
     width: int,
 ) -> None:
     made = shared_site.post("/schedules", FULL)
-    somebody = visitor(shared_site, language=language, theme=theme, width=width)
+    user = visitor(shared_site, language=language, theme=theme, width=width)
     for path in (f"/ui/schedules/{made['id']}/edit", f"{NEW}?words=every day at 9am say hello"):
-        page = somebody.open(path)
+        page = user.open(path)
         for_everybody(page, language)
     if width == PHONE:
         summary = page.locator(".preview summary").first

@@ -1,4 +1,4 @@
-"""Telling people, in a real browser: a test to oneself, keys as in mail, whom to tell."""
+"""Inbox in a browser: test message, keyboard shortcuts, notification fields."""
 
 from __future__ import annotations
 
@@ -10,26 +10,24 @@ from tests.browser.conftest import PHONE, Site, Visitor
 from tests.browser.watching import accessible, fits
 
 
-def pressed(page: Page, key: str, told: str) -> None:
-    """On the first row; keys are heard as soon as there is a stream."""
+def pressed(page: Page, key: str, result: str) -> None:
+    """Selects the first row; shortcuts work as soon as the stream is open."""
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     page.keyboard.press("j")
     page.keyboard.press(key)
-    expect(page.locator(".toast")).to_contain_text(told)
+    expect(page.locator(".toast")).to_contain_text(result)
 
 
-def test_a_test_to_oneself_is_dealt_with_by_keys_and_times_can_be_chosen(
-    site: Site, visitor: Callable[..., Visitor]
-) -> None:
+def test_a_test_message_is_handled_by_keyboard(site: Site, visitor: Callable[..., Visitor]) -> None:
     page = visitor(site).open("/ui/inbox")
     page.get_by_role("button", name="Send yourself a test").click()
     expect(page.locator(".toast")).to_contain_text("Test notification delivered (inbox).")
     expect(page.locator(".message .badge")).to_have_text("test")
     pressed(page, "u", "Marked as read.")
     pressed(page, "u", "Marked as unread.")
-    # D1.16: what is shown on a button is part of its name in Thai too.
+    # The visible text is part of the accessible name in Thai, too.
     accessible(visitor(site, language="th").open("/ui/inbox"))
-    # What is open is read, and the list says so at once.
+    # An open message is marked as read in the list.
     expect(page.locator(".message.unread")).to_have_count(1)
     page.locator(".message a").click()
     expect(page.locator(".message.current")).to_be_visible()
@@ -38,7 +36,7 @@ def test_a_test_to_oneself_is_dealt_with_by_keys_and_times_can_be_chosen(
     page.goto("/ui/inbox")
     pressed(page, "s", "Starred")
     pressed(page, "e", "Archived.")
-    # Whom to tell: what is chosen decides what is asked.
+    # Notification fields depend on the channel.
     phone = visitor(site, width=PHONE, theme="dark").open("/ui/schedules/new")
     phone.locator("#f-notify0_channel").select_option("telegram")
     expect(phone.get_by_role("link", name="Connect a Telegram chat")).to_be_visible()

@@ -1,4 +1,4 @@
-"""One run in a real browser: its values by keyboard, and a failure that somebody has looked at."""
+"""Run page in a browser: main action on phones, known failures."""
 
 from __future__ import annotations
 
@@ -18,10 +18,9 @@ from tests.web.dashboard.test_runs import HOSTILE, ended
 __all__ = ["hand"]
 
 
-def test_the_main_action_is_in_reach_on_a_phone_and_follows_the_run(
+def test_the_main_action_on_a_phone_follows_the_run(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
-    # UX A.0
     run = hand.claimed()
     page = visitor(site, width=PHONE).open(f"/ui/runs/{run.id}")
     page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
@@ -38,10 +37,9 @@ def test_the_main_action_is_in_reach_on_a_phone_and_follows_the_run(
     expect(page.get_by_text("Run queued.")).to_be_visible()
 
 
-def test_a_failure_is_looked_at_and_known(
+def test_a_failure_is_marked_as_known(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
-    # UX A.6
     schedule = a_schedule(name="broken", last_status=RunStatus.FAILED, last_error="HTTP 500")
     given = TaskTarget(name="t", args={"deep": {"list": [{"name": HOSTILE}]}})
     run = ended(now(), RunStatus.FAILED, schedule=schedule, error="HTTP 500", target=given)
@@ -55,10 +53,10 @@ def test_a_failure_is_looked_at_and_known(
         page.keyboard.press("Enter")
     expect(item).to_be_visible()
     page.get_by_role("button", name="Mark as known").click()
-    asked = page.get_by_role("dialog")
-    accessible(asked)
-    asked.get_by_label("Reason").fill("the supplier is told")
-    asked.get_by_role("button", name="Mark as known").click()
+    dialog = page.get_by_role("dialog")
+    accessible(dialog)
+    dialog.get_by_label("Reason").fill("the supplier is told")
+    dialog.get_by_role("button", name="Mark as known").click()
     expect(page.locator("#run-head .note", has_text="the supplier is told")).to_be_visible()
     accessible(page)
     page.get_by_role("button", name="Undo").click()

@@ -1,5 +1,4 @@
-"""Runs and one run in a real browser: the brush, many at once, the log to its 50,000th line
-(UX A.5, A.6, D.1 rows 9 and 12)."""
+"""Runs and run page in a browser: range selection, bulk actions, a log of 50,000 lines."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ from tests.web.dashboard.test_runs import HOSTILE, ended
 T = TypeVar("T")
 SEEN = HOSTILE.replace("\u202e", "⟨U+202E⟩")
 LINES = 50_000
-#: All of them, spread over the looks.
+#: Show all, spread over the looks.
 TABS_LOOKED_AT = {
     "en": ("log", "error", "data"),
     "th": ("log", "data"),
@@ -39,7 +38,7 @@ TASK = TaskTarget(name="greet")
 
 
 class Hand:
-    """A second process on the node's store, as far as the node can tell."""
+    """Acts as a second node on the same store."""
 
     def __init__(self, site: Site) -> None:
         self._loop = asyncio.new_event_loop()
@@ -59,14 +58,16 @@ class Hand:
         self._loop.close()
 
     def claimed(self, **given: Any) -> Run:
-        """A run that the test has in its hands."""
+        """A run that the test has claimed."""
         now = self.do(self.store.now())
         node = a_node("tester", started_at=now, heartbeat_at=now, capabilities=(TASK.requirement,))
         self.do(self.store.join(node, timedelta(minutes=5)))
         moments = {"created_at": now, "planned_at": now, "available_at": now}
         self.do(self.store.add_runs([a_run(target=TASK, **(moments | given))]))
         (run,) = self.do(
-            self.store.claim(ClaimRequest(node_id=node.id, capabilities=frozenset({TASK.requirement}), free=1))
+            self.store.claim(
+                ClaimRequest(node_id=node.id, capabilities=frozenset({TASK.requirement}), free=1)
+            )
         )
         return run
 
@@ -92,7 +93,7 @@ def now() -> datetime:
 
 
 def history(hand: Hand) -> list[Run]:
-    """Two days of a schedule with a hostile name, of which the last hours went wrong."""
+    """Two days of runs of a schedule with a hostile name; the last hours failed."""
     schedule = a_schedule(name=f"nightly {HOSTILE}")
     runs = []
     for hours in range(1, 20):
@@ -121,7 +122,7 @@ def height_of(page: Page) -> float:
 
 
 @EACH_LOOK
-def test_both_pages_in_every_look(
+def test_runs_and_run_page_in_every_theme_and_language(
     site: Site,
     hand: Hand,
     visitor: Callable[..., Visitor],
@@ -130,23 +131,23 @@ def test_both_pages_in_every_look(
     width: int,
 ) -> None:
     runs = history(hand)
-    somebody = visitor(site, language=language, theme=theme, width=width)
-    page = somebody.open("/ui/runs")
+    user = visitor(site, language=language, theme=theme, width=width)
+    page = user.open("/ui/runs")
     expect(page.locator("tr[data-row]")).to_have_count(19)
     expect(page.locator(".groups a")).to_contain_text("4")
-    # Where it is wider than the page, it is the newest end that one sees.
+    # A wide chart is scrolled to its newest end.
     expect(page.locator("svg.histogram g[data-from]").last).to_be_in_viewport()
     for_everybody(page, language)
-    # Why something failed is the last column: it is in sight without scrolling.
+    # The error column is visible without scrolling.
     cut = page.locator(".list.runs").evaluate("(list) => list.scrollWidth - list.clientWidth")
     assert cut <= 0
     for tab in TABS_LOOKED_AT[language]:
-        page = somebody.open(f"/ui/runs/{runs[0].id}?tab={tab}")
+        page = user.open(f"/ui/runs/{runs[0].id}?tab={tab}")
         expect(page.locator("h1")).to_contain_text(SEEN)
         for_everybody(page, language)
 
 
-def test_the_brush_the_groups_and_many_at_once(
+def test_range_selection_error_groups_and_bulk_actions(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
     history(hand)
@@ -166,7 +167,7 @@ def test_the_brush_the_groups_and_many_at_once(
     expect(page.locator(".chips")).to_contain_text("until:")
     shown = page.locator("tr[data-row]").count()
     assert 1 <= shown < 19
-    # The same error, from its group, and all of them again.
+    # Filter by error group, then clear the filter.
     page = visitor(site).open("/ui/runs")
     page.locator(".groups a").click()
     expect(page.locator("tr[data-row]")).to_have_count(4)
@@ -180,7 +181,7 @@ def test_the_brush_the_groups_and_many_at_once(
     expect(page.locator("tr[data-row]")).to_have_count(4)
 
 
-def test_new_runs_wait_and_selection_counts(
+def test_new_runs_are_announced_and_selection_is_counted(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
     history(hand)
@@ -194,7 +195,7 @@ def test_new_runs_wait_and_selection_counts(
     hand.claimed()
     expect(page.locator("new-rows a")).to_have_text("1 new run – show")
     expect(page.locator("tr[data-row]")).to_have_count(19)
-    # The picture needs nobody to ask for it, but does not move under a hand that draws.
+    # The chart refreshes, but not during a selection.
     expect(page.locator("#window-total")).to_have_text("20 runs in this window")
     expect(page.locator("run-brush rect.s-running")).to_have_count(1)
     expect(page.locator("run-brush table")).to_be_visible()
@@ -232,7 +233,7 @@ def test_a_run_is_followed_live_to_its_end(
     view = page.locator(".log-view")
     view.scroll_into_view_if_needed()
     expect(view.get_by_text("line 199", exact=True)).to_be_in_viewport()
-    # Scrolled up: it stays, and says what has come.
+    # Scrolled up: the view stays and counts new lines.
     view.evaluate("(view) => { view.scrollTop = 0; }")
     expect(page.get_by_label("Follow")).not_to_be_checked()
     hand.log(run, *(f"more {n}" for n in range(128)))
@@ -250,7 +251,7 @@ def test_a_run_is_followed_live_to_its_end(
     hand.finish(run)
     expect(page.locator("h1 .status.succeeded")).to_be_visible()
     expect(page.get_by_role("button", name="Retry", exact=True)).to_be_visible()
-    # What cannot grow any more is as high as its lines, up to the same room.
+    # An ended log is as high as its lines, up to the maximum.
     assert height_of(page) > 300
     page.get_by_label("Level").select_option("30")
     expect(page.locator(".log-view .line")).to_have_count(1)
@@ -258,7 +259,7 @@ def test_a_run_is_followed_live_to_its_end(
 
 
 def worked_in(page: Page) -> Callable[[], float]:
-    """Seconds of work that the page took, however busy the machine is with something else."""
+    """CPU seconds of the page, independent of other load."""
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
@@ -272,7 +273,6 @@ def worked_in(page: Page) -> Callable[[], float]:
 def test_a_log_of_fifty_thousand_lines(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
-    # UX D.1 row 12
     begin = now() - timedelta(hours=1)
     run = ended(begin, schedule_name="long one")
     entries = [
@@ -308,7 +308,7 @@ def test_a_log_of_fifty_thousand_lines(
     expect(view.get_by_text(f"line {LINES} of the log", exact=True)).to_be_in_viewport()
     view.evaluate("(view) => { view.scrollTop = view.scrollHeight / 2; }")
     expect(view.locator(".line").first).to_be_attached()
-    # Smooth: from anywhere to anywhere there is something to read in the next frames.
+    # Smooth: after any jump there are lines in the next frames.
     before = worked()
     view.evaluate(
         """async (view) => {
@@ -320,7 +320,7 @@ def test_a_log_of_fifty_thousand_lines(
         }"""
     )
     assert (worked() - before) / 60 < 0.1
-    # What is out of sight is no element.
+    # Lines outside the viewport are not rendered.
     expect(view.locator(".line >> nth=600")).to_have_count(0)
     heap = page.evaluate("() => performance.memory.usedJSHeapSize")
     assert heap < 150 * 1024 * 1024
@@ -330,7 +330,7 @@ def test_a_log_of_fifty_thousand_lines(
     expect(view.locator(".line")).to_have_count(5)
 
 
-def test_without_scripts_all_of_it_works(
+def test_runs_pages_work_without_scripts(
     site: Site, hand: Hand, visitor: Callable[..., Visitor]
 ) -> None:
     runs = history(hand)
@@ -346,8 +346,7 @@ def test_without_scripts_all_of_it_works(
     expect(page.locator(".toast")).to_contain_text("Run queued.")
 
 
-def test_run_now_lands_on_the_live_run(site: Site, visitor: Callable[..., Visitor]) -> None:
-    # UX D.1 row 9
+def test_run_now_opens_the_live_run(site: Site, visitor: Callable[..., Visitor]) -> None:
     made = site.post(
         "/schedules",
         {

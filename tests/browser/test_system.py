@@ -1,5 +1,4 @@
-"""System in a real browser: every tab in two looks, and a node that is drained while one watches
-(UX A.8)."""
+"""System pages in a browser: every tab, and live updates while a node drains."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ TABS = ("", "/audit", "/access", "/channels", "/settings?country=TH", "/about")
 SOON = {"CHIMES_LEASE": "3s", "CHIMES_HEARTBEAT": "500ms"}
 
 
-def test_every_tab_fits_and_can_be_used_by_all(
+def test_every_tab_fits_and_is_accessible(
     shared_site: Site, visitor: Callable[..., Visitor]
 ) -> None:
     somebody = visitor(shared_site, language="th", theme="dark", width=PHONE)
@@ -31,7 +30,7 @@ def test_every_tab_fits_and_can_be_used_by_all(
     fits_longer(page)
 
 
-def test_a_node_is_drained_and_resumed_while_one_watches(
+def test_draining_and_resuming_a_node_updates_live(
     serve: Callable[..., Site], visitor: Callable[..., Visitor]
 ) -> None:
     site = serve(**SOON)
@@ -44,7 +43,7 @@ def test_a_node_is_drained_and_resumed_while_one_watches(
     accessible(dialog)
     dialog.get_by_label("Reason").fill("new kernel")
     dialog.get_by_role("button", name="Drain").click()
-    # Nobody loads the page again: the node tells, and the page hears of it.
+    # The page updates live.
     expect(card).to_contain_text("drained")
     expect(page.locator("main")).to_contain_text("Every node is drained")
     with Receiver() as receiver:
@@ -57,7 +56,7 @@ def test_a_node_is_drained_and_resumed_while_one_watches(
         expect(page.locator("main")).not_to_contain_text("Every node is drained")
         receiver.wait_for("/x", 1)
 
-    # Without scripts the question is a page of its own.
+    # Without scripts the confirmation is a page.
     plain = visitor(site, scripts=False).open("/ui/system")
     plain.get_by_role("button", name="Drain").click()
     expect(plain.locator("main")).to_contain_text("Drain this node?")

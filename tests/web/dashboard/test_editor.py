@@ -1,4 +1,4 @@
-"""The editor over ASGI: making, editing, merging, copying, trying out; without scripts."""
+"""Editor over ASGI: create, edit, merge, copy and trial run, without scripts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import RunStatus
 from tests.builders import a_run, an_entry
 from tests.web.dashboard.browsing import HOST, Browser, browsing
-from tests.web.dashboard.filling import fields_on, fill
+from tests.web.dashboard.form_helpers import fields_on, fill
 
 NEW = "/ui/schedules/new"
 
@@ -30,7 +30,7 @@ async def the_only(browser: Browser) -> dict[str, Any]:
 
 
 def definition(found: dict[str, Any]) -> dict[str, Any]:
-    """Without what moves by itself."""
+    """Returns the schedule without fields that change by themselves."""
     gone = {"version", "updated_at", "updated_by", "next_run_at", "next_slot", "words"}
     return {name: value for name, value in found.items() if name not in gone}
 
@@ -43,7 +43,7 @@ def definition(found: dict[str, Any]) -> dict[str, Any]:
         ("每天早上9点 调用 https://example.com/r", "0 9 * * *", "Asia/Bangkok"),
     ],
 )
-async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
+async def test_a_description_fills_in_fields_marks_guesses_and_saves_nothing(
     words: str, expression: str, zone: str
 ) -> None:
     async with browsing() as browser:
@@ -52,7 +52,7 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         page = await fill(browser, NEW, do_="read", words=words)
         assert (page.status_code, "Understood:" in page.text) == (200, True)
         fields = fields_on(page.text)
-        # As people say it; whoever reads cron finds that, too.
+        # Shown as a calendar rule, with the cron expression.
         assert (fields["when"], fields["expression"], fields["zone"]) == ("days", expression, zone)
         assert fields["kind"] == "http"
         assert str(fields["url"]).startswith("https://example.com/r")
@@ -61,7 +61,7 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         assert "url" not in guessed, "it stands in the words"
         assert ("zone" in guessed) == (zone == "Asia/Bangkok"), "a zone that is named is no guess"
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
-        # As it stands it can be saved.
+        # It can be saved unchanged.
         done = await fill(browser, NEW)
         assert done.status_code == 303
         made = await the_only(browser)
@@ -69,7 +69,7 @@ async def test_words_fill_the_fields_mark_guesses_and_save_nothing(
         assert done.headers["location"] == f"/ui/schedules/{made['id']}"
 
 
-async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> None:
+async def test_an_unclear_description_gets_one_question_with_examples() -> None:
     async with browsing() as browser:
         page = await browser.get(f"{NEW}?words=every day call mum")
         assert "At what time?" in page.text
@@ -81,7 +81,7 @@ async def test_unclear_words_are_asked_about_once_with_examples_to_press() -> No
         assert 'id="question"' not in page.text
 
 
-async def test_templates_can_be_pressed_and_are_previewed() -> None:
+async def test_templates_fill_in_the_form_and_are_previewed() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         ids = re.findall(r'value="preset:(\w+)"', browser.page)
@@ -89,12 +89,12 @@ async def test_templates_can_be_pressed_and_are_previewed() -> None:
         for each in ("hourly", "morning_brief", "cleanup"):
             page = await fill(browser, NEW, do_=f"preset:{each}")
             assert page.text.count('<span class="when">') >= 5, each
-        # The last was a clean-up that tells the inbox when it breaks (R1.41).
+        # The last template is a clean-up that notifies the inbox on failure.
         assert fields_on(page.text)["notify0_on"] == ["failure", "recovery"]
         assert (await browser.get(f"{NEW}?preset=no_such")).status_code == 404
 
 
-async def test_what_is_wrong_is_told_at_its_field_with_an_example() -> None:
+async def test_errors_are_shown_at_their_field_with_an_example() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, when="cron", expression="0 9 * *", url="ftp://x")
@@ -104,7 +104,7 @@ async def test_what_is_wrong_is_told_at_its_field_with_an_example() -> None:
             in (page.text)
         )
         assert "For example: 0 9 * * 1-5" in page.text
-        # What was valid last stays, greyed.
+        # The last valid preview stays, greyed out.
         assert 'class="shown stale"' in page.text
         assert fields_on(page.text)["url"] == "ftp://x", "nothing that was typed is lost"
         page = await fill(browser, NEW, expression="0 9 * * *")
@@ -118,7 +118,7 @@ async def test_what_is_wrong_is_told_at_its_field_with_an_example() -> None:
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
 
 
-async def test_nobody_is_blamed_for_what_they_have_not_come_to() -> None:
+async def test_empty_fields_show_no_errors_before_saving() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview")
@@ -182,7 +182,7 @@ FULL: dict[str, Any] = {
 
 
 async def test_saving_an_untouched_form_changes_nothing_and_one_field_changes_one() -> None:
-    """Every field of the API survives (UX D.1 row 13): compared whole, secrets in the store."""
+    """Every field of the API survives, including secrets in the store."""
     async with browsing() as browser:
         other = await browser.rig.create(name="other")
         made = await browser.rig.create(
@@ -223,7 +223,7 @@ async def test_saving_an_untouched_form_changes_nothing_and_one_field_changes_on
     ],
     ids=str,
 )
-async def test_what_a_form_writes_otherwise_is_not_changed_by_it(given: dict[str, Any]) -> None:
+async def test_another_notation_in_the_form_is_no_change(given: dict[str, Any]) -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
         made = await browser.rig.create(**given)
@@ -235,8 +235,8 @@ async def test_what_a_form_writes_otherwise_is_not_changed_by_it(given: dict[str
         assert definition(found) == definition(made) | {"priority": 3}
 
 
-async def test_all_fields_of_the_api_can_be_given_in_the_form() -> None:
-    """The form of a full schedule, sent as a new one, makes the same (secrets by `from`)."""
+async def test_the_form_covers_all_fields_of_the_api() -> None:
+    """A copy of a full schedule has the same definition, with secrets taken from the source."""
     async with browsing() as browser:
         made = await browser.rig.create(**FULL)
         await browser.get(f"{NEW}?from={made['id']}")
@@ -254,7 +254,7 @@ async def test_all_fields_of_the_api_can_be_given_in_the_form() -> None:
         assert one.policy == two.policy
 
 
-async def test_the_next_fire_is_said_to_move_before_it_does() -> None:
+async def test_the_preview_shows_how_the_next_fire_moves() -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         edit = f"/ui/schedules/{made['id']}/edit"
@@ -290,7 +290,7 @@ async def test_a_change_can_be_undone_and_so_can_a_new_schedule() -> None:
         assert (await the_only(browser))["name"] == "n"
 
 
-async def test_two_people_at_once_merge_field_by_field() -> None:
+async def test_concurrent_edits_merge_field_by_field() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="first", policy={"timeout": "PT10S"})
         address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
@@ -317,7 +317,7 @@ async def test_two_people_at_once_merge_field_by_field() -> None:
         assert (found["policy"]["timeout"], found["policy"]["max_retries"]) == ("PT20S", 9)
 
 
-async def test_another_kind_of_target_is_taken_as_a_whole() -> None:
+async def test_another_kind_of_target_is_merged_as_a_whole() -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         address, edit = f"/api/v1/schedules/{made['id']}", f"/ui/schedules/{made['id']}/edit"
@@ -340,7 +340,7 @@ async def test_test_now_runs_once_without_saving() -> None:
         (run,) = (await browser.rig.client.get("/api/v1/runs")).json()["items"]
         assert (run["schedule_id"], run["origin"], run["status"]) == (None, "manual", "queued")
         assert f'class="button quiet" href="/ui/runs/{run["id"]}"' in page.text
-        # Without scripts one looks again manual.
+        # Without scripts, the user refreshes the page.
         assert 'name="do" value="look"' in page.text
         found = await browser.rig.store.get_run(run["id"])
         assert found is not None
@@ -363,11 +363,11 @@ async def test_test_now_runs_once_without_saving() -> None:
     ("anchor", "field"),
     [
         ("2030-01-15T08:00:00Z", "datetime-local"),
-        # A browser would empty its own field: the form would say that the anchor goes.
+        # A datetime-local field would be empty and remove the anchor.
         ("2030-01-15T08:00:00.123456Z", "text"),
     ],
 )
-async def test_a_moment_that_browsers_have_no_field_for_is_text(anchor: str, field: str) -> None:
+async def test_a_time_without_a_browser_field_is_text(anchor: str, field: str) -> None:
     async with browsing() as browser:
         trigger = {"kind": "every", "every": "1h", "anchor": anchor}
         made = await browser.rig.create(trigger=trigger)
@@ -377,7 +377,7 @@ async def test_a_moment_that_browsers_have_no_field_for_is_text(anchor: str, fie
         assert f'type="{field}"' in found[0]
 
 
-async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> None:
+async def test_missing_configuration_is_shown_before_and_after_saving() -> None:
     async with browsing() as browser:
         node = Node(
             id=NodeId("n1"),
@@ -387,13 +387,13 @@ async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> No
             started_at=browser.rig.clock.now(),
             heartbeat_at=browser.rig.clock.now(),
             lease_until=browser.rig.clock.now(),
-            # As every node: it takes prompts, and says that it has no pipeline.
+            # Like every node: claims prompts, and reports that no pipeline is configured.
             capabilities=("agent", "http"),
         )
         await browser.rig.store.join(node, timedelta(minutes=5))
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words="every day at 09:00 summarize the news")
-        # What the words are guessed to mean is something that can be carried out.
+        # The guessed target can be executed.
         assert "No agent is configured, so the text itself is sent as a message." in page.text
         assert fields_on(page.text)["kind"] == "message"
         page = await fill(browser, NEW, do_="preview", kind="agent")
@@ -415,7 +415,7 @@ async def test_what_nobody_can_carry_out_is_told_before_saving_and_after() -> No
         assert "fires next on" in (await browser.follow(await fill(browser, NEW))).text
 
 
-async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy() -> None:
+async def test_schedules_of_others_are_not_found_and_copies_leak_no_secrets() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(**FULL)
         ann = Owner(type=OwnerType.USER, id="ann")
@@ -434,7 +434,7 @@ async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy
         await browser.send("/ui/login", on="/ui/login", key=keys[Role.OPERATOR])
         assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
         browser.client.cookies.clear()
-        # Sees everything, and makes schedules of its own only.
+        # An operator sees everything, and creates only its own schedules.
         agent = await browser.rig.context.access.create(
             Actor(), name="a", role=Role.ADMIN, scopes=(Scope.AGENT, Scope.AGENT_SCHEDULES)
         )
@@ -448,7 +448,7 @@ async def test_others_schedules_are_not_there_and_secrets_do_not_leave_by_a_copy
         assert (await browser.get(f"/ui/schedules/{made['id']}/edit")).status_code == 403
 
 
-async def test_hostile_texts_are_only_texts() -> None:
+async def test_hostile_text_is_escaped() -> None:
     hostile = '"><script>alert(1)</script>'
     async with browsing() as browser:
         made = await browser.rig.create(name=hostile, labels={"x": hostile})
@@ -458,7 +458,7 @@ async def test_hostile_texts_are_only_texts() -> None:
         assert hostile not in page.text
 
 
-async def test_a_preview_by_htmx_is_a_part() -> None:
+async def test_a_preview_by_htmx_is_a_fragment() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         sent = fields_on(browser.page) | {"do": "preview", "when": "cron", "expression": "nope"}
@@ -471,7 +471,7 @@ async def test_a_preview_by_htmx_is_a_part() -> None:
         assert 'class="shown stale"' in answer.text
 
 
-async def test_a_broken_base_is_no_way_to_break_the_form() -> None:
+async def test_an_invalid_base_is_ignored() -> None:
     async with browsing() as browser:
         made = await browser.rig.create()
         edit = f"/ui/schedules/{made['id']}/edit"
@@ -481,7 +481,7 @@ async def test_a_broken_base_is_no_way_to_break_the_form() -> None:
             assert page.status_code == 200, base
 
 
-async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
+async def test_several_errors_are_shown_and_zones_are_suggested() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", when="cron", expression="x", zone="UTC+7")
@@ -493,7 +493,7 @@ async def test_two_things_can_be_wrong_at_once_and_zones_are_offered() -> None:
         assert "aria-invalid" not in page.text
 
 
-async def test_zones_are_searched_for_the_readers_own_first() -> None:
+async def test_zone_search_lists_the_viewers_zone_first() -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok&language=th")
         part = await browser.get("/ui/editor/zones?zone=utc%2B7", **{"HX-Request": "true"})
@@ -504,7 +504,7 @@ async def test_zones_are_searched_for_the_readers_own_first() -> None:
         assert re.findall(r'data-zone="([^"]+)"', own.text) == ["Asia/Bangkok", "UTC"]
 
 
-async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
+async def test_runs_longer_than_the_interval_are_reported() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(
             trigger={"kind": "every", "every": "PT5S"},
@@ -526,26 +526,26 @@ async def test_runs_that_take_longer_than_the_interval_are_told() -> None:
         assert "it is retried at" in page.text, "also where secrets are hidden"
 
 
-async def test_words_that_were_not_read_are_not_passed_over_when_saving() -> None:
+async def test_an_unapplied_description_prevents_saving() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, words="every day at 10:00", url="https://example.com/x")
         assert (page.status_code, "The description is not applied yet" in page.text) == (422, True)
         assert (await browser.rig.client.get("/api/v1/schedules")).json()["items"] == []
-        # While they are typed, the preview is of the fields, which is what would be saved.
+        # While typing, the preview shows the fields, which would be saved.
         sent = fields_on(page.text) | {"do": "preview"}
         part = await browser.client.post(
             NEW, data=sent, headers={"HX-Request": "true", "Origin": "http://localhost:7100"}
         )
         assert "Every weekday at 09:00" in part.text
-        # Without scripts, Enter presses the first button of the form: they are read.
+        # Without scripts, Enter presses the first button, which applies the description.
         read = await fill(browser, NEW, do_="preview")
         assert fields_on(read.text)["expression"] == "0 10 * * *"
         assert (await fill(browser, NEW)).status_code == 303
         assert (await the_only(browser))["trigger"]["expression"] == "0 10 * * *"
 
 
-async def test_somebody_who_is_faster_by_a_blink_is_noticed_too(
+async def test_a_conflict_during_saving_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with browsing() as browser:

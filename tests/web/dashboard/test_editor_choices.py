@@ -1,4 +1,4 @@
-"""The editor over ASGI, what it asks and offers: zones, recipients in words, tasks, calendars."""
+"""Choices of the editor over ASGI: zones, described recipients, tasks, calendars."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chimes.model.policy import Policy, RunDefaults
 from chimes.telegram.links import Links
 from tests.builders import a_node
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.filling import fields_on, fill
+from tests.web.dashboard.form_helpers import fields_on, fill
 
 NEW = "/ui/schedules/new"
 THAI = "ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม"
@@ -27,7 +27,7 @@ async def only(browser: Browser) -> dict[str, Any]:
     return whole
 
 
-async def test_words_name_a_recipient_and_a_chat_that_is_not_known_is_asked_for() -> None:
+async def test_a_description_names_a_recipient_and_an_unknown_chat_is_requested() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words=THAI)
@@ -43,21 +43,21 @@ async def test_words_name_a_recipient_and_a_chat_that_is_not_known_is_asked_for(
         assert 'href="#f-notify0_to"' in refused.text
         done = await fill(browser, NEW, notify0_channel="inbox", notify0_on=["failure"])
         assert done.status_code == 303
-        (told,) = (await only(browser))["delivery"]
-        assert (told["channel"], told["to"], told["on"]) == ("inbox", "", ["failure"])
+        (result,) = (await only(browser))["delivery"]
+        assert (result["channel"], result["to"], result["on"]) == ("inbox", "", ["failure"])
 
 
-async def test_the_chat_that_is_linked_is_the_one_that_is_told() -> None:
+async def test_the_linked_chat_is_the_recipient() -> None:
     async with browsing() as browser:
-        links, somebody = Links(browser.rig.store), Actor()
-        code = await links.new_code(somebody)
+        links, user = Links(browser.rig.store), Actor()
+        code = await links.new_code(user)
         await links.use_code(code.text, "4711", "7")
-        await links.confirm(somebody, "4711")
+        await links.confirm(user, "4711")
         page = await browser.get(f"{NEW}?words={THAI}")
         assert fields_on(page.text)["notify0_to"] == "4711"
 
 
-async def test_est_is_asked_about_and_the_answer_is_kept() -> None:
+async def test_est_is_ambiguous_and_the_choice_is_kept() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", zone="EST", url="https://example.com/x")
@@ -69,12 +69,12 @@ async def test_est_is_asked_about_and_the_answer_is_kept() -> None:
         assert (await fill(browser, NEW)).status_code == 303
         made = await only(browser)
         assert made["timezone"] == "EST"
-        # An edit asks nobody again.
+        # An edit does not ask again.
         edit = await browser.get(f"/ui/schedules/{made['id']}/edit")
         assert (fields_on(edit.text)["zone"], "aria-invalid" in edit.text) == ("EST", False)
 
 
-async def test_zones_in_use_come_first_and_clocks_show_them() -> None:
+async def test_recent_zones_come_first_and_have_clocks() -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok")
         await browser.rig.create(
@@ -102,9 +102,9 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
         },
         "required": ["mode"],
     }
-    told = {"task:clean": RunDefaults(policy=Policy(), arguments=schema)}
+    result = {"task:clean": RunDefaults(policy=Policy(), arguments=schema)}
     async with browsing() as browser:
-        node = a_node("with-tasks", capabilities=("task:clean",), defaults=told)
+        node = a_node("with-tasks", capabilities=("task:clean",), defaults=result)
         await browser.rig.store.join(node, timedelta(minutes=1))
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="preview", kind="task", task="clean")
@@ -126,7 +126,7 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
             "name": "clean",
             "args": {"days": 3, "mode": "hard", "dry": True, "more": [1]},
         }
-        # In the form again, and nothing is changed by that.
+        # Opening and saving the form changes nothing.
         edit = f"/ui/schedules/{made['id']}/edit"
         fields = fields_on((await browser.get(edit)).text)
         assert (fields["arg_i_days"], fields["arg_b_dry"]) == ("3", "yes")
@@ -145,7 +145,7 @@ async def test_a_task_gets_fields_by_the_types_of_its_arguments() -> None:
         assert "arg_s_mode" not in part.text
 
 
-async def test_holidays_are_picked_by_name_and_what_they_take_away_is_shown() -> None:
+async def test_holidays_are_chosen_by_name_and_excluded_times_are_shown() -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", "zone=Asia%2FBangkok&language=th")
         page = await browser.get(NEW)
@@ -183,7 +183,7 @@ async def test_the_preview_shows_the_day_and_the_parts_of_cron() -> None:
         assert "4 other schedules fire at the same time" in part.text
 
 
-async def test_a_reminder_in_words_is_a_message_and_can_be_edited() -> None:
+async def test_a_described_reminder_is_a_message_and_can_be_edited() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="read", words="every day at 16:30 remind me to leave")
@@ -214,8 +214,7 @@ async def test_a_reminder_in_words_is_a_message_and_can_be_edited() -> None:
         ("zh", "工作日 09:00，Asia/Bangkok 时间"),
     ],
 )
-async def test_cron_is_told_in_words_while_it_is_typed(language: str, words: str) -> None:
-    """UX D.1 row 3."""
+async def test_cron_is_described_while_typing(language: str, words: str) -> None:
     async with browsing() as browser:
         browser.client.cookies.set("chimes_look", f"zone=Asia%2FBangkok&language={language}")
         await browser.get(NEW)

@@ -1,5 +1,4 @@
-"""What the editor shows, without a server: fires as the engine has them, clock changes in words,
-zones by their names, the same as text."""
+"""Editor functions without a server: preview, zones, descriptions, snippets, merge."""
 
 from __future__ import annotations
 
@@ -45,7 +44,7 @@ def a_display(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPrefer
     return resolve_display(cookie, accept_language="en", default_zone="UTC")
 
 
-# --- the page and the engine -------------------------------------------------------------------
+# --- preview and scheduler ---------------------------------------------------------------------
 ZONES = ("Asia/Bangkok", "America/New_York", "Europe/Berlin", "Australia/Lord_Howe", "UTC")
 triggers = st.one_of(
     st.builds(
@@ -75,8 +74,8 @@ triggers = st.one_of(
 
 @settings(max_examples=60, deadline=None)
 @given(triggers, st.integers(0, 400 * 24), st.sampled_from(ZONES))
-def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, mine: str) -> None:
-    """UX D.1 row 4: from the form, through the preview, against the cursor of the scheduler."""
+def test_the_preview_matches_the_scheduler(trigger: Trigger, hours: int, mine: str) -> None:
+    """Compares the preview of the form with the fires of the scheduler."""
     now = NOW + timedelta(hours=hours)
     if isinstance(trigger, Once) and trigger.instant <= now:
         now = NOW
@@ -149,20 +148,22 @@ def test_the_page_shows_what_the_engine_will_fire(trigger: Trigger, hours: int, 
         ("0 12 * * *", "America/New_York", []),
     ],
 )
-def test_clock_changes_are_told_before_saving(expression: str, zone: str, notes: list[str]) -> None:
-    """UX D.1 row 5: a gap and an overlap, in four zones."""
+def test_clock_changes_are_shown_before_saving(
+    expression: str, zone: str, notes: list[str]
+) -> None:
+    """Gaps and overlaps in four zones."""
     found = list(clock_notes(Cron(expression, timezone=zone), a_display(zone), NOW))
     assert found == notes
 
 
-def test_a_single_moment_that_does_not_exist_is_told() -> None:
+def test_a_single_time_that_does_not_exist_is_reported() -> None:
     once = Once("2027-03-14T02:30:00", timezone="America/New_York")
     (note,) = clock_notes(once, a_display("America/New_York"), NOW)
     assert "02:30 does not exist" in note
     assert build_preview(once, a_display(), NOW).fires[0].note
 
 
-def test_a_readers_own_clock_moves_it_too() -> None:
+def test_a_clock_change_in_the_viewers_zone_is_shown() -> None:
     found = list(
         clock_notes(Cron("0 20 * * *", timezone="Asia/Bangkok"), a_display("Europe/Berlin"), NOW)
     )
@@ -174,9 +175,8 @@ def test_a_readers_own_clock_moves_it_too() -> None:
     assert list(clock_notes(often, a_display("Europe/Berlin"), NOW)) == []
 
 
-# UX D.1 row 5
 @pytest.mark.parametrize("expression", ["30 2 * * *", "30 1 * * *", "30 12 * * *"])
-def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) -> None:
+def test_both_clock_changes_of_another_zone_are_shown_on_their_day(expression: str) -> None:
     found = list(
         clock_notes(Cron(expression, timezone="America/New_York"), a_display("Asia/Bangkok"), NOW)
     )
@@ -191,12 +191,12 @@ def test_both_changes_of_another_clock_are_told_on_their_day(expression: str) ->
     ]
 
 
-def test_labels_are_told_as_they_are_typed() -> None:
+def test_labels_are_formatted_as_in_the_form() -> None:
     assert value_text("labels", {"from-q": None, "team": "a"}, "en") == "from-q, team=a"
     assert value_text("labels", {}, "en") == "–"
 
 
-def test_how_often_and_never_more_than_allowed() -> None:
+def test_run_counts_respect_max_runs() -> None:
     def counts(trigger: Trigger) -> tuple[int, int, bool]:
         shown = build_preview(trigger.anchored(NOW), a_display(), NOW)
         return shown.per_day, shown.per_month, shown.more
@@ -208,7 +208,7 @@ def test_how_often_and_never_more_than_allowed() -> None:
     assert counts(Once("2027-01-01T00:00:00Z")) == (0, 0, False)
 
 
-def test_retries_are_moments() -> None:
+def test_retry_times() -> None:
     policy = Policy(max_retries=3, retry_backoff=timedelta(seconds=10))
     assert retry_times(policy, NOW) == tuple(NOW + timedelta(seconds=s) for s in (10, 20, 30))
     grows = Policy(max_retries=9, retry_backoff=timedelta(seconds=8), backoff=Backoff.EXPONENTIAL)
@@ -236,13 +236,13 @@ def test_retries_are_moments() -> None:
         ("Asia/Bangkok", "Asia/Bangkok"),
     ],
 )
-def test_zones_are_found_as_people_call_them(text: str, zone: str) -> None:
+def test_zones_are_found_by_common_names(text: str, zone: str) -> None:
     assert search_zones(text, "en", NOW)[0].name == zone
-    # EST is a name of its own, without summer time: who writes it is asked, who has it keeps it.
+    # EST is also an IANA name without daylight saving time: new input is ambiguous.
     assert unique_zone(text, NOW) == (None if text == "EST" else zone)
 
 
-def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
+def test_an_offset_matches_many_zones_with_the_viewers_first() -> None:
     found = search_zones("UTC+7", "th", NOW, KnownZones(mine="Asia/Bangkok"))
     assert (found[0].name, found[0].mine, found[0].offset) == ("Asia/Bangkok", True, "UTC+7")
     assert found[0].place == "กรุงเทพ, ไทย"
@@ -267,12 +267,12 @@ def test_an_offset_is_many_zones_and_mine_comes_first() -> None:
         *("5 9 L * 1", "0 5 9 * * *", "@daily", "", "5 9 * * MON", "5 9 * * 7"),
     ],
 )
-def test_what_is_no_rule_stays_cron(expression: str) -> None:
+def test_an_expression_without_a_rule_stays_cron(expression: str) -> None:
     assert rule_fields(expression) == {}
 
 
-# --- words and presets -------------------------------------------------------------------------
-def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
+# --- descriptions, templates -------------------------------------------------------------------
+def test_a_prompt_is_guessed_and_chosen_fields_stay() -> None:
     fields = new_fields("Asia/Bangkok") | {"name": "My own", "overlap": "queue"}
     found = parse_description(
         "ทุกวัน 09:00 สรุปข่าว AI", fields, now=NOW, zone="Asia/Bangkok", lang="th"
@@ -290,22 +290,21 @@ def test_a_prompt_is_guessed_and_what_somebody_chose_stays() -> None:
         "每天 09:00 发消息 你好",
     ],
 )
-def test_a_message_is_told_and_thought_about_by_nobody(words: str) -> None:
+def test_a_reminder_becomes_a_message(words: str) -> None:
     found = parse_description(words, new_fields("UTC"), now=NOW, zone="UTC", lang="en")
     assert found.fields["kind"] == "message"
     assert {"kind", "message"} <= set(found.guessed)
 
 
-def test_where_nobody_answers_prompts_words_are_told() -> None:
-    # UX A.4: a newcomer's first schedule does something.
+def test_without_an_agent_a_prompt_becomes_a_message() -> None:
     words, given = "ทุกวัน 09:00 สรุปข่าว AI", new_fields("UTC")
     found = parse_description(words, given, now=NOW, zone="UTC", lang="th", prompts=False)
     assert (found.fields["kind"], found.fields["message"]) == ("message", "สรุปข่าว AI")
-    # Whoever wants a prompt after all finds it there.
+    # The prompt field keeps the text.
     assert found.fields["prompt"] == "สรุปข่าว AI"
 
 
-def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
+def test_every_template_makes_a_valid_schedule() -> None:
     for language in ("en", "th", "zh"):
         for offer in list_templates(language):
             trigger = trigger_from_dict(dict(offer.trigger)).with_default_zone("Asia/Bangkok")
@@ -330,7 +329,7 @@ def test_every_preset_makes_a_schedule_that_the_api_takes() -> None:
         ({"rule": "last_working"}, "5 9 LW * *"),
     ],
 )
-def test_rules_for_days_are_cron(rule: dict[str, str], expression: str) -> None:
+def test_calendar_rules_become_cron(rule: dict[str, str], expression: str) -> None:
     assert rule_fields(expression).items() >= rule.items()
     assert rule_expression({"rule_time": "09:05", **rule}) == expression
     assert Cron(expression).next_after(NOW)
@@ -344,7 +343,7 @@ def test_in_two_hours() -> None:
     assert error.value.field == "in"
 
 
-# --- the same as text --------------------------------------------------------------------------
+# --- snippets ------------------------------------------------------------------------------------
 BODY = {
     "name": "it's a name",
     "trigger": {"kind": "cron", "expression": "0 9 * * 1-5", "timezone": "Asia/Bangkok"},
@@ -366,7 +365,7 @@ BODY = {
 }
 
 
-def test_the_command_is_one_that_the_command_line_reads(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_is_accepted_by_the_cli(capsys: pytest.CaptureFixture[str]) -> None:
     command = as_command(BODY)
     assert command.complete
     words = shlex.split(command.text)
@@ -379,13 +378,13 @@ def test_the_command_is_one_that_the_command_line_reads(capsys: pytest.CaptureFi
     )
 
 
-def test_what_a_command_cannot_say_is_said_not_to_be() -> None:
+def test_an_incomplete_command_is_marked() -> None:
     assert not as_command({**BODY, "depends_on": {"schedule_id": "x", "within": "PT1H"}}).complete
     assert not as_command({**BODY, "trigger": {**BODY["trigger"], "max_runs": 3}}).complete
     assert not as_command({**BODY, "policy": {"backoff": "fixed"}}).complete
 
 
-def test_yaml_and_the_request_are_the_schedule() -> None:
+def test_yaml_and_curl_contain_the_schedule() -> None:
     (found,) = yaml.safe_load(as_yaml(BODY))["schedules"]
     wanted, read = ScheduleIn.model_validate(BODY), ScheduleIn.model_validate(found)
     assert {name: getattr(read, name) for name in ScheduleIn.model_fields} == {
@@ -395,7 +394,7 @@ def test_yaml_and_the_request_are_the_schedule() -> None:
     assert json.loads(data) == found
 
 
-# --- merging -----------------------------------------------------------------------------------
+# --- merge -------------------------------------------------------------------------------------
 def test_only_what_changed_is_sent() -> None:
     after = {**BODY, "name": "x", "target": {**BODY["target"], "method": "GET"}}
     found = diff(BODY, after)
@@ -405,7 +404,7 @@ def test_only_what_changed_is_sent() -> None:
     assert diff(BODY, same) == ()
 
 
-def test_both_sides_are_kept_where_they_do_not_meet() -> None:
+def test_changes_of_different_fields_are_merged() -> None:
     mine = {**BODY, "name": "mine", "policy": {**BODY["policy"], "timeout": "PT20S"}}
     theirs = {**BODY, "name": "theirs", "policy": {**BODY["policy"], "max_retries": 9}}
     found = merge(BODY, mine, theirs)
@@ -416,7 +415,7 @@ def test_both_sides_are_kept_where_they_do_not_meet() -> None:
     assert merge(BODY, mine, mine).conflicts == ()
 
 
-def test_fields_of_a_schedule_say_the_same() -> None:
+def test_fields_of_a_schedule_round_trip() -> None:
     shown = {**BODY, "priority": 0, "policy": {"max_retries": 3, "burst_allowed": False}}
     fields = fields_of(shown, "Asia/Tokyo")
     found = definition_of(fields, NOW, is_edit=True).body

@@ -1,5 +1,4 @@
-"""What the editor shows beside its fields, without a server: the parts of a cron expression, zones
-and clocks, calendars, the day among other schedules, arguments by their types, words (UX A.4)."""
+"""Help of the editor without a server: cron fields, zones, calendars, neighbours, arguments."""
 
 from __future__ import annotations
 
@@ -102,7 +101,7 @@ def a_display(zone: str = "Asia/Bangkok", language: str = "en") -> DisplayPrefer
         ("* * * * * *", "seconds", {"second": "every second"}),
     ],
 )
-def test_each_part_of_a_cron_expression_says_what_it_means(
+def test_each_cron_field_is_explained(
     expression: str, dialect: str, meanings: dict[str, str]
 ) -> None:
     found = {each.name: each.meaning for each in cron_parts(expression, dialect, "en")}
@@ -110,8 +109,8 @@ def test_each_part_of_a_cron_expression_says_what_it_means(
     assert not any(each.invalid for each in cron_parts(expression, dialect, "en"))
 
 
-def test_the_part_that_is_wrong_is_the_one_that_is_marked() -> None:
-    """Also while the others are still missing."""
+def test_the_invalid_cron_field_is_marked() -> None:
+    """Also while other fields are missing."""
     found = cron_parts("0 25 * *", "", "en")
     assert [each.invalid for each in found] == [False, True, False, False]
     assert "25 is out of range" in found[1].meaning
@@ -121,7 +120,7 @@ def test_the_part_that_is_wrong_is_the_one_that_is_marked() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
-def test_names_are_those_of_the_language_and_choices_can_be_read(language: str) -> None:
+def test_cron_field_names_are_translated_and_choices_are_valid(language: str) -> None:
     days = {"en": "Mon–Fri", "th": "จ.–ศ.", "zh": "周一–周五"}
     assert cron_parts("0 9 * * 1-5", "", language)[4].meaning == days[language]
     for place, unit in enumerate(("minute", "hour", "day", "month", "weekday")):
@@ -133,7 +132,7 @@ def test_names_are_those_of_the_language_and_choices_can_be_read(language: str) 
 
 @settings(max_examples=60, deadline=None)
 @given(st.text(alphabet="0159*/-,LW#? MONSUNQ@", max_size=24), st.sampled_from(["", "quartz"]))
-def test_whatever_is_typed_is_explained_or_marked_never_an_error(text: str, dialect: str) -> None:
+def test_any_cron_text_is_explained_or_marked(text: str, dialect: str) -> None:
     for each in cron_parts(text, dialect, "en"):
         assert each.meaning
     assert len(cron_parts(text, dialect, "en")) <= 7
@@ -149,19 +148,19 @@ def test_whatever_is_typed_is_explained_or_marked_never_an_error(text: str, dial
         (Cron("0 9 * * *"), False),
     ],
 )
-def test_what_runs_once_a_minute_or_more_is_told_once(trigger: Trigger, often: bool) -> None:
+def test_a_frequent_trigger_warns_once(trigger: Trigger, often: bool) -> None:
     said = build_preview(trigger.anchored(NOW), a_display(), NOW).warnings
     assert sum("times a day" in each for each in said) == often
 
 
-def test_a_step_that_is_not_even_and_two_kinds_of_days_are_told() -> None:
+def test_uneven_steps_and_two_day_fields_warn() -> None:
     uneven = build_preview(Cron("*/7 * 1 * 1"), a_display(), NOW).warnings
     assert any("the gap there is 4 minutes" in each for each in uneven)
     assert any("not only if both do" in each for each in uneven)
 
 
 # --- zones ---------------------------------------------------------------------------------------
-def test_est_is_asked_about_because_new_york_has_summer_time() -> None:
+def test_est_is_ambiguous() -> None:
     assert unique_zone("EST", NOW) is None
     assert unique_zone("EST", NOW, sure="EST") == "EST", "who chose it keeps it"
     found = search_zones("EST", "en", NOW)
@@ -174,7 +173,7 @@ def test_est_is_asked_about_because_new_york_has_summer_time() -> None:
     )
 
 
-def test_clocks_of_the_world_are_those_that_matter_each_once() -> None:
+def test_the_world_clock_has_each_relevant_zone_once() -> None:
     known = KnownZones(
         mine="Asia/Bangkok",
         default="UTC",
@@ -191,7 +190,7 @@ def test_clocks_of_the_world_are_those_that_matter_each_once() -> None:
 
 
 # --- calendars -----------------------------------------------------------------------------------
-def test_every_country_to_pick_has_holidays() -> None:
+def test_every_listed_country_has_holidays() -> None:
     known = holidays.list_supported_countries()
     codes = [code for code, _ in countries("en")]
     assert len(codes) > 200
@@ -218,13 +217,13 @@ def test_every_country_to_pick_has_holidays() -> None:
         },
     ],
 )
-def test_calendars_survive_the_form(calendar: dict[str, object]) -> None:
+def test_calendars_round_trip_through_the_form(calendar: dict[str, object]) -> None:
     fields = exclusion_fields(0, calendar) | exclusion_fields(3, calendar)
     assert exclusions(fields) == [calendar, calendar]
     assert form_field_for("trigger.exclude[1].weekly[0]", fields).startswith("ex3_")
 
 
-def test_hours_of_the_week_are_ticked_and_midnight_is_the_end_of_a_day() -> None:
+def test_a_weekly_window_ends_at_midnight() -> None:
     fields = {"ex0_kind": "weekly", "ex0_days": "SAT,SUN", "ex0_from": "", "ex0_to": "00:00"}
     assert exclusions(fields) == [
         {"weekly": [{"days": ["SAT", "SUN"], "from": "00:00", "to": "24:00"}]}
@@ -235,7 +234,7 @@ def test_hours_of_the_week_are_ticked_and_midnight_is_the_end_of_a_day() -> None
     assert error.value.field == "ex2_value"
 
 
-def test_what_calendars_take_away_is_told_before_saving() -> None:
+def test_excluded_times_are_shown_before_saving() -> None:
     weekdays = Cron(
         "0 9 * * 1-5",
         timezone="Asia/Bangkok",
@@ -254,8 +253,8 @@ def test_what_calendars_take_away_is_told_before_saving() -> None:
     assert excluded_times(night, a_display(), NOW)[0] == "Tue 17 Nov 00:00 +07"
 
 
-# --- the day among others, and retries -----------------------------------------------------------
-def test_the_day_is_counted_as_the_scheduler_fires() -> None:
+# --- neighbours and retries ----------------------------------------------------------------------
+def test_fires_per_hour_match_the_scheduler() -> None:
     assert sum(fires_per_hour(Cron("0 9 * * *", timezone="Asia/Bangkok"), NOW)) == 1
     assert fires_per_hour(Every("1m").anchored(NOW), NOW) == [59] + [60] * 23
     closed = Cron(
@@ -263,13 +262,13 @@ def test_the_day_is_counted_as_the_scheduler_fires() -> None:
         timezone="Asia/Bangkok",
         exclude=[{"weekly": [{"days": ["MON"], "from": "00:00", "to": "24:00"}]}],
     )
-    # Noon of a Monday there: nothing until midnight, then every hour.
+    # Monday noon in the zone: nothing until midnight, then every hour.
     assert fires_per_hour(closed, NOW) == [0] * 12 + [1] * 12
     often = replace(closed, expression="*/10 * * * *")
     assert fires_per_hour(often, NOW) == [0] * 12 + [6] * 12
 
 
-def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:
+def test_other_schedules_at_the_same_time_are_counted() -> None:
     trigger = Cron("0 9 * * *", timezone="Asia/Bangkok")
     others = [
         a_schedule(id=f"s{n}", trigger=trigger, next_run_at=NOW + timedelta(hours=21))
@@ -283,7 +282,7 @@ def test_others_at_the_same_moment_are_counted_and_itself_is_not() -> None:
     assert build_neighbours(Cron("0 9 1 1 *"), others, a_display(), NOW) is None
 
 
-def test_retries_are_drawn_with_their_real_moments() -> None:
+def test_the_retry_chart_has_real_times() -> None:
     policy = Policy(max_retries=3, retry_backoff=timedelta(seconds=30), backoff=Backoff.EXPONENTIAL)
     shown = build_preview(Cron("0 9 * * *", timezone="Asia/Bangkok"), a_display(), NOW, policy)
     assert shown.attempts is not None
@@ -352,8 +351,8 @@ values = st.fixed_dictionaries(
 
 @settings(max_examples=120, deadline=None)
 @given(values)
-def test_no_value_is_changed_by_being_shown(args: dict[str, object]) -> None:
-    """What a field cannot hold stays in the JSON beside it; booleans are no numbers."""
+def test_argument_values_round_trip(args: dict[str, object]) -> None:
+    """Values that a field cannot represent stay in the JSON field; booleans are not numbers."""
     fields = split_arguments({"task": "t", "args": json.dumps(args)}, ARGUMENTS)
     again = arguments_body(fields)
     assert json.dumps(again, sort_keys=True) == json.dumps(args, sort_keys=True)
@@ -364,21 +363,21 @@ def test_no_value_is_changed_by_being_shown(args: dict[str, object]) -> None:
     ("field", "text"),
     [("arg_i_count", "7.5"), ("arg_i_count", "true"), ("arg_n_ratio", "much"), ("arg_j_x", "[")],
 )
-def test_a_value_of_another_type_is_told_at_its_field(field: str, text: str) -> None:
+def test_an_argument_of_the_wrong_type_is_reported_at_its_field(field: str, text: str) -> None:
     with pytest.raises(InvalidInput) as error:
         arguments_body({field: text})
     assert error.value.field == field
     assert form_field_for("target.args.count", {"arg_i_count": "7"}) == "arg_i_count"
 
 
-def test_fields_of_another_task_do_not_count() -> None:
+def test_fields_of_another_task_are_ignored() -> None:
     fields = {"task": "b", "args_for": "a", "args": '{"x": 1}', "arg_i_count": "3"}
     assert arguments_body(fields) == {"x": 1}
 
 
-# --- words ---------------------------------------------------------------------------------------
+# --- descriptions --------------------------------------------------------------------------------
 def test_the_editor_reads_the_corpus_as_the_parser_does() -> None:
-    """UX D.1 row 14: at least 95 % of 300 phrases; in fact each of them, through the fields of the
+    """At least 95 % of 300 phrases; in fact each of them, through the fields of the
     form and back."""
     rows = [*READ[::2], *TOLD]
     assert len(rows) >= 300
@@ -399,7 +398,7 @@ def test_the_editor_reads_the_corpus_as_the_parser_does() -> None:
     assert wrong == []
 
 
-def test_recipients_in_words_join_those_that_somebody_chose() -> None:
+def test_described_recipients_are_added_to_chosen_ones() -> None:
     words = "ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม"
 
     def read(fields: dict[str, str], text: str = words) -> dict[str, str]:
@@ -414,7 +413,7 @@ def test_recipients_in_words_join_those_that_somebody_chose() -> None:
         "always",
     )
     assert "notify0_channel" in first["guessed"]
-    # Read again, a guess is replaced; what somebody chose stays.
+    # Applying another description replaces guesses; chosen recipients stay.
     again = read(first, "ทุกวัน 9:00 ส่งสรุปไปที่ ada@example.com")
     assert (again["notify0_channel"], again["notify0_to"]) == ("email", "ada@example.com")
     assert "notify1_channel" not in again

@@ -1,4 +1,4 @@
-"""Whom to tell, in the editor: if late, digests, quiet hours, a test to each (UX A.4)."""
+"""Notifications in the editor: lateness, digests, quiet hours, test notifications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chimes.services.notifications import TEST_BURST
 from chimes.web.dashboard.editor.form import form_field_for
 from chimes.web.dashboard.editor.recipient_fields import recipient_fields, recipients_body
 from tests.web.dashboard.browsing import browsing
-from tests.web.dashboard.filling import fields_on, fill
+from tests.web.dashboard.form_helpers import fields_on, fill
 
 NEW = "/ui/schedules/new"
 FULL: dict[str, Any] = {
@@ -42,12 +42,12 @@ BARE: dict[str, Any] = {
 }
 
 
-def test_fields_say_what_the_api_has() -> None:
+def test_recipient_fields_round_trip() -> None:
     assert recipients_body(recipient_fields([FULL, BARE])) == [FULL, BARE]
 
 
-def test_what_an_inbox_has_not_is_not_sent() -> None:
-    """It is hidden as soon as the channel is chosen, and may have been filled in before."""
+def test_fields_hidden_for_the_inbox_are_not_sent() -> None:
+    """The fields are hidden when the channel is chosen, and may contain old values."""
     fields = recipient_fields([FULL | {"channel": "inbox"}])
     (plain,) = recipients_body(fields)
     assert (plain["to"], "quiet" in plain, "digest" in plain) == ("", False, True)
@@ -67,11 +67,11 @@ def test_what_an_inbox_has_not_is_not_sent() -> None:
         ("delivery.0", "notify2_channel"),
     ],
 )
-def test_what_is_wrong_is_told_where_it_stands(name: str, place: str) -> None:
+def test_errors_of_recipients_map_to_their_field(name: str, place: str) -> None:
     assert form_field_for(name, {"notify2_channel": "inbox"}) == place
 
 
-async def test_all_of_it_can_be_chosen_kept_and_changed() -> None:
+async def test_all_notification_settings_can_be_saved_and_changed() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(delivery=[FULL | {"late_after": "PT5M"}])
         address = f"/ui/schedules/{made['id']}/edit"
@@ -91,7 +91,7 @@ async def test_all_of_it_can_be_chosen_kept_and_changed() -> None:
         assert now == [before]
 
 
-async def test_half_of_a_time_is_told_at_the_other_half() -> None:
+async def test_half_of_a_quiet_time_is_reported_at_the_other_half() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(
@@ -109,8 +109,7 @@ async def test_half_of_a_time_is_told_at_the_other_half() -> None:
         assert 'id="e-notify0_quiet_to" data-error="notify0_quiet_to" role="alert"' in page.text
 
 
-# Send test, for each row, before anything is saved
-async def test_a_test_is_sent_to_one_row() -> None:
+async def test_a_test_notification_is_sent_to_one_recipient() -> None:
     async with browsing() as browser:
         store = browser.rig.store
 
@@ -135,7 +134,7 @@ async def test_a_test_is_sent_to_one_row() -> None:
         assert fields_on(page.text)["notify0_to"] == "ada@example.com"
 
 
-async def test_a_test_that_cannot_be_sent_says_where_and_why() -> None:
+async def test_a_failed_test_notification_reports_field_and_reason() -> None:
     async with browsing() as browser:
         await browser.get(NEW)
         page = await fill(browser, NEW, do_="test:0", notify0_channel="email", notify0_to="nobody")

@@ -1,4 +1,4 @@
-"""The inbox over ASGI: folders, one message, what can be done with it, and whose it is (UX A.7)."""
+"""Inbox over ASGI: folders, messages, actions and owners."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def as_it_is(browser: Browser, item: InboxItem) -> InboxItem:
     return next(each for each in found if each.id == item.id)
 
 
-async def test_an_empty_inbox_says_what_it_is_for_and_the_next_step() -> None:
+async def test_an_empty_inbox_explains_itself_and_the_next_step() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/inbox")).text
         assert "Nothing yet – connect Telegram or send yourself a test" in page
@@ -63,8 +63,7 @@ async def test_an_empty_inbox_says_what_it_is_for_and_the_next_step() -> None:
         assert "Mark all as read" not in page
 
 
-# UX A.7: the button of the empty inbox sends one
-async def test_somebody_sends_themselves_a_test() -> None:
+async def test_a_test_notification_arrives_in_the_inbox() -> None:
     async with browsing() as browser:
         store = browser.rig.store
 
@@ -97,7 +96,7 @@ def an_answer(**given: object) -> Run:
     return replace(run, target=target, schedule_name="Deep thought", **given)
 
 
-# UX A.7: an agent's answer can be answered, by a run of the same agent that knows what was said
+# A reply starts a run of the same agent with the previous prompt and answer.
 async def test_a_reply_is_a_new_run_of_the_agent() -> None:
     async with browsing() as browser:
         store = browser.rig.store
@@ -126,9 +125,9 @@ async def test_a_reply_is_a_new_run_of_the_agent() -> None:
         assert again.headers["location"] == answer.headers["location"]
 
 
-# Three bytes a letter: what was said before is cut to what a prompt may have
+# Up to four bytes per character: earlier text is truncated to the limit of a prompt.
 @pytest.mark.parametrize("letter", ["ก", "中", "😀", "a"])
-async def test_the_longest_reply_to_the_longest_answer_is_taken(letter: str) -> None:
+async def test_the_longest_reply_to_the_longest_answer_is_accepted(letter: str) -> None:
     async with browsing() as browser:
         store = browser.rig.store
         run = an_answer(result={"text": letter * 60_000})
@@ -148,7 +147,7 @@ async def test_the_longest_reply_to_the_longest_answer_is_taken(letter: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "   ", "x" * 4001])
-async def test_a_reply_that_says_nothing_or_too_much_is_refused(text: str) -> None:
+async def test_an_empty_or_too_long_reply_is_rejected(text: str) -> None:
     async with browsing() as browser:
         run = an_answer()
         await browser.rig.store.load([run])
@@ -158,7 +157,7 @@ async def test_a_reply_that_says_nothing_or_too_much_is_refused(text: str) -> No
         assert answer.status_code == 422
 
 
-async def test_only_agents_are_replied_to() -> None:
+async def test_only_agents_accept_replies() -> None:
     async with browsing() as browser:
         plain = replace(an_answer(), target=HttpTarget(url="http://127.0.0.1:9/"))
         await browser.rig.store.load([plain])
@@ -174,8 +173,7 @@ async def test_only_agents_are_replied_to() -> None:
         assert "only an ended run of an agent can be replied to" in answer.text
 
 
-# UX A.7: sent, button pressed
-async def test_what_became_of_it_in_telegram_stands_with_it() -> None:
+async def test_the_telegram_delivery_and_button_presses_are_shown() -> None:
     async with browsing() as browser:
         store = browser.rig.store
         run = RunId("run-1")
@@ -241,7 +239,7 @@ EVERY_TITLE = (
 )
 
 
-async def test_kinds_of_messages_are_in_the_address_and_go_with_the_folder() -> None:
+async def test_kinds_combine_with_folders_in_the_address() -> None:
     async with browsing() as browser:
         for status in ("failed", "timeout", "succeeded", "digest", "test", ""):
             await item_in(browser, title=f"a {status or 'notice'}", status=status)
@@ -276,7 +274,7 @@ async def test_the_messages_of_one_schedule() -> None:
         assert "report <1>" not in page
 
 
-async def test_opening_changes_nothing_until_the_page_says_that_it_was_read() -> None:
+async def test_opening_a_message_does_not_mark_it_as_read() -> None:
     async with browsing() as browser:
         item = await item_in(browser, text="**bold**")
         page = await browser.get(f"/ui/inbox/{item.id}")
@@ -288,9 +286,9 @@ async def test_opening_changes_nothing_until_the_page_says_that_it_was_read() ->
         assert f"/ui/inbox/{item.id}/seen" not in (await browser.get(f"/ui/inbox/{item.id}")).text
 
 
-# UX A.7: what is open is read, and looks so, also in the folder that it thereby leaves.
+# An open message is marked as read, also in the folder that it leaves.
 @pytest.mark.parametrize("folder", ["", "?folder=unread"])
-async def test_what_was_read_looks_read_at_once(folder: str) -> None:
+async def test_a_read_message_is_updated_in_the_list(folder: str) -> None:
     async with browsing() as browser:
         item = await item_in(browser)
         await item_in(browser, title="another")
@@ -310,7 +308,7 @@ async def test_what_was_read_looks_read_at_once(folder: str) -> None:
             assert answer.text.count(f'id="{part.removeprefix("#")}"') == 1, part
 
 
-def test_lines_of_a_message_stay_lines() -> None:
+def test_line_breaks_of_a_message_are_kept() -> None:
     html = safe_html("Reason: exception\nError: ValueError: no")
     assert html == "<p>Reason: exception<br />\nError: ValueError: no</p>\n"
 
@@ -339,7 +337,7 @@ async def test_each_action_does_what_it_says(
         assert (await browser.follow(done)).status_code == 200
 
 
-async def test_what_is_put_away_by_mistake_comes_back_by_undo() -> None:
+async def test_archiving_can_be_undone() -> None:
     async with browsing() as browser:
         item = await item_in(browser)
         page = f"/ui/inbox/{item.id}"
@@ -350,7 +348,7 @@ async def test_what_is_put_away_by_mistake_comes_back_by_undo() -> None:
         assert (await as_it_is(browser, item)).archived_at is None
 
 
-async def test_a_snooze_is_by_the_readers_clock() -> None:
+async def test_a_snooze_is_in_the_viewers_zone() -> None:
     async with browsing() as browser:
         item = await item_in(browser)
         page = f"/ui/inbox/{item.id}"
@@ -366,8 +364,8 @@ async def test_a_snooze_is_by_the_readers_clock() -> None:
         assert (empty.status_code, "choose a time" in empty.text) == (422, True)
 
 
-def test_later_is_a_morning_of_the_readers_zone() -> None:
-    """Also near midnight there, and where hours begin at half past ours."""
+def test_snooze_choices_are_mornings_in_the_viewers_zone() -> None:
+    """Also near midnight, and in zones with an offset of half an hour."""
     now = datetime(2026, 11, 15, 15, 30, tzinfo=UTC)  # Monday 00:30 in Tokyo, Sunday 21:00 in India
     tokyo = {
         each.name: each.until for each in snooze_choices(DisplayPreferences(zone="Asia/Tokyo"), now)
@@ -383,7 +381,7 @@ def test_later_is_a_morning_of_the_readers_zone() -> None:
     assert tokyo["hour"] == now + timedelta(hours=1)
 
 
-async def test_all_of_a_folder_are_marked_as_read() -> None:
+async def test_all_messages_of_a_folder_are_marked_as_read() -> None:
     async with browsing() as browser:
         one = await item_in(browser, schedule_id=ScheduleId("s1"))
         other = await item_in(browser, schedule_id=ScheduleId("s2"))
@@ -393,7 +391,7 @@ async def test_all_of_a_folder_are_marked_as_read() -> None:
         assert (await as_it_is(browser, other)).read_at is None
 
 
-async def test_how_the_run_was_told_elsewhere_stands_beside_it() -> None:
+async def test_other_deliveries_of_the_run_are_shown() -> None:
     async with browsing() as browser:
         run = RunId("run-1")
         telegram = Recipient(channel=Channel.TELEGRAM, to="4711")
@@ -417,7 +415,7 @@ async def test_how_the_run_was_told_elsewhere_stands_beside_it() -> None:
         assert 'href="/ui/runs/run-1"' in page
 
 
-async def test_messages_of_others_are_not_there() -> None:  # S04
+async def test_messages_of_other_owners_are_not_found() -> None:
     async with browsing() as browser:
         theirs = await item_in(
             browser, title="secret of bob", owner=Owner(type=OwnerType.USER, id="bob")
@@ -438,7 +436,7 @@ async def test_messages_of_others_are_not_there() -> None:  # S04
         assert not (await as_it_is(browser, theirs)).starred
 
 
-async def test_an_operator_reads_others_only_by_asking_and_marks_nothing() -> None:
+async def test_an_operator_reads_other_inboxes_by_owner_and_cannot_mark() -> None:
     async with browsing() as browser:
         item = await item_in(browser, title="for anna", owner=ANNA)
         made = await browser.rig.key(Role.OPERATOR, Owner(type=OwnerType.USER, id="olga"))
@@ -454,7 +452,7 @@ async def test_an_operator_reads_others_only_by_asking_and_marks_nothing() -> No
         assert wrong.status_code == 422
 
 
-async def test_new_messages_are_counted_for_the_list_that_waits() -> None:
+async def test_new_messages_are_counted_until_shown() -> None:
     async with browsing() as browser:
         await item_in(browser)
         await item_in(browser)
@@ -463,8 +461,8 @@ async def test_new_messages_are_counted_for_the_list_that_waits() -> None:
         assert (await browser.get("/ui/inbox/newer?known=x")).status_code == 422
 
 
-async def test_a_message_can_do_nothing_to_its_reader() -> None:
-    """S47, S74: no code, nothing fetched, no link to a program, no style."""
+async def test_messages_are_rendered_as_safe_html() -> None:
+    """No scripts, no external requests, no dangerous links, no styles."""
     async with browsing() as browser:
         item = await item_in(browser, title="<b>t</b>", text=HOSTILE)
         page = (await browser.get(f"/ui/inbox/{item.id}")).text
@@ -482,16 +480,16 @@ async def test_a_message_can_do_nothing_to_its_reader() -> None:
 
 
 @pytest.mark.parametrize("text", ["a" * 60_000, "[" * 4000, "> " * 200 + "deep", "*" * 3500])
-def test_what_would_take_long_stays_the_text_that_it_is(text: str) -> None:
+def test_too_complex_markdown_stays_plain_text(text: str) -> None:
     html = str(safe_html(text))
     assert html.startswith("<pre>")
     assert "<blockquote>" not in html
 
 
-def test_addresses_say_what_is_shown() -> None:
-    asked = parse_filter({"show": "starred", "schedule": "s1", "owner": "user:anna"})
-    assert asked.address() == "/ui/inbox?show=starred&schedule=s1&owner=user%3Aanna"
-    assert asked.in_folder("inbox").address("i1") == "/ui/inbox/i1?schedule=s1&owner=user%3Aanna"
-    assert asked.of_schedule(None).fields == {"show": "starred", "owner": "user:anna"}
+def test_the_filter_round_trips_through_the_address() -> None:
+    filter_ = parse_filter({"show": "starred", "schedule": "s1", "owner": "user:anna"})
+    assert filter_.address() == "/ui/inbox?show=starred&schedule=s1&owner=user%3Aanna"
+    assert filter_.in_folder("inbox").address("i1") == "/ui/inbox/i1?schedule=s1&owner=user%3Aanna"
+    assert filter_.of_schedule(None).fields == {"show": "starred", "owner": "user:anna"}
     with pytest.raises(InvalidInput):
         parse_filter({"owner": "king:anna"})

@@ -1,4 +1,4 @@
-"""JSON as a tree: bounded, complete within its bounds, harmless."""
+"""JSON tree: limits, completeness within them, escaping."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def leaves(node: TreeNode) -> int:
     return 1 + sum(leaves(each) for each in node.children)
 
 
-def test_every_kind_is_shown_as_what_it_is() -> None:
+def test_every_json_type_is_shown() -> None:
     tree = tree_of({"a": [1, 2.5, True, False, None, "x"], "b": {}, "c": object})
     listed, empty, other = tree.children
     assert (tree.kind, tree.size, tree.name) == ("object", 3, None)
@@ -34,13 +34,13 @@ def test_every_kind_is_shown_as_what_it_is() -> None:
     assert listed.open
 
 
-def test_what_hides_or_turns_is_made_visible() -> None:
+def test_control_characters_are_made_visible() -> None:
     (node,) = tree_of({"a\u202eb": "c\x00d"}).children
     assert node.name == "a⟨U+202E⟩b"
     assert node.text == "c⟨U+0000⟩d"
 
 
-def test_big_values_are_cut_and_say_so() -> None:
+def test_big_values_are_truncated() -> None:
     (long,) = tree_of(["x" * (MAX_TEXT + 5)]).children
     assert (len(long.text), long.truncated, long.size) == (MAX_TEXT, True, MAX_TEXT + 5)
     wide = tree_of(list(range(MAX_CHILDREN + 7)))
@@ -51,7 +51,7 @@ def test_big_values_are_cut_and_say_so() -> None:
     assert huge.children[-1].hidden or huge.hidden
 
 
-def test_however_deep_it_is_it_ends() -> None:
+def test_depth_is_limited() -> None:
     value: object = 1
     for _ in range(100_000):
         value = [value]

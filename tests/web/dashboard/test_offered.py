@@ -1,4 +1,4 @@
-"""Nobody is offered what they may not do, and refusals do not speak of keys that nobody has."""
+"""Pages offer only permitted actions, and errors do not mention keys to users without one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chimes.model.access import Role
 from chimes.model.listing import ScheduleQuery
 from chimes.web.dashboard.core.forms import form_error_from
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.test_login import PASSWORD, signed_in, with_user
+from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 
 PAGES = ("/ui/", "/ui/schedules", "/ui/runs", "/ui/inbox")
 NEW = "/ui/schedules/new"
@@ -19,8 +19,8 @@ _TO_NEW = re.compile(rf'"{NEW}["?]')
 
 
 async def enter(browser: Browser, role: Role) -> None:
-    await with_user(browser, role)
-    await signed_in(browser, user="anna", password=PASSWORD)
+    await create_user(browser, role)
+    await sign_in(browser, user="anna", password=PASSWORD)
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ async def enter(browser: Browser, role: Role) -> None:
         (Role.ADMIN, True, True),
     ],
 )
-async def test_each_role_is_offered_what_it_may(
+async def test_each_role_sees_only_permitted_actions(
     role: Role, creates: bool, sees_the_system: bool
 ) -> None:
     async with browsing() as browser:
@@ -46,7 +46,7 @@ async def test_each_role_is_offered_what_it_may(
             assert ("New schedule" in page.text) is creates, path
             assert ("/ui/system" in page.text) is sees_the_system, path
             assert ("<kbd>g</kbd> <kbd>y</kbd>" in page.text) is sees_the_system, path
-            # Palette and tabs: who may not hand out access is not led to where one does.
+            # Palette and tabs: only admins are linked to the access page.
             assert ("/ui/system/access" in page.text) is (role is Role.ADMIN), path
             assert ("/ui/schedules/import" in page.text) is creates, path
         assert (await browser.get("/ui/system")).status_code == (200 if sees_the_system else 403)
@@ -56,15 +56,15 @@ async def test_each_role_is_offered_what_it_may(
         assert ("You cannot create schedules" in editor.text) is not creates
 
 
-async def test_who_signed_in_with_a_password_hears_nothing_of_keys() -> None:
+async def test_errors_for_password_users_do_not_mention_keys() -> None:
     async with browsing() as browser:
         await enter(browser, Role.VIEWER)
         refused = await browser.get("/ui/system")
         assert refused.status_code == 403
-        assert "You may not do that" in refused.text
+        assert "You are not allowed to do that" in refused.text
         assert "This key" not in refused.text
         part = await browser.get("/ui/system", **{"HX-Request": "true"})
-        assert "You may not do that" in part.text
+        assert "You are not allowed to do that" in part.text
         await browser.get("/ui/")
         csrf = browser.page.partition('name="csrf" value="')[2].partition('"')[0]
         sent = await browser.post(
@@ -73,11 +73,11 @@ async def test_who_signed_in_with_a_password_hears_nothing_of_keys() -> None:
             | {"when": "cron", "expression": "0 9 * * *", "zone": "UTC", "verify_tls": "on"},
         )
         assert sent.status_code in (403, 422)
-        assert "You may not do that" in sent.text
+        assert "You are not allowed to do that" in sent.text
         assert "This key" not in sent.text
         assert not (await browser.rig.store.list_schedules(ScheduleQuery())).items
 
 
-def test_a_refusal_that_says_why_keeps_its_words() -> None:
-    assert form_error_from(NotAllowed()).message == "You may not do that"
+def test_an_error_with_a_reason_keeps_it() -> None:
+    assert form_error_from(NotAllowed()).message == "You are not allowed to do that"
     assert form_error_from(NotAllowed("Only on Sundays")).message == "Only on Sundays"

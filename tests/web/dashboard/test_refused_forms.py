@@ -1,4 +1,4 @@
-"""What was typed into a form that is refused comes back with why, on a form that can be sent again."""
+"""A rejected form is shown again with its values and the error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chimes.services.schedules.rules import Limits
 from chimes.testing import SettableClock
 from tests.builders import a_run, an_item
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.filling import fill
+from tests.web.dashboard.form_helpers import fill
 from tests.web.dashboard.test_empty_pages import Away
 from tests.web.dashboard.test_inbox_pages import an_answer, item_in
 from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
@@ -35,7 +35,7 @@ async def of_anna(browser: Browser) -> None:
 
 
 # --- replies --------------------------------------------------------------------------------------
-async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
+async def test_a_reply_rejected_by_a_quota_is_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
         store = browser.rig.store
         await of_anna(browser)
@@ -54,7 +54,7 @@ async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
         assert [each.object_id for each in refusals] == [f"POST {address}/reply"]
         browser.rig.clock.advance(timedelta(days=2))
         ended = await browser.send(f"{address}/reply", text=TYPED)
-        assert ended.status_code == 401, "nobody stays signed in for two days without a word"
+        assert ended.status_code == 401, "the session has expired"
         await browser.send("/ui/login", user="anna", password=PASSWORD)
         again = await browser.send(f"{address}/reply")
         assert again.status_code == 303, "the form that came back can be sent"
@@ -62,7 +62,7 @@ async def test_a_reply_that_a_quota_refuses_is_still_in_its_form() -> None:
         assert "/ui/login" not in again.headers["location"]
 
 
-async def test_a_reply_to_a_run_that_is_gone_can_be_copied() -> None:
+async def test_a_reply_to_a_deleted_run_can_be_copied() -> None:
     async with browsing() as browser:
         item = await item_in(browser, run_id=RunId("gone"))
         other = await with_reply_form(browser)
@@ -83,7 +83,7 @@ async def with_reply_form(browser: Browser) -> InboxItem:
     return item
 
 
-async def test_a_reply_that_is_too_long_is_still_in_its_form() -> None:
+async def test_a_too_long_reply_is_kept() -> None:
     async with browsing() as browser:
         item = await with_reply_form(browser)
         text = "y" * 4001
@@ -93,7 +93,7 @@ async def test_a_reply_that_is_too_long_is_still_in_its_form() -> None:
         assert 'id="reply-error" role="alert">at most 4000 characters' in answer.text
 
 
-async def test_a_moment_to_snooze_until_is_kept() -> None:
+async def test_an_invalid_snooze_time_is_kept() -> None:
     async with browsing() as browser:
         item = await browser.rig.store.add_inbox(an_item(owner=SYSTEM_OWNER))
         address = f"/ui/inbox/{item.id}"
@@ -104,7 +104,7 @@ async def test_a_moment_to_snooze_until_is_kept() -> None:
 
 
 # --- schedules ------------------------------------------------------------------------------------
-async def test_parameters_that_a_quota_refuses_are_kept() -> None:
+async def test_parameters_rejected_by_a_quota_are_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
         await of_anna(browser)
         key = await browser.rig.key(Role.MEMBER, ANNA)
@@ -125,7 +125,7 @@ async def test_parameters_that_a_quota_refuses_are_kept() -> None:
         assert ">{}</textarea>" in changed.text
 
 
-async def test_times_of_a_backfill_that_a_quota_refuses_are_kept() -> None:
+async def test_a_backfill_range_rejected_by_a_quota_is_kept() -> None:
     async with browsing(limits=lambda: ONE_A_DAY) as browser:
         await of_anna(browser)
         key = await browser.rig.key(Role.MEMBER, ANNA)
@@ -145,8 +145,7 @@ async def test_times_of_a_backfill_that_a_quota_refuses_are_kept() -> None:
         assert "may start 1 runs a day" in answer.text
 
 
-# A schedule for which nothing is planned: the reason was lost with an error page
-async def test_a_reason_is_kept_where_the_question_is_refused() -> None:
+async def test_a_reason_is_kept_when_the_action_fails() -> None:
     async with browsing() as browser:
         schedule = await browser.rig.create(enabled=False)
         address = f"/ui/schedules/{schedule['id']}"
@@ -202,8 +201,7 @@ async def test_the_fields_of_a_key_are_kept() -> None:
             assert kept in form
 
 
-# Somebody deletes it while another one edits it
-async def test_an_edit_of_what_is_gone_can_become_a_new_schedule() -> None:
+async def test_an_edit_of_a_deleted_schedule_can_become_a_new_one() -> None:
     async with browsing() as browser:
         schedule = await browser.rig.create()
         edit = f"/ui/schedules/{schedule['id']}/edit"
@@ -222,7 +220,7 @@ async def test_an_edit_of_what_is_gone_can_become_a_new_schedule() -> None:
         assert (new.name, new.id == schedule["id"]) == ("Mine <b>", False)
 
 
-async def test_a_zone_that_there_is_not_is_kept_to_be_mended() -> None:
+async def test_an_unknown_zone_is_kept_for_correction() -> None:
     async with browsing() as browser:
         answer = await browser.send("/ui/look", on="/ui/runs", zone="Asia/Bangkokk")
         assert answer.status_code == 422
@@ -232,8 +230,8 @@ async def test_a_zone_that_there_is_not_is_kept_to_be_mended() -> None:
         assert (mended.status_code, mended.headers["location"]) == (303, "/ui/runs")
 
 
-# --- what passes ----------------------------------------------------------------------------------
-async def test_a_form_that_met_a_store_that_was_away_can_be_sent_again() -> None:
+# --- resending ------------------------------------------------------------------------------------
+async def test_a_form_sent_during_a_store_outage_can_be_resent() -> None:
     clock = SettableClock()
     store = Away(clock)
     async with browsing(store=store, clock=clock) as browser:
@@ -253,7 +251,7 @@ async def test_a_form_that_met_a_store_that_was_away_can_be_sent_again() -> None
 
 
 @pytest.mark.parametrize("token", ["", "0" * 40])
-async def test_only_a_form_of_ours_can_be_sent_again(token: str) -> None:
+async def test_only_a_form_with_a_valid_token_can_be_resent(token: str) -> None:
     clock = SettableClock()
     store = Away(clock)
     async with browsing(store=store, clock=clock) as browser:
@@ -264,7 +262,7 @@ async def test_only_a_form_of_ours_can_be_sent_again(token: str) -> None:
         assert "theirs" not in answer.text
 
 
-async def test_a_password_is_not_written_into_a_page() -> None:
+async def test_a_password_is_not_rendered_into_a_page() -> None:
     clock = SettableClock()
     store = Away(clock)
     async with browsing(store=store, clock=clock) as browser:

@@ -1,4 +1,4 @@
-"""One run over ASGI: its page, its log, what can be done with it (UX A.6)."""
+"""Run page over ASGI: tabs, log and actions."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def with_run(
 
 
 async def logged(browser: Browser, run: Run, entries: list[LogEntry]) -> None:
-    """The run as it is, with these lines in its log."""
+    """Serves the run with these lines in its log."""
     numbered = [replace(entry, number=n) for n, entry in enumerate(entries, 1)]
     log = [RunLog(run_id=run.id, entries=tuple(numbered))] if numbered else []
     await browser.rig.store.load([run, *log])
@@ -85,8 +85,7 @@ def page_of(run: Run, tab: str = "") -> str:
 
 
 @pytest.mark.parametrize("tab", TABS)
-async def test_every_tab_answers_and_nothing_hostile_gets_through(tab: str) -> None:
-    # S47
+async def test_every_tab_escapes_hostile_text(tab: str) -> None:
     schedule = a_schedule(name=HOSTILE)
     run = ended(
         NOW,
@@ -101,14 +100,14 @@ async def test_every_tab_answers_and_nothing_hostile_gets_through(tab: str) -> N
         assert answer.status_code == 200
         assert "<script>alert" not in answer.text
         assert "hush-hush" not in answer.text
-        # What is copied is the same as it was.
+        # Copied text is unchanged.
         assert "\u202e" not in re.sub(r'data-copy="[^"]*"', "", answer.text)
         assert answer.text.count('aria-current="page"') == 2
         part = await browser.get(page_of(run, tab), **{"HX-Request": "true"})
         assert "<html" not in part.text
 
 
-async def test_the_head_says_all_and_in_both_zones() -> None:
+async def test_the_header_shows_all_facts_in_both_zones() -> None:
     schedule = a_schedule(trigger=a_schedule().trigger, name="report")
     before = [ended(NOW - n * timedelta(hours=1), schedule=schedule, took=4) for n in (1, 2, 3)]
     run = ended(NOW, schedule=schedule, took=8, slot=NOW)
@@ -126,14 +125,14 @@ async def test_the_head_says_all_and_in_both_zones() -> None:
         assert "log-plain" not in head.text
 
 
-async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
+async def test_a_queued_run_is_live_and_can_be_canceled() -> None:
     run = a_run()
     async with with_run(run) as browser:
         page = (await browser.get(page_of(run))).text
         assert 'hx-trigger="runs.changed from:#live, load delay:1500ms, log-ended"' in page
         assert "No log lines yet." in page
-        asked = await browser.send(f"{page_of(run)}/cancel")
-        assert "Cancel this run?" in asked.text
+        dialog = await browser.send(f"{page_of(run)}/cancel")
+        assert "Cancel this run?" in dialog.text
         done = await browser.send(f"{page_of(run)}/cancel")
         after = await browser.follow(done)
         assert "Run canceled." in after.text
@@ -141,8 +140,7 @@ async def test_a_run_that_waits_is_shown_live_and_can_be_canceled() -> None:
         assert again.status_code == 403, "no token"
 
 
-async def test_the_bar_on_phones_has_what_one_does_most_with_a_run() -> None:
-    # UX A.0
+async def test_the_phone_bar_has_the_main_action() -> None:
     waits, done = a_run(), ended(NOW)
     async with with_run(waits, done) as browser:
         for run, does in ((waits, "cancel"), (done, "retry")):
@@ -159,7 +157,7 @@ async def test_the_bar_on_phones_has_what_one_does_most_with_a_run() -> None:
         assert f'action="{page_of(done)}/retry"' not in page
 
 
-async def test_a_retry_lands_on_the_new_run_and_both_know_each_other() -> None:
+async def test_a_retry_redirects_to_the_new_run_and_both_link_to_each_other() -> None:
     run = ended(NOW, RunStatus.FAILED, error="no")
     async with with_run(run) as browser:
         done = await browser.send(f"{page_of(run)}/retry", on=page_of(run))
@@ -172,7 +170,7 @@ async def test_a_retry_lands_on_the_new_run_and_both_know_each_other() -> None:
         assert new[:13] in browser.page
 
 
-async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
+async def test_retry_with_changes_keeps_secrets_and_reports_errors() -> None:
     run = ended(NOW, RunStatus.FAILED, target=HTTP, error="no")
     async with with_run(run) as browser:
         form = (await browser.get(f"{page_of(run)}/again")).text
@@ -184,7 +182,7 @@ async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
             "headers": {"Authorization": "***"},
         }
         path = f"{page_of(run)}/again"
-        for text, told in (
+        for text, result in (
             ("{", "Invalid JSON"),
             ('{"kind": "http", "wrong": 1}', "wrong"),
             ('{"kind": "task"}', "requires name"),
@@ -193,7 +191,7 @@ async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
         ):
             refused = await browser.send(path, on=path, name="x", target=text)
             assert refused.status_code == 422, text[:50]
-            assert told in refused.text
+            assert result in refused.text
             assert 'aria-invalid="true"' in refused.text
         done = await browser.send(path, on=path, name="other", target=json.dumps(target))
         assert done.status_code == 303
@@ -205,8 +203,7 @@ async def test_with_changes_secrets_stay_and_slips_are_told() -> None:
         assert new.schedule_id is None
 
 
-async def test_another_owners_run_is_not_there() -> None:
-    # S04
+async def test_a_run_of_another_owner_is_not_found() -> None:
     run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
     async with with_run(run) as browser:
         made = await browser.rig.context.access.create(
@@ -224,7 +221,7 @@ async def test_another_owners_run_is_not_there() -> None:
             assert answer.status_code == 404, path
 
 
-async def test_an_operator_takes_no_secret_of_a_run_elsewhere() -> None:
+async def test_an_operator_cannot_reuse_secrets_of_a_run() -> None:
     run = ended(NOW, RunStatus.FAILED, owner=Owner(id="bert"), target=HTTP)
     async with with_run(run) as browser:
         made = await browser.rig.context.access.create(
@@ -244,7 +241,7 @@ async def test_an_operator_takes_no_secret_of_a_run_elsewhere() -> None:
 
 
 # --- known failures ---------------------------------------------------------------------------
-async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
+async def test_a_failure_is_marked_as_known_and_unmarked() -> None:
     schedule = a_schedule(last_error="HTTP 500", last_status=RunStatus.FAILED, owner=SYSTEM_OWNER)
     run = ended(NOW, RunStatus.FAILED, schedule=schedule, error="HTTP 500", owner=SYSTEM_OWNER)
     earlier = ended(
@@ -258,8 +255,8 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
     async with with_run(run, schedule, earlier, other) as browser:
         await browser.rig.store.join(a_node(), timedelta(days=1))
         assert "1 needs attention" in (await browser.get("/ui/")).text
-        asked = await browser.send(f"{page_of(run)}/known", on=page_of(run))
-        assert "until it fails differently or succeeds" in asked.text
+        dialog = await browser.send(f"{page_of(run)}/known", on=page_of(run))
+        assert "until it fails differently or succeeds" in dialog.text
         done = await browser.send(f"{page_of(run)}/known", reason="told <them>")
         page = (await browser.follow(done)).text
         assert "Marked as known by" in page
@@ -276,7 +273,7 @@ async def test_a_failure_is_marked_as_known_and_taken_back() -> None:
         assert "1 needs attention" in (await browser.get("/ui/")).text
 
 
-async def test_a_run_that_was_left_out_says_why_and_which_run_stood_in_its_way() -> None:
+async def test_a_skipped_run_shows_the_reason_and_the_blocking_run() -> None:
     run = ended(
         NOW, RunStatus.SKIPPED, reason=Reason.OVERLAP, result={"in_the_way": "r7"}, attempts=()
     )
@@ -286,7 +283,7 @@ async def test_a_run_that_was_left_out_says_why_and_which_run_stood_in_its_way()
         assert '<a href="/ui/runs/r7">Open run</a>' in page
 
 
-async def test_what_has_not_failed_cannot_be_known() -> None:
+async def test_a_successful_run_cannot_be_marked_as_known() -> None:
     schedule = a_schedule(owner=SYSTEM_OWNER)
     run = ended(NOW, schedule=schedule, owner=SYSTEM_OWNER)
     async with with_run(run, schedule) as browser:
@@ -298,7 +295,7 @@ async def test_what_has_not_failed_cannot_be_known() -> None:
 
 
 # --- values, events, trace --------------------------------------------------------------------
-async def test_values_are_a_tree_that_opens_without_scripts() -> None:
+async def test_values_are_shown_as_a_tree_without_scripts() -> None:
     result = {"rows": [1, {"name": HOSTILE}], "long": "x" * 5000, "none": None}
     run = ended(NOW, target=TaskTarget(name="t", args={"api_key": "hush-hush"}), result=result)
     async with with_run(run) as browser:
@@ -312,8 +309,8 @@ async def test_values_are_a_tree_that_opens_without_scripts() -> None:
         assert 'id="output-json"' in page
 
 
-# RELIABILITY 8: what is hidden among arguments is hidden in results; the API has it all.
-async def test_secrets_in_results_are_hidden_wherever_they_are_shown() -> None:
+# Secrets are masked in results as in arguments; the API returns them.
+async def test_secrets_in_results_are_masked_everywhere() -> None:
     result = {"value": [{"password": "hunter2"}, {"token": 4711}], "usage": {"total_tokens": 31}}
     run = ended(NOW, target=TaskTarget(name="t"), result=result)
     async with with_run(run) as browser:
@@ -334,7 +331,7 @@ async def test_secrets_in_results_are_hidden_wherever_they_are_shown() -> None:
         assert kept["result"] == result
 
 
-def test_events_are_in_the_order_in_which_they_happened() -> None:
+def test_events_are_in_chronological_order() -> None:
     attempts = tuple(
         Attempt(
             number=n, fence=n, node=NodeId("a"), started_at=NOW + n * SECOND,
@@ -343,14 +340,14 @@ def test_events_are_in_the_order_in_which_they_happened() -> None:
         for n, end, error in ((1, AttemptEnd.FAILED, "boom"), (2, AttemptEnd.SUCCEEDED, ""))
     )  # fmt: skip
     run = replace(ended(NOW), attempts=attempts, finished_at=NOW + 3 * SECOND, attempt=2)
-    told = a_delivery(created_at=NOW + 3 * SECOND, finished_at=NOW + 4 * SECOND,
+    result = a_delivery(created_at=NOW + 3 * SECOND, finished_at=NOW + 4 * SECOND,
                       state=DeliveryState.DEAD, error="gone")  # fmt: skip
     entries = [
         an_entry(verb=verb, actor="anna", at=NOW + at * SECOND, reason="")
         for at, verb in enumerate(("cancel", "retry", "start", "mark_known", "other"), 5)
     ]
     refused = replace(entries[0], allowed=False)
-    found = events_of(run, [told], [*reversed(entries), refused])
+    found = events_of(run, [result], [*reversed(entries), refused])
     assert [each.what for each in found] == [
         "Created by the schedule.",
         "Attempt 1 started on a.",
@@ -386,7 +383,7 @@ def test_an_error_has_a_type_a_message_and_a_stack() -> None:
     assert (plain.type, plain.message, plain.stack) == ("", "HTTP 500: gone", "")
 
 
-async def test_the_stack_is_beside_the_error_however_long_the_log_is() -> None:
+async def test_the_traceback_is_found_in_a_long_log() -> None:
     run = ended(NOW, RunStatus.FAILED, target=TaskTarget(name="t"), error="ValueError: no")
     entries = [LogEntry(at=NOW, message=f"line {n}") for n in range(500)]
     trace = 'Traceback (most recent call last):\n  File "x.py", line 3\nValueError: no'
@@ -399,7 +396,7 @@ async def test_the_stack_is_beside_the_error_however_long_the_log_is() -> None:
         assert "line 499" not in page
 
 
-async def test_the_stack_of_a_flow_is_that_of_the_step_that_failed() -> None:
+async def test_the_traceback_of_a_flow_is_that_of_the_failed_step() -> None:
     flow = ended(NOW, RunStatus.FAILED, target=FLOW, error="step 'two[1]' failed: ValueError: no")
     steps = [
         ended(NOW, status, target=TaskTarget(name="t"), parent_id=flow.id, step=step,
@@ -417,7 +414,7 @@ async def test_the_stack_of_a_flow_is_that_of_the_step_that_failed() -> None:
         assert f'href="/ui/runs/{steps[2].id}"' in page
 
 
-async def test_the_stack_is_there_while_the_run_waits_for_its_next_attempt() -> None:
+async def test_the_traceback_is_shown_between_attempts() -> None:
     first = an_attempt(1, 0, 1, AttemptEnd.FAILED)
     run = replace(ended(NOW, target=TaskTarget(name="t"), error="ValueError: no"),
                   status=RunStatus.QUEUED, finished_at=None, attempts=(first,))  # fmt: skip
@@ -436,15 +433,15 @@ async def test_the_stack_is_there_while_the_run_waits_for_its_next_attempt() -> 
         ({}, "c" * 32),
     ],
 )
-def test_the_trace_of_a_call(headers: dict[str, str], shown: str) -> None:
+def test_the_trace_id_of_a_call(headers: dict[str, str], shown: str) -> None:
     sent = {"traceparent": f"00-{'c' * 32}-{'d' * 16}-00"} if not headers else {}
     target = replace(HTTP, headers=sent)
     assert trace_of(ended(NOW, target=target, result={"headers": headers})) == shown
     assert trace_of(ended(NOW, target=TaskTarget(name="t"))) == ""
 
 
-# --- why it failed ----------------------------------------------------------------------------
-async def test_since_when_it_fails_and_what_changed() -> None:
+# --- failure comparison ------------------------------------------------------------------------
+async def test_a_failure_is_compared_with_the_last_successful_run() -> None:
     schedule = a_schedule()
     good = ended(NOW - timedelta(hours=5), schedule=schedule)
     first = ended(NOW - timedelta(hours=3), RunStatus.FAILED, schedule=schedule, error="500")
@@ -477,7 +474,7 @@ async def test_since_when_it_fails_and_what_changed() -> None:
         assert "No error." in fine
 
 
-async def test_dead_letters_can_be_sent_again() -> None:
+async def test_a_failed_delivery_can_be_retried() -> None:
     run = ended(NOW)
     dead = a_delivery(run_id=run.id, state=DeliveryState.DEAD, finished_at=NOW, error="gone")
     async with with_run(run, dead) as browser:
@@ -487,7 +484,7 @@ async def test_dead_letters_can_be_sent_again() -> None:
         assert "</span>pending</span>" in (await browser.follow(done)).text
 
 
-# --- the log ----------------------------------------------------------------------------------
+# --- log --------------------------------------------------------------------------------------
 async def test_the_log_can_be_read_page_by_page_without_scripts() -> None:
     messages = tuple(f"line {n}" for n in range(1, 251))
     run = a_run()
@@ -500,7 +497,7 @@ async def test_the_log_can_be_read_page_by_page_without_scripts() -> None:
         assert re.findall(r'<li id="L(\d+)"', rest) == [str(n) for n in range(201, 251)]
 
 
-async def test_the_script_gets_many_lines_at_once_and_long_ones_are_cut(
+async def test_the_script_loads_many_lines_and_long_ones_are_truncated(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = a_run()
@@ -563,11 +560,11 @@ async def test_the_log_is_followed_with_a_session_until_the_run_ends() -> None:
         ("\x1b", "⟨U+001B⟩"),
     ],
 )
-def test_lines_are_made_harmless(given: str, shown: str) -> None:
+def test_log_lines_are_sanitized(given: str, shown: str) -> None:
     assert plain_line(given) == shown
 
 
-def test_a_line_that_was_cut_says_how_long_it_is() -> None:
+def test_a_truncated_line_reports_its_length() -> None:
     long = LogEntry(at=NOW, message="x" * (MAX_LINE + 1), number=7)
     assert line_out(long)[4] == MAX_LINE + 1
     assert len(plain_line(long.message)) == MAX_LINE + 1
@@ -575,13 +572,13 @@ def test_a_line_that_was_cut_says_how_long_it_is() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "th", "zh"])
-def test_the_script_has_its_words(language: str) -> None:
+def test_the_script_has_all_texts(language: str) -> None:
     words = log_texts(language)
     assert "{count}" in words["new_many"]
     assert "1" in words["new_one"]
 
 
-# --- the picture ------------------------------------------------------------------------------
+# --- waterfall --------------------------------------------------------------------------------
 def an_attempt(number: int, start: int, end: int, how: AttemptEnd) -> Attempt:
     return Attempt(
         number=number,
@@ -598,7 +595,7 @@ def names_of(run: Run, *children: Run, **given: Any) -> list[tuple[str, float]]:
     return [(each.name, (each.end - each.start) / SECOND) for each in found]
 
 
-def test_the_waterfall_has_waiting_attempts_pauses_and_deliveries() -> None:
+def test_the_waterfall_has_queue_time_attempts_backoff_and_deliveries() -> None:
     run = ended(
         NOW,
         attempts=(
@@ -606,9 +603,9 @@ def test_the_waterfall_has_waiting_attempts_pauses_and_deliveries() -> None:
             an_attempt(2, 15, 16, AttemptEnd.SUCCEEDED),
         ),
     )
-    told = a_delivery(created_at=NOW + 16 * SECOND, finished_at=NOW + 17 * SECOND)
-    channel = told.recipient.channel.value
-    assert names_of(run, deliveries=(told,)) == [
+    result = a_delivery(created_at=NOW + 16 * SECOND, finished_at=NOW + 17 * SECOND)
+    channel = result.recipient.channel.value
+    assert names_of(run, deliveries=(result,)) == [
         ("queued", 2),
         ("attempt 1", 3),
         ("backoff", 10),
@@ -617,7 +614,7 @@ def test_the_waterfall_has_waiting_attempts_pauses_and_deliveries() -> None:
     ]
 
 
-def test_the_waterfall_of_what_is_not_over_goes_up_to_now() -> None:
+def test_the_waterfall_of_an_active_run_ends_now() -> None:
     assert names_of(a_run()) == [("queued", 60)]
     held = a_run(status=RunStatus.RUNNING, attempt=1, claimed_at=NOW + SECOND, started_at=NOW)
     assert names_of(held) == [("queued", 1), ("attempt 1", 59)]
@@ -625,7 +622,7 @@ def test_the_waterfall_of_what_is_not_over_goes_up_to_now() -> None:
     assert names_of(waits) == [("queued", 1), ("attempt 1", 1), ("backoff", 58)]
 
 
-def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:
+def test_steps_of_a_flow_are_nested_and_link_to_their_runs() -> None:
     flow = ended(NOW, target=FLOW, took=9)
     step = ended(NOW + SECOND, origin=Origin.CHILD, parent_id=flow.id, step=HOSTILE, took=3)
     skipped = a_run(status=RunStatus.SKIPPED, origin=Origin.CHILD, parent_id=flow.id, step="b")
@@ -636,7 +633,7 @@ def test_steps_of_a_flow_stand_within_it_and_lead_to_their_runs() -> None:
     assert "<script" not in chart.svg + chart.table
 
 
-def test_what_was_sent_and_what_came_back() -> None:
+def test_the_http_request_and_response() -> None:
     run = ended(NOW, target=HTTP, result={"status": 204, "duration_ms": 12, "truncated": True})
     found = exchange_of(run)
     assert found is not None
@@ -663,7 +660,7 @@ def test_tokens_and_cost_of_an_answer() -> None:
     assert usage_of(ended(NOW, target=AgentTarget(prompt="p"), result={"usage": "?"})) is None
 
 
-def test_as_curl_is_quoted_and_without_secrets() -> None:
+def test_curl_is_quoted_and_without_secrets() -> None:
     text = curl_of(ended(NOW, target=HTTP), "http://here")
     assert "hush-hush" not in text
     assert "'X-Plain: it'\"'\"'s'" in text

@@ -1,4 +1,4 @@
-"""Runs over ASGI: filters, the picture, groups, many at once, files (UX A.5)."""
+"""Runs page over ASGI: filters, chart, error groups, bulk actions, exports."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def shown(page: str) -> list[str]:
     return re.findall(r'name="id" value="([^"]+)"', page)
 
 
-async def test_a_run_shows_all_that_there_is_to_know_of_it() -> None:
+async def test_a_row_shows_all_facts_of_a_run() -> None:
     schedule = a_schedule(name=HOSTILE)
     first = ended(NOW - timedelta(hours=2), schedule=schedule)
     second = ended(
@@ -111,8 +111,8 @@ async def test_a_run_shows_all_that_there_is_to_know_of_it() -> None:
         assert "3 runs in this window" in page
 
 
-# UX D1.1: also by the clock of the schedule; and a step of a flow has its own name.
-async def test_times_are_by_both_clocks_and_steps_have_their_names() -> None:
+# Also by the clock of the schedule; and a step of a flow has its own name.
+async def test_times_are_in_both_zones_and_steps_are_named() -> None:
     async with browsing() as browser:
         trigger = {"kind": "cron", "expression": "0 9 * * *", "timezone": "America/New_York"}
         made = await browser.rig.create(name="flow", trigger=trigger)
@@ -146,14 +146,14 @@ async def test_filters_are_in_the_address() -> None:
         assert "the time range ends before it starts" in wrong
 
 
-async def test_what_is_under_way_is_shown_however_old_it_is() -> None:
+async def test_active_runs_are_shown_whatever_their_age() -> None:
     waits = a_run(created_at=NOW - timedelta(days=9), planned_at=NOW - timedelta(days=9))
     async with with_runs(waits) as browser:
         assert shown((await browser.get("/ui/runs")).text) == []
         assert shown((await browser.get(query("status:queued"))).text) == [waits.id]
 
 
-async def test_two_moments_of_the_form_become_the_filter() -> None:
+async def test_a_custom_range_becomes_a_filter() -> None:
     async with browsing() as browser:
         answer = await browser.get(
             "/ui/runs?q=status:failed&from=2026-11-16T09:00&to=2026-11-16T10:00"
@@ -167,7 +167,7 @@ async def test_two_moments_of_the_form_become_the_filter() -> None:
         assert bad.status_code == 422
 
 
-async def test_equal_errors_are_one_line_that_leads_to_them() -> None:
+async def test_equal_errors_are_grouped() -> None:
     same = [
         ended(NOW - timedelta(minutes=n), RunStatus.FAILED, error="disk full") for n in range(1, 4)
     ]
@@ -182,7 +182,7 @@ async def test_equal_errors_are_one_line_that_leads_to_them() -> None:
         assert "run nothing not found" in gone
 
 
-async def test_words_are_looked_for_in_names_and_errors_with_a_bound(
+async def test_text_search_in_names_and_errors_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     runs = [ended(NOW - timedelta(seconds=n), schedule_name=f"n{n}") for n in range(30)]
@@ -197,7 +197,7 @@ async def test_words_are_looked_for_in_names_and_errors_with_a_bound(
         assert shown(page) == [runs[27].id]
 
 
-async def test_pages_follow_each_other() -> None:
+async def test_pages_continue_by_cursor() -> None:
     runs = [ended(NOW - timedelta(seconds=n)) for n in range(30)]
     async with with_runs(*runs) as browser:
         page = (await browser.get("/ui/runs")).text
@@ -208,7 +208,7 @@ async def test_pages_follow_each_other() -> None:
         assert "<html" not in rows.text
 
 
-async def test_new_runs_wait_behind_a_line() -> None:
+async def test_new_runs_are_counted_until_shown() -> None:
     async with with_runs(ended(NOW)) as browser:
         page = (await browser.get("/ui/runs")).text
         (ask,) = re.findall(r'data-ask="([^"]+)"', page)
@@ -222,7 +222,7 @@ async def test_new_runs_wait_behind_a_line() -> None:
         assert (await browser.get(ask)).json() == {"count": 3, "text": "3 new runs – show"}
 
 
-async def test_an_empty_window_says_the_next_step() -> None:
+async def test_an_empty_window_suggests_the_next_step() -> None:
     async with with_runs(ended(NOW - timedelta(days=3))) as browser:
         page = (await browser.get("/ui/runs")).text
         assert "No runs in this window – widen to 7 days" in page
@@ -237,17 +237,17 @@ async def test_an_empty_window_says_the_next_step() -> None:
         assert "No run matches" in (await browser.get(query("since:30d origin:child"))).text
 
 
-async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> None:
+async def test_selected_runs_are_retried_after_confirmation() -> None:
     bad = ended(NOW, RunStatus.FAILED, error="no", schedule_name=HOSTILE)
     waits = a_run()
     async with with_runs(bad, waits) as browser:
         search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", id=bad.id)
         assert "Retry 1 run?" in search.text
         assert "<script>alert" not in search.text
-        told = await browser.send("/ui/runs/bulk")
-        assert "1 of 1 run processed." in told.text
-        assert "Retry queued." in told.text
-        (again,) = re.findall(r'<a href="/ui/runs/([^"]+)" data-open-row>', told.text)
+        result = await browser.send("/ui/runs/bulk")
+        assert "1 of 1 run processed." in result.text
+        assert "Retry queued." in result.text
+        (again,) = re.findall(r'<a href="/ui/runs/([^"]+)" data-open-row>', result.text)
         found = await browser.rig.store.get_run(RunId(again))
         assert found is not None
         assert found.retry_of == bad.id
@@ -258,7 +258,7 @@ async def test_selected_runs_are_retried_after_a_question_and_each_is_told() -> 
         assert wrong.status_code == 422
 
 
-async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_matching_runs_are_canceled_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chimes.web.dashboard.runs.routes.MAX_BULK", 3)
     runs = [a_run(schedule_name=f"n{n}") for n in range(5)]
     done = ended(NOW)
@@ -266,13 +266,13 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
         search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes")
         assert "Cancel 3 runs?" in search.text
         assert "More runs match; they are processed 3 at a time." in search.text
-        told = await browser.send("/ui/runs/bulk")
-        assert "3 of 3 runs processed." in told.text
-        assert told.text.count("Canceled.") == 3
+        result = await browser.send("/ui/runs/bulk")
+        assert "3 of 3 runs processed." in result.text
+        assert result.text.count("Canceled.") == 3
         rest = await browser.send("/ui/runs/bulk")
         assert "2 of 2 runs processed." in rest.text
         assert 'id="bulk-on"' not in rest.text
-        # Whoever does them again is not sent back to the first of them.
+        # The next batch starts after the last one.
         search = await browser.send("/ui/runs/bulk", on="/ui/runs", verb="retry", everything="yes")
         again = [(await browser.send("/ui/runs/bulk")).text for _ in range(2)]
         retried = re.findall(r'class="mono small muted">([^<]+)<', "".join(again))
@@ -280,10 +280,10 @@ async def test_all_that_match_are_canceled_up_to_a_limit(monkeypatch: pytest.Mon
         refused = await browser.send(
             "/ui/runs/bulk", on="/ui/runs", verb="cancel", everything="yes", q="status:fialed"
         )
-        assert refused.status_code == 422, "a slip must not make it wider_window"
+        assert refused.status_code == 422, "an invalid filter must not widen the action"
 
 
-async def test_one_that_cannot_be_does_not_stop_the_others() -> None:
+async def test_an_error_for_one_run_does_not_stop_the_others() -> None:
     one, two = a_run(), a_run()
     async with with_runs(one, two) as browser:
         search = await browser.get("/ui/runs")
@@ -297,13 +297,12 @@ async def test_one_that_cannot_be_does_not_stop_the_others() -> None:
             return await cancel(actor, run_id)
 
         service.cancel = other_was_faster  # type: ignore[method-assign]
-        told = await browser.send("/ui/runs/bulk", verb="cancel", everything="yes", sure="yes")
-        assert "1 of 2 runs processed." in told.text
-        assert "the run has ended already: canceled" in told.text
+        result = await browser.send("/ui/runs/bulk", verb="cancel", everything="yes", sure="yes")
+        assert "1 of 2 runs processed." in result.text
+        assert "the run has ended already: canceled" in result.text
 
 
-async def test_files_hold_what_matches_and_no_formula() -> None:
-    # S55
+async def test_exports_contain_matching_runs_and_no_formulas() -> None:
     runs = [
         ended(NOW, RunStatus.FAILED, error="=cmd|' /C calc'!A0", schedule_name="@SUM(A1)"),
         ended(NOW - timedelta(minutes=1), schedule_name='a "b", c\nd'),
@@ -328,8 +327,7 @@ def test_no_cell_is_a_formula(text: str) -> None:
     assert (csv_cell(-5), csv_cell(None), csv_cell("a=b")) == ("-5", "", "a=b")
 
 
-async def test_nothing_of_another_owner_is_seen() -> None:
-    # S04
+async def test_runs_of_another_owner_are_not_shown() -> None:
     anna, bert = Owner(id="anna"), Owner(id="bert")
     mine = ended(NOW, RunStatus.FAILED, error="mine", owner=anna, schedule_name="annas")
     theirs = [
@@ -348,10 +346,10 @@ async def test_nothing_of_another_owner_is_seen() -> None:
             assert theirs[0].id not in page
         assert "1 run in this window" in (await browser.get("/ui/runs")).text
         assert "not found" in (await browser.get(query(f"same:{theirs[0].id}"))).text
-        told = await browser.send(
+        result = await browser.send(
             "/ui/runs/bulk", on="/ui/runs", verb="retry", id=theirs[0].id, sure="yes"
         )
-        assert told.status_code == 303
+        assert result.status_code == 303
         assert len(shown((await browser.get("/ui/runs")).text)) == 1
 
 
@@ -369,13 +367,13 @@ def test_a_window_is_a_range_of_an_index() -> None:
 
 
 @pytest.mark.parametrize("span", ["1h", "24h", "7d", "30d", "400d", "30000d"])
-def test_there_are_never_too_many_bars(span: str) -> None:
+def test_the_number_of_bars_is_limited(span: str) -> None:
     search = parse_search(f"since:{span}", ADMIN, NOW)
     starts = search.window.starts(bucket_size(search.window))
     assert 4 <= len(starts) <= 72
 
 
-def test_bars_count_what_the_filter_wants_and_lead_to_it() -> None:
+def test_bars_apply_the_filter_and_link_to_it() -> None:
     search = parse_search("status:failed", ADMIN, NOW)
     tally = StatusCounts(
         at=search.window.since, statuses={RunStatus.FAILED: 2, RunStatus.SUCCEEDED: 9}
@@ -388,15 +386,15 @@ def test_bars_count_what_the_filter_wants_and_lead_to_it() -> None:
     assert "failed 2" in chart.svg
 
 
-def test_a_duration_is_held_against_the_median() -> None:
+def test_a_duration_is_compared_with_the_median() -> None:
     second = timedelta(seconds=1)
     assert 'class="usual"' in duration_bar(second, second)
     assert 'class="over"' in duration_bar(second * 9, second)
     assert duration_bar(None, second) == duration_bar(second, None) == ""
 
 
-async def test_who_asked_and_how_is_found_by_the_run_itself() -> None:
-    # UX A.5: however many entries have come since.
+async def test_the_origin_of_a_manual_run_is_found() -> None:
+    # However many entries have come since.
     async with browsing() as browser:
         made = await browser.rig.create(name="report")
         page = f"/ui/schedules/{made['id']}"
@@ -443,8 +441,8 @@ def test_an_entry_names_its_run_and_a_backfill_its_moment() -> None:
     assert sorted(found) == ["a", "b", "c", "d"]
 
 
-# UX A.5: the picture is search for again while the list is looked at
-async def test_the_picture_can_be_had_alone() -> None:
+# The picture is search for again while the list is looked at
+async def test_the_chart_can_be_refreshed_alone() -> None:
     now = NOW - timedelta(hours=1)
     async with with_runs(ended(now), ended(now, RunStatus.FAILED, error="x")) as browser:
         page = (await browser.get(query("status:failed"))).text
@@ -456,4 +454,4 @@ async def test_the_picture_can_be_had_alone() -> None:
         assert 's-succeeded"' not in part.text
         assert "<span data-total hidden>1 run in this window</span>" in part.text
         assert "data-row" not in part.text
-        assert "<html" in (await browser.get(again)).text, "somebody opens the address"
+        assert "<html" in (await browser.get(again)).text, "a browser opens the address"

@@ -1,4 +1,4 @@
-"""System over ASGI: who sees what, every action, and what is said when something is wrong."""
+"""System pages over ASGI: permissions, actions and errors."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ async def test_a_key_is_shown_once_and_can_be_revoked() -> None:
         assert "robot" in page.text
         assert key not in page.text
         (revoke,) = re.findall(r'action="(/ui/system/access/keys/[^"]+/revoke)"', page.text)
-        asked = await browser.send(revoke)
-        assert (asked.status_code, "Revoke this key?" in asked.text) == (200, True)
+        dialog = await browser.send(revoke)
+        assert (dialog.status_code, "Revoke this key?" in dialog.text) == (200, True)
         done = await browser.send(revoke)
         assert done.status_code == 303
         gone = await browser.get("/ui/system/access")
         assert gone.headers["location"].startswith("/ui/login"), "the key was the way in"
 
 
-async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> None:
+async def test_the_first_user_defaults_to_admin_and_requires_sign_in() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/system/access")).text
         assert page.count('<option value="admin" selected>') == 2
@@ -95,13 +95,13 @@ async def test_the_first_user_is_offered_as_an_admin_and_closes_the_door() -> No
             "/ui/system/access/users", name="anna", password="a long password", role="admin"
         )
         page = (await browser.follow(made)).text
-        # Still here for a moment; the next one need not be an admin.
-        assert "Open: whoever reaches this address" not in page
+        # The creator is still signed in; the next user defaults to member.
+        assert "Open mode: anyone who can reach" not in page
         assert "Sign-in is now required." in page
         assert page.count('<option value="member" selected>') == 2
 
 
-async def test_roles_have_the_words_of_the_reader_beside_their_own() -> None:
+async def test_roles_are_translated_next_to_their_name() -> None:
     async with browsing() as browser:
         english = (await browser.get("/ui/system/access")).text
         assert '<option value="viewer">viewer</option>' in english
@@ -121,7 +121,7 @@ async def test_roles_have_the_words_of_the_reader_beside_their_own() -> None:
             assert re.search(f'class="menu-title">[^<]+{word}[)）]</p>', page)
 
 
-async def test_wrong_fields_are_told_at_the_field() -> None:
+async def test_errors_are_shown_at_their_field() -> None:
     async with browsing() as browser:
         send = partial(browser.send, "/ui/system/access/keys", on="/ui/system/access", name="x")
         made = await send(role="king", days="3")
@@ -155,7 +155,7 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert head is not None
         assert {"actor", "interface", "address", "reason", "changes", "hash"} <= set(head)
         assert "ann" in row
-        # Origin is a word, and every entry shows that its hash fits.
+        # The interface has a label, and every entry shows that its hash is valid.
         assert re.search(r'data-label="Interface">web<', page.text)
         assert "hash valid" in page.text
         assert "has not been verified yet" in page.text
@@ -175,7 +175,7 @@ async def test_the_audit_filters_exports_and_verifies() -> None:
         assert "No entry matches" in empty.text
 
 
-async def test_settings_say_where_they_came_from_and_hide_secrets() -> None:
+async def test_settings_show_their_origin_and_mask_secrets() -> None:
     async with browsing() as browser:
         page = await browser.get("/ui/system/settings?q=lease")
         assert "CHIMES_LEASE" in page.text
@@ -190,19 +190,19 @@ async def test_settings_say_where_they_came_from_and_hide_secrets() -> None:
         ("zh", "默认", "环境变量 CHIMES_RETENTION"),
     ],
 )
-async def test_where_a_setting_came_from_is_said_in_the_words_of_the_reader(
+async def test_the_origin_of_a_setting_is_translated(
     language: str, default: str, variable: str
 ) -> None:
     loaded = load_settings(environ={"CHIMES_RETENTION": "48h"})
     async with browsing(settings=loaded.settings, origins=loaded.origins) as browser:
         page = (await browser.get("/ui/system/settings", **{"Accept-Language": language})).text
-        told = re.findall(r"<td data-label=[^>]+>([^<]+)</td><td [^>]+ class=.mono small.>", page)
-        assert set(told) == {default, variable}
+        result = re.findall(r"<td data-label=[^>]+>([^<]+)</td><td [^>]+ class=.mono small.>", page)
+        assert set(result) == {default, variable}
         changed = (await browser.get("/ui/system/settings?changed=yes")).text
         assert changed.count('<td data-label="Setting"') == 1
 
 
-async def test_retention_says_what_it_would_delete() -> None:
+async def test_retention_previews_what_it_would_delete() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
         await store.join(a_node(), LEASE)
@@ -212,16 +212,16 @@ async def test_retention_says_what_it_would_delete() -> None:
         clock.advance(timedelta(days=3))
         page = (await browser.get("/ui/system/settings")).text
         assert "With a retention of 30 d, no runs would be deleted now." in page
-        asked = (await browser.get("/ui/system/settings?days=2")).text
-        assert "With a retention of 2 d, 1 run would be deleted now." in asked
-        assert "CHIMES_RETENTION=48h" in asked
+        dialog = (await browser.get("/ui/system/settings?days=2")).text
+        assert "With a retention of 2 d, 1 run would be deleted now." in dialog
+        assert "CHIMES_RETENTION=48h" in dialog
         for wrong in ("0", "x", "99999"):
             page = (await browser.get(f"/ui/system/settings?days={wrong}")).text
             assert "between 1 and 36500 days" in page
         assert await store.get_run(run.id) is not None
 
 
-async def test_settings_show_templates_switches_and_holidays() -> None:
+async def test_settings_show_templates_flags_and_holidays() -> None:
     settings = Settings(telegram_token="1:secret-token", softnix_scheduler_enabled=False)
     async with browsing(settings=settings) as browser:
         page = (await browser.get("/ui/system/settings")).text
@@ -242,7 +242,7 @@ async def test_settings_show_templates_switches_and_holidays() -> None:
         assert "No holidays found" in nowhere
 
 
-async def test_about_names_licences_and_has_a_text_for_support() -> None:
+async def test_about_shows_licences_and_support_information() -> None:
     async with browsing() as browser:
         page = (await browser.get("/ui/system/about")).text
         for name in ("htmx.org", "uplot", "fastapi", "holidays"):
@@ -259,7 +259,7 @@ async def test_about_names_licences_and_has_a_text_for_support() -> None:
     assert "?" not in found.values(), found
 
 
-async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> None:
+async def test_channels_mask_secrets_and_can_be_checked(unused_port: int) -> None:
     async def answer(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
@@ -288,17 +288,17 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
         assert "hidden@" not in page
         assert "k=hidden" not in page
 
-        async def told(path: str) -> str:
+        async def result(path: str) -> str:
             done = await browser.send(path, on=here)
             assert done.status_code == 303
             return (await browser.get(here)).text
 
-        assert f"Agents: 127.0.0.1:{port} responded in" in await told(f"{here}/check/agents")
-        assert "cannot reach" in await told(f"{here}/check/actions")
-        assert "shop: program sh found." in await told("/ui/system/sources/shop/check")
-        assert "none: program no-such" in await told("/ui/system/sources/none/check")
-        assert f"web: 127.0.0.1:{port} responded" in await told("/ui/system/sources/web/check")
-        assert "no_module" in await told("/ui/system/sources/code/check")
+        assert f"Agents: 127.0.0.1:{port} responded in" in await result(f"{here}/check/agents")
+        assert "cannot reach" in await result(f"{here}/check/actions")
+        assert "shop: program sh found." in await result("/ui/system/sources/shop/check")
+        assert "none: program no-such" in await result("/ui/system/sources/none/check")
+        assert f"web: 127.0.0.1:{port} responded" in await result("/ui/system/sources/web/check")
+        assert "no_module" in await result("/ui/system/sources/code/check")
         for path in (f"{here}/check/email", f"{here}/check/x", "/ui/system/sources/x/check"):
             csrf = re.search(r'name="csrf" value="([^"]+)"', page)
             assert csrf
@@ -308,7 +308,7 @@ async def test_channels_hide_secrets_and_can_be_checked(unused_port: int) -> Non
         assert key not in (await browser.get(here)).text
 
 
-async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() -> None:
+async def test_a_test_message_is_sent_and_errors_are_shown_at_the_field() -> None:
     async with browsing() as browser:
         here, path = "/ui/system/channels", "/ui/system/channels/test"
         page = (await browser.get(here)).text
@@ -328,7 +328,7 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
             since = store.changes()
         (delivery,) = found
         assert (delivery.recipient.channel, delivery.notify_on) == (Channel.INBOX, NotifyOn.TEST)
-        # Nobody delivers here, so the visitor's patience ends.
+        # No deliverer runs, so waiting times out.
         browser.rig.clock.advance(60)
         store.wake()
         done = await sending
@@ -337,13 +337,13 @@ async def test_a_test_message_is_sent_and_what_was_wrong_is_told_at_the_field() 
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com", "http://h:99999", "http://["])
-async def test_an_address_that_cannot_be_read_is_told(url: str) -> None:
+async def test_an_invalid_address_is_reported(url: str) -> None:
     found = await check_url("It", url, SystemClock())
     assert (found.ok, str(found.text)) == (False, "It: invalid address.")
     assert bare_host(url) in ("", "ftp://example.com")
 
 
-async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_connection_check_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chimes.web.dashboard.system.channels.TIMEOUT", 0.05)
     done = asyncio.Event()
 
@@ -353,13 +353,13 @@ async def test_nobody_waits_long_for_an_answer(monkeypatch: pytest.MonkeyPatch) 
 
     async with await asyncio.start_server(silent, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        # It never says hello, as TLS wants it.
+        # The server never answers the TLS handshake.
         found = await check_url("It", f"https://127.0.0.1:{port}", SystemClock())
         done.set()
     assert (found.ok, str(found.text)) == (False, f"It: no response from 127.0.0.1:{port}.")
 
 
-def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
+def test_gone_nodes_come_last_and_clock_offsets_warn() -> None:
     gone = a_node("gone", lease_until=NOW - timedelta(seconds=1), heartbeat_at=NOW)
     off = a_node("off", lease_until=NOW + timedelta(seconds=9), heartbeat_at=NOW, clock_offset=-2.0)
     cards = node_cards([gone, off], {NodeId("off"): 3}, NOW)
@@ -370,15 +370,15 @@ def test_nodes_that_are_gone_come_last_and_clocks_are_judged() -> None:
     assert cards[0].running == 3
     assert not all_drained(cards)
     assert not all_drained(())
-    told = replace(off, drain=True, report=NodeReport(running=5, draining=True))
-    (card,) = node_cards([told], {NodeId("off"): 3}, NOW)
+    result = replace(off, drain=True, report=NodeReport(running=5, draining=True))
+    (card,) = node_cards([result], {NodeId("off"): 3}, NOW)
     assert (card.running, card.share, card.cannot_drain) == (5, 0.5, False)
     assert all_drained([card])
     (cannot_drain,) = node_cards([replace(off, drain=True)], {}, NOW)
     assert cannot_drain.cannot_drain
 
 
-async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
+async def test_failed_deliveries_are_shown_in_the_viewers_language() -> None:
     async with browsing() as browser:
         gone = a_delivery(state=DeliveryState.DEAD, attempts=3, finished_at=NOW, error="no")
         await browser.rig.store.load([replace(gone, owner=SYSTEM_OWNER)])
@@ -391,7 +391,6 @@ async def test_what_did_not_arrive_is_told_in_the_readers_words() -> None:
         assert ">success<" not in page
 
 
-# UX A.8, picture 5: what a card shows, and the three verbs
 async def test_nodes_are_drained_resumed_and_forgotten() -> None:
     async with browsing() as browser:
         store, clock = browser.rig.store, browser.rig.clock
@@ -404,11 +403,11 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         page = (await browser.get("/ui/system")).text
         for text in ("alive", "12.5 per minute", ">slow<", "clock off by 3 s", "MB"):
             assert text in page, text
-        # Every number leads to what it counts.
+        # Every number links to what it counts.
         assert 'href="/ui/runs?q=status%3Arunning+node%3A%22web-1-77-abc%22">4<' in page
         at = f"/ui/system/nodes/{node.id}"
-        asked = await browser.send(f"{at}/drain", on="/ui/system")
-        assert "Drain this node?" in asked.text
+        dialog = await browser.send(f"{at}/drain", on="/ui/system")
+        assert "Drain this node?" in dialog.text
         assert not (await store.nodes())[0].drain
         done = await browser.send(f"{at}/drain", reason="kernel")
         assert done.status_code == 303
@@ -426,8 +425,8 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         assert not (await store.nodes())[0].drain
         clock.advance(LEASE)
         assert "✕ gone" in (await browser.get("/ui/system")).text
-        asked = await browser.send(f"{at}/forget", on="/ui/system")
-        assert "Forget this node?" in asked.text
+        dialog = await browser.send(f"{at}/forget", on="/ui/system")
+        assert "Forget this node?" in dialog.text
         assert (await browser.send(f"{at}/forget")).status_code == 303
         page = (await browser.get("/ui/system")).text
         assert "No active nodes" in page
@@ -439,7 +438,7 @@ async def test_nodes_are_drained_resumed_and_forgotten() -> None:
         ]
 
 
-async def test_a_node_of_an_older_version_says_so() -> None:
+async def test_a_node_without_drain_support_is_marked() -> None:
     async with browsing() as browser:
         store = browser.rig.store
         await store.join(a_node("old"), LEASE)
@@ -449,7 +448,7 @@ async def test_a_node_of_an_older_version_says_so() -> None:
         assert "not reported" in page
 
 
-def test_the_first_of_a_version_is_a_deploy() -> None:
+def test_the_first_node_of_a_version_is_a_deployment() -> None:
     def mark(minutes: int, node: str, version: str, joined: bool = True) -> NodeEvent:
         at = NOW + timedelta(minutes=minutes)
         return NodeEvent(at=at, node_id=NodeId(node), version=version, joined=joined)
@@ -469,7 +468,7 @@ def test_the_first_of_a_version_is_a_deploy() -> None:
     assert len(cast(list[object], data["marks"])) == 5
 
 
-def test_lags_by_node_and_of_one() -> None:
+def test_lag_by_node() -> None:
     def bucket(minutes: int, node: str, seconds: float) -> LagBucket:
         counts = {bracket_of(timedelta(seconds=seconds)): 2}
         return LagBucket(at=NOW + timedelta(minutes=minutes), node=node, lags=LagHistogram(counts))
@@ -484,7 +483,7 @@ def test_lags_by_node_and_of_one() -> None:
     assert by_node[0].p50 == pytest.approx(5, rel=0.1)
 
 
-def test_an_entry_that_was_changed_shows() -> None:
+def test_a_tampered_entry_is_marked() -> None:
     first = chain_entry(an_entry(), number=1, previous_hash="")
     second = chain_entry(an_entry(verb="pause"), number=2, previous_hash=first.hash)
     third = chain_entry(an_entry(), number=3, previous_hash=second.hash)
@@ -494,7 +493,7 @@ def test_an_entry_that_was_changed_shows() -> None:
 
     assert intact(third, second, first) == [True, True, True]
     assert intact(third, replace(second, actor="somebody else"), first) == [True, False, True]
-    # One that was taken out; with a filter nobody can see that.
+    # A removed entry; a filtered list cannot show that.
     assert intact(third, first) == [False, True]
     assert intact(third, first, unfiltered=False) == [True, True]
     assert intact() == []
@@ -504,7 +503,7 @@ def test_no_cell_is_a_formula() -> None:
     assert "'=1+1" in csv_lines([an_entry(reason="=1+1")])
 
 
-def test_changes_are_pairs_or_what_came_after() -> None:
+def test_changes_are_pairs_or_new_values() -> None:
     entry = an_entry(changes={"name": ["a", "b"], "role": "admin", "x": [None, {"k": 1}]})
     assert [(c.field, c.before, c.after) for c in changes_of(entry)] == [
         ("name", "a", "b"),
@@ -513,13 +512,13 @@ def test_changes_are_pairs_or_what_came_after() -> None:
     ]
 
 
-# UX D1.17: the script has no words of its own, and neither have the tabs.
+# Script and tabs use translated texts.
 @pytest.mark.parametrize(
     ("language", "when", "unit", "day"),
     [("en", "Time", "{count} s", "24 h"), ("th", "เวลา", "{count} วินาที", "24 ชม."),
      ("zh", "时间", "{count} 秒", "24 小时")],
 )  # fmt: skip
-async def test_the_picture_and_its_tabs_speak_the_readers_language(
+async def test_the_chart_and_its_tabs_are_translated(
     language: str, when: str, unit: str, day: str
 ) -> None:
     data = lag_data((), "UTC", 1.0, language=language)

@@ -1,4 +1,4 @@
-"""Somebody who fills in a form without scripts: every field as the page has it, and then theirs."""
+"""Fills in the form of a page without scripts, as a browser would send it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def fields_on(page: str, form: str = "editor") -> dict[str, str | list[str]]:
 async def fill(
     browser: Browser, action: str, *, without: tuple[str, ...] = (), **fields: str | list[str]
 ) -> httpx2.Response:
-    """The form of the page last seen, with these fields changed. `do_` is the button."""
+    """Sends the form of the last page with these fields changed. `do_` is the button."""
     sent = {name: value for name, value in fields_on(browser.page).items() if name not in without}
     sent |= {name.replace("__", "."): value for name, value in fields.items() if name != "do_"}
     sent["do"] = fields.get("do_", "save")
