@@ -1,4 +1,4 @@
-"""Settings of actions, and the names that seed 0 has for poll interval, lock and execution."""
+"""Settings of actions, and alternative names of poll interval, lock and timeout."""
 
 from __future__ import annotations
 

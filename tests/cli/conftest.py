@@ -1,4 +1,4 @@
-"""The command line in this process (quick) and as a process of its own (exact), and a server."""
+"""Fixtures: the command line in process (fast) or as a process (exact), and a server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours without anything that configures Chimes."""
+    """The environment without settings of Chimes."""
     names = (
         "PORT",
         "DATA_DIR",
@@ -62,13 +62,13 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Cli:
-    """Runs a command in this process, in a directory of its own, without a terminal."""
+    """Runs a command in this process, in a temporary directory, without a terminal."""
     monkeypatch.chdir(tmp_path)
     for name in [*os.environ]:
         if name not in environment():
             monkeypatch.delenv(name)
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
-    # Nobody listens on port 1 of the loopback, so that no other test's server is met.
+    # No server listens on port 1, so commands do not reach a server of another test.
     monkeypatch.setenv("CHIMES_PORT", "1")
 
     def call(*arguments: str, **variables: str) -> Result:
@@ -86,7 +86,7 @@ def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 def spawn(
     *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, stdin: str = ""
 ) -> Result:
-    """Runs a command as a process of its own."""
+    """Runs a command as a process."""
     done = ran(arguments, cwd=cwd, env=environment(**(env or {})), stdin=stdin)
     return Result(done.returncode, done.stdout, done.stderr)
 
@@ -136,7 +136,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 class Sink(BaseHTTPRequestHandler):
-    """Answers 200, or the status that its path names; `/hold/NAME` waits for `let_go(NAME)`."""
+    """Responds with 200 or the status in its path; `/hold/NAME` waits for `let_go(NAME)`."""
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length") or 0))

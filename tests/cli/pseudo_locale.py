@@ -1,5 +1,5 @@
-"""A language in which every sentence of ours stands in brackets: what does not is in no catalogue,
-or never went through one."""
+"""A pseudo-language that puts every translated message in brackets, so that untranslated text is
+visible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _WORD = re.compile(r"[A-Za-z]{2,}")
 
 
 def write_catalogue(directory: Path) -> None:
-    """For `wording.LOCALE`: of the messages that translators get (`make messages`)."""
+    """Writes a catalogue for `i18n.LOCALE` from the message template (`make messages`)."""
     with (LOCALE / "chimes.pot").open("rb") as template:
         known = read_po(template)
     catalogue = Catalog(locale=LANGUAGE)
@@ -44,7 +44,7 @@ def _bracketed(text: str) -> str:
 
 
 def outside(text: str) -> str:
-    """What is in no brackets."""
+    """Text outside brackets."""
     depth, found = 0, []
     for character in text:
         depth += (character == OPEN) - (character == CLOSE)
@@ -54,7 +54,7 @@ def outside(text: str) -> str:
 
 
 def untranslated(text: str, known: str = "") -> list[str]:
-    """The words that are in no brackets, without those of `known`."""
+    """Words outside brackets, except those of `known`."""
     left = outside(text)
     for word in known.split():
         left = re.sub(rf"(?<![\w-]){re.escape(word)}(?![\w-])", " ", left)

@@ -1,4 +1,4 @@
-"""Keys and the audit from the command line, with and without a server."""
+"""`key` and `audit`, with and without a server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from tests.system.node import wait_until
 FAR = ("0 9 * * *", "--http", "http://127.0.0.1:9/", "--name", "report")
 
 
-# the contract: no node, no name
 @pytest.mark.parametrize("role", ["admin", "operator", "member", "viewer"])
 def test_a_key_needs_no_name_and_no_node(cli: Cli, role: str) -> None:
     made = cli("key", "create", "--role", role, "--owner", "user:anna")
@@ -68,17 +67,16 @@ def test_the_audit_is_listed_and_verified(cli: Cli, tmp_path: Path) -> None:
     assert verdict == {"ok": False, "checked": 2, "first_bad": 1}
 
 
-# keys are demanded from the moment one exists
 def test_first_key_ends_open_mode_of_a_running_node(cli: Cli, tmp_path: Path) -> None:
     server = Server(tmp_path)
     try:
         assert status(server) == 200
-        # Not through the server: straight on the store that it has open.
+        # Not through the server, but directly on its store.
         elsewhere = {"CHIMES_DATA_DIR": "data", "CHIMES_PORT": "1"}
         made = cli("key", "create", "--role", "admin", **elsewhere)
         assert made.code == 0, made.err
         assert "directly" in made.err
-        # A node believes for a fifth of a second that there are no keys.
+        # A node caches for 0.2 s that there are no keys.
         wait_until(lambda: status(server) == 401, "the node to want a key", within=5)
         assert status(server, made.out.strip()) == 200
     finally:

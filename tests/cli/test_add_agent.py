@@ -1,4 +1,4 @@
-"""`add` with words and prompts: what was understood is shown, what is open is asked."""
+"""`add` with natural language and prompts."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def test_phrase_creates_a_prompt(cli: Cli, store: dict[str, str]) -> None:
     assert shown["trigger"]["expression"] == "0 9 * * *"
     assert shown["timezone"] == "Asia/Bangkok"
     assert [each["channel"] for each in shown["delivery"]] == ["inbox"]
-    # In the language of the words, with the next five times and the prompt.
+    # In the language of the phrase, with the next five fires and the prompt.
     first, *fires, prompt = [line for line in made.err.splitlines() if "No server" not in line][:7]
     assert first == "ทุกวัน เวลา 09:00 น. ตามเวลา Asia/Bangkok"
     assert [each.split()[2] for each in fires] == ["09:00:00+07:00"] * 5
     assert prompt == "  → สรุปข่าว AI"
-    # Nobody was asked whether there is a pipeline.
+    # Without a server it is unknown whether there is a pipeline.
     assert "CHIMES_AGENT_PIPELINE" in made.err
     details = cli("show", shown["id"], **store)
     assert "agent สรุปข่าว AI" in details.out
@@ -98,7 +98,6 @@ def test_phrase_names_the_schedule_of_another_target(cli: Cli, store: dict[str, 
     assert (body["name"], body["target"]["kind"]) == ("call the warehouse", "http")
 
 
-# Neither is a word
 @pytest.mark.parametrize("expression", ["0 0 L * *", "0 9 15W * *", "0 9 * * 5#2", "0 9 * * MON"])
 def test_cron_with_letters_is_not_a_phrase(cli: Cli, expression: str) -> None:
     found = cli("add", expression, "--http", "http://h.example/", "--dry-run", "--json")

@@ -32,7 +32,6 @@ def test_config_show_hides_secrets(cli: Cli) -> None:
         assert "***" in found.out
 
 
-# the password in any of the URLs
 @pytest.mark.parametrize(
     "variable",
     [

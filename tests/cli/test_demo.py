@@ -9,14 +9,14 @@ from tests.cli.conftest import Cli, Server
 
 
 def web_of(listed: str) -> str:
-    """The id of the example that takes no time."""
+    """The id of the example that ends at once."""
     found = json.loads(listed)
     rows = found["items"] if isinstance(found, dict) else found
     return next(str(each["id"]) for each in rows if "website" in each["name"])
 
 
 def test_serve_loads_the_examples_and_one_command_removes_them(cli: Cli, tmp_path: Path) -> None:
-    """Also while the node is at work: a store that processes share."""
+    """Works while the node is running, on a shared store."""
     url = f"sqlite:///{tmp_path}/demo.db"
     server = Server(tmp_path, "--demo", "--store", url)
     try:

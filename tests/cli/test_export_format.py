@@ -1,4 +1,4 @@
-"""An export has a line for every item, from which the very same item is made."""
+"""Export format: every item survives a round trip."""
 
 from __future__ import annotations
 

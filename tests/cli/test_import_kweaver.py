@@ -1,5 +1,4 @@
-"""`chimes store import-kweaver`: a table of the original system becomes schedules, with
-nothing lost; into the same database, into another one, and where something is wrong with it."""
+"""`chimes store import-kweaver`: imports into the same and another database, and invalid tables."""
 
 from __future__ import annotations
 
@@ -105,7 +104,7 @@ def test_a_cron_is_shown_as_it_was_written() -> None:
 
 
 def test_a_time_that_has_passed_stays_due() -> None:
-    """C1: what it owes is for the misfire policy to say."""
+    """The misfire policy decides about it."""
     schedule, _ = made(next_run_time=at(3, 16))
     assert ms(schedule.next_slot) == at(3, 16)
 
@@ -138,7 +137,7 @@ async def test_import_into_another_store(mariadb_url: str, tmp_path: Path) -> No
 async def test_take_over_replaces_the_table_with_the_view(mariadb_url: str, tmp_path: Path) -> None:
     await fill(mariadb_url, row("a", next=at(3)), row("b", status="inactive"))
     async with opened(mariadb_url):
-        """A store is set up beside a table of that name, and leaves it alone."""
+        """Creating a store does not change an existing table of that name."""
     assert await sql(mariadb_url, "SELECT COUNT(*) FROM t_action_schedule") == [(2,)]
     tried = chimes(mariadb_url, "--store", mariadb_url, "--take-over", "--dry-run", home=tmp_path)
     assert tried.returncode == 0, tried.stderr
@@ -250,7 +249,7 @@ async def test_missing_table(mariadb_url: str, tmp_path: Path) -> None:
 async def test_time_without_a_whole_minute_does_not_count_as_another_zone(
     mariadb_url: str, tmp_path: Path
 ) -> None:
-    """The original fell back to "in an hour" where it could not compute one."""
+    """KWeaver falls back to "in an hour" if it cannot compute a time."""
     await fill(mariadb_url, row("a", next=at(3) + 1234567))
     done = chimes(mariadb_url, "--store", f"sqlite:///{tmp_path}/c.db", "--json", home=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -63,7 +63,7 @@ def test_the_inbox_is_listed_read_and_marked(cli: Cli, store: str) -> None:
     assert shown.out == "First \\x1b[31m\n**one**\n\\x07line\n"
     assert inbox("--unread") == []
     assert inbox("--archived") == []
-    # Somebody else's is not looked into, nor marked, unless it is named.
+    # The inbox of another owner is not read or marked unless --owner is given.
     assert cli("inbox", CHIMES_STORE=store).rows == []
     assert cli("inbox", *owner, "--read-all", CHIMES_STORE=store).out == "0 marked as read\n"
     marked = cli("inbox", "--read", "item-two", "--json", CHIMES_STORE=store)
@@ -84,7 +84,6 @@ def test_dead_letters_are_listed_and_retried(cli: Cli, store: str) -> None:
     assert (refused.code != 0, "delivered already" in refused.err) == (True, True)
 
 
-# M4: after an outage nobody retries a thousand letters one by one
 def test_all_dead_letters_are_retried(cli: Cli, store: str) -> None:
     none = cli("deliveries", "retry", "--dead", "--channel", "email", "-q", CHIMES_STORE=store)
     assert (none.code, none.out) == (0, "")
@@ -100,7 +99,6 @@ def test_ambiguous_arguments_are_usage_errors(
     assert cli("deliveries", *arguments, CHIMES_STORE=store).code == 2
 
 
-# The message itself goes the way of all others: see tests/services/test_trials.py
 def test_test_message(cli: Cli, store: str) -> None:
     done = cli("deliveries", "test", "email:nobody", CHIMES_STORE=store)
     assert done.code != 0

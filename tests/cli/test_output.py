@@ -1,4 +1,4 @@
-"""Thai and Chinese on a terminal: by columns, not by characters."""
+"""Output of Thai and Chinese by display width."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_lines_fit_and_lose_nothing(text: str, room: int) -> None:
     lines = wrap(text, room)
     assert max(map(display_width, lines)) <= room
     assert "".join("".join(lines).split()) == "".join(text.split())
-    # A mark stays with its letter.
+    # A combining mark stays with its letter.
     assert all(display_width(line[0]) > 0 for line in lines)
 
 

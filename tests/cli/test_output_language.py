@@ -1,7 +1,7 @@
 """Every text that a command shows comes from the message catalogues.
 
-The tests use a pseudo-language (tests/cli/pseudo_locale.py), which makes text that bypasses the catalogues
-visible."""
+The tests use a pseudo-language (tests/cli/pseudo_locale.py), which makes text that bypasses the
+catalogues visible."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def groups() -> list[str]:
 def test_help_is_translated_completely(cli: Cli, name: str) -> None:
     found = cli(*name.split(), "--help", *TH)
     assert found.code == 0, found.err
-    # Examples are part of the help text; names of commands are what people type.
+    # Examples are part of the help text; names of commands are not translated.
     assert (
         pseudo_locale.untranslated(found.out, f"{name} chimes {' '.join(names_within(name))}") == []
     )
@@ -154,7 +154,7 @@ def test_error_is_translated_completely(cli: Cli) -> None:
     assert "⟦Hint: ⟦start one with `chimes serve`, or set CHIMES_URL⟧⟧" in cli("ls", *TH).err
 
 
-# Flag, then CHIMES_LANG, then the locale; the last flag wins.
+# --lang, then CHIMES_LANG, then the locale; the last --lang counts.
 @pytest.mark.usefixtures("bracketed")
 def test_precedence_of_the_language(cli: Cli) -> None:
     def is_english(*arguments: str, **variables: str) -> bool:
@@ -171,7 +171,7 @@ def test_precedence_of_the_language(cli: Cli) -> None:
     assert is_english("ls", "--lang", "en", CHIMES_LANG="th")
     assert is_english(*TH, "ls", "--lang", "en")
     assert not is_english("--lang", "en", "ls", *TH)
-    # Behind -- it is no option.
+    # After -- it is not an option.
     assert is_english("show", "--", "--lang", "th") or "Usage" in cli("show", "--", *TH).err
 
 
@@ -270,7 +270,7 @@ def test_tables_are_translated(
     assert any(line.split() == ["⟦Last", "status⟧", "⟦failed⟧"] for line in details)
 
 
-# The answer is a letter that every keyboard has, in every language the same.
+# The answer is y or n in every language.
 @pytest.mark.usefixtures("bracketed")
 def test_prompts_are_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = io.StringIO("what\nn\n")
@@ -320,7 +320,6 @@ def test_countdown(left: timedelta, shown: str) -> None:
     assert countdown(NOON + left, NOON) == shown
 
 
-# Words cost nothing that is not needed.
 def test_another_language_loads_nothing_heavy(tmp_path: Path) -> None:
     script = (
         "import sys\nfrom chimes.cli.root import run\n"

@@ -1,4 +1,4 @@
-"""Help, commands, weight, exit codes that every command shares."""
+"""Help, imports and exit codes common to all commands."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FAR = ("0 9 1 1 *", "--tz", "Asia/Bangkok")
 
 
 class Client:
-    """The command line with the server's address."""
+    """The command line with the URL of the server."""
 
     def __init__(self, cli: Cli, url: str, sink: str) -> None:
         self._cli = cli
@@ -30,7 +30,7 @@ class Client:
         return self._cli(*arguments, **({"CHIMES_URL": self._url} | variables))
 
     def add(self, path: str = "/", *options: str, name: str = "") -> str:
-        """A schedule with a name of its own; its id."""
+        """Creates a schedule with a unique name; returns its id."""
         named = name or f"job {uuid.uuid4().hex}"
         added = self("add", *FAR, "--http", self._sink + path, "--name", named, "-q", *options)
         assert added.code == 0, added.err
@@ -176,7 +176,6 @@ def test_run_wait_ends_with_the_runs_result(chimes: Client, path: str, code: int
     assert chimes("runs", "--status", "nonsense").code == 6
 
 
-# 124
 def test_run_wait_times_out(chimes: Client) -> None:
     made = chimes.add("/hold/in-time", "--timeout", "60s")
     found = chimes("run", made, "--wait", "--timeout", "200ms")
@@ -257,7 +256,7 @@ EVIL = "evil \x1b]52;c;aGk=\x07\x1b[2J\u202e\u009b31m"
 
 @pytest.fixture
 def evil_server(server: Server) -> Iterator[str]:
-    """Answers like Chimes, with names that a terminal would obey; the real one refuses them."""
+    """A server that returns names with control characters, which a real one rejects."""
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
     class Evil(BaseHTTPRequestHandler):
@@ -295,7 +294,7 @@ def test_control_characters_in_names_are_escaped(cli: Cli, evil_server: str) -> 
 
 
 def on_terminal(arguments: list[str], columns: int, env: dict[str, str]) -> str:
-    """What a command prints on a terminal."""
+    """The output of a command on a terminal."""
     import fcntl
     import struct
     import termios
@@ -349,7 +348,7 @@ def test_table_on_80_columns(chimes: Client, server: Server) -> None:
     assert {"ID", "NAME", "NEXT", "WHEN"} <= set(head.split())
     assert max(map(len, seen.splitlines())) <= 80
     assert all(word in row and "-01-01 02:00:00+00:00" in row for row in rows)
-    # Ids of the same minute begin alike; what is shown still tells them apart.
+    # Ids of the same minute share a prefix; the abbreviations are still unique.
     shown = [row.partition("…")[0] for row in rows]
     assert all(len(each) >= 8 for each in shown)
     found = [[id_ for id_ in made if id_.startswith(each)] for each in shown]
@@ -373,7 +372,7 @@ def test_show_on_a_terminal(chimes: Client, server: Server) -> None:
 
 
 def answered(arguments: list[str], answer: str, env: dict[str, str]) -> tuple[int, str]:
-    """A command on a terminal, whose question is answered: exit code, and what was shown."""
+    """Runs a command on a terminal and answers its prompt; returns exit code and output."""
     master, slave = pty.openpty()
     process = subprocess.Popen(
         [*CHIMES, *arguments], env=environment(**env), stdin=slave, stdout=slave, stderr=slave
@@ -405,7 +404,6 @@ def test_add_confirms_on_a_terminal(server: Server, sink: str, answer: str, code
     assert ("Nothing was created" in seen) is (code == 1)
 
 
-# UX A.2, B
 def test_run_with_overridden_parameters(chimes: Client) -> None:
     made = chimes.add("/200", "--body", '{"day": "monday", "copies": 1}')
     found = chimes("run", made, "--param", "copies=2", "--param", "day=friday", "--json")

@@ -22,7 +22,6 @@ def added(cli: Cli, store: str, name: str = "Far away") -> str:
     return found.out.strip()
 
 
-# "if no server answers and a local store is configured, it uses that directly"
 @pytest.mark.parametrize("store", STORES)
 def test_without_a_server_the_configured_store_is_used(cli: Cli, store: str) -> None:
     made = added(cli, store)
@@ -177,7 +176,7 @@ def test_keys_are_created_listed_and_revoked(cli: Cli) -> None:
     assert owned["key"].startswith("chm_")
 
 
-# 4 = authentication or permission
+# Exit code 4: authentication or permission.
 def test_server_with_keys_requires_one(cli: Cli, tmp_path: Path) -> None:
     admin = cli("key", "create", "a", "--role", "admin", CHIMES_DATA_DIR="data").out.strip()
     viewer = cli("key", "create", "v", "--role", "viewer", CHIMES_DATA_DIR="data").out.strip()
@@ -207,7 +206,7 @@ def test_serve_prints_url_and_data_location(server: Server) -> None:
     assert str(server.directory / "data") in text
 
 
-# a second process on an exclusive store is 5
+# Exit code 5: another process uses the exclusive store.
 def test_the_second_server_on_a_json_store_ends_with_5(cli: Cli, tmp_path: Path) -> None:
     first = Server(tmp_path, "--store", "json")
     try:
@@ -243,7 +242,7 @@ def test_serve_rejects_invalid_settings(cli: Cli, arguments: list[str], says: st
     assert "swordfish" not in found.err
 
 
-# schema out of range is 9
+# Exit code 9: unsupported schema.
 def test_newer_schema_is_9(cli: Cli, tmp_path: Path) -> None:
     import sqlite3
 
@@ -256,7 +255,7 @@ def test_newer_schema_is_9(cli: Cli, tmp_path: Path) -> None:
     assert found.code == 9
 
 
-# 130
+# Exit code 130: interrupted.
 def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
     import subprocess
 
@@ -278,14 +277,14 @@ def test_an_interrupt_is_130(sink: str, server: Server, tmp_path: Path) -> None:
         runs = spawn(
             "runs", made.out.strip(), "-q", cwd=tmp_path, env={"CHIMES_URL": server.url}
         ).out
-    # Again after a while, as people do: one that comes while CPython cleans up is ignored by it.
+    # Repeated, because CPython ignores a signal during some clean-ups.
     for _ in range(20):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(2)
             break
-    # A shell says 130 of both: an interrupt that comes while a class is being made (`exec` of a
-    # text) ends CPython by the signal itself, although it was handled.
+    # A shell reports 130 for both: an interrupt during the creation of a class ends CPython by the
+    # signal itself, although it was handled.
     _, stderr = process.communicate(timeout=60)
     let_go("/hold/interrupted")
     assert process.returncode in (130, -signal.SIGINT), stderr.decode()

@@ -1,4 +1,4 @@
-"""`add --sync` and what follows, against a real `serve` with a source in its file."""
+"""`add --sync`, against a real `serve` with a source in its file."""
 
 from __future__ import annotations
 

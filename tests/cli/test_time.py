@@ -106,7 +106,7 @@ def test_explain_as_json(cli: Cli) -> None:
     assert len(found["fires"]) == 3
 
 
-# 6 = unparsable expression; 2 = usage
+# Exit code 6: invalid expression; 2: usage.
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [

@@ -1,5 +1,5 @@
-"""Commands in Thai and Chinese, as they are shipped. What is expected is looked up in the
-catalogues, and must not be English (issue 6.3, UX D.2 16)."""
+"""Commands in Thai and Chinese with the shipped catalogues. Expected text comes from the catalogues
+and must not be English."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ both = pytest.mark.parametrize("language", LETTERS)
 
 
 def translated(text: Message, language: str) -> str:
-    """As a reader of the language is to see it."""
+    """The message in the language."""
     found = text.in_language(language)
     assert LETTERS[language].search(found), f"{language} has no words for {text.template!r}"
     return found
 
 
 def unbroken(text: str) -> str:
-    """Without what wrapping has put between."""
+    """Text without the whitespace of wrapping."""
     return "".join(text.replace("\b", "").split())
 
 
@@ -57,9 +57,9 @@ def test_errors_and_hints(cli: Cli, language: str) -> None:
     hint = _("start one with `chimes serve`, or set CHIMES_URL")
     assert alone[-1] == translated(_("Hint: {hint}", hint=hint), language)
     assert alone[0] != cli("ls").err.splitlines()[0]
-    # Click's own words.
+    # Messages of click.
     assert LETTERS[language].search(cli("show", "--lang", language).err.splitlines()[-1])
-    # And those of a layer far below.
+    # Messages of lower layers.
     assert LETTERS[language].search(cli("next", "61 * * * *", "--lang", language).err)
 
 

@@ -1,4 +1,4 @@
-"""Commands that show words show them in the language of whoever asks."""
+"""Descriptions of triggers are in the language of the command."""
 
 from __future__ import annotations
 

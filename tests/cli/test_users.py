@@ -1,4 +1,4 @@
-"""People who sign in at the dashboard, from the command line."""
+"""`user`: users of the dashboard."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PASSWORD = "correct horse battery\n"
 
 @pytest.fixture
 def typed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """What stands in standard input."""
+    """Sets standard input."""
     return lambda text: monkeypatch.setattr("sys.stdin", io.StringIO(text))
 
 

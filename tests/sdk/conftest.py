@@ -12,14 +12,14 @@ from tests.servers.copies import copied_database
 from tests.servers.redis_places import empty_place
 from tests.store_contract.stores import empty_sqlite
 
-#: Those that several processes can share.
+#: Stores that several processes can share.
 SHARED = ("sqlite", "postgresql", "mariadb")
 ALL = ("memory", *SHARED)
 
 
 @pytest.fixture(autouse=True)
 def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of the machine's own settings reaches a test."""
+    """Isolates tests from the settings of the machine."""
     for name in list(os.environ):
         if name.startswith("CHIMES_") and not name.startswith("CHIMES_TEST_"):
             monkeypatch.delenv(name)
@@ -28,7 +28,7 @@ def no_configuration(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def postgres_url() -> Iterator[str]:
-    """As everywhere, but set up already."""
+    """A database with the schema already created."""
     url = copied_database()
     yield url
     session.shared(POSTGRES).drop_database(url)
@@ -54,7 +54,7 @@ def store_url(request: pytest.FixtureRequest, kind: str) -> str:
 
 @pytest.fixture(params=ALL)
 def url(request: pytest.FixtureRequest) -> str:
-    """A store of each kind that an application may use."""
+    """A store of each kind that the SDK supports."""
     return store_url(request, request.param)
 
 
@@ -70,7 +70,7 @@ def sqlite_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts `chimes worker` or `chimes serve` in `tmp_path`; ends those that are left, by pid."""
+    """Starts `chimes worker` or `chimes serve` in `tmp_path`; stops remaining ones by pid."""
     started: list[Worker] = []
 
     def run(*arguments: str, executed: bool = False, **environment: str) -> Worker:

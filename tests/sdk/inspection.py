@@ -1,4 +1,4 @@
-"""Looking at what an application has in its store."""
+"""Helpers to inspect the store of an application."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def stored(app: Chimes, name: str) -> Schedule:
 
 
 async def audited(app: Chimes) -> list[tuple[str, str, str]]:
-    """(door, actor, verb), oldest first."""
+    """(interface, actor, verb) of the audit entries, oldest first."""
     entries = await app.runtime().services.store.list_audit(AuditQuery(limit=500))
     return [(entry.interface, entry.actor, entry.verb) for entry in reversed(entries)]
 

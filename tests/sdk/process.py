@@ -35,7 +35,7 @@ def _executed(
 
 
 class Worker:
-    """Its output is kept, for looking at and for the message of a failure."""
+    """A process whose output is collected for assertions and failure messages."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Worker:
         *,
         executed: bool = False,
     ) -> None:
-        """`executed`: as a shell does it, with a command line of its own."""
+        """`executed`: started by exec rather than by the fork server, with its own command line."""
         kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
         self._lines: list[str] = []
         env = {**kept, **environment}
@@ -106,7 +106,7 @@ Start = Callable[..., Worker]
 
 
 def wait_until(look: Callable[[], T], what: str, within: float = DEADLINE) -> T:
-    """The first truthy answer; looks again and again because processes send no signal to us."""
+    """Polls until the result is truthy, because processes send no signal."""
     end = time.monotonic() + within
     while True:
         found = look()

@@ -1,4 +1,4 @@
-"""Prompts from a declaration to their answer, on a real node; stubs for other people's servers."""
+"""Agent targets from the declaration to the answer, on a real node with stub servers."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_declared_prompt_returns_the_answer() -> None:
     assert schedule.target == AgentTarget(prompt="สรุปข่าว")
     assert schedule.trigger.zone == "Asia/Bangkok"
     policy = schedule.policy
-    # attempts are counted in total
+    # dispatch_attempts counts the first attempt too.
     assert (policy.max_retries, policy.backoff) == (4, Backoff.EXPONENTIAL)
     assert policy.timeout == timedelta(minutes=2)
     assert [each.channel for each in policy.delivery] == [Channel.INBOX, Channel.TELEGRAM]
@@ -189,7 +189,7 @@ async def test_failed_dispatch_is_retried_up_to_the_limit(url: str) -> None:
     ):
         failed = await ended(app, await ordered(app))
         assert len(model.requests) == 3
-        # The attempt after the first finds it well again.
+        # The second attempt succeeds.
         run = await ordered(app)
         await until(lambda: len(model.requests) == 4)
         model.then = sending(GOOD)
@@ -211,7 +211,6 @@ async def test_permanent_error_is_not_retried() -> None:
     assert len(model.requests) == 1
 
 
-# other runs and the node itself are not hurt
 async def test_endless_stream_does_not_block_others() -> None:
     piece = events(*(delta("word " * 20) for _ in range(100)))
 

@@ -1,4 +1,4 @@
-"""`chimes store backfill-schedules`: R2.7, R2.34."""
+"""`chimes store backfill-schedules`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`app.schedule(...)`: what is taken, and what is refused where it is written."""
+"""`app.schedule(...)`: valid and invalid declarations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public means listed, there, typed, and loaded only when asked for."""
+"""Public names exist, are typed, and are imported lazily."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_all_exports_exist(name: str) -> None:
 
 
 def test_list_of_exports() -> None:
-    """A change of this list is a change of what programs can count on."""
+    """A change of this list is a change of the public API."""
     assert sorted(chimes.__all__) == sorted(
         [
             "ActionTarget", "AgentTarget", "Calendar", "Cancel", "Chimes", "ChimesError", "Context",
@@ -102,8 +102,8 @@ async def main() -> None:
 """
 
 
-#: What mypy knows of the package from the last time, as far as that has not changed since.
-_KNOWN = Path(__file__).parents[2] / ".mypy_cache" / "programs"
+#: Cache of mypy, shared between test runs.
+_MYPY_CACHE = Path(__file__).parents[2] / ".mypy_cache" / "programs"
 
 
 def test_public_types(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_public_types(tmp_path: Path) -> None:
     program.write_text(TYPED)
     done = subprocess.run(
         [
-            sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(_KNOWN),
+            sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(_MYPY_CACHE),
             "--follow-imports=silent", str(program),
         ],
         capture_output=True,

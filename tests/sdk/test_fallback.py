@@ -1,4 +1,4 @@
-"""R2.33, C12: the table of schedules breaks while everything else works."""
+"""Fallback to memory scheduling while the schedules table is broken."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GONE = "schedules_gone"
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is remembered of the schedules is looked at again sooner than in production."""
+    """Refreshes the local schedules more often than in production."""
     monkeypatch.setattr("chimes.sdk.memory_mode.REFRESH", timedelta(seconds=1))
 
 
@@ -113,7 +113,7 @@ async def test_fallback_while_the_schedules_table_is_missing(
         }
         assert all(run.attempt <= 1 for run in healed)
         assert len({run.schedule_id for run in healed}) == 1
-        # An operator's pause is kept.
+        # The pause of an operator is respected.
         assert await runs_of(first, "paused") == []
     finally:
         for app in apps:
@@ -131,7 +131,7 @@ async def test_start_while_the_schedules_table_is_broken(shared_url: str) -> Non
     try:
         assert falling_back(again)
         runs = await more_runs(again, 2)
-        # The id is found in the runs: slots are those of the same schedule.
+        # The id is found in the runs, so the slots are those of the same schedule.
         assert {run.schedule_id for run in runs} == {before[0].schedule_id}
         assert len(set(slots(runs))) == len(runs)
         await rename(shared_url, GONE, "schedules")
@@ -146,7 +146,7 @@ async def test_start_while_the_schedules_table_is_broken(shared_url: str) -> Non
 async def test_nothing_runs_while_the_whole_store_is_down(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """C12: no fallback; what was missed is caught up afterwards."""
+    """No fallback; missed slots are caught up afterwards."""
     from tests.servers import start_postgres
 
     with start_postgres() as server:

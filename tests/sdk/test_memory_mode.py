@@ -1,4 +1,4 @@
-"""The timing of schedules in memory, pass by pass, on a clock that stands still."""
+"""The memory scheduler, pass by pass, with a settable clock."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_each_slot_fires_on_time(scene: Scene) -> None:
         await timer.run_once()
         assert await scene.slots() == list(range(1, minute + 1))
     run = (await scene.runs())[0]
-    # the id and the key that every node comes to.
+    # The deterministic id and key of the slot.
     assert run.id == slot_run_id(schedule.id, START.replace(minute=1, second=0))
     assert run.schedule_id == schedule.id
     assert await scene.store.get_schedule(schedule.id) is None
@@ -276,7 +276,7 @@ async def test_fallback_starts_and_ends(scene: Scene) -> None:
     assert scene.fallback.active
     assert "memory" in scene.fallback.reason
     await timer.run_once()
-    # What may have been under way is looked at again; the row of slot 3 is found there.
+    # Recent slots are fired again; the run of slot 3 already exists.
     assert set(await scene.slots()) == {3}
     scene.clock.set(START.replace(minute=4, second=0))
     await timer.run_once()
@@ -342,7 +342,7 @@ async def test_new_declarations_are_loaded(scene: Scene) -> None:
     scene.clock.set(START.replace(minute=1, second=0))
     await timer.run_once()
     assert [run.schedule_id for run in await scene.runs()] == ["another"]
-    # Another trigger is planned from now on.
+    # A changed trigger is planned from now.
     scene.declared = [
         LocalSchedule(schedule=replace(moved, trigger=Every("3m")), memory_mode=True),
     ]

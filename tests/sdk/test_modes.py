@@ -1,4 +1,4 @@
-"""Mode db, mode memory, both side by side, and the way from one to the other."""
+"""Mode db, mode memory, both in one worker, and migration between them."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def an_app(
     async def tick() -> None: ...
 
     for name in names or ("tick",):
-        # On a busy machine a run may not be over when the next slot comes.
+        # On a slow machine a run may still be in progress at the next slot.
         app.schedule(name, every, tick, **({"overlap": "allow"} | options))
     return app
 
 
 async def ticking(app: Chimes, count: int, name: str = "tick") -> list[Run]:
-    """All rows, once this many runs have succeeded."""
+    """All runs, once this many have succeeded."""
     await eventually(
         lambda: runs_of(app, name, RunStatus.SUCCEEDED), lambda runs: len(runs) >= count, 30
     )
@@ -66,7 +66,6 @@ async def test_many_memory_mode_workers_run_each_slot_once(shared_url: str) -> N
             await app.stop()
 
 
-# the weakness of option 1 that is gone
 @pytest.mark.parametrize("server", ["postgres_url", "mariadb_url"])
 async def test_worker_with_a_wrong_clock_fires_the_same_slots(
     server: str, request: pytest.FixtureRequest
@@ -108,7 +107,6 @@ async def test_both_modes_side_by_side_in_one_worker(
         await app.stop()
 
 
-# the flag
 async def test_flag_sets_the_default_mode(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -127,7 +125,7 @@ async def test_flag_sets_the_default_mode(
 
     assert await kept() == ["db", "usual"]
     assert await kept(use_db_driven_scheduling=False) == ["db"]
-    # What the operator says wins over what the code says.
+    # Settings of the operator take precedence over the code.
     monkeypatch.setenv("CHIMES_USE_DB_DRIVEN_SCHEDULING", "false")
     assert await kept() == ["db"]
     monkeypatch.setenv("CHIMES_USE_DB_DRIVEN_SCHEDULING", "true")
@@ -163,7 +161,7 @@ async def test_methods_on_memory_mode_schedules() -> None:
         await app.stop()
 
 
-# one worker of the old release, one of the new
+# One worker of the old release and one of the new.
 async def test_workers_of_both_modes_create_the_same_runs(shared_url: str) -> None:
     old, new = an_app(shared_url, mode="memory"), an_app(shared_url, mode="db")
     await old.start()
@@ -178,7 +176,6 @@ async def test_workers_of_both_modes_create_the_same_runs(shared_url: str) -> No
 
 
 # --- backfill -----------------------------------------------------------------------------------
-# MigrationBackfill
 async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: str) -> None:
     specs = {"hourly": "@hourly", "daily": "0 9 * * *", "weekly": "0 2 * * 0"}
     app = Chimes(shared_url, use_db_driven_scheduling=False)
@@ -205,7 +202,7 @@ async def test_backfill_moves_schedules_from_memory_into_the_store(shared_url: s
         }
         for info in await app.list_schedules():
             schedule = await stored(app, info.name)
-            # The cron calculation, from the moment of creation.
+            # Computed from the creation time.
             assert info.next_run_at == schedule.trigger.next_after(info.created_at)
             assert info.cron_spec == specs[info.name]
         # ON CONFLICT DO NOTHING.
@@ -227,7 +224,6 @@ async def test_after_a_backfill_the_release_with_mode_db_changes_nothing(shared_
         assert await stored(new, "tick") == before
 
 
-# the way back
 async def test_rollback_to_memory(shared_url: str) -> None:
     new = an_app(shared_url, mode="db")
     await new.start()

@@ -1,5 +1,5 @@
-"""A crowd due at one instant, on real nodes with a real application: taken ahead, and still nobody
-early, nobody twice, and nobody who was paused in time (PostgreSQL)."""
+"""Prefetch of many runs due at one instant, on real nodes with PostgreSQL: no run is early,
+duplicated or started after a pause."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from chimes.triggers import Every
 from tests.builders import a_schedule
 from tests.sdk.process import DEADLINE, Start, Worker
 
-CROWD = 200
+RUNS = 200
 APP = """
 import os
 import time
@@ -49,7 +49,7 @@ async def store(postgres_url: str) -> AsyncIterator[SqlStore]:
 
 
 class Site:
-    """Nodes with the application, and the calls that it noted."""
+    """Nodes with the application, and the recorded calls."""
 
     def __init__(self, start: Start, url: str, home: Path) -> None:
         (home / "noting.py").write_text(APP)
@@ -86,7 +86,7 @@ async def crowd(store: SqlStore, seconds: float, first: int = 0) -> tuple[list[S
             next_run_at=slot,
             target=TaskTarget(name="note", args={"number": number}),
         )
-        for number in range(first, first + CROWD)
+        for number in range(first, first + RUNS)
     ]
     await store.load(made)
     return made, slot
@@ -107,9 +107,9 @@ async def until_runs(store: SqlStore, count: int, *statuses: RunStatus) -> list[
 async def test_no_run_is_early_or_duplicated(store: SqlStore, site: Site) -> None:
     site.node()
     _, slot = await crowd(store, 5)
-    ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
+    ended = await until_runs(store, RUNS, RunStatus.SUCCEEDED)
     calls = site.calls()
-    assert Counter(number for number, _ in calls) == Counter(range(CROWD))
+    assert Counter(number for number, _ in calls) == Counter(range(RUNS))
     # The database and the nodes share this machine's clock.
     assert min(at for _, at in calls) >= slot.timestamp()
     assert any(run.prefetched for run in ended)
@@ -123,7 +123,7 @@ async def test_schedule_paused_a_second_before_does_not_run(store: SqlStore, sit
 
     async def tried(first: int) -> None:
         made, slot = await crowd(store, 2.5, first)
-        await until_runs(store, len(expected) + CROWD)
+        await until_runs(store, len(expected) + RUNS)
 
         def pause(schedule: Schedule, now: datetime) -> Schedule:
             in_time.discard(schedule.id)
@@ -131,33 +131,33 @@ async def test_schedule_paused_a_second_before_does_not_run(store: SqlStore, sit
                 in_time.add(schedule.id)
             return pause_schedule(schedule, now, "me")
 
-        half = made[: CROWD // 2]
+        half = made[: RUNS // 2]
         await asyncio.gather(*(store.change_schedule(each.id, pause) for each in half))
         expected.update(first + n for n, each in enumerate(made) if each.id not in in_time)
         await until_runs(store, len(expected), RunStatus.SUCCEEDED)
 
-    # A busy machine may be too late to pause anybody.
+    # On a slow machine the pause may come too late.
     for turn in range(3):
         if not in_time:
-            await tried(turn * CROWD)
+            await tried(turn * RUNS)
     assert in_time
     assert Counter(number for number, _ in site.calls()) == Counter(expected)
     assert len(await runs(store)) == len(expected)
 
 
-# kill -9 inside the window; the other one takes over after the lease
+# kill -9 inside the prefetch window; the other node takes over after the lease.
 async def test_node_killed_while_runs_are_prefetched(store: SqlStore, site: Site) -> None:
     node = site.node()
     _, slot = await crowd(store, 2.5)
-    await until_runs(store, CROWD)
+    await until_runs(store, RUNS)
     node.kill()
-    # On a busy machine the kill may come too late: then these may be repeated.
+    # On a slow machine the kill may come too late: then these may be repeated.
     begun = {number for number, _ in site.calls()}
     other = site.node()
-    ended = await until_runs(store, CROWD, RunStatus.SUCCEEDED)
+    ended = await until_runs(store, RUNS, RunStatus.SUCCEEDED)
     calls = site.calls()
     counted = Counter(number for number, _ in calls)
-    assert set(counted) == set(range(CROWD))
+    assert set(counted) == set(range(RUNS))
     assert {number for number in counted if counted[number] > 1} <= begun
     assert min(at for _, at in calls) >= slot.timestamp()
     assert all(run.attempt <= 2 and len(run.attempts) <= 2 for run in ended)

@@ -1,4 +1,4 @@
-"""Declared schedules in the store: created once, kept, changed, found by name."""
+"""Reconciliation of declared schedules with the store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pytest
 from chimes import Chimes, Cron, Every
 from chimes.errors import Conflict, InvalidInput, NotFound
 from chimes.model.access import Actor, Role
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import ScheduleId, declared_id
+from chimes.model.listing import ScheduleQuery
 from chimes.model.policy import Policy, RunDefaults
 from chimes.model.run import Origin, RunStatus
 from chimes.model.schedule import Schedule, is_detached, reattach, source_marker
@@ -46,7 +47,7 @@ def an_app(
 
 
 def noting(store: Any, writes: list[str]) -> None:
-    """From now on it notes what is written of schedules."""
+    """Records all writes of schedules."""
     for name in ("add_schedule", "change_schedule"):
         verb = getattr(store, name)
 
@@ -58,7 +59,7 @@ def noting(store: Any, writes: list[str]) -> None:
 
 
 async def release(url: str, spec: str = "0 9 * * *", **options: Any) -> Schedule:
-    """What the next start of the application leaves in the store."""
+    """The stored schedule after the next start of the application."""
     async with an_app(url, spec, **options) as app:
         await app.sync()
         return await stored(app, "nightly")
@@ -69,7 +70,7 @@ async def test_created_once_then_not_written(shared_url: str) -> None:
     again = await release(shared_url, args={"day": "Monday"}, labels={"team": "ops"})
     assert again == first
     assert first.version == 1
-    assert first.namespace == "catbird"
+    assert first.namespace == "default"
     async with an_app(shared_url) as app:
         assert await audited(app) == [("sdk", "system:app", "create")]
 
@@ -120,11 +121,11 @@ async def test_enabled_counts_for_a_new_schedule_only(shared_url: str) -> None:
 
 async def test_edit_elsewhere_detaches_the_schedule(
     shared_url: str, caplog: pytest.LogCaptureFixture
-) -> None:  # UX A.3, ADR 33
+) -> None:  # ADR 33
     first = await release(shared_url, timeout="20s")
     mark = source_marker(first)
     assert mark is not None
-    assert re.fullmatch(r"tests/sdk/test_sync\.py:\d+", mark.at)
+    assert re.fullmatch(r"tests/sdk/test_reconcile\.py:\d+", mark.at)
 
     async def edited(change: Callable[[Schedule], Schedule]) -> Schedule:
         async with an_app(shared_url) as app:
@@ -143,7 +144,7 @@ async def test_edit_elsewhere_detaches_the_schedule(
     followed = await release(shared_url, "0 10 * * *", timeout="30s")
     assert (followed.priority, followed.policy.timeout) == (0, timedelta(seconds=30))
     assert not is_detached(followed)
-    # Undone, it follows the code again without being told.
+    # After undoing the edit it follows the code again.
     await edited(lambda each: replace(each, priority=7))
     await edited(lambda each: replace(each, priority=0))
     assert (await release(shared_url, "0 11 * * *")).trigger != followed.trigger
@@ -165,7 +166,7 @@ async def test_values_completed_on_save_are_not_an_edit(shared_url: str) -> None
         ("0 9 * * *", {"timezone": "Asia/Bangkok", "delivery": [QUIET, DIGEST]}),
         (Every(timedelta(minutes=5)), {"delivery": [QUIET, DIGEST]}),
         (Cron("5 4 * * *"), {"labels": {"team": "ops"}, "priority": 3, "timeout": "20s"}),
-        # Its key is of the pair, whatever the node that has it tells.
+        # Its concurrency key is that of the pair.
         ("0 9 * * *", {"target": {"kind": "sync", "source": "s", "collection": "c"}}),
     ],
 )
@@ -240,7 +241,7 @@ def test_call_site_is_independent_of_the_machine(path: str, module: str, shown: 
 
 
 async def test_a_backlog_survives_a_redeploy() -> None:
-    """The original's promise: same spec keeps next_run_at, so what was missed is caught up."""
+    """An unchanged trigger keeps next_run_at, so missed slots are caught up."""
     clock = SettableClock(datetime(2030, 1, 1, 8, 59, tzinfo=UTC))
     app = an_app("memory://", clock=clock, catch_up="all")
     async with app:
@@ -273,7 +274,7 @@ async def test_concurrent_starts_create_one_schedule(shared_url: str) -> None:
 async def test_concurrent_create_makes_no_duplicate(
     shared_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C22, R2.7: another node creates it after we found none and before we choose an id."""
+    """Another node creates the schedule between `find` and the choice of an id."""
     async with an_app(shared_url) as first, an_app(shared_url) as second:
         look, looked = ScheduleReconciler.find, 0
 
@@ -314,6 +315,34 @@ async def test_a_deleted_schedule_comes_back_as_a_new_one(shared_url: str) -> No
             assert await app.delete_schedule("nightly") is False
         ids.append((await release(shared_url)).id)
     assert len(set(ids)) == 5
+
+
+async def test_a_schedule_stored_under_the_former_namespace_is_updated(shared_url: str) -> None:
+    async with an_app(shared_url) as app:
+        now = datetime.now(UTC)
+        services = app.runtime().services
+        for schedule_id, namespace in (
+            (ScheduleId("of-the-api"), "native"),
+            (declared_id("catbird", "nightly", 1), "catbird"),
+        ):
+            await services.store.add_schedule(
+                Schedule(
+                    id=schedule_id,
+                    namespace=namespace,
+                    name="nightly",
+                    trigger=Cron("0 7 * * *"),
+                    target=HttpTarget(url="https://example.com/hook"),
+                    created_at=now,
+                    updated_at=now,
+                )
+            )
+        await app.sync()
+        page = await services.store.list_schedules(ScheduleQuery(namespace="default"))
+        assert {(each.id, each.target.kind) for each in page.items} == {
+            ("of-the-api", "http"),
+            (declared_id("default", "nightly", 1), "task"),
+        }
+        assert (await app.get_schedule("nightly")).namespace == "default"
 
 
 async def test_schedule_of_another_interface_is_found_by_name(shared_url: str) -> None:
@@ -392,7 +421,7 @@ async def test_ended_schedule_does_not_stop_the_start(
         for _ in range(2):
             timed = await app.declarations.local_schedules(app.runtime())
             assert [each.schedule.name for each in timed] == ["daily"]
-        # It is said once, and is no reason to write everything again at each refresh.
+        # Logged once; a refresh does not write all schedules again.
         assert caplog.text.count("has ended and is not created") == 1
         assert len(synced) == 1
 
@@ -453,7 +482,7 @@ async def test_rejected_schedule_is_named() -> None:
             await app.sync()
 
 
-# --- verbs ------------------------------------------------------------------------------------
+# --- methods ----------------------------------------------------------------------------------
 async def test_trigger_does_not_change_next_run_at(url: str) -> None:
     app = an_app(url)
     await app.start()

@@ -1,4 +1,4 @@
-"""`chimes apply`, schedules of sources in the store, and reading the file again over the API."""
+"""`chimes apply`, schedules of sources in the store, and reload over the API."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ async def test_scheduled_collections_get_a_schedule(rig: Rig) -> None:
     assert found == {"shop/orders": "created"}
     schedule = (await rig.stored())["shop/orders"]
     policy = schedule.policy
-    assert (policy.misfire, policy.overlap) == (Misfire.SKIP, Overlap.SKIP)  # C1, C6
+    assert (policy.misfire, policy.overlap) == (Misfire.SKIP, Overlap.SKIP)
     assert (policy.concurrency_key, policy.concurrency_limit) == ("sync:shop#orders", 1)
     assert policy.max_retries == 0
     assert str(schedule.owner) == "system:default"
@@ -132,7 +132,7 @@ async def test_removed_collection_is_deleted(rig: Rig) -> None:
     assert await rig.stored() == first
     assert await rig.write(wanted) == expected
     assert set(await rig.stored()) == {"shop/orders"}
-    # Back again it is another schedule: its old slots are not its own.
+    # Added again it is a new schedule with its own slots.
     assert (await rig.write(raw(shop={"orders": "@daily", "users": "@daily"})))[
         "shop/users"
     ] == "created"
@@ -171,7 +171,7 @@ async def live(rig: Rig, name: str, *keys: str) -> None:
 
 
 async def test_nodes_with_different_collections_do_not_interfere(rig: Rig) -> None:
-    """A rolling change of files: the older one neither removes nor changes what the newer has."""
+    """A rolling change of files: a node with the older file keeps schedules of the newer."""
     older = read_sources(raw(shop={"orders": "@daily"}), "", NOW)
     newer = raw(shop={"orders": "@hourly", "new": "@daily"})
     await live(rig, "older", "sync:shop#orders")
@@ -182,7 +182,7 @@ async def test_nodes_with_different_collections_do_not_interfere(rig: Rig) -> No
     assert await rig.stored() == before
     changes = {each.name: each.what for each in await rig.schedules.plan(older, "older")}
     assert changes == {"shop/new": "kept", "shop/orders": "updated"}
-    # What somebody else took away comes back; what nobody has any more goes.
+    # A deleted schedule is created again; one that no node has is deleted.
     await rig.services.schedules.delete(ADMIN, before["shop/new"].id)
     await rig.schedules.follow_nodes(rig.known.now, own_node="newer")
     assert set(await rig.stored()) == {"shop/new", "shop/orders"}
@@ -192,8 +192,8 @@ async def test_nodes_with_different_collections_do_not_interfere(rig: Rig) -> No
 
 
 async def test_nodes_do_not_undo_each_other(rig: Rig) -> None:
-    """A node that carries out nothing makes no schedules that others would take away again; one
-    whose file has the collection without a schedule takes none away but once."""
+    """A node without workers creates no schedules that others would delete; a node whose file has
+    the collection without a schedule deletes it only once."""
     files = read_sources(raw(files={"all": "@daily"}), "", NOW)
     rig.known.put(files)
     await rig.schedules.follow_nodes(files)
@@ -208,7 +208,7 @@ async def test_nodes_do_not_undo_each_other(rig: Rig) -> None:
     assert [each.what for each in await rig.schedules.write(without)] == ["deleted"]
 
 
-# Reading again
+# --- reload ---
 
 
 def a_file(folder: Path, plain: Any) -> SourceFile:
@@ -218,7 +218,6 @@ def a_file(folder: Path, plain: Any) -> SourceFile:
 
 
 async def test_invalid_file_changes_nothing(tmp_path: Path) -> None:
-    """F73."""
     file = a_file(tmp_path, raw(shop={"orders": "@daily"}))
     before = file.known.now
     for text in ("{", "[]", '{"sources": {"shop": 1}}', '{"sorces": {}}'):
@@ -245,7 +244,7 @@ def attached(rig: Rig, folder: Path, lease: str = "1s") -> SourceFile:
 
 
 async def test_rejected_schedule_applies_nothing(rig: Rig, tmp_path: Path) -> None:
-    """F73: the rules for schedules are looked at before anything is."""
+    """All schedules are validated before any is written."""
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
     file = attached(rig, tmp_path)
     rig.known.put(file.known.now)
@@ -299,7 +298,6 @@ async def test_only_an_admin_may_reload(tmp_path: Path) -> None:
 
 
 def test_warning_for_a_readable_file_with_secrets(tmp_path: Path) -> None:
-    """S63."""
     plain = raw(shop={"orders": ""})
     file = a_file(tmp_path, plain)
     (tmp_path / "chimes.yaml").chmod(0o644)
@@ -327,7 +325,7 @@ async def test_node_publishes_its_pairs(rig: Rig) -> None:
         joined["sync:shop#none"]
 
 
-# The command
+# --- command ---
 
 
 def apply(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -402,7 +400,7 @@ def test_apply_reloads_the_server(tmp_path: Path, start: Start) -> None:
             {"name": "some", "trigger": None, "priority": 200, "timeout": "1h0m0s"},
         ],
     }
-    # Another file is not what this server reads.
+    # The server uses another file.
     other = tmp_path / "other"
     other.mkdir()
     a_file(other, raw(shop={"orders": ""}))
@@ -418,7 +416,7 @@ def test_apply_reloads_the_server(tmp_path: Path, start: Start) -> None:
 
 def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
     a_file(tmp_path, raw(shop={"orders": "@daily"}))
-    # They are known by their command lines.
+    # Local nodes are found by their command lines.
     node = start("serve", "--port", "0", "--log-format", "json", executed=True).ready()
     a_file(tmp_path, raw(shop={"orders": "@hourly"}))
     done = apply(tmp_path)
@@ -433,7 +431,6 @@ def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
 
 
 def test_doctor_checks_the_sources(tmp_path: Path) -> None:
-    """F73."""
     kept = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
 
     def doctor() -> subprocess.CompletedProcess[str]:

@@ -84,7 +84,7 @@ def test_all_keys_of_a_source() -> None:
         ("*/5 * * * *", Cron("*/5 * * * *")),
         ("@daily", Cron("@daily")),
         ("30 0 9 * * *", Cron("30 0 9 * * *")),
-        ("0/1 * 0 ? * * *", Cron("0/1 * 0 ? * * *")),  # C2b
+        ("0/1 * 0 ? * * *", Cron("0/1 * 0 ? * * *")),
         ("CRON_TZ=Asia/Bangkok 0 9 * * *", Cron("CRON_TZ=Asia/Bangkok 0 9 * * *")),
         ("@every 90s", Every("90s")),
         ("every 5m", Every("5m")),
@@ -296,7 +296,7 @@ async def test_missing_functions(tmp_path: Path, path: str, module: str, error: 
 async def test_check_does_not_expose_node_secrets(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As in tasks: not the key to everything, nor where the store is."""
+    """As in tasks: neither the admin token nor the URL of the store."""
     module = "import os\nassert not {'CHIMES_STORE', 'CHIMES_ADMIN_TOKEN'} & {*os.environ}\n"
     monkeypatch.setenv("CHIMES_STORE", "sqlite:///private.db")
     monkeypatch.setenv("CHIMES_ADMIN_TOKEN", "token-of-the-admin")

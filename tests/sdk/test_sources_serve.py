@@ -1,4 +1,4 @@
-"""Sources with real `chimes serve` processes: ticks, reloads, and nodes that die."""
+"""Sources with real `chimes serve` processes: slots, reloads, and killed nodes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def call(node: Worker, method: str, path: str) -> Any:
 
 
 def told(node: Worker, event: str) -> dict[str, Any]:
-    """The line of the node's own log with this event."""
+    """The log line of the node with this event."""
 
     def look() -> dict[str, Any] | None:
         lines = (json.loads(line) for line in node.output.splitlines() if line.startswith("{"))
@@ -104,7 +104,7 @@ def pids(folder: Path, collection: str = "orders") -> list[int]:
 
 @pytest.fixture(params=(*SHARED, "redis"))
 def shared_url(request: pytest.FixtureRequest) -> str:
-    """Where the seed has its tasks, too."""
+    """Tasks through the EventNative API."""
     return store_url(request, request.param)
 
 
@@ -126,7 +126,7 @@ async def test_two_nodes_create_one_task_per_slot(
     assert max(Counter(run.slot for run in everything).values()) == 1
     assert max(Counter(run.id for run in everything).values()) == 1
     assert all(run.attempt == 1 for run in ended)
-    # Ticks overlap at most on a machine that is very slow; then they are no tasks.
+    # On a very slow machine slots may overlap; then they are skipped.
     assert {run.status for run in everything} <= {
         RunStatus.SUCCEEDED, RunStatus.RUNNING, RunStatus.QUEUED, RunStatus.SKIPPED
     }  # fmt: skip
@@ -137,7 +137,7 @@ async def test_two_nodes_create_one_task_per_slot(
 async def test_node_with_an_older_file_skips_new_collections(
     tmp_path: Path, start: Start, shared_url: str
 ) -> None:
-    """A new file is brought in node by node; the older one has the same source."""
+    """A new file is deployed node by node; the older one has the same source."""
     write(tmp_path, shop=python("counts", "orders"))
     older = serve(start, shared_url).ready()
     new = {"name": "new", "schedule": "@yearly"}
@@ -152,7 +152,7 @@ async def test_node_with_an_older_file_skips_new_collections(
             )
 
         for number in range(1, 9):
-            # Also the older one knows of it, from the others.
+            # The node with the older file knows the pair from the others.
             call((older, newer)[number % 2], "POST", "/tasks?source=shop&collection=new")
             assert [run.error for run in await ended(number)] == [""] * number
         assert set(await schedules(services)) == {"shop/new"}
@@ -171,14 +171,14 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
         task = call(node, "POST", "/tasks?source=shop&collection=orders")["task_id"]
         await eventually(lambda: runs(services, RunStatus.RUNNING), len)
         wait_until(lambda: pids(tmp_path), "the task")
-        # a mistake changes nothing.
+        # An invalid file changes nothing.
         write(tmp_path, shop=python("waits", {"name": "orders", "schedule": "never"}))
         os.kill(node.pid, signal.SIGHUP)
         line = told(node, "the old one stays in force")
         assert "sources.shop.collections[0].schedule: " in line["error"]
         assert line["level"] == "error"
         assert await schedules(services) == first
-        # The same schedule keeps its slot, another is new, a third is gone.
+        # An unchanged schedule keeps its slot, one is new, one is deleted.
         write(
             tmp_path,
             shop=python(
@@ -195,7 +195,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
         assert set(second) == {"shop/orders", "shop/users"}
         assert second["shop/orders"] == first["shop/orders"]
         assert second["shop/users"].priority == 100
-        # What runs goes on with what it was started with.
+        # Running tasks continue with their old configuration.
         (tmp_path / "go").touch()
         await eventually(lambda: runs(services, RunStatus.SUCCEEDED), len)
         call(node, "POST", "/tasks?source=shop&collection=users")
@@ -216,7 +216,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
 async def test_a_node_killed_in_mid_task_is_replaced(
     tmp_path: Path, start: Start, postgres_url: str
 ) -> None:
-    """C4: the same run, one attempt more; nothing of the first attempt runs beside it."""
+    """The same run has one more attempt, and the first attempt no longer runs."""
     write(tmp_path, shop=python("waits", "orders", word="w"))
     async with store_of(postgres_url) as services:
         first = serve(start, postgres_url).ready()
@@ -244,7 +244,7 @@ async def test_a_node_killed_in_mid_task_is_replaced(
 
 
 def test_killed_node_leaves_no_processes(tmp_path: Path, start: Start, sqlite_url: str) -> None:
-    """A program, what it started in turn, and that several times: who dies first is a race."""
+    """A program with child processes, several times: the order of their deaths is a race."""
     program = (
         'sleep 600 & touch "pid-$CHIMES_COLLECTION-$!"; touch "pid-$CHIMES_COLLECTION-$$"; wait'
     )
@@ -306,7 +306,7 @@ def test_node_does_not_start_with_an_invalid_file(
 async def test_source_of_another_node_is_kept_while_it_lives(
     tmp_path: Path, start: Start, sqlite_url: str
 ) -> None:
-    """Nodes may have different files: each takes away only what is its own, or nobody's."""
+    """With different files, a node deletes only schedules that no live node has."""
     mine, theirs = tmp_path / "mine", tmp_path / "theirs"
     for folder, name in ((mine, "shop"), (theirs, "files")):
         folder.mkdir()

@@ -1,5 +1,5 @@
-"""A task's options hold for whoever starts it: over the API of a node that has the application,
-and of one that has not and only knows what the living nodes tell."""
+"""Options of a task apply when it is started through the API of any node, with or without the
+application."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`@app.task`, enqueueing, handles."""
+"""`@app.task`, enqueue and handles."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ async def test_options_of_an_enqueue(url: str) -> None:
         assert run.priority == 5
         run = await (await work.options(delay="90m", priority=9, owner="user:ann").enqueue()).run()
         assert timedelta(minutes=89) < run.available_at - run.created_at <= timedelta(minutes=90)
-        assert (run.priority, str(run.owner), run.namespace) == (9, "user:ann", "catbird")
+        assert (run.priority, str(run.owner), run.namespace) == (9, "user:ann", "default")
         run = await (await work.options(at="2020-01-01T00:00:00Z").enqueue()).run()
         assert run.available_at == run.created_at
 
@@ -363,7 +363,7 @@ async def test_stop_waits_for_running_tasks() -> None:
         handle = await work.enqueue()
         await begun.wait()
         stopping = asyncio.create_task(app.stop())
-        await asyncio.sleep(0)  # let it begin
+        await asyncio.sleep(0)  # let it start
         assert not stopping.done()
         go_on.set()
         await stopping

@@ -1,4 +1,4 @@
-"""RELIABILITY 11: a task whose effect and whose end are one commit."""
+"""`context.complete_in`: the effect of a task and its completion are one commit."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ async def test_run_is_complete_after_the_commit(server_url: str, engine: AsyncEn
     await app.start()
     try:
         handle = await book.enqueue()
-        other = await book.enqueue()  # waits for its place
+        other = await book.enqueue()  # waits for capacity
         assert await handle.result("30s") == {"booked": 7}
         assert await other.result("30s") == {"booked": 7}
-        # The run was over before the attempt was.
+        # The run ended before the attempt returned.
         assert await eventually(looked, lambda statuses: len(statuses) == 2) == [
             RunStatus.SUCCEEDED,
             RunStatus.SUCCEEDED,
@@ -83,7 +83,7 @@ async def test_run_is_complete_after_the_commit(server_url: str, engine: AsyncEn
 
 
 async def test_code_after_the_commit_continues(server_url: str, engine: AsyncEngine) -> None:
-    """The store has the run as ended while the task goes on: no reason to cut it off."""
+    """The run has ended in the store while the task continues; the node must not stop it."""
     app = Chimes(server_url, settings=QUICK)
     looks: list[object] = []
 
@@ -93,7 +93,7 @@ async def test_code_after_the_commit_continues(server_url: str, engine: AsyncEng
             await context.complete_in(connection)
         assert app.node is not None
         watching = app.runtime().services.store
-        for _ in range(3):  # several looks of the node at what it has in hand
+        for _ in range(3):  # several passes of the reconciler
             watching.wake()
             await asyncio.sleep(0.4)
         looks.append(context.canceled)
@@ -145,8 +145,8 @@ async def test_an_attempt_that_lost_its_run_commits_nothing(
         async with engine.connect() as connection:
             await connection.begin()
             await connection.execute(INSERT, {"attempt": context.attempt})
-            # As if another node had taken it over; seen in here only, else the worker would
-            # notice it first and stop the task.
+            # As if another node had claimed it; only visible here, otherwise the worker would
+            # stop the task first.
             await connection.execute(text("UPDATE runs SET fence = fence + 1"))
             try:
                 await context.complete_in(connection)
@@ -217,7 +217,7 @@ async def test_sync_code_on_sqlite(sqlite_url: str, tmp_path: Path) -> None:
             connection.execute(text("CREATE TABLE effects (attempt INTEGER)"))
         assert await (await book.enqueue()).result("30s") == "done"
         await eventually(counted, lambda counts: counts["success"] == 1)
-        # What the worker says afterwards repeats what stands there: it is not refused.
+        # The completion of the worker repeats the stored one and is accepted.
         assert (await counted())["fenced"] == 0
         with engine.connect() as connection:
             assert connection.execute(text("SELECT count(*) FROM effects")).scalar() == 1
@@ -254,7 +254,7 @@ async def book(context: Context) -> None:
     async with connection.transaction():
         await connection.execute("INSERT INTO effects VALUES ($1)", context.attempt)
         await context.complete_in(connection, "done")
-    os._exit(1)  # between the commit and the worker's own verdict
+    os._exit(1)  # between the commit and the completion of the worker
 """
 
 
@@ -278,11 +278,11 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
             assert await handle.result("30s") == "done"
             second = start("worker", "--app", "crashing:app", **lease).ready()
             nodes = app.runtime().services.store.nodes
-            # The dead node was found out: whatever it held would have been taken up by now.
+            # The dead node was detected: its runs would have been rescued by now.
             await eventually(nodes, lambda found: len(found) == 1, 30)
             assert second.stop() == 0
             run = await handle.run()
-            # On a busy machine a first attempt may have been lost before it did anything.
+            # On a slow machine a first attempt may have been lost before it started.
             assert run.attempts[-1].end is AttemptEnd.SUCCEEDED
             assert await connection.fetch("SELECT attempt FROM effects") == [(run.attempt,)]
     finally:
@@ -291,14 +291,14 @@ async def test_a_crash_right_after_the_commit_repeats_nothing(
 
 @pytest.mark.parametrize("level", ["READ COMMITTED", "REPEATABLE READ"])
 async def test_log_lines_written_before_are_not_duplicated(server_url: str, level: str) -> None:
-    """Also where the transaction does not see what was written since it began."""
+    """Even if the snapshot of the transaction is older than the lines."""
     app = Chimes(server_url, settings=QUICK)
     engine = create_async_engine(async_url(server_url), isolation_level=level)
 
     @app.task(retries=1, retry_backoff=0)
     async def book(context: Context) -> None:
         async with engine.begin() as connection:
-            # The state that it sees from here on.
+            # Takes the snapshot.
             await connection.execute(text("SELECT count(*) FROM runs"))
             context.logger.info("one of attempt %s", context.attempt)
 

@@ -1,4 +1,4 @@
-"""Enqueueing inside the caller's own transaction."""
+"""Enqueue inside a transaction of the caller."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_commit_creates_the_run(server_url: str, engine: AsyncEngine) -> N
             await an_order(connection)
             greet = app.registry.get("greet")
             handle = await app.enqueue(greet.name, {"name": "Ann"}, connection=connection)
-            with pytest.raises(NotFound):  # nobody else sees it yet
+            with pytest.raises(NotFound):  # not visible outside yet
                 await handle.status()
         assert await handle.result("30s") == "hello Ann"
         assert await count_orders(engine) == 1
@@ -154,7 +154,7 @@ async def test_the_limit_of_a_task_holds(server_url: str, read_committed: AsyncE
 
 
 async def test_limit_needs_read_committed(server_url: str) -> None:
-    """Else it would count runs by an older state, and could let one wait for ever."""
+    """Otherwise it would count runs by an older snapshot and could block one forever."""
     app = an_app(server_url)
     engine = create_async_engine(async_url(server_url), isolation_level="REPEATABLE READ")
     async with app:

@@ -1,4 +1,4 @@
-"""`chimes worker --app` and `chimes serve --app` as real processes; the tests that seed 2 names."""
+"""`chimes worker --app` and `chimes serve --app` as real processes; acceptance tests of Catbird."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def shop(tmp_path: Path) -> None:
 
 
 def mirror(url: str) -> Chimes:
-    """The same application in this process, to look and to ask; it runs nothing."""
+    """The same application in this process, without a node."""
     app = Chimes(url, settings=Settings(store=url))
     names: dict[str, object] = {"__name__": "shop", "Chimes": Chimes}
     exec(MODULE.replace("app = Chimes()", ""), names | {"app": app})
@@ -97,7 +97,7 @@ async def ended(app: Chimes, name: str, count: int = 1) -> list[Run]:
     )
 
 
-# ScheduleClaimAtomicity
+# ScheduleClaimAtomicity of Catbird.
 async def test_one_of_ten_claims_succeeds(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(10)]
     for app in apps:
@@ -116,7 +116,7 @@ async def test_one_of_ten_claims_succeeds(shared_url: str) -> None:
             await app.close()
 
 
-# EndToEnd
+# EndToEnd of Catbird.
 async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -136,7 +136,7 @@ async def test_end_to_end(start: Start, shared_url: str, tmp_path: Path) -> None
         assert len(await runs_of(app, "daily")) == 1
 
 
-# MultiWorker
+# MultiWorker of Catbird.
 async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -154,7 +154,7 @@ async def test_five_workers_make_one_run(start: Start, shared_url: str, tmp_path
         assert effects(tmp_path) == ["report"]
 
 
-# PauseResume, C8
+# PauseResume of Catbird.
 async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -> None:
     async with mirror(shared_url) as app:
         await app.sync()
@@ -162,7 +162,7 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         await app.reschedule_for("daily", soon)
         await app.set_schedule_enabled("daily", False)
         process = start(*worker(start, shared_url)).ready()
-        # Its time passes: a run that came after it is done, and it has none.
+        # Its slot has passed: a later run has ended, and it has none.
         handle = await app.enqueue("report", delay="2s")
         await handle.result("30s")
         assert await runs_of(app, "daily") == []
@@ -174,7 +174,7 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         assert process.stop() == 0
 
 
-# NextRunAtCalculation
+# NextRunAtCalculation of Catbird.
 @pytest.mark.parametrize(
     ("spec", "zone", "now", "following"),
     [
@@ -184,7 +184,7 @@ async def test_pause_and_resume(start: Start, shared_url: str, tmp_path: Path) -
         ("*/15 * * * *", "UTC", "2026-02-24T10:14:00", "2026-02-24T10:15:00"),
         ("0 9 * * 1", "UTC", "2026-02-24T10:00:00", "2026-03-02T09:00:00"),
         ("0 9 1 * 1", "UTC", "2026-02-02T10:00:00", "2026-02-09T09:00:00"),
-        # The leap second of 2016-12-31T23:59:60Z is no second of its own (TIME.md).
+        # The leap second 2016-12-31T23:59:60Z is not a slot.
         ("@hourly", "UTC", "2016-12-31T23:59:59", "2017-01-01T00:00:00"),
         # 9 AM New York stays 9 AM there: 14:00 UTC in winter, 13:00 in summer.
         ("0 9 * * *", "America/New_York", "2026-03-07T15:00:00", "2026-03-08T13:00:00"),
@@ -207,7 +207,7 @@ def test_next_run_at(spec: str, zone: str, now: str, following: str) -> None:
     assert trigger.next_after(moment) == datetime.fromisoformat(following).replace(tzinfo=UTC)
 
 
-# IdempotencyKeyConsistency, C5
+# IdempotencyKeyConsistency of Catbird.
 async def test_every_worker_computes_the_same_key(shared_url: str) -> None:
     apps = [mirror(shared_url) for _ in range(3)]
     for app in apps:
@@ -229,7 +229,7 @@ async def test_every_worker_computes_the_same_key(shared_url: str) -> None:
         assert len(keys) == 1
         (key,) = keys
         assert key.startswith(f"schedule:{schedule.id}:")
-        # FireResult by all three, there is one row.
+        # Fired by all three workers, there is one run.
         for app in apps:
             await app.runtime().services.store.fire_due(plan, limit=10)
         query = RunQuery(schedule_id=schedule.id)
@@ -239,14 +239,14 @@ async def test_every_worker_computes_the_same_key(shared_url: str) -> None:
             await app.close()
 
 
-# --- the processes themselves -------------------------------------------------------------------
+# --- processes ----------------------------------------------------------------------------------
 async def test_tasks_flows_and_processes(start: Start, shared_url: str) -> None:
     process = start(*worker(start, shared_url, "--workers", "5")).ready()
     assert "Tasks  flow:pipeline, report, send, slow, where" in process.output
     async with mirror(shared_url) as app:
         handle = await app.enqueue("report", {"day": "x"})
         assert await handle.result("20s") == "x"
-        # What it prints is in its log, and where it always went.
+        # Its output is in the log of the run and on stdout.
         said = await app.runtime().services.store.read_logs(handle.id)
         assert [line.message for line in said] == ["a report about x"]
         pid = await (await app.enqueue("where")).result("40s")
@@ -289,7 +289,7 @@ async def test_runs_of_a_killed_worker_are_rescued(
 async def test_memory_mode_runs_of_a_killed_worker_are_rescued(
     start: Start, shared_url: str, tmp_path: Path
 ) -> None:
-    """Its schedule is nowhere in the store."""
+    """Its schedule is not in the store."""
     lease = {"CHIMES_LEASE": "3s", "CHIMES_POLL_INTERVAL": "200ms"}
     first = start(*worker(start, shared_url), **lease).ready()
     assert "timed in memory" in first.output
