@@ -39,7 +39,7 @@ def fires(page: Page) -> list[str]:
 def test_from_a_thai_description_to_a_run_its_log_and_a_pause(
     site: Site, visitor: Callable[..., Visitor], receiver: Receiver
 ) -> None:
-    """From description and preview to a live run, its log, a pause with a reason, and the fire log."""
+    """From a description to a live run, its log, a pause with a reason, and the fire log."""
     url = receiver.answer("/hook", 200)
     page = visitor(site, language="th").open(NEW)
     page.locator("#f-words").fill("ทุกวันทำการ 9 โมง ส่งสรุปยอดขายเข้าเทเลแกรม")
