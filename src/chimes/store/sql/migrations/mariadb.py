@@ -70,9 +70,9 @@ ALTER TABLE nodes
 CREATE TABLE IF NOT EXISTS node_marks (
   `at` BIGINT NOT NULL,
   `node` VARCHAR(255) NOT NULL,
-  `merge_lags` SMALLINT NOT NULL,
+  `joined` SMALLINT NOT NULL,
   `version` VARCHAR(64) NOT NULL,
-  PRIMARY KEY (`at`, `node`, `merge_lags`)
+  PRIMARY KEY (`at`, `node`, `joined`)
 ) {TABLE}
 """,
 )
@@ -124,7 +124,7 @@ CREATE TABLE IF NOT EXISTS schedules (
 """
 
 # `runs_claimable` goes up in rank although the highest goes first: ranks are asked for one by one,
-# and a descending column would keep MariaDB from jumping from rank to rank. `requirement` stands at its
+# and a descending column would keep MariaDB from jumping from rank to rank. `needs` stands at its
 # end so that runs for other nodes are passed over within the index. Under `runs_by_key` the
 # status comes before all else of a key: a key's history is long, what is active of it short.
 _RUNS = f"""
@@ -168,12 +168,12 @@ CREATE TABLE IF NOT EXISTS runs (
   `missed_count` BIGINT NOT NULL,
   `missed_until` BIGINT,
   `attempts` LONGTEXT NOT NULL,
-  `requirement` VARCHAR(300) NOT NULL DEFAULT 'http',
+  `needs` VARCHAR(300) NOT NULL DEFAULT 'http',
   `batch_id` BIGINT,
   PRIMARY KEY (`id`),
   UNIQUE KEY runs_one_per_slot (`schedule_id`, `slot`),
   KEY runs_claimable
-    (`status`, `blocked`, `rank`, `available_at`, `planned_at`, `id`, `requirement`),
+    (`status`, `blocked`, `rank`, `available_at`, `planned_at`, `id`, `needs`),
   KEY runs_by_key
     (`concurrency_key`, `status`, `blocked`, `rank` DESC, `available_at`, `planned_at`, `id`),
   KEY runs_held (`holder`),
@@ -207,7 +207,7 @@ CREATE TABLE IF NOT EXISTS nodes (
   `heartbeat_at` BIGINT NOT NULL,
   `lease_until` BIGINT NOT NULL,
   `clock_offset` DOUBLE NOT NULL,
-  `capabilities` LONGTEXT NOT NULL DEFAULT '[]',
+  `offers` LONGTEXT NOT NULL DEFAULT '[]',
   PRIMARY KEY (`id`)
 ) {TABLE}
 """,
@@ -338,7 +338,7 @@ CREATE TABLE IF NOT EXISTS kept_states (
     # R4.16: the tasks of a source in the order of time. Every run is in it, for want of partial
     # indexes; those of one kind of target come one behind the other.
     """
-ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`requirement`, `created_at`, `id`),
+ALTER TABLE runs ADD INDEX IF NOT EXISTS runs_by_source (`needs`, `created_at`, `id`),
   ALGORITHM = INPLACE, LOCK = NONE
 """,
 )
