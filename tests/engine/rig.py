@@ -201,7 +201,7 @@ class Rig:
         for engine in self.engines:
             await engine.drain(timedelta(0))
 
-    def told(self, kind: type[E]) -> list[E]:
+    def emitted(self, kind: type[E]) -> list[E]:
         return [event for event in self.events if isinstance(event, kind)]
 
     async def now(self) -> datetime:

@@ -139,11 +139,11 @@ async def test_the_checkpoint_is_deleted_when_the_run_ends(rig: Rig) -> None:
     run = a_run(target=ACTION)
     assert checkpoint_of(store, run) is not None
     await store.set_checkpoint(action_checkpoint_name(run.id), '{"execution_id": "e1"}')
-    forgetting = CheckpointCleaner(store)
-    forgetting(RunEnded(run=run, seconds=0.0))
-    await forgetting.clean()
+    cleaner = CheckpointCleaner(store)
+    cleaner(RunEnded(run=run, seconds=0.0))
+    await cleaner.clean()
     assert await store.get_checkpoint(action_checkpoint_name(run.id)) is not None
     ended = replace(run, status=RunStatus.SUCCEEDED)
-    forgetting(RunEnded(run=ended, seconds=0.0))
-    await forgetting.clean()
+    cleaner(RunEnded(run=ended, seconds=0.0))
+    await cleaner.clean()
     assert await store.get_checkpoint(action_checkpoint_name(run.id)) is None

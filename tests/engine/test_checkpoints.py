@@ -92,8 +92,8 @@ async def test_announce_publishes_changed_capabilities() -> None:
     clock = SettableClock(NOW)
     store = MemoryStore(clock)
     capabilities = frozenset({"http"})
-    told = RunDefaults(policy=Policy(), priority=200)
-    defaults = {"task:elsewhere": told}
+    published = RunDefaults(policy=Policy(), priority=200)
+    defaults = {"task:elsewhere": published}
     member = Membership(
         store,
         clock=clock,
@@ -110,12 +110,12 @@ async def test_announce_publishes_changed_capabilities() -> None:
     assert await store.nodes() == ()
     await member.join()
     capabilities = frozenset({"http", PAIR.requirement})
-    defaults[PAIR.key] = told
+    defaults[PAIR.key] = published
     await member.announce()
     (node,) = await store.nodes()
     assert node.id == member.node_id
     assert node.capabilities == ("http", "sync:shop")
-    assert dict(node.defaults) == {"sync:shop#orders": told}
+    assert dict(node.defaults) == {"sync:shop#orders": published}
     assert member.trusted
 
 
@@ -143,21 +143,21 @@ async def test_an_agent_run_has_its_own_checkpoint_and_reads_callbacks() -> None
 
 async def test_agent_checkpoints_are_deleted_when_the_run_ends() -> None:
     store = Away(SettableClock(NOW))
-    forgetting = CheckpointCleaner(store)
+    cleaner = CheckpointCleaner(store)
     run = await an_agent_run(store)
     for name in (agent_checkpoint_name(run.id), agent_callback_name(run.id), "sync:shop#orders"):
         await store.set_checkpoint(name, "1")
     ended = replace(run, status=RunStatus.SUCCEEDED)
     # Neither a retried run nor one of another kind.
-    forgetting(RunRescued(run=run))
-    forgetting(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
-    await forgetting.run_once()
+    cleaner(RunRescued(run=run))
+    cleaner(RunEnded(run=replace(ended, target=PAIR), seconds=0.0))
+    await cleaner.run_once()
     assert await store.get_checkpoint(agent_checkpoint_name(run.id)) is not None
-    forgetting(RunEnded(run=ended, seconds=0.0))
+    cleaner(RunEnded(run=ended, seconds=0.0))
     store.failures = 1
     with pytest.raises(StoreUnavailable):
-        await forgetting.run_once()
-    await forgetting.run_once()
+        await cleaner.run_once()
+    await cleaner.run_once()
     assert await store.get_checkpoint(agent_checkpoint_name(run.id)) is None
     assert await store.get_checkpoint(agent_callback_name(run.id)) is None
     assert await store.get_checkpoint("sync:shop#orders") is not None

@@ -120,9 +120,11 @@ async def test_a_kill_after_sending_a_digest_repeats_the_whole_digest(tmp_path: 
     store = open_sqlite(tmp_path / "chimes.db")
     await store.open()
     try:
-        told = replace(CHAT, digest=Digest(every=Period.DAY, zone="UTC"))
+        recipient = replace(CHAT, digest=Digest(every=Period.DAY, zone="UTC"))
         before = await store.now() - timedelta(days=2)
-        rows = await posted(store, *(an_end(number, before, told=told) for number in range(3)))
+        rows = await posted(
+            store, *(an_end(number, before, recipient=recipient) for number in range(3))
+        )
         (digest,) = [each for each in rows if each.run_id is None]
         failpoint = "deliver.after_send:kill"
         async with bot_api() as api:

@@ -37,7 +37,7 @@ from chimes.model.policy import Misfire, Policy
 from chimes.model.recipient import Channel, NotifyOn, Recipient
 from chimes.model.run import AttemptEnd, Outcome, RunStatus
 from chimes.model.schedule import Schedule
-from chimes.notifications import outcomes as verdicts
+from chimes.notifications import outcomes as completions
 from chimes.notifications.base import DeliveryAttempt, Refused, Result, Retry, Sent
 from chimes.notifications.inbox import Inbox
 from chimes.retelling import retold
@@ -62,7 +62,7 @@ class Recorded:
         self.channel = channel
         self.capacity = capacity
         self.script: list[Step] = list(script or [Sent(receipt="1")])
-        self.letters: list[DeliveryAttempt] = []
+        self.attempts: list[DeliveryAttempt] = []
         self.most = self.now = 0
         self.opened = self.closed = False
         self.gate = asyncio.Event()
@@ -73,17 +73,17 @@ class Recorded:
     async def close(self) -> None:
         self.closed = True
 
-    async def send(self, letter: DeliveryAttempt) -> Result:
-        self.letters.append(letter)
+    async def send(self, attempt: DeliveryAttempt) -> Result:
+        self.attempts.append(attempt)
         self.now += 1
         self.most = max(self.most, self.now)
         try:
             step = self.script.pop(0) if len(self.script) > 1 else self.script[0]
-            return await step(letter) if callable(step) else step
+            return await step(attempt) if callable(step) else step
         finally:
             self.now -= 1
 
-    async def wait(self, letter: DeliveryAttempt) -> Result:
+    async def wait(self, attempt: DeliveryAttempt) -> Result:
         """A step: waits until the gate opens."""
         await self.gate.wait()
         return Sent()
@@ -122,10 +122,12 @@ class _rig:
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retries do not wait."""
-    monkeypatch.setattr(verdicts, "delivery_retry_delay", lambda attempts, asked=None: timedelta(0))
+    monkeypatch.setattr(
+        completions, "delivery_retry_delay", lambda attempts, asked=None: timedelta(0)
+    )
 
 
-async def told(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
+async def notifying(rig: Rig, *recipients: Recipient, **given: object) -> Schedule:
     """A schedule that is due now, with recipients of its end."""
     return await rig.due_now(policy=Policy(delivery=recipients), owner=ALICE, **given)
 
@@ -145,37 +147,37 @@ async def test_the_end_of_a_run_is_sent_on_every_channel(any_rig: Rig) -> None:
     rig = any_rig
     telegram = Recorded()
     await rig.engine(senders=[Inbox(), telegram])
-    schedule = await told(rig, INBOX, CHAT, name="Morning report")
+    schedule = await notifying(rig, INBOX, CHAT, name="Morning report")
     (run,) = await rig.ended(schedule)
     found = {each.recipient.channel: each for each in await finished(rig, 2)}
     assert found[Channel.TELEGRAM].receipt == "1"
     assert all(each.state is DeliveryState.DELIVERED for each in found.values())
     assert all((each.attempts, each.run_id) == (1, run.id) for each in found.values())
-    (letter,) = telegram.letters
-    assert letter.message.text.startswith(f"Run {run.id}: succeeded\nMorning report: succeeded")
-    assert letter.message.text.endswith("\n\nall is well")
+    (attempt,) = telegram.attempts
+    assert attempt.message.text.startswith(f"Run {run.id}: succeeded\nMorning report: succeeded")
+    assert attempt.message.text.endswith("\n\nall is well")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert (item.run_id, item.title) == (run.id, "Morning report: succeeded")
     assert item.id == found[Channel.INBOX].receipt
     assert item.text.endswith("**all** is well")
     assert await rig.run(run.id) == run
-    await until(lambda: len(rig.told(DeliveryEnded)) == 2)
+    await until(lambda: len(rig.emitted(DeliveryEnded)) == 2)
 
 
 async def test_a_failure_is_retried_and_resumes_its_progress(rig: Rig, at_once: None) -> None:
-    async def half(letter: DeliveryAttempt) -> Result:
-        letter.progress.parts = 2
+    async def half(attempt: DeliveryAttempt) -> Result:
+        attempt.progress.parts = 2
         return Retry(error="HTTP 500", code="http_500")
 
     telegram = Recorded(Channel.TELEGRAM, half, Sent(receipt="9"))
     await rig.engine(senders=[telegram])
-    schedule = await told(rig, CHAT)
+    schedule = await notifying(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts, done.error) == (DeliveryState.DELIVERED, 2, "")
-    assert [letter.progress.parts for letter in telegram.letters] == [2, 2]
-    assert len({letter.delivery_id for letter in telegram.letters}) == 1
-    await until(lambda: rig.told(DeliveryRetrying))
-    (retrying,) = rig.told(DeliveryRetrying)
+    assert [attempt.progress.parts for attempt in telegram.attempts] == [2, 2]
+    assert len({attempt.delivery_id for attempt in telegram.attempts}) == 1
+    await until(lambda: rig.emitted(DeliveryRetrying))
+    (retrying,) = rig.emitted(DeliveryRetrying)
     assert (retrying.delivery.code, retrying.delivery.progress) == ("http_500", 2)
     assert (await rig.runs(schedule))[0].attempt == 1
 
@@ -185,8 +187,8 @@ async def test_a_retry_waits_for_retry_after(rig: Rig) -> None:
         Channel.TELEGRAM, Retry(error="429", code="rate_limited", after=timedelta(seconds=90))
     )
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
-    await until(lambda: rig.told(DeliveryRetrying))
+    await notifying(rig, CHAT)
+    await until(lambda: rig.emitted(DeliveryRetrying))
     (waiting,) = await deliveries(rig, DeliveryState.PENDING)
     wait = waiting.available_at - await rig.now()
     assert timedelta(seconds=80) < wait <= timedelta(seconds=90)
@@ -202,25 +204,25 @@ async def test_an_undeliverable_message_is_a_dead_letter(
         Channel.TELEGRAM, Refused(error="Forbidden", code="blocked") if refused else retry
     )
     await rig.engine(senders=[Inbox(), telegram])
-    schedule = await told(rig, CHAT, name="Morning report")
+    schedule = await notifying(rig, CHAT, name="Morning report")
     (run,) = await rig.ended(schedule)
     (dead,) = await finished(rig)
     assert dead.state is DeliveryState.DEAD
-    assert dead.attempts == (1 if refused else MAX_DELIVERY_ATTEMPTS) == len(telegram.letters)
+    assert dead.attempts == (1 if refused else MAX_DELIVERY_ATTEMPTS) == len(telegram.attempts)
     assert dead.code == ("blocked" if refused else "http_500")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert item.title == "Not delivered (Telegram): Morning report: succeeded"
     assert dead.error in item.text
     assert item.text.endswith("**all** is well")
-    await until(lambda: rig.told(DeliveryEnded))
-    assert rig.told(DeliveryEnded)[0].delivery == dead
+    await until(lambda: rig.emitted(DeliveryEnded))
+    assert rig.emitted(DeliveryEnded)[0].delivery == dead
     assert await rig.run(run.id) == run
 
 
 async def test_a_dead_letter_can_be_retried_manually(rig: Rig) -> None:
     telegram = Recorded(Channel.TELEGRAM, Refused(error="no", code="blocked"), Sent(receipt="2"))
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     (dead,) = await finished(rig)
     await rig.store.retry_delivery(dead.id)
     (done,) = await eventually(lambda: deliveries(rig, DeliveryState.DELIVERED), bool)
@@ -233,13 +235,13 @@ async def test_a_hanging_channel_delays_no_other(rig: Rig) -> None:
     webhook = Recorded(Channel.WEBHOOK)
     await rig.engine(senders=[telegram, webhook])
     for _ in range(4):
-        await told(rig, CHAT)
+        await notifying(rig, CHAT)
     await until(lambda: telegram.now == 2)
     for _ in range(6):
-        await told(rig, HOOK)
+        await notifying(rig, HOOK)
     assert len(await finished(rig, 6)) == 6
     assert telegram.most == 2
-    assert len(webhook.letters) == 6
+    assert len(webhook.attempts) == 6
     telegram.gate.set()
     await finished(rig, 10)
     assert telegram.most == 2
@@ -251,9 +253,9 @@ async def test_two_nodes_share_the_work(rig: Rig) -> None:
     for _ in range(2):
         await rig.engine(senders=[telegram])
     for _ in range(10):
-        await told(rig, CHAT)
+        await notifying(rig, CHAT)
     await finished(rig, 10)
-    counted = Counter(letter.delivery_id for letter in telegram.letters)
+    counted = Counter(attempt.delivery_id for attempt in telegram.attempts)
     assert (len(counted), set(counted.values())) == (10, {1})
 
 
@@ -261,7 +263,7 @@ async def test_a_missing_channel_names_the_setting(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await rig.engine(senders=[Inbox()])
-    await rig.ended(await told(rig, CHAT))
+    await rig.ended(await notifying(rig, CHAT))
     assert await deliveries(rig, DeliveryState.PENDING) != []
     monkeypatch.setattr(module, "OVERDUE", timedelta(0))
     monkeypatch.setattr(module, "EMPTY_CLAIM_PAUSE", 0.1)
@@ -274,15 +276,15 @@ async def test_a_missing_channel_names_the_setting(
 
 
 async def test_a_channel_that_raises_is_reported_and_retried(rig: Rig, at_once: None) -> None:
-    async def broken(letter: DeliveryAttempt) -> Result:
+    async def broken(attempt: DeliveryAttempt) -> Result:
         raise ZeroDivisionError("by nought")
 
     telegram = Recorded(Channel.TELEGRAM, broken, Sent())
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     (done,) = await finished(rig)
     assert (done.state, done.attempts) == (DeliveryState.DELIVERED, 2)
-    assert len(rig.told(SenderRaised)) == 1
+    assert len(rig.emitted(SenderRaised)) == 1
 
 
 async def test_messages_use_the_language_and_zone_of_the_recipient(rig: Rig) -> None:
@@ -294,18 +296,18 @@ async def test_messages_use_the_language_and_zone_of_the_recipient(rig: Rig) -> 
     telegram = Recorded()
     await rig.engine(senders=[telegram], default_timezone="Europe/Berlin")
     other = replace(CHAT, to="8")
-    await told(rig, CHAT, other, replace(other, to="9", language="en"))
+    await notifying(rig, CHAT, other, replace(other, to="9", language="en"))
     await finished(rig, 3)
-    spoken = {letter.recipient.to: letter.message for letter in telegram.letters}
-    assert {to: message.language for to, message in spoken.items()} == {
+    messages = {attempt.recipient.to: attempt.message for attempt in telegram.attempts}
+    assert {to: message.language for to, message in messages.items()} == {
         "7": "th",
         "8": "zh",
         "9": "en",
     }
-    assert all("Asia/Tokyo" in message.text for message in spoken.values())
+    assert all("Asia/Tokyo" in message.text for message in messages.values())
     chat = Owner(type=OwnerType.CHAT, id="7")
     await rig.due_now(policy=Policy(delivery=(replace(CHAT, to="1"),)), owner=chat)
-    await until(lambda: any("Asia/Bangkok" in each.message.text for each in telegram.letters))
+    await until(lambda: any("Asia/Bangkok" in each.message.text for each in telegram.attempts))
 
 
 async def test_a_message_about_a_pruned_run_says_so(rig: Rig) -> None:
@@ -314,7 +316,7 @@ async def test_a_message_about_a_pruned_run_says_so(rig: Rig) -> None:
     await rig.store.load([a_delivery(recipient=CHAT, available_at=now, created_at=now)])
     await rig.engine(senders=[telegram])
     await finished(rig)
-    assert "no longer stored" in telegram.letters[0].message.text
+    assert "no longer stored" in telegram.attempts[0].message.text
 
 
 async def test_a_delivery_whose_senders_all_died_is_given_up(rig: Rig) -> None:
@@ -327,7 +329,7 @@ async def test_a_delivery_whose_senders_all_died_is_given_up(rig: Rig) -> None:
     await rig.engine(senders=[telegram])
     (dead,) = await finished(rig)
     assert (dead.state, dead.code) == (DeliveryState.DEAD, "lost")
-    assert telegram.letters == []
+    assert telegram.attempts == []
 
 
 # A long text is rendered in a thread.
@@ -335,9 +337,9 @@ async def test_a_long_answer_is_delivered(rig: Rig) -> None:
     rig.runner.script = [replace(ANSWER, result={"text": "**word** " * 3000})]
     telegram = Recorded()
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     await finished(rig)
-    assert telegram.letters[0].message.text.count("word") == 3000
+    assert telegram.attempts[0].message.text.count("word") == 3000
 
 
 async def test_missed_slots_are_sent_immediately(rig: Rig) -> None:
@@ -347,14 +349,14 @@ async def test_missed_slots_are_sent_immediately(rig: Rig) -> None:
     await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP, delivery=(CHAT,)), owner=ALICE)
     (done,) = await finished(rig)
     assert done.notify_on is NotifyOn.FAILURE
-    assert telegram.letters[0].message.status == RunStatus.MISSED
+    assert telegram.attempts[0].message.status == RunStatus.MISSED
 
 
 async def test_a_drain_waits_for_messages_being_sent(rig: Rig) -> None:
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     await until(lambda: telegram.now)
     draining = asyncio.create_task(engine.drain(timedelta(seconds=10)))
     await until(lambda: engine.draining)
@@ -369,7 +371,7 @@ async def test_a_message_that_outlasts_the_grace_is_sent_by_another_node(rig: Ri
     telegram = Recorded()
     telegram.script = [telegram.wait]
     engine = await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     await until(lambda: telegram.now)
     await engine.drain(timedelta(0))
     (left,) = await deliveries(rig)
@@ -382,11 +384,11 @@ async def test_a_completion_survives_an_outage(rig: Rig) -> None:
     telegram = Recorded()
     faults.failing["finish_deliveries"] = StoreUnavailable("gone")
     await rig.engine(store=faults.store, senders=[telegram])
-    await told(rig, CHAT)
-    await until(lambda: any(e.duty == "delivery recorder" for e in rig.told(DutyFailed)))
+    await notifying(rig, CHAT)
+    await until(lambda: any(e.duty == "delivery recorder" for e in rig.emitted(DutyFailed)))
     del faults.failing["finish_deliveries"]
     (done,) = await finished(rig)
-    assert (done.state, len(telegram.letters)) == (DeliveryState.DELIVERED, 1)
+    assert (done.state, len(telegram.attempts)) == (DeliveryState.DELIVERED, 1)
 
 
 async def test_claimed_deliveries_are_sent_after_an_outage(rig: Rig) -> None:
@@ -394,11 +396,11 @@ async def test_claimed_deliveries_are_sent_after_an_outage(rig: Rig) -> None:
     telegram = Recorded()
     faults.failing["get_checkpoint"] = StoreUnavailable("gone")
     await rig.engine(store=faults.store, senders=[telegram])
-    await told(rig, CHAT)
-    await until(lambda: any(e.duty == "deliverer" for e in rig.told(DutyFailed)))
+    await notifying(rig, CHAT)
+    await until(lambda: any(e.duty == "deliverer" for e in rig.emitted(DutyFailed)))
     del faults.failing["get_checkpoint"]
     (done,) = await finished(rig)
-    assert (done.attempts, len(telegram.letters)) == (1, 1)
+    assert (done.attempts, len(telegram.attempts)) == (1, 1)
 
 
 async def test_an_unwritable_completion_delays_no_other(rig: Rig) -> None:
@@ -408,10 +410,10 @@ async def test_an_unwritable_completion_delays_no_other(rig: Rig) -> None:
             if name != "finish_deliveries":
                 return verb
 
-            async def picky(verdicts: Sequence[DeliveryCompletion]) -> object:
-                if any(each.receipt == "bad" for each in verdicts):
+            async def picky(completions: Sequence[DeliveryCompletion]) -> object:
+                if any(each.receipt == "bad" for each in completions):
                     raise ValueError("no room for it")
-                return await verb(verdicts)
+                return await verb(completions)
 
             return picky
 
@@ -422,7 +424,7 @@ async def test_an_unwritable_completion_delays_no_other(rig: Rig) -> None:
     await rig.engine(store=Picky(rig.store).store, senders=[telegram])
     done = await finished(rig, 2)
     assert [each.receipt for each in done] == ["good", "good"]
-    await until(lambda: any(e.duty == "delivery recorder" for e in rig.told(DutyFailed)))
+    await until(lambda: any(e.duty == "delivery recorder" for e in rig.emitted(DutyFailed)))
     assert len(await deliveries(rig, DeliveryState.PENDING)) == 1
 
 
@@ -433,11 +435,11 @@ async def test_a_completion_after_the_lease_is_refused(
     telegram.script = [telegram.wait, Sent(receipt="second")]
     monkeypatch.setattr(module, "LEASE", timedelta(seconds=0.3))
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
+    await notifying(rig, CHAT)
     await until(lambda: telegram.now)
     (done,) = await finished(rig)
     telegram.gate.set()
-    await until(lambda: rig.told(DeliveryFenced))
+    await until(lambda: rig.emitted(DeliveryFenced))
     assert (done.receipt, done.attempts) == ("second", 2)
     assert await deliveries(rig) == [done]
 
@@ -453,8 +455,8 @@ async def test_old_messages_are_deleted_after_the_retention(rig: Rig) -> None:
         await rig.store.add_inbox(item)
     await rig.store.load([a_delivery(state=DeliveryState.DEAD, finished_at=then)])
     await rig.engine(retention=timedelta(days=30))
-    await until(lambda: rig.told(MessagesPruned))
-    assert rig.told(MessagesPruned)[0].count == 2
+    await until(lambda: rig.emitted(MessagesPruned))
+    assert rig.emitted(MessagesPruned)[0].count == 2
     left = (await rig.store.list_inbox(InboxQuery())).items
     assert {item.id for item in left} == {starred.id, new.id}
     assert await deliveries(rig) == []
@@ -475,20 +477,20 @@ async def test_an_idle_deliverer_does_not_query_the_store(rig: Rig) -> None:
 async def test_retry_after_of_a_chat_delays_only_that_chat(rig: Rig) -> None:
     asked = timedelta(seconds=90)
 
-    async def busy(letter: DeliveryAttempt) -> Result:
-        if letter.recipient.to != CHAT.to:
+    async def busy(attempt: DeliveryAttempt) -> Result:
+        if attempt.recipient.to != CHAT.to:
             return Sent(receipt="other")
         return Retry(error="429", code="rate_limited", after=asked, rate_limited=True)
 
     telegram = Recorded(Channel.TELEGRAM, busy)
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT)
-    await until(lambda: rig.told(DeliveryRetrying))
-    await told(rig, CHAT, replace(CHAT, to="8"))
+    await notifying(rig, CHAT)
+    await until(lambda: rig.emitted(DeliveryRetrying))
+    await notifying(rig, CHAT, replace(CHAT, to="8"))
     (other,) = await finished(rig)
     assert other.receipt == "other"
-    await until(lambda: len(rig.told(DeliveryRetrying)) == 2)
-    assert [letter.recipient.to for letter in telegram.letters].count(CHAT.to) == 1
+    await until(lambda: len(rig.emitted(DeliveryRetrying)) == 2)
+    assert [attempt.recipient.to for attempt in telegram.attempts].count(CHAT.to) == 1
     now = await rig.now()
     for waiting in await deliveries(rig, DeliveryState.PENDING):
         assert (waiting.attempts, waiting.code) == (0, "rate_limited")
@@ -524,12 +526,12 @@ async def test_a_chat_gets_messages_only_while_it_is_allowed(
     await rig.engine(senders=[Inbox(), telegram], telegram_allowed_chats=allowed)
     await rig.due_now(policy=Policy(delivery=(CHAT,)), owner=owner)
     (done,) = await finished(rig)
-    assert (done.code, len(telegram.letters)) == (code, 0 if code else 1)
+    assert (done.code, len(telegram.attempts)) == (code, 0 if code else 1)
     notices = (await rig.store.list_inbox(InboxQuery(owner=owner))).items
     # The notice is in the language of the chat, the stored error in English.
-    spoken = (state or {}).get("language", "en")
-    told = [retold(done.error, spoken) in item.text for item in notices]
-    assert told == ([True] if code else [])
+    language = (state or {}).get("language", "en")
+    texts_found = [retold(done.error, language) in item.text for item in notices]
+    assert texts_found == ([True] if code else [])
     if code == "not_allowed":
         assert "CHIMES_TELEGRAM_ALLOWED_CHATS" in done.error
 
@@ -538,9 +540,9 @@ async def test_mail_is_sent_to_allowed_domains_only(rig: Rig) -> None:
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email], smtp_allowed=("Example.com",))
     mails = [Recipient(channel=Channel.EMAIL, to=f"ada@{at}") for at in ("example.com", "evil.org")]
-    await told(rig, *mails)
+    await notifying(rig, *mails)
     found = {each.recipient.to: each for each in await finished(rig, 2)}
-    assert [letter.recipient.to for letter in email.letters] == ["ada@example.com"]
+    assert [attempt.recipient.to for attempt in email.attempts] == ["ada@example.com"]
     assert found["ada@evil.org"].code == "not_allowed"
     assert "CHIMES_SMTP_ALLOWED" in found["ada@evil.org"].error
 
@@ -550,11 +552,11 @@ async def test_an_owner_has_an_hourly_mail_limit(rig: Rig, monkeypatch: pytest.M
     email = Recorded(Channel.EMAIL)
     await rig.engine(senders=[email])
     to = [Recipient(channel=Channel.EMAIL, to=f"{name}@example.com") for name in "abc"]
-    await told(rig, *to)
+    await notifying(rig, *to)
     await finished(rig, 2)
-    await until(lambda: rig.told(DeliveryRetrying))
+    await until(lambda: rig.emitted(DeliveryRetrying))
     (waiting,) = await deliveries(rig, DeliveryState.PENDING)
-    assert (waiting.code, waiting.attempts, len(email.letters)) == ("rate_limited", 0, 2)
+    assert (waiting.code, waiting.attempts, len(email.attempts)) == ("rate_limited", 0, 2)
     assert waiting.available_at - await rig.now() > timedelta(minutes=20)
     await rig.due_now(policy=Policy(delivery=(to[2],)), owner=Owner(type=OwnerType.USER, id="bob"))
     await finished(rig, 3)
@@ -564,12 +566,12 @@ async def test_a_message_falls_back_to_the_zone_of_its_schedule(rig: Rig) -> Non
     await rig.engine(senders=[Inbox()], default_timezone="Europe/Berlin")
     soon = await rig.now()
     trigger = Once(at=soon, timezone="Asia/Bangkok")
-    await told(rig, INBOX, trigger=trigger)
+    await notifying(rig, INBOX, trigger=trigger)
     await finished(rig)
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert "(Asia/Bangkok)" in item.text
     await rig.store.set_checkpoint(f"me:{ALICE}", json.dumps({"timezone": "Asia/Tokyo"}))
-    await told(rig, INBOX, trigger=trigger)
+    await notifying(rig, INBOX, trigger=trigger)
     await finished(rig, 2)
     texts = [item.text for item in (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items]
     assert sum("(Asia/Tokyo)" in text for text in texts) == 1
@@ -584,13 +586,13 @@ async def test_a_message_that_cannot_be_built_ends_with_a_notice(
     monkeypatch.setattr(module, "build_message", broken)
     telegram = Recorded()
     await rig.engine(senders=[telegram])
-    await told(rig, CHAT, name="Morning report")
+    await notifying(rig, CHAT, name="Morning report")
     (dead,) = await finished(rig)
     assert (dead.state, dead.code) == (DeliveryState.DEAD, "broken")
     (item,) = (await rig.store.list_inbox(InboxQuery(owner=ALICE))).items
     assert item.title == "Not delivered (Telegram): Morning report: ended"
     assert (item.run_id, "ZeroDivisionError" in item.text) == (dead.run_id, True)
-    assert telegram.letters == []
+    assert telegram.attempts == []
 
 
 # A channel that was announced lately is waited for, as in a rolling restart.
@@ -615,4 +617,4 @@ async def test_a_delivery_waits_for_a_node_with_its_channel(
     await rig.engine(senders=[telegram])
     await rig.store.retry_delivery(waiting.id)
     (done,) = await finished(rig)
-    assert (done.state, len(telegram.letters)) == (DeliveryState.DELIVERED, 1)
+    assert (done.state, len(telegram.attempts)) == (DeliveryState.DELIVERED, 1)

@@ -51,7 +51,7 @@ from tests.store_contract.stores import KINDS, Home
 
 CHAT = Recipient(channel=Channel.TELEGRAM, to="7")
 DAILY = Digest(every=Period.DAY, at=time(8), zone="UTC")
-TOLD_DAILY = replace(CHAT, digest=DAILY)
+DAILY_RECIPIENT = replace(CHAT, digest=DAILY)
 DAY = timedelta(days=1)
 
 
@@ -65,14 +65,17 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
 
 
 def an_end(
-    number: int, at: datetime, status: RunStatus = RunStatus.SUCCEEDED, told: Recipient = TOLD_DAILY
+    number: int,
+    at: datetime,
+    status: RunStatus = RunStatus.SUCCEEDED,
+    recipient: Recipient = DAILY_RECIPIENT,
 ) -> Run:
     run = a_run(a_schedule(name=f"job {number}"))
     return replace(
         run,
         id=RunId(f"run-{number}"),
         schedule_name=f"job {number}",
-        policy=Policy(delivery=(told,)),
+        policy=Policy(delivery=(recipient,)),
         owner=ALICE,
         status=status,
         origin=Origin.SCHEDULE,
@@ -109,7 +112,7 @@ async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None
         an_end(3, yesterday),
     )
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
-    other = a_delivery(recipient=TOLD_DAILY, owner=BOB, available_at=await rig.now() + DAY)
+    other = a_delivery(recipient=DAILY_RECIPIENT, owner=BOB, available_at=await rig.now() + DAY)
     await rig.store.load([other])
     telegram = Recorded()
     for _ in range(2):
@@ -118,9 +121,9 @@ async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 4
     )
     assert {each.receipt for each in settled.values() if each.id != digest.id} == {digest.id}
-    (letter,) = telegram.letters
-    assert (letter.delivery_id, letter.message.title) == (digest.id, "Digest: 3 runs")
-    lines = letter.message.text.splitlines()
+    (attempt,) = telegram.attempts
+    assert (attempt.delivery_id, attempt.message.title) == (digest.id, "Digest: 3 runs")
+    lines = attempt.message.text.splitlines()
     assert {"Failed: 1", "Succeeded: 2"} <= set(lines)
     named = [line for line in lines if line.startswith("- job")]
     assert [line.split(" –")[0] for line in named] == [
@@ -130,13 +133,13 @@ async def test_a_digest_is_sent_once_and_completes_its_members(rig: Rig) -> None
     ]
     assert all(line.endswith("(UTC)") for line in named)
     assert (await all_of(rig.store, DeliveryState.PENDING)).keys() == {other.id}
-    await until(lambda: rig.told(DeliveryEnded))
+    await until(lambda: rig.emitted(DeliveryEnded))
 
 
 async def test_a_digest_is_one_inbox_item(rig: Rig) -> None:
     yesterday = await rig.now() - 2 * DAY
     inbox = Recipient(channel=Channel.INBOX, digest=DAILY)
-    await posted(rig.store, *(an_end(number, yesterday, told=inbox) for number in range(4)))
+    await posted(rig.store, *(an_end(number, yesterday, recipient=inbox) for number in range(4)))
     await rig.engine(senders=[Inbox()])
     items = await eventually(lambda: _inbox(rig.store), bool)
     (item,) = items
@@ -179,7 +182,7 @@ async def test_an_empty_digest_is_not_sent(rig: Rig) -> None:
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: digest.id in found
     )
     assert done[digest.id].receipt == ""
-    assert telegram.letters == []
+    assert telegram.attempts == []
 
 
 # --- members without a digest, on a settable clock ------------------------------------------------
@@ -212,15 +215,15 @@ async def test_a_late_member_is_included_in_the_next_digest(
     assert moved.after == following.available_at + DIGEST_TIMEOUT - clock.now()
     assert moved.digest == following.id
     assert (await gather_members(store, following)).members == (), "not before it was moved"
-    letter = DeliveryAttempt(
+    attempt = DeliveryAttempt(
         delivery_id=member.id,
         recipient=member.recipient,
         owner=member.owner,
         message=build_fallback_message(member, "en"),
         now=clock.now(),
     )
-    verdict = completion_of(member, letter, moved)
-    (member,) = await store.finish_deliveries([verdict])
+    completion = completion_of(member, attempt, moved)
+    (member,) = await store.finish_deliveries([completion])
     assert (await gather_members(store, following)).members == (member,)
     assert (await gather_members(store, digest)).members == ()
     clock.advance(6 * DAY)
@@ -254,7 +257,7 @@ async def test_a_member_claimed_while_its_digest_is_sent_is_included_once(rig: R
     rows = await posted(rig.store, an_end(1, before), an_end(2, before))
     (digest,) = [each for each in rows if each.notify_on is NotifyOn.DIGEST]
 
-    async def claimed_meanwhile(letter: DeliveryAttempt) -> Result:
+    async def claimed_meanwhile(attempt: DeliveryAttempt) -> Result:
         taken = await rig.store.claim_deliveries(
             [Channel.TELEGRAM], limit=10, lease=DELIVERY_LEASE, overdue=DAY
         )
@@ -267,7 +270,7 @@ async def test_a_member_claimed_while_its_digest_is_sent_is_included_once(rig: R
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 3
     )
     assert {each.receipt for each in settled.values()} == {"", digest.id}
-    assert len(telegram.letters) == 1
+    assert len(telegram.attempts) == 1
 
 
 # Digests that are due together, after a night or an outage, include each run once.
@@ -275,7 +278,7 @@ async def test_digests_due_together_include_each_run_once(rig: Rig) -> None:
     hourly = replace(CHAT, digest=Digest(every=Period.HOUR, at=time(0), zone="UTC"))
     hour = timedelta(hours=1)
     now = await rig.now()
-    runs = [an_end(number, now - (number + 2) * hour, told=hourly) for number in range(5)]
+    runs = [an_end(number, now - (number + 2) * hour, recipient=hourly) for number in range(5)]
     await posted(rig.store, *runs)
     telegram = Recorded()
     for _ in range(2):
@@ -283,13 +286,13 @@ async def test_digests_due_together_include_each_run_once(rig: Rig) -> None:
     await eventually(
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 10
     )
-    told = [
+    listed = [
         line.split(":")[0]
-        for letter in telegram.letters
-        for line in letter.message.text.splitlines()
+        for attempt in telegram.attempts
+        for line in attempt.message.text.splitlines()
         if line.startswith("- job")
     ]
-    assert sorted(told) == [f"- job {number}" for number in range(5)]
+    assert sorted(listed) == [f"- job {number}" for number in range(5)]
 
 
 async def test_members_beyond_the_limit_are_completed_with_the_digest(
@@ -306,22 +309,24 @@ async def test_members_beyond_the_limit_are_completed_with_the_digest(
         lambda: all_of(rig.store, DeliveryState.DELIVERED), lambda found: len(found) == 9
     )
     assert {each.receipt for each in settled.values() if each.run_id} == {digest.id}
-    (letter,) = telegram.letters
-    assert letter.message.title == "Digest: more than 3 runs"
+    (attempt,) = telegram.attempts
+    assert attempt.message.title == "Digest: more than 3 runs"
 
 
 async def test_a_digest_uses_the_recipient_of_its_newest_member(rig: Rig) -> None:
     before = await rig.now() - 2 * DAY
     _, first = await posted(rig.store, an_end(1, before))
-    later = an_end(2, before + timedelta(microseconds=1), told=replace(TOLD_DAILY, language="th"))
+    later = an_end(
+        2, before + timedelta(microseconds=1), recipient=replace(DAILY_RECIPIENT, language="th")
+    )
     member, same = plan_deliveries(later, None, later.created_at)
     assert same.id == first.id
     await rig.store.load([later, member])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7",))
-    await until(lambda: telegram.letters)
-    assert telegram.letters[0].recipient.language == "th"
-    assert telegram.letters[0].message.language == "th"
+    await until(lambda: telegram.attempts)
+    assert telegram.attempts[0].recipient.language == "th"
+    assert telegram.attempts[0].message.language == "th"
 
 
 async def test_gathering_members_counts_against_the_send_timeout(
@@ -338,7 +343,9 @@ async def test_gathering_members_counts_against_the_send_timeout(
         await posted(rig.store, an_end(1, await rig.now() - 2 * DAY))
         await rig.engine(senders=[Recorded()], telegram_allowed_chats=("7",))
         await until(
-            lambda: [each for each in rig.told(DeliveryRetrying) if each.delivery.code == "timeout"]
+            lambda: [
+                each for each in rig.emitted(DeliveryRetrying) if each.delivery.code == "timeout"
+            ]
         )
     finally:
         await rig.close()
@@ -365,11 +372,11 @@ async def test_an_error_in_the_policy_delays_no_other_delivery(
     await rig.store.load([bad, good])
     telegram = Recorded()
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
-    await until(lambda: rig.told(DeliveryRetrying) and rig.told(DeliveryEnded))
-    assert [letter.delivery_id for letter in telegram.letters] == [good.id]
+    await until(lambda: rig.emitted(DeliveryRetrying) and rig.emitted(DeliveryEnded))
+    assert [attempt.delivery_id for attempt in telegram.attempts] == [good.id]
     waiting = await all_of(rig.store, DeliveryState.PENDING)
     assert (waiting[bad.id].code, waiting.keys()) == ("broken", {bad.id})
-    assert rig.told(SenderRaised)
+    assert rig.emitted(SenderRaised)
 
 
 @pytest.mark.parametrize("first", ["digest", "member"])
@@ -404,20 +411,20 @@ async def test_a_batch_of_completions_is_bounded(monkeypatch: pytest.MonkeyPatch
     batches: list[int] = []
     finish = store.finish_deliveries
 
-    async def counted(verdicts: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
-        batches.append(len(verdicts))
-        return await finish(verdicts)
+    async def counted(completions: Sequence[DeliveryCompletion]) -> tuple[Delivery, ...]:
+        batches.append(len(completions))
+        return await finish(completions)
 
     monkeypatch.setattr(store, "finish_deliveries", counted)
     recorder = delivery_recorder.DeliveryRecorder(store, lambda _: None)
     for along in (9, 2, 2, 0):
         main, *others = (a_delivery() for _ in range(along + 1))
         await store.load([main, *others])
-        verdict, *told = (
+        completion, *members = (
             DeliveryCompletion(delivery_id=each.id, fence=each.fence, sent=True)
             for each in (main, *others)
         )
-        recorder.record(verdict, main, 0.0, tuple(told))
+        recorder.record(completion, main, 0.0, tuple(members))
     while recorder.queued:
         await recorder.run_once()
     assert batches == [10, 6, 1]
@@ -433,8 +440,8 @@ async def test_an_older_delivery_waits_for_the_end_of_the_quiet_hours(rig: Rig) 
         end=(now + timedelta(hours=2)).time().replace(second=0, microsecond=0),
         zone="UTC",
     )
-    told = replace(CHAT, quiet=quiet)
-    held = a_delivery(recipient=told, owner=ALICE, available_at=now, created_at=now)
+    recipient = replace(CHAT, quiet=quiet)
+    delayed = a_delivery(recipient=recipient, owner=ALICE, available_at=now, created_at=now)
     urgent = replace(quiet, except_for=(NotifyOn.FAILURE,))
     at_once = a_delivery(
         recipient=replace(CHAT, to="8", quiet=urgent),
@@ -443,13 +450,13 @@ async def test_an_older_delivery_waits_for_the_end_of_the_quiet_hours(rig: Rig) 
         available_at=now,
         created_at=now,
     )
-    await rig.store.load([held, at_once])
+    await rig.store.load([delayed, at_once])
     telegram = Recorded(Channel.TELEGRAM, Sent())
     await rig.engine(senders=[telegram], telegram_allowed_chats=("7", "8"))
-    await until(lambda: rig.told(DeliveryRetrying) and rig.told(DeliveryEnded))
+    await until(lambda: rig.emitted(DeliveryRetrying) and rig.emitted(DeliveryEnded))
     (waiting,) = (await all_of(rig.store, DeliveryState.PENDING)).values()
-    assert (waiting.id, waiting.code, waiting.attempts) == (held.id, "quiet", 0)
+    assert (waiting.id, waiting.code, waiting.attempts) == (delayed.id, "quiet", 0)
     end = quiet.until(now)
     assert end is not None
     assert abs(waiting.available_at - end) < timedelta(seconds=30)
-    assert [letter.delivery_id for letter in telegram.letters] == [at_once.id]
+    assert [attempt.delivery_id for attempt in telegram.attempts] == [at_once.id]

@@ -27,7 +27,7 @@ async def test_running_runs_finish_within_the_grace(rig: Rig) -> None:
     schedule = await rig.due_now()
     await until(lambda: rig.runner.calls)
     drain = asyncio.create_task(engine.drain())
-    await until(lambda: rig.told(DrainStarted))
+    await until(lambda: rig.emitted(DrainStarted))
     later = await rig.due_now()
     manual = a_run(available_at=await rig.now())
     await rig.store.add_runs([manual])
@@ -40,7 +40,7 @@ async def test_running_runs_finish_within_the_grace(rig: Rig) -> None:
     assert len(rig.runner.calls) == 1
     assert await rig.store.nodes() == ()
     assert rig.runner.closed
-    assert rig.told(DrainEnded)[0].given_up == 0
+    assert rig.emitted(DrainEnded)[0].given_up == 0
 
 
 async def test_unstarted_runs_are_released(rig: Rig) -> None:
@@ -80,7 +80,7 @@ async def test_a_run_that_outlasts_the_grace_runs_again_on_another_node(rig: Rig
     await until(lambda: stopping.calls)
     await engine.drain(timedelta(seconds=0.05))
     assert stopping.stopped
-    assert rig.told(DrainEnded)[0].given_up == 1
+    assert rig.emitted(DrainEnded)[0].given_up == 1
     (run,) = await rig.runs(schedule)
     assert (run.status, run.attempts[0].end) == (RunStatus.QUEUED, AttemptEnd.LOST)
     await rig.engine()
@@ -103,13 +103,13 @@ async def test_every_completion_is_written_before_the_node_leaves(
     await until(lambda: len(rig.runner.calls) == 5)
     finish, refused = rig.store.finish, runs[2].id
 
-    async def choosy(verdicts: Sequence[Completion]) -> CompletionResult:
-        if any(v.run_id == refused and v.status is RunStatus.SUCCEEDED for v in verdicts):
+    async def choosy(completions: Sequence[Completion]) -> CompletionResult:
+        if any(v.run_id == refused and v.status is RunStatus.SUCCEEDED for v in completions):
             raise TypeError("cannot be written")
-        return await finish(verdicts)
+        return await finish(completions)
 
     drain = asyncio.create_task(engine.drain(timedelta(0)))
-    await until(lambda: rig.told(DrainStarted))
+    await until(lambda: rig.emitted(DrainStarted))
     # The store is available again only for the drain itself.
     for poller in engine._recording:
         await poller.stop()
@@ -131,7 +131,7 @@ async def test_a_second_drain_call_ends_the_grace(rig: Rig) -> None:
     await rig.due_now()
     await until(lambda: rig.runner.calls)
     drain = asyncio.create_task(engine.drain(timedelta(hours=1)))
-    await until(lambda: rig.told(DrainStarted))
+    await until(lambda: rig.emitted(DrainStarted))
     assert engine.draining
     await asyncio.wait_for(engine.drain(), 10)
     await drain

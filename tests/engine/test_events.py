@@ -208,7 +208,7 @@ async def test_metrics_of_a_real_engine_are_consistent(rig: Rig) -> None:
     rig.engines.append(engine)
     for done in range(1, 4):
         await rig.due_now(policy=Policy(max_retries=1, retry_backoff=timedelta(seconds=0.01)))
-        await until(lambda done=done: len(rig.told(RunEnded)) == done)
+        await until(lambda done=done: len(rig.emitted(RunEnded)) == done)
     past = await rig.now() - timedelta(hours=1)
     missed = await rig.every(7200, past, policy=Policy(misfire=Misfire.SKIP))
     await until(lambda: value(metrics, "missed_total"))
@@ -255,19 +255,19 @@ def test_every_event_is_logged_or_deliberately_silent(lines: pytest.LogCaptureFi
     reports = EventLogger()
     for event in EVERY_EVENT:
         reports(event)
-    said = [(record.levelname, record.getMessage()) for record in lines.records]
-    assert ("WARNING", "fenced") in said
-    assert ("ERROR", "schedule cannot be planned and was set aside") in said
-    assert ("WARNING", "slot missed") in said
-    assert ("ERROR", "target raised") in said
-    assert ("ERROR", "delivery given up: dead letter") in said
-    assert ("INFO", "old messages deleted") in said
+    logged = [(record.levelname, record.getMessage()) for record in lines.records]
+    assert ("WARNING", "fenced") in logged
+    assert ("ERROR", "schedule cannot be planned and was set aside") in logged
+    assert ("WARNING", "slot missed") in logged
+    assert ("ERROR", "target raised") in logged
+    assert ("ERROR", "delivery given up: dead letter") in logged
+    assert ("INFO", "old messages deleted") in logged
     # An outage is logged once, a bug each time with its traceback.
-    assert said.count(("WARNING", "scheduler: the store does not answer")) == 1
+    assert logged.count(("WARNING", "scheduler: the store does not answer")) == 1
     (bug,) = [r for r in lines.records if r.getMessage() == "scheduler failed"]
     assert bug.exc_info is not None
     # Silent: a continuing outage, and slots that another node took. Three lines: one pass.
-    assert len(said) == len(EVERY_EVENT) - 2 + 2
+    assert len(logged) == len(EVERY_EVENT) - 2 + 2
 
 
 def test_clock_skew_is_logged_once(
@@ -284,10 +284,10 @@ def test_a_listener_may_select_event_types() -> None:
         event_types = (events.NodeJoined, events.NodeLost)
 
         def __init__(self) -> None:
-            self.heard: list[events.Event] = []
+            self.received: list[events.Event] = []
 
         def __call__(self, event: events.Event) -> None:
-            self.heard.append(event)
+            self.received.append(event)
 
     picky, everything = Picky(), list[events.Event]()
     telling = events.Events([picky, everything.append])
@@ -295,4 +295,6 @@ def test_a_listener_may_select_event_types() -> None:
         for event in EVERY_EVENT:
             telling.emit(event)
     assert everything == EVERY_EVENT * 2
-    assert picky.heard == [each for each in EVERY_EVENT if isinstance(each, Picky.event_types)] * 2
+    assert (
+        picky.received == [each for each in EVERY_EVENT if isinstance(each, Picky.event_types)] * 2
+    )

@@ -101,7 +101,7 @@ async def test_retries_are_the_same_run(rig: Rig, backoff: Backoff) -> None:
     wrong = timedelta(seconds=0.05)
     assert gaps[0] >= base - wrong
     assert gaps[1] >= (base if backoff is Backoff.FIXED else base * 2) - wrong
-    assert len(rig.told(RunRetrying)) == 2
+    assert len(rig.emitted(RunRetrying)) == 2
 
 
 # max_retries counts the extra attempts.
@@ -170,7 +170,7 @@ async def test_a_target_that_ignores_cancellation_loses_its_permit(
     schedule = await rig.due_now(policy=Policy(timeout=timedelta(seconds=0.05)))
     (run,) = await rig.ended(schedule)
     assert run.status is RunStatus.TIMEOUT
-    assert [event.run.id for event in rig.told(TargetStuck)] == [run.id]
+    assert [event.run.id for event in rig.emitted(TargetStuck)] == [run.id]
     after = await rig.due_now()
     await rig.ended(after)
     rig.runner.gate.set()
@@ -186,7 +186,7 @@ async def test_a_target_that_raises_fails_its_run_only(rig: Rig) -> None:
     await rig.engine()
     (run,) = await rig.ended(schedule)
     assert (run.status, run.error) == (RunStatus.FAILED, "ZeroDivisionError: by nought")
-    assert isinstance(rig.told(TargetRaised)[0].error, ZeroDivisionError)
+    assert isinstance(rig.emitted(TargetRaised)[0].error, ZeroDivisionError)
     other = await rig.due_now()
     assert (await rig.ended(other))[0].status is RunStatus.SUCCEEDED
 
@@ -243,7 +243,7 @@ async def test_a_permit_is_free_as_soon_as_the_attempt_ends(rig: Rig) -> None:
     first, second = (a_run(available_at=now) for _ in range(2))
     await rig.store.add_runs([first, second])
     await until(lambda: len(rig.runner.calls) == 2)
-    assert set(engine.running) == {first.id, second.id}, "in hand until the verdict is written"
+    assert set(engine.running) == {first.id, second.id}, "in flight until the completion is written"
     assert (await rig.run(first.id)).status is RunStatus.RUNNING
     faults.freed.set()
 
@@ -289,7 +289,7 @@ async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
     run = a_run(available_at=now, created_at=now)
     await rig.engine()
     await rig.store.add_runs([run])
-    await until(lambda: rig.told(RunReleased))
+    await until(lambda: rig.emitted(RunReleased))
     await eventually(lambda: rig.run(run.id), lambda found: found.status is RunStatus.QUEUED)
     # The node that cannot execute it does not claim it again immediately.
     await asyncio.sleep(3 * rig.settings.poll_interval.total_seconds())
@@ -299,7 +299,7 @@ async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
     done = await rig.reached(run.id, RunStatus.SUCCEEDED)
     assert [attempt.end for attempt in done.attempts] == [AttemptEnd.SUCCEEDED]
     assert len(other.calls) == 1
-    assert not rig.told(TargetRaised)
+    assert not rig.emitted(TargetRaised)
 
 
 async def test_a_yielded_requirement_is_claimed_again_later(

@@ -53,17 +53,17 @@ async def test_an_earlier_schedule_wakes_the_sleeping_scheduler(rig: Rig) -> Non
 
 async def test_many_schedules_due_at_once_run_exactly_once(rig: Rig) -> None:
     # The JSON file is rewritten for every change, so it gets fewer runs.
-    crowd = 100 if rig.kind == "json" else 1000
+    count = 100 if rig.kind == "json" else 1000
     slot = await rig.now()
     trigger = Every(FAR, anchor=slot)
-    made = [a_schedule(trigger=trigger, next_slot=slot, next_run_at=slot) for _ in range(crowd)]
+    made = [a_schedule(trigger=trigger, next_slot=slot, next_run_at=slot) for _ in range(count)]
     await rig.store.load(made)
     await rig.engine()
-    await until(lambda: len(rig.told(RunEnded)) >= crowd, within=60)
+    await until(lambda: len(rig.emitted(RunEnded)) >= count, within=60)
     runs = await rig.runs(None, RunStatus.SUCCEEDED)
     assert {run.schedule_id for run in runs} == {schedule.id for schedule in made}
-    assert len({call.run.id for call in rig.runner.calls}) == len(rig.runner.calls) == crowd
-    assert all(len(event.schedules) <= BATCH for event in rig.told(SchedulesFired))
+    assert len({call.run.id for call in rig.runner.calls}) == len(rig.runner.calls) == count
+    assert all(len(event.schedules) <= BATCH for event in rig.emitted(SchedulesFired))
 
 
 async def test_the_dispatch_cap_defers_the_rest_to_the_next_tick(rig: Rig) -> None:
@@ -72,7 +72,7 @@ async def test_the_dispatch_cap_defers_the_rest_to_the_next_tick(rig: Rig) -> No
         await rig.once_at(slot)
     await rig.engine(max_dispatch_per_tick=2, dispatch_tick=timedelta(seconds=0.4))
     await until(lambda: len(rig.runner.calls) == 5)
-    sizes = [len(event.schedules) for event in rig.told(SchedulesFired)]
+    sizes = [len(event.schedules) for event in rig.emitted(SchedulesFired)]
     assert sizes == [2, 2, 1]
     made = sorted(run.created_at for run in await rig.runs())
     assert made[2] - made[0] >= timedelta(seconds=0.35)
@@ -103,7 +103,9 @@ async def test_prompts_are_postponed_while_their_scheduler_is_off(rig: Rig) -> N
     )
     assert await rig.runs(prompt) == []
     assert after.next_slot == slot
-    assert [each.id for event in rig.told(SchedulesFired) for each in event.schedules] == [other.id]
+    assert [each.id for event in rig.emitted(SchedulesFired) for each in event.schedules] == [
+        other.id
+    ]
     await engine.drain()
 
 
@@ -176,7 +178,7 @@ async def test_a_broken_schedule_stops_no_other(rig: Rig) -> None:
 
     scheduler = await rig.scheduler(planner)
     assert await scheduler.run_once() == PollNow()
-    (event,) = rig.told(ScheduleBroken)
+    (event,) = rig.emitted(ScheduleBroken)
     aside = await rig.schedule(broken.id)
     assert event.schedule == aside
     assert (aside.next_run_at, aside.last_error) == (None, "ValueError: no such calendar")

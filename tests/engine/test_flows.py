@@ -299,7 +299,7 @@ async def test_a_stopping_node_releases_its_flows(flows: FlowRig) -> None:
     run_id = await flows.start(flow)
     await until(lambda: "second" in flows.seen)
     drain = asyncio.create_task(leaving.drain(timedelta(seconds=20)))
-    await until(lambda: flows.rig.told(RunReleased))
+    await until(lambda: flows.rig.emitted(RunReleased))
     free = await eventually(lambda: flows.rig.run(run_id), lambda run: run.holder is None)
     assert (free.status, free.attempt, free.attempts) == (RunStatus.QUEUED, 0, ())
     staying = await flows.engine(flow)

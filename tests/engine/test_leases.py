@@ -39,9 +39,9 @@ async def test_the_late_completion_of_a_suspended_node_is_fenced(rig: Rig) -> No
         (first.node_id, AttemptEnd.LOST),
         (second.node_id, AttemptEnd.SUCCEEDED),
     ]
-    assert [event.run.id for event in rig.told(RunRescued)] == [run.id]
+    assert [event.run.id for event in rig.emitted(RunRescued)] == [run.id]
     slow.gate.set()
-    await until(lambda: rig.told(CompletionFenced))
+    await until(lambda: rig.emitted(CompletionFenced))
     assert await rig.run(run.id) == run
     assert slow.called(run.id) + rig.runner.called(run.id) == [1, 2]
 
@@ -58,8 +58,8 @@ async def test_a_node_cut_off_stops_its_runs_within_the_trust_window(rig: Rig) -
     await until(lambda: cut_off.stopped)
     assert await rig.runs(schedule, RunStatus.RUNNING)
     assert not engine.trusted
-    await until(lambda: rig.told(AttemptAbandoned))
-    assert rig.told(NodeLost)[0].node_id == first_id
+    await until(lambda: rig.emitted(AttemptAbandoned))
+    assert rig.emitted(NodeLost)[0].node_id == first_id
     await rig.engine(lease=LEASE)
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 2)
@@ -79,7 +79,7 @@ async def test_nothing_new_starts_without_trust(rig: Rig) -> None:
     await eventually(lambda: rig.runs(schedule), bool)
     await rig.store.add_runs([a_run(available_at=await rig.now())])
     other = await rig.engine(roles=("scheduler",))
-    await until(lambda: len(rig.told(NodeLost)) == 1)
+    await until(lambda: len(rig.emitted(NodeLost)) == 1)
     assert rig.runner.calls == []
     assert other.trusted
     faults.failing = {}
@@ -102,8 +102,8 @@ async def test_heartbeats_continue_while_the_event_loop_is_blocked(rig: Rig) -> 
     schedule = await rig.due_now()
     (run,) = await rig.ended(schedule)
     assert (run.status, run.attempt, engine.node_id) == (RunStatus.SUCCEEDED, 1, node_id)
-    assert rig.told(NodeLost) == []
-    assert len(rig.told(NodeHeartbeat)) >= 4
+    assert rig.emitted(NodeLost) == []
+    assert len(rig.emitted(NodeHeartbeat)) >= 4
 
 
 async def test_on_lost_stop_ends_unknown_after_the_started_mark(rig: Rig) -> None:

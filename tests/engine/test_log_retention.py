@@ -36,7 +36,7 @@ async def memory_rig() -> Rig:
     return Rig(MemoryStore(), "memory")
 
 
-async def carried_out(rig: Rig, target: SyncTarget, number: int) -> RunId:
+async def execute_task(rig: Rig, target: SyncTarget, number: int) -> RunId:
     now = await rig.now()
     at = now + timedelta(microseconds=number)
     task = a_task(target, created_at=at, available_at=now, planned_at=now)
@@ -62,8 +62,8 @@ async def test_logs_of_the_last_runs_of_each_pair_are_kept(
     rig: Rig, keep: int, expected: list[bool]
 ) -> None:
     await rig.engine(runners=[Syncing()], sync_log_runs=keep)
-    clients = await carried_out(rig, CLIENTS, 0)
-    orders = [await carried_out(rig, ORDERS, number) for number in range(4)]
+    clients = await execute_task(rig, CLIENTS, 0)
+    orders = [await execute_task(rig, ORDERS, number) for number in range(4)]
     # Reading takes at most a tenth of the time: after one second it pauses for ten.
     await eventually(lambda: with_logs(rig, orders), lambda found: found == expected, within=60)
     assert await with_logs(rig, [clients]) == [keep != 0]
@@ -72,13 +72,13 @@ async def test_logs_of_the_last_runs_of_each_pair_are_kept(
 async def test_older_runs_are_trimmed_once(memory_rig: Rig) -> None:
     rig = memory_rig
     first = await rig.engine(runners=[Syncing()], sync_log_runs=-1)
-    before = [await carried_out(rig, ORDERS, number) for number in range(60)]
+    before = [await execute_task(rig, ORDERS, number) for number in range(60)]
     await first.drain()
     faults = Faults(rig.store)
     faults.failing = {"drop_logs": StoreUnavailable("away")}
     await rig.engine(store=faults.store, runners=[Syncing()], sync_log_runs=2)
-    last = await carried_out(rig, ORDERS, 100)
-    await eventually(lambda: _told(rig), bool)
+    last = await execute_task(rig, ORDERS, 100)
+    await eventually(lambda: _failures(rig), bool)
     faults.failing = {}
     await eventually(
         lambda: with_logs(rig, [*before, last]), lambda found: found == [False] * 59 + [True] * 2
@@ -86,5 +86,5 @@ async def test_older_runs_are_trimmed_once(memory_rig: Rig) -> None:
     await rig.close()
 
 
-async def _told(rig: Rig) -> list[DutyFailed]:
-    return [event for event in rig.told(DutyFailed) if event.duty == "log retention"]
+async def _failures(rig: Rig) -> list[DutyFailed]:
+    return [event for event in rig.emitted(DutyFailed) if event.duty == "log retention"]

@@ -210,8 +210,8 @@ async def test_many_last_lines_are_written_in_batches_before_the_completion() ->
     writer.close(attempt, a_verdict(run, NOW, logs=attempt.pending_logs))
     assert not put
     await writer.run_once()
-    (verdict,) = put
-    assert len(verdict.logs) <= LOG_BATCH_LINES
+    (completion,) = put
+    assert len(completion.logs) <= LOG_BATCH_LINES
     await store.finish(put)
     assert [entry.message for entry in await store.read_logs(run.id, limit=60_000)] == spoken
 

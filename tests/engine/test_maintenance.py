@@ -15,7 +15,7 @@ async def test_runs_older_than_the_retention_are_deleted(rig: Rig) -> None:
     await first.drain()
     kept = await rig.once_at(await rig.now() + timedelta(hours=1))
     await rig.engine(retention=timedelta(0))
-    await until(lambda: rig.told(RunsPruned))
+    await until(lambda: rig.emitted(RunsPruned))
     assert await eventually(lambda: rig.runs(schedule), lambda runs: not runs) == []
     assert (await rig.schedule(schedule.id)).purged_until == run.slot
     assert (await rig.schedule(kept.id)).purged_until is None

@@ -36,8 +36,8 @@ class Node:
         self.clock = SettableClock()
         self.memory = MemoryStore(clock=self.clock)
         self.faults = Faults(self.memory)
-        self.told: list[Event] = []
-        self.events = Events([self.told.append])
+        self.emitted: list[Event] = []
+        self.events = Events([self.emitted.append])
         self.time = StoreClock(self.faults.store, self.clock)
         self.membership = Membership(
             self.faults.store,
@@ -73,7 +73,7 @@ async def test_trust_ends_a_margin_before_the_lease(node: Node) -> None:
     node.clock.advance(0.1)
     assert not node.membership.trusted
     await until(lambda: node.membership.lost.is_set())
-    (lost,) = [event for event in node.told if isinstance(event, NodeLost)]
+    (lost,) = [event for event in node.emitted if isinstance(event, NodeLost)]
     assert lost.node_id == node.membership.node_id
     assert not await node.heartbeat.run_once()
     assert not node.membership.trusted
@@ -267,7 +267,7 @@ async def test_no_rescue_right_after_a_forward_clock_jump(node: Node) -> None:
     node.clock.advance(MAX_RESCUE_INTERVAL)
     await maintenance.run_once()
     assert node.faults.count["rescue"] == 1
-    assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
+    assert [event for event in node.emitted if isinstance(event, StoreClockJumped)] == [
         StoreClockJumped(seconds=600.0)
     ]
     node.clock.advance(19)
@@ -302,18 +302,18 @@ async def test_a_backward_clock_jump_is_reported_only(node: Node) -> None:
     maintenance = maintenance_of(node)
     node.clock.set(node.clock.now() - timedelta(minutes=10))
     await maintenance.run_once()
-    assert [event for event in node.told if isinstance(event, StoreClockJumped)] == [
+    assert [event for event in node.emitted if isinstance(event, StoreClockJumped)] == [
         StoreClockJumped(seconds=-600.0)
     ]
     assert node.faults.count["rescue"] == 1
 
 
 async def test_a_slow_answer_is_not_a_clock_jump(node: Node) -> None:
-    said = node.clock.now()
+    answer = node.clock.now()
     before = node.clock.monotonic()
     node.clock.advance(20)
-    node.time.observe(said, before)
-    node.time.observe(said + timedelta(seconds=20), before + 20)
+    node.time.observe(answer, before)
+    node.time.observe(answer + timedelta(seconds=20), before + 20)
     assert node.time.take_jumps() == []
 
 
@@ -362,7 +362,7 @@ async def test_a_regressed_store_costs_the_node_its_lease(node: Node) -> None:
     await until(lambda: node.membership.lost.is_set())
     node.faults.failing = {}
     await watch.run_once()
-    (told,) = [event for event in node.told if isinstance(event, StoreRegressed)]
-    assert "from epoch 10 to 4" in told.why
+    (regressed,) = [event for event in node.emitted if isinstance(event, StoreRegressed)]
+    assert "from epoch 10 to 4" in regressed.why
     (entry,) = await node.memory.list_audit(AuditQuery())
-    assert (entry.verb, entry.object_kind, entry.reason) == ("regress", "store", told.why)
+    assert (entry.verb, entry.object_kind, entry.reason) == ("regress", "store", regressed.why)

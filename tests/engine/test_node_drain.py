@@ -36,8 +36,8 @@ async def test_a_drained_node_finishes_its_runs_and_accepts_none_until_resumed(
     held = await rig.due_now()
     await until(lambda: rig.runner.calls)
     await rig.store.drain_node(engine.node_id, True)
-    await until(lambda: rig.told(NodeDraining))
-    assert rig.told(NodeDraining)[0].running == 1
+    await until(lambda: rig.emitted(NodeDraining))
+    assert rig.emitted(NodeDraining)[0].running == 1
     # Neither fired nor claimed.
     due = await rig.due_now()
     by_hand = a_run(available_at=await rig.now())
@@ -55,7 +55,7 @@ async def test_a_drained_node_finishes_its_runs_and_accepts_none_until_resumed(
     assert not engine.draining
 
     await rig.store.drain_node(engine.node_id, False)
-    await until(lambda: rig.told(NodeResumed))
+    await until(lambda: rig.emitted(NodeResumed))
     (late,) = await rig.ended(due)
     assert late.attempt == 1
     await eventually(lambda: rig.run(by_hand.id), lambda run: run.status is RunStatus.SUCCEEDED)
@@ -72,7 +72,7 @@ async def test_unstarted_runs_go_to_another_node_immediately(rig: Rig) -> None:
     schedule = await rig.due_now(policy=Policy(on_lost=OnLost.STOP))
     await eventually(lambda: rig.runs(schedule, RunStatus.RUNNING), bool)
     await rig.store.drain_node(first.node_id, True)
-    await until(lambda: rig.told(NodeDraining))
+    await until(lambda: rig.emitted(NodeDraining))
     other = Recording()
     second = await rig.engine(runner=other, heartbeat=OFTEN)
     (done,) = await rig.ended(schedule)
@@ -86,14 +86,14 @@ async def test_a_node_that_joins_again_is_still_drained(rig: Rig) -> None:
     engine = await rig.engine(heartbeat=OFTEN)
     before = engine.node_id
     await rig.store.drain_node(before, True)
-    await until(lambda: rig.told(NodeDraining))
+    await until(lambda: rig.emitted(NodeDraining))
     engine._membership.lose("of the test")
-    await until(lambda: len(rig.told(NodeJoined)) == 2)
+    await until(lambda: len(rig.emitted(NodeJoined)) == 2)
     assert engine.node_id != before
     schedule = await rig.due_now()
     await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)
     assert await rig.runs(schedule) == []
-    assert rig.told(SchedulesFired) == []
+    assert rig.emitted(SchedulesFired) == []
     await rig.store.drain_node(engine.node_id, False)
     (done,) = await rig.ended(schedule)
     assert done.status is RunStatus.SUCCEEDED
@@ -102,7 +102,7 @@ async def test_a_node_that_joins_again_is_still_drained(rig: Rig) -> None:
 async def test_a_drained_node_can_be_stopped(rig: Rig) -> None:
     engine = await rig.engine(heartbeat=OFTEN)
     await rig.store.drain_node(engine.node_id, True)
-    await until(lambda: rig.told(NodeDraining))
+    await until(lambda: rig.emitted(NodeDraining))
     await asyncio.wait_for(engine.drain(), 5)
     assert await rig.store.nodes() == ()
 
@@ -115,11 +115,11 @@ async def test_a_node_is_not_drained_while_it_sends_a_message(rig: Rig) -> None:
     await rig.due_now(policy=Policy(delivery=(CHAT,)), owner=ALICE)
     await until(lambda: telegram.now)
     await rig.store.drain_node(engine.node_id, True)
-    told = await eventually(
+    reported = await eventually(
         lambda: node_of(rig, engine.node_id),
         lambda node: node.report is not None and node.report.draining and not node.report.running,
     )
-    assert told.report is not None
-    assert (told.report.sending, told.state(await rig.now())) == (1, NodeState.DRAINING)
+    assert reported.report is not None
+    assert (reported.report.sending, reported.state(await rig.now())) == (1, NodeState.DRAINING)
     telegram.gate.set()
     await eventually(lambda: state(rig, engine.node_id), lambda s: s is NodeState.DRAINED)

@@ -25,18 +25,18 @@ async def test_an_outage_delays_and_loses_nothing(rig: Rig) -> None:
     before = await rig.due_now()
     await until(lambda: rig.runner.calls)
     faults.down = DOWN
-    await until(lambda: {e.duty for e in rig.told(DutyFailed)} >= {"scheduler", "worker"})
+    await until(lambda: {e.duty for e in rig.emitted(DutyFailed)} >= {"scheduler", "worker"})
     during = await rig.due_now()
     rig.runner.gate.set()
-    await until(lambda: any(e.duty == "recorder" for e in rig.told(DutyFailed)))
+    await until(lambda: any(e.duty == "recorder" for e in rig.emitted(DutyFailed)))
     assert engine.trusted
     assert (await rig.runs(before))[0].status is RunStatus.RUNNING
     faults.down = None
     for schedule in (before, during):
         (run,) = await rig.ended(schedule)
         assert (run.status, run.attempt) == (RunStatus.SUCCEEDED, 1)
-    await until(lambda: {e.duty for e in rig.told(DutyRecovered)} >= {"scheduler", "recorder"})
-    firsts = [e for e in rig.told(DutyFailed) if e.first and e.duty == "scheduler"]
+    await until(lambda: {e.duty for e in rig.emitted(DutyRecovered)} >= {"scheduler", "recorder"})
+    firsts = [e for e in rig.emitted(DutyFailed) if e.first and e.duty == "scheduler"]
     assert len(firsts) == 1
 
 
@@ -47,9 +47,9 @@ async def test_a_completion_whose_answer_was_lost_counts_once(rig: Rig) -> None:
     await rig.engine(store=faults.store)
     schedule = await rig.due_now()
     (run,) = await rig.ended(schedule)
-    await until(lambda: rig.told(RunEnded))
+    await until(lambda: rig.emitted(RunEnded))
     assert faults.count["finish"] == 2
-    assert rig.told(CompletionFenced) == []
+    assert rig.emitted(CompletionFenced) == []
     assert len(run.attempts) == 1
     assert rig.engines[0].running == ()
 
@@ -77,7 +77,7 @@ async def test_a_claim_committed_late_is_released(
     await until(lambda: faults.count["next_available"])
     # So that the node cannot claim the run normally.
     faults.failing = {"next_available": DOWN}
-    await until(lambda: rig.told(DutyFailed))
+    await until(lambda: rig.emitted(DutyFailed))
     run = a_run(available_at=await rig.now())
     await rig.store.add_runs([run])
     assert await rig.store.claim(claim_request(engine.node_id))
@@ -113,7 +113,7 @@ async def test_a_bug_in_a_pass_does_not_end_the_engine(rig: Rig) -> None:
     faults = Faults(rig.store)
     faults.failing = {"next_due": KeyError("a bug"), "rescue": ValueError("another")}
     await rig.engine(store=faults.store)
-    await until(lambda: {e.duty for e in rig.told(DutyFailed)} >= {"scheduler", "maintenance"})
+    await until(lambda: {e.duty for e in rig.emitted(DutyFailed)} >= {"scheduler", "maintenance"})
     faults.failing = {}
     schedule = await rig.due_now()
     (run,) = await rig.ended(schedule)
@@ -127,10 +127,10 @@ async def test_a_result_that_cannot_be_written_fails_its_run_and_no_other(rig: R
             if name != "finish":
                 return verb
 
-            async def finish(verdicts: list[object]) -> object:
-                if any((v.result or {}).get("odd") for v in verdicts):
+            async def finish(completions: list[object]) -> object:
+                if any((v.result or {}).get("odd") for v in completions):
                     raise TypeError("cannot be written")
-                return await verb(verdicts)
+                return await verb(completions)
 
             return finish
 

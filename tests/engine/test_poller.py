@@ -55,14 +55,14 @@ def poller(duty: Passes, events: list[Event], *, stop_timeout: float = 5.0) -> P
 
 async def test_each_next_poll_leads_to_another_pass() -> None:
     store = MemoryStore()
-    told = asyncio.Event()
-    told.set()
+    event_set = asyncio.Event()
+    event_set.set()
     now = await store.now()
     rests = (
         PollNow(),
         PollWithoutYield(),
         PollAfter(0.001),
-        PollOnEvent(event=told),
+        PollOnEvent(event=event_set),
         PollOnEvent(event=asyncio.Event(), seconds=0.001),
         PollAtTime(since=store.changes(), moment=now),
         PollAtTime(since=-1, moment=now.replace(year=now.year + 1)),

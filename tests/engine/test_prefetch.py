@@ -34,8 +34,8 @@ from tests.builders import a_schedule
 from tests.engine.rig import FAR, Faults, Rig, eventually, until
 from tests.store_contract.stores import KINDS, Home
 
-CROWD = 80
-PLACES = 200
+BATCH = 80
+PERMITS = 200
 
 
 @pytest.fixture
@@ -51,10 +51,10 @@ async def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await home.close()
 
 
-async def crowd(
+async def create_batch(
     rig: Rig,
     seconds: float = 1.5,
-    count: int = CROWD,
+    count: int = BATCH,
     priorities: Sequence[int] = (0,),
     **given: Any,
 ) -> list[Schedule]:
@@ -75,12 +75,12 @@ def slot_of(made: list[Schedule]) -> datetime:
 
 
 async def taken(
-    rig: Rig, seconds: float = 1.5, *, left: float = 0.5, by: int = CROWD, **given: Any
+    rig: Rig, seconds: float = 1.5, *, left: float = 0.5, by: int = BATCH, **given: Any
 ) -> tuple[list[Schedule], list[Run]]:
     """A batch with `by` runs claimed while at least `left` seconds remain. If the machine is too
     busy, another batch is tried."""
     for more in (1, 2, 4, 8):
-        made = await crowd(rig, seconds * more, **given)
+        made = await create_batch(rig, seconds * more, **given)
         slot = slot_of(made)
         runs = await eventually(rig.runs, lambda runs: len(runs) >= by, within=30)
         if all(run.prefetched for run in runs) and await rig.now() < slot - timedelta(seconds=left):
@@ -91,7 +91,7 @@ async def taken(
         await rig.store.prune_runs(before=slot + FAR, limit=len(made))
         rig.runner.calls.clear()
         rig.events.clear()
-    raise AssertionError("no crowd was taken before its time")
+    raise AssertionError("no batch was prefetched")
 
 
 async def all_ended(rig: Rig, count: int) -> list[Run]:
@@ -103,10 +103,10 @@ async def all_ended(rig: Rig, count: int) -> list[Run]:
 
 
 async def test_a_prefetched_batch_starts_at_its_time_once_each(rig: Rig) -> None:
-    await rig.engine(workers=PLACES, poll_interval=timedelta(seconds=30))
+    await rig.engine(workers=PERMITS, poll_interval=timedelta(seconds=30))
     made, _ = await taken(rig)
     slot = slot_of(made)
-    runs = await all_ended(rig, CROWD)
+    runs = await all_ended(rig, BATCH)
     assert all(run.prefetched and run.created_at < slot for run in runs)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
@@ -117,15 +117,15 @@ async def test_a_prefetched_batch_starts_at_its_time_once_each(rig: Rig) -> None
         assert slot <= attempt.started_at < slot + timedelta(seconds=10)  # no poll was needed
         assert run.finished_at is not None
         assert run.finished_at >= slot
-    assert sum(len(event.schedules) for event in rig.told(SchedulesFired)) == CROWD
+    assert sum(len(event.schedules) for event in rig.emitted(SchedulesFired)) == BATCH
     after = await rig.schedule(made[0].id)
     assert (after.next_slot, after.fired_count, after.last_slot) == (slot + FAR, 1, slot)
 
 
 async def test_the_higher_rank_starts_first(rig: Rig) -> None:
-    await rig.engine(workers=PLACES)
+    await rig.engine(workers=PERMITS)
     await taken(rig, priorities=(0, 1, 2))
-    await all_ended(rig, CROWD)
+    await all_ended(rig, BATCH)
     order = [call.run.priority for call in rig.runner.calls]
     assert order == sorted(order, reverse=True)
     assert set(order) == {0, 1, 2}
@@ -133,8 +133,8 @@ async def test_the_higher_rank_starts_first(rig: Rig) -> None:
 
 async def test_a_small_batch_is_not_prefetched(rig: Rig) -> None:
     faults = Faults(rig.store)
-    await rig.engine(store=faults.store, workers=PLACES)
-    made = await crowd(rig, count=5)
+    await rig.engine(store=faults.store, workers=PERMITS)
+    made = await create_batch(rig, count=5)
     runs = await all_ended(rig, 5)
     assert all(run.created_at >= slot_of(made) for run in runs)
     # Only the cheap query ran, not the one that locks.
@@ -145,7 +145,7 @@ async def test_prefetch_keeps_permits_free(rig: Rig) -> None:
     await rig.engine(workers=60)
     made, _ = await taken(rig, by=60 - 6)
     await rig.once_at(slot_of(made) - timedelta(seconds=0.45))
-    runs = await all_ended(rig, CROWD + 1)
+    runs = await all_ended(rig, BATCH + 1)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     (other,) = [run for run in runs if run.slot != slot_of(made)]
     assert other.claimed_at is not None
@@ -156,7 +156,7 @@ async def test_prefetch_uses_the_last_permits_shortly_before(rig: Rig) -> None:
     await rig.engine(workers=60, poll_interval=timedelta(seconds=30))
     for _ in range(3):
         made, first = await taken(rig, by=60 - 6)
-        runs = await all_ended(rig, CROWD)
+        runs = await all_ended(rig, BATCH)
         last = {run.id: run for run in runs if run.prefetched} | {run.id: None for run in first}
         left = [run for run in last.values() if run is not None]
         assert all(run.created_at >= slot_of(made) - FULL_CAPACITY_LEAD for run in left)
@@ -164,14 +164,16 @@ async def test_prefetch_uses_the_last_permits_shortly_before(rig: Rig) -> None:
             return
         # A busy machine may be too late.
         await until(lambda: not rig.engines[0].running)
-        await rig.store.prune_runs(before=slot_of(made) + FAR, limit=CROWD)
+        await rig.store.prune_runs(before=slot_of(made) + FAR, limit=BATCH)
     raise AssertionError("the last places stayed empty")
 
 
 async def test_a_dispatch_cap_disables_prefetch(rig: Rig) -> None:
-    await rig.engine(workers=PLACES, max_dispatch_per_tick=60, dispatch_tick=timedelta(seconds=0.1))
-    made = await crowd(rig)
-    runs = await all_ended(rig, CROWD)
+    await rig.engine(
+        workers=PERMITS, max_dispatch_per_tick=60, dispatch_tick=timedelta(seconds=0.1)
+    )
+    made = await create_batch(rig)
+    runs = await all_ended(rig, BATCH)
     assert all(run.created_at >= slot_of(made) for run in runs)
 
 
@@ -203,7 +205,7 @@ class Changes:
 
 
 async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig) -> None:
-    await rig.engine(workers=PLACES)
+    await rig.engine(workers=PERMITS)
     made, _ = await taken(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
     later = slot + timedelta(hours=1)
@@ -222,12 +224,12 @@ async def test_a_schedule_paused_deleted_or_moved_in_time_does_not_run(rig: Rig)
 
 
 async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
-    await rig.engine(workers=PLACES)
+    await rig.engine(workers=PERMITS)
     made, _ = await taken(rig, seconds=3.0, left=1.5)
     slot = slot_of(made)
     changes = Changes(rig, slot)
     await changes.make(made, lambda s, now: apply_edit(s, replace(s, name="new"), now, "me"))
-    runs = await all_ended(rig, CROWD)
+    runs = await all_ended(rig, BATCH)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot) for each in made}
     for run in runs:
         assert run.schedule_version == 1 + (run.schedule_id in changes.in_time)
@@ -236,25 +238,25 @@ async def test_an_edited_schedule_that_is_still_due_runs_once(rig: Rig) -> None:
 
 
 async def test_a_run_canceled_while_prefetched_never_starts(rig: Rig) -> None:
-    await rig.engine(workers=PLACES)
+    await rig.engine(workers=PERMITS)
     _, runs = await taken(rig)
     await rig.store.cancel_run(runs[0].id, Reason.CANCELED_BY_HAND)
-    ended = {run.id: run for run in await all_ended(rig, CROWD)}
+    ended = {run.id: run for run in await all_ended(rig, BATCH)}
     assert ended[runs[0].id].status is RunStatus.CANCELED
     assert ended[runs[0].id].attempts == ()
     assert rig.runner.called(runs[0].id) == []
-    assert len(rig.runner.calls) == CROWD - 1
+    assert len(rig.runner.calls) == BATCH - 1
 
 
 # Released in time, and executed by the other node at the planned time.
 async def test_a_stopping_node_releases_prefetched_runs(rig: Rig) -> None:
-    first = await rig.engine(workers=PLACES)
-    second = await rig.engine(workers=PLACES, roles=("worker",))
+    first = await rig.engine(workers=PERMITS)
+    second = await rig.engine(workers=PERMITS, roles=("worker",))
     made, _ = await taken(rig)
     # On a busy machine they may have started already.
     begun = {call.run.id for call in rig.runner.calls}
     await first.drain(timedelta(seconds=5))
-    runs = await all_ended(rig, CROWD)
+    runs = await all_ended(rig, BATCH)
     if not begun:
         assert {run.attempts[0].node for run in runs} == {second.node_id}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
@@ -266,14 +268,14 @@ async def test_a_node_without_lease_starts_no_prefetched_run(rig: Rig) -> None:
     lease = timedelta(seconds=1.5)
     faults = Faults(rig.store)
     await rig.engine(
-        store=faults.store, workers=PLACES, lease=lease, heartbeat=timedelta(seconds=0.4)
+        store=faults.store, workers=PERMITS, lease=lease, heartbeat=timedelta(seconds=0.4)
     )
     made, _ = await taken(rig, seconds=3.0, left=2.0)
     faults.failing = {"heartbeat": StoreUnavailable("cut"), "release": StoreUnavailable("cut")}
     faults.failing |= {"join": StoreUnavailable("cut"), "leave": StoreUnavailable("cut")}
     await until(lambda: not rig.engines[0].trusted)
-    other = await rig.engine(workers=PLACES)
-    runs = await all_ended(rig, CROWD)
+    other = await rig.engine(workers=PERMITS)
+    runs = await all_ended(rig, BATCH)
     assert {run.status for run in runs} == {RunStatus.SUCCEEDED}
     assert {run.attempts[-1].node for run in runs} == {other.node_id}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
@@ -283,42 +285,42 @@ async def test_a_node_without_lease_starts_no_prefetched_run(rig: Rig) -> None:
 
 async def test_an_unavailable_store_delays_prefetched_runs(rig: Rig) -> None:
     faults = Faults(rig.store)
-    await rig.engine(store=faults.store, workers=PLACES)
+    await rig.engine(store=faults.store, workers=PERMITS)
     made, _ = await taken(rig)
     faults.failing = {"confirm_prefetched": StoreUnavailable("down")}
     await eventually(rig.now, lambda now: now > slot_of(made) + timedelta(seconds=0.3))
     assert rig.runner.calls == []
     faults.failing = {}
-    runs = await all_ended(rig, CROWD)
+    runs = await all_ended(rig, BATCH)
     assert {(run.status, run.attempt) for run in runs} == {(RunStatus.SUCCEEDED, 1)}
 
 
 async def test_a_lost_answer_only_delays_prefetched_runs(rig: Rig) -> None:
     faults = Faults(rig.store)
-    await rig.engine(store=faults.store, workers=PLACES)
+    await rig.engine(store=faults.store, workers=PERMITS)
     faults.answer_lost = {"fire_due": StoreUnavailable("the answer was lost")}
-    made = await crowd(rig)
-    runs = await all_ended(rig, CROWD)
+    made = await create_batch(rig)
+    runs = await all_ended(rig, BATCH)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
     assert all(call.triggered_at >= slot_of(made) for call in rig.runner.calls)
 
 
 async def test_the_started_mark_is_written_at_the_start(rig: Rig) -> None:
-    await rig.engine(workers=PLACES)
+    await rig.engine(workers=PERMITS)
     _, runs = await taken(rig, policy=Policy(on_lost=OnLost.STOP))
     rig.runner.script = [rig.runner.wait]
     assert not any(run.started for run in runs)
-    await until(lambda: len(rig.runner.calls) == CROWD)
+    await until(lambda: len(rig.runner.calls) == BATCH)
     assert all(run.started for run in await rig.runs())
     rig.runner.gate.set()
-    await until(lambda: len(rig.told(RunEnded)) == CROWD)
+    await until(lambda: len(rig.emitted(RunEnded)) == BATCH)
 
 
 async def test_two_nodes_share_a_batch(rig: Rig) -> None:
-    await asyncio.gather(*(rig.engine(workers=PLACES) for _ in range(2)))
-    made, _ = await taken(rig, 2.0, by=3 * CROWD, count=3 * CROWD)
-    runs = await all_ended(rig, 3 * CROWD)
+    await asyncio.gather(*(rig.engine(workers=PERMITS) for _ in range(2)))
+    made, _ = await taken(rig, 2.0, by=3 * BATCH, count=3 * BATCH)
+    runs = await all_ended(rig, 3 * BATCH)
     assert {run.id for run in runs} == {slot_run_id(each.id, slot_of(made)) for each in made}
     assert set(Counter(call.run.id for call in rig.runner.calls).values()) == {1}
     assert all(run.prefetched and run.fence > 1 for run in runs)

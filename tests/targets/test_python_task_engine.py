@@ -88,7 +88,7 @@ async def test_the_process_is_gone_before_the_verdict_on_a_time_out(
     run = await ended(rig, run_id)
     assert not alive(int(pid.read_text()))
     assert (run.status, run.reason) == (RunStatus.TIMEOUT, "timeout")
-    assert not rig.told(TargetStuck)
+    assert not rig.emitted(TargetStuck)
 
 
 async def test_the_process_is_gone_before_the_verdict_on_a_cancel(rig: Rig, tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ async def test_the_process_is_gone_before_the_verdict_on_a_cancel(rig: Rig, tmp_
     run = await ended(rig, run_id)
     assert not alive(int(pid.read_text()))
     assert (run.status, run.reason) == (RunStatus.CANCELED, Reason.CANCELED_BY_HAND)
-    assert not rig.told(TargetStuck)
+    assert not rig.emitted(TargetStuck)
 
 
 async def test_a_flood_leaves_room_for_what_is_said_about_the_task(rig: Rig) -> None:
