@@ -1,4 +1,4 @@
-"""What the audit notes is said in words, wherever it is shown (R1.15, F68)."""
+"""Labels of audit verbs and object kinds."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tests.web.dashboard.audit_verbs import written
 from tests.web.dashboard.browsing import browsing
 
 
-def test_every_verb_that_is_written_has_words() -> None:
+def test_every_audit_verb_has_a_label() -> None:
     found = written("verb")
     assert {each.word for each in found} >= {"create", "pause", "skip", "sign_in", "regress"}
     assert [each for each in found if each.word not in VERB_LABELS] == []
-    assert set(VERB_LABELS) - {each.word for each in found} == set(), "nobody writes these"
+    assert set(VERB_LABELS) - {each.word for each in found} == set(), "labels without a verb"
 
 
-def test_everything_that_is_acted_on_has_words() -> None:
+def test_every_object_kind_has_a_label() -> None:
     found = written("kind")
     assert {each.word for each in found} >= {"schedule", "run", "session", "store"}
     assert [each for each in found if each.word not in KIND_LABELS] == []
-    assert set(KIND_LABELS) - {each.word for each in found} == set(), "nobody writes these"
+    assert set(KIND_LABELS) - {each.word for each in found} == set(), "labels without a verb"
 
 
-def test_what_another_release_wrote_is_shown_as_it_is() -> None:
+def test_unknown_verbs_are_shown_unchanged() -> None:
     assert verb_label("levitate") == "levitate"
     assert kind_label("moon") == "moon"
 
 
-def test_no_two_verbs_have_the_same_words() -> None:
+def test_labels_are_unique() -> None:
     assert len(set(VERB_LABELS.values())) == len(VERB_LABELS)
 
 
-async def test_the_audit_is_in_words_and_searched_by_the_verb() -> None:
+async def test_the_audit_page_shows_labels_and_filters_by_verb() -> None:
     async with browsing() as browser:
         await browser.rig.store.append_audit(an_entry(verb="pause", object_kind="schedule"))
         await browser.rig.store.append_audit(an_entry(verb="levitate", object_kind="moon"))
@@ -51,11 +51,11 @@ async def test_the_audit_is_in_words_and_searched_by_the_verb() -> None:
 
 
 @pytest.mark.parametrize("verb", ["create_key", "<b>"])
-async def test_the_start_page_says_it_in_words(verb: str) -> None:
+async def test_today_shows_labels(verb: str) -> None:
     async with browsing() as browser:
         await browser.rig.create()
         await browser.rig.store.append_audit(an_entry(verb=verb, object_kind="key"))
         page = (await browser.get("/ui/")).text
         shown = html.escape(verb)
-        words = "made a key" if verb == "create_key" else shown
+        words = "created a key" if verb == "create_key" else shown
         assert f'<b title="{shown}">{words}</b>' in page

@@ -1,4 +1,4 @@
-"""What a page may cost (UX A.0): at most 120 KB with all that it fetches, and as many questions to
+"""What a page may cost: at most 120 KB with all that it fetches, and as many questions to
 the store for many schedules as for few. How long they take on a million runs is measured by
 `bench/dashboard_pages.py`."""
 

@@ -1,4 +1,4 @@
-"""Pictures: well-formed, escaped, without styles, with their table (UX 2.4, D.1 rows 6 to 8)."""
+"""Pictures: well-formed, escaped, without styles, with their table."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from chimes.web.dashboard.charts.sparkline import (
     MAX_POINTS,
     Result,
     buckets,
+    downsampled,
     result_strip,
     sparkline,
-    downsampled,
 )
 from chimes.web.dashboard.charts.svg import Chart, element, table
 from chimes.web.dashboard.charts.timeline import (

@@ -1,4 +1,4 @@
-"""One grammar for the box, the URL and the chips (UX A.0, D.3 row 7)."""
+"""One grammar for the box, the URL and the chips."""
 
 from __future__ import annotations
 

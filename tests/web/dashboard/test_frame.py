@@ -1,4 +1,4 @@
-"""The frame over ASGI: forms, choices, policy, escaping."""
+"""Shared parts of all pages over ASGI: CSRF, display preferences, headers, assets, escaping."""
 
 from __future__ import annotations
 
@@ -25,8 +25,7 @@ async def test_the_root_sends_browsers_to_the_dashboard_and_programs_to_the_api(
         assert answer.headers["location"] == "/docs"
 
 
-async def test_every_page_has_the_whole_policy() -> None:
-    # S48
+async def test_every_page_sends_security_headers() -> None:
     async with browsing() as browser:
         for path in (*PAGES, "/ui/nowhere", "/ui/static/x/nothing.js"):
             answer = await browser.get(path)
@@ -38,7 +37,7 @@ async def test_every_page_has_the_whole_policy() -> None:
             assert answer.headers["cache-control"] == "no-store"
 
 
-async def test_assets_are_kept_for_a_year_and_packed() -> None:
+async def test_assets_are_cached_for_a_year_and_compressed() -> None:
     async with browsing() as browser:
         for name, asset in assets().items():
             answer = await browser.get(asset.address, **{"Accept-Encoding": "gzip"})
@@ -56,20 +55,19 @@ async def test_assets_are_kept_for_a_year_and_packed() -> None:
     "name",
     ["../templates/base.html", "..%2ftemplates%2fbase.html", "app.js%00", "/etc/passwd", "vendor"],
 )
-async def test_nothing_but_assets_is_served(name: str) -> None:
-    # S54
+async def test_only_assets_are_served(name: str) -> None:
     async with browsing() as browser:
         assert (await browser.get(f"/ui/static/x/{name}")).status_code == 404
 
 
-def test_the_frame_is_small() -> None:
-    # UX: about 26 KB of script on a page without charts
+def test_scripts_and_styles_are_small() -> None:
+    # About 26 KB of script on a page without charts
     sizes = {name: len(asset.compressed) for name, asset in assets().items()}
     assert sizes["app.js"] + sizes["vendor/htmx.js"] < 26_000
     assert sizes["app.css"] < 8_000
 
 
-async def test_choices_are_kept_and_come_back() -> None:
+async def test_display_preferences_are_remembered() -> None:
     async with browsing() as browser:
         answer = await browser.send("/ui/look", on="/ui/runs", language="th", theme="dark")
         assert answer.headers["location"] == "/ui/runs"
@@ -82,7 +80,7 @@ async def test_choices_are_kept_and_come_back() -> None:
         assert 'lang="th"' in page
 
 
-async def test_a_choice_that_there_is_not_is_refused() -> None:
+async def test_an_unknown_display_preference_is_rejected() -> None:
     async with browsing() as browser:
         for wrong in ({"theme": "pink"}, {"zone": "Mars/Base"}, {"language": "xx"}):
             answer = await browser.send("/ui/look", on="/ui/", **wrong)
@@ -90,8 +88,7 @@ async def test_a_choice_that_there_is_not_is_refused() -> None:
             assert "set-cookie" not in answer.headers
 
 
-async def test_a_form_needs_its_token_and_our_own_page() -> None:
-    # S49
+async def test_a_form_needs_a_csrf_token_and_the_same_origin() -> None:
     async with browsing() as browser, browsing() as other:
         good = {"csrf": await _token(browser), "theme": "dark"}
         foreign = {"csrf": await _token(other), "theme": "dark"}
@@ -109,8 +106,7 @@ async def test_a_form_needs_its_token_and_our_own_page() -> None:
         assert (await browser.post("/ui/look", good)).status_code == 303
 
 
-async def test_over_https_cookies_are_secure_and_for_this_host_only() -> None:
-    # RELIABILITY 8
+async def test_cookies_are_secure_and_host_only_over_https() -> None:
     async with browsing() as browser:
         browser.client.base_url = "https://localhost:7100"  # type: ignore[assignment]
         cookie = (await browser.get("/ui/")).headers["set-cookie"]
@@ -122,21 +118,21 @@ async def test_over_https_cookies_are_secure_and_for_this_host_only() -> None:
 
 
 @pytest.mark.parametrize("path", ["/ui/runs?q=%00", "/ui/runs?%00=1", "/ui/schedules/a%00b"])
-async def test_a_nul_never_reaches_a_store(path: str) -> None:
-    # S15
+async def test_a_nul_character_is_rejected(path: str) -> None:
     async with browsing() as browser:
         assert (await browser.get(path)).status_code in (404, 422)
 
 
-async def test_a_get_changes_nothing() -> None:
-    # S49: a route that changes something has no GET
-    from chimes.web.dashboard.site import ALL_PAGES
+async def test_get_changes_nothing() -> None:
+    # A route that changes something has no GET
+    from chimes.web.dashboard.site import PAGE_ROUTERS
 
     async with browsing() as browser:
         await browser.rig.create()
         before = await browser.rig.snapshot()
-        posts = [page.path for pages in ALL_PAGES for page in pages.listed if page.method == "POST"]
-        gets = {page.path for pages in ALL_PAGES for page in pages.listed if page.method == "GET"}
+        routes = [route for router in PAGE_ROUTERS for route in router.routes]
+        posts = [route.path for route in routes if route.method == "POST"]
+        gets = {route.path for route in routes if route.method == "GET"}
         for path in posts:
             if path not in gets and "{" not in path:
                 assert (await browser.get(f"/ui{path}")).status_code in (404, 405), path
@@ -149,17 +145,16 @@ async def test_a_get_changes_nothing() -> None:
     "given",
     ["//evil", "https://evil", r"\/evil", "/ui//\tevil", "/uix", "/ui\\@evil", "/ui/../x", "", "/"],
 )
-def test_nobody_is_sent_elsewhere(given: str) -> None:
-    # S52
+def test_redirects_to_other_sites_are_rejected(given: str) -> None:
     assert local_url(given, "/ui/") == "/ui/"
 
 
 @pytest.mark.parametrize("given", ["/ui", "/ui/", "/ui/runs?q=status%3Afailed", "/ui/runs/x#L12"])
-def test_pages_of_ours_are_kept(given: str) -> None:
+def test_redirects_within_the_dashboard_are_allowed(given: str) -> None:
     assert local_url(given) == given
 
 
-async def test_an_error_is_a_page_with_its_request_id() -> None:
+async def test_an_error_page_shows_the_request_id() -> None:
     async with browsing() as browser:
         answer = await browser.get("/ui/nowhere", **{"X-Request-Id": "abc-1"})
         assert answer.status_code == 404
@@ -170,14 +165,14 @@ async def test_an_error_is_a_page_with_its_request_id() -> None:
         assert "<html" not in part.text
 
 
-async def test_the_api_never_answers_with_a_page() -> None:
+async def test_api_errors_are_json() -> None:
     async with browsing() as browser:
         answer = await browser.get("/api/v1/nowhere")
         assert answer.headers["content-type"] == "application/problem+json"
 
 
-async def test_behind_a_proxy_open_mode_is_closed() -> None:
-    # RELIABILITY 8: a proxy on this machine makes the whole world look like loopback
+async def test_open_mode_rejects_requests_through_a_proxy() -> None:
+    # A proxy on this machine makes the whole world look like loopback
     async with browsing() as browser:
         answer = await browser.get("/ui/", **{"X-Forwarded-For": "203.0.113.9"})
         assert answer.status_code == 403
@@ -185,7 +180,7 @@ async def test_behind_a_proxy_open_mode_is_closed() -> None:
         assert "Schedules" not in answer.text
 
 
-async def test_the_palette_finds_schedules_of_its_reader() -> None:
+async def test_the_palette_finds_schedules() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="<b>Nightly</b> backup")
         answer = await browser.get("/ui/palette?q=Nightly")
@@ -194,14 +189,14 @@ async def test_the_palette_finds_schedules_of_its_reader() -> None:
         ]
 
 
-def test_every_template_can_be_read() -> None:
+def test_every_template_compiles() -> None:
     templates = environment()
     for name in templates.list_templates():
         templates.get_template(name)
 
 
-def test_templates_have_no_code_and_no_styles_of_their_own() -> None:
-    # UX 2.4: what the policy forbids, and what would get around escaping
+def test_templates_have_no_inline_code_or_styles() -> None:
+    # What the policy forbids, and what would get around escaping
     forbidden = {
         r"\bhx-on": "compiles code from a string",
         r"\bjs:": "compiles code from a string",
@@ -219,20 +214,20 @@ def test_templates_have_no_code_and_no_styles_of_their_own() -> None:
             assert not re.search(pattern, text), f"{path.name}: {pattern} {why}"
 
 
-def test_scripts_and_styles_ask_nobody() -> None:
+def test_scripts_and_styles_load_nothing_external() -> None:
     for name in ("app.js", "chart.js", "app.css"):
         text = (FOLDER / "static" / name).read_text(encoding="utf-8")
         assert not re.search(r"https?://|\beval\(|new Function|@import|innerHTML\s*=", text), name
 
 
-def test_every_form_that_posts_has_its_guard() -> None:
+def test_every_post_form_has_a_csrf_token() -> None:
     for path in (FOLDER / "templates").rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         for form in re.findall(r"<form[^>]*method=\"post\".*?</form>", text, re.DOTALL):
-            assert "guard(" in form or 'name="csrf"' in form, f"{path.name}: {form[:120]}"
+            assert "form_token(" in form or 'name="csrf"' in form, f"{path.name}: {form[:120]}"
 
 
-async def test_a_page_is_quick() -> None:
+async def test_a_page_renders_quickly() -> None:
     """Not a benchmark: catches a page that asks the store for everything."""
     async with browsing() as browser:
         await browser.get("/ui/")

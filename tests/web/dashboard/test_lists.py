@@ -1,5 +1,4 @@
-"""What lists have in common, over ASGI: saved filters, columns, views, completion, rows that are
-looked at again (UX A.0, A.2, A.5)."""
+"""Lists over ASGI: saved filters, columns, views, completion and row refresh."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ async def test_a_filter_is_saved_opened_renamed_and_removed(address: str) -> Non
         await saved(browser, on, HOSTILE)
         page = browser.page
         assert HOSTILE not in page
-        assert "The filter is saved as" in page
+        assert "saved." in page
         text = on.partition("q=")[2]
         link = f"{address}?{urlencode({'q': text})}"
         assert f'href="{link}" title="{text}" aria-current="true"' in page
@@ -50,19 +49,19 @@ async def test_a_filter_is_saved_opened_renamed_and_removed(address: str) -> Non
         other = SCHEDULES if address == RUNS else RUNS
         assert "&lt;img" not in (await browser.get(other)).text
         renamed = await browser.send("/ui/filters/rename", on=address, to="Mine")
-        assert "The filter is called Mine now." in (await browser.follow(renamed)).text
+        assert "Filter renamed to Mine." in (await browser.follow(renamed)).text
         palette = (await browser.get("/ui/palette?q=min")).json()["items"]
         assert [each["address"] for each in palette] == [link]
         gone = await browser.send("/ui/filters/remove", on=address)
         after = (await browser.follow(gone)).text
-        assert "The filter Mine was removed." in after
+        assert "Filter Mine removed." in after
         assert "★" not in after
         browser.page = after[after.index('class="toast ') :]
         back = await browser.send("/ui/filters/save")
         assert link in (await browser.follow(back)).text
 
 
-async def test_what_is_wrong_with_a_name_is_said_and_nothing_is_lost() -> None:
+async def test_an_invalid_filter_name_is_reported_and_kept_in_the_form() -> None:
     async with browsing() as browser:
         await saved(browser, f"{RUNS}?q=status:failed", "one")
         await saved(browser, f"{RUNS}?q=status:queued", "two")
@@ -71,7 +70,7 @@ async def test_what_is_wrong_with_a_name_is_said_and_nothing_is_lost() -> None:
         assert "already exists" in wrong.text
         assert 'name="to" value="two"' in wrong.text
         other = await browser.send("/ui/filters/rename", to="three")
-        assert "The filter is called three now." in (await browser.follow(other)).text
+        assert "Filter renamed to three." in (await browser.follow(other)).text
         long = "x" * 61
         refused = await browser.send("/ui/filters/save", on=f"{RUNS}?q=a", name=long)
         assert refused.status_code == 422
@@ -87,8 +86,7 @@ async def test_what_is_wrong_with_a_name_is_said_and_nothing_is_lost() -> None:
         assert unknown.status_code == 422
 
 
-async def test_saved_filters_are_each_ones_own() -> None:
-    # S04
+async def test_saved_filters_are_private() -> None:
     async with browsing() as browser:
         await saved(browser, f"{RUNS}?q=status:failed", "the admin's")
         password = "correct horse battery"
@@ -103,7 +101,7 @@ async def test_saved_filters_are_each_ones_own() -> None:
 
 
 # --- views and columns ------------------------------------------------------------------------
-async def test_the_view_is_in_the_address_and_remembered() -> None:
+async def test_the_view_is_in_the_url_and_remembered() -> None:
     async with browsing() as browser:
         for number in range(30):
             await browser.rig.create(name=f"s{number:02}", labels={"x": None})
@@ -121,7 +119,7 @@ async def test_the_view_is_in_the_address_and_remembered() -> None:
         assert "<tr data-row" in (await browser.get(f"{SCHEDULES}?view=table")).text
 
 
-async def test_columns_are_chosen_without_scripts_and_remembered() -> None:
+async def test_visible_columns_are_remembered() -> None:
     async with browsing() as browser:
         await browser.rig.create(name="report", labels={"billing": None})
         page = (await browser.get(SCHEDULES)).text
@@ -162,7 +160,7 @@ async def chosen(browser: Browser, on: str, fields: dict[str, Any]) -> int:
     return answer.status_code
 
 
-def test_a_cookie_says_only_what_there_is() -> None:
+def test_invalid_parts_of_the_list_cookie_are_ignored() -> None:
     schedules = ListName.SCHEDULES
     assert parse_list_choices("") == parse_list_choices("x" * 2000) == ListChoices()
     found = parse_list_choices("view=cards&schedules=zone.nonsense&runs=&more=1")
@@ -175,12 +173,12 @@ def test_a_cookie_says_only_what_there_is() -> None:
         COLUMNS[schedules]
     )
     assert parse_list_choices(with_columns(found, schedules, []).text).shows(schedules) == ()
-    with pytest.raises(InvalidInput, match="no column"):
+    with pytest.raises(InvalidInput, match="unknown column"):
         with_columns(found, ListName.RUNS, ["zone"])
 
 
-# --- rows again -------------------------------------------------------------------------------
-async def test_rows_are_looked_at_again_by_their_ids() -> None:
+# --- row refresh ------------------------------------------------------------------------------
+async def test_schedule_rows_are_refreshed_by_id() -> None:
     async with browsing() as browser:
         ids = [(await browser.rig.create(name=f"s{number}"))["id"] for number in range(3)]
         await browser.rig.client.delete(f"/api/v1/schedules/{ids[0]}")
@@ -196,7 +194,7 @@ async def test_rows_are_looked_at_again_by_their_ids() -> None:
         assert (await browser.get(f"{SCHEDULES}/rows?{many}")).status_code == 422
 
 
-async def test_runs_are_looked_at_again_by_their_ids() -> None:
+async def test_run_rows_are_refreshed_by_id() -> None:
     one, two = ended(NOW), ended(NOW - timedelta(days=9))
     async with with_runs(one, two) as browser:
         asked = urlencode([("id", each) for each in (one.id, two.id, "nobody")])
@@ -207,7 +205,7 @@ async def test_runs_are_looked_at_again_by_their_ids() -> None:
 
 
 # --- completion -------------------------------------------------------------------------------
-async def test_words_are_completed_with_what_there_is() -> None:
+async def test_filters_are_completed_from_existing_objects() -> None:
     async with browsing() as browser:
         made = await browser.rig.create(name="Nightly backup", labels={"team": "a b", "x": None})
 
@@ -227,7 +225,7 @@ async def test_words_are_completed_with_what_there_is() -> None:
         assert (await browser.get("/ui/filters/complete?list=x&word=")).status_code == 422
 
 
-def test_a_word_becomes_a_name_and_then_a_value() -> None:
+def test_completion_of_names_and_values() -> None:
     known = CompletionSource(
         schedules=[a_schedule(labels={"a": "1", "b": None})], nodes=["n1", "n2"]
     )

@@ -1,4 +1,4 @@
-"""The stream of signals: what it says, to whom, where it is taken up again (UX A.0, S06, S11)."""
+"""The stream of signals: what it says, to whom, where it is taken up again."""
 
 from __future__ import annotations
 
@@ -98,7 +98,6 @@ async def test_who_comes_back_hears_of_what_it_missed_and_of_nothing_else() -> N
 
 
 async def test_an_owner_hears_nothing_of_others() -> None:
-    # S06
     async with serving() as rig:
         anna = ChangePoller(rig.context, Actor(owner=ANNA, role=Role.MEMBER))
         before = await anna.poll()
@@ -116,7 +115,6 @@ def test_a_position_that_is_none_of_ours_is_no_position(text: str) -> None:
 
 
 async def test_a_stream_ends_with_its_session() -> None:
-    # S11
     async with serving() as rig:
         welcome = True
 
@@ -180,7 +178,7 @@ async def heard_first(rig: Rig, known: Snapshot) -> list[str]:
 
 
 async def test_what_ends_between_a_page_and_its_stream_is_told() -> None:
-    """UX A.0: it would stay under "Running now" until something else changes."""
+    """It would stay under "Running now" until something else changes."""
     async with browsing() as browser:
         rig = browser.rig
         await rig.create()

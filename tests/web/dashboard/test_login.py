@@ -1,4 +1,4 @@
-"""Signing in and out, and what ends a session (RELIABILITY 8, S11, S51)."""
+"""Login, logout, and what ends a session."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PASSWORD = "correct horse battery"
 TOKEN = "an-admin-token-of-the-configuration"
 
 
-async def signed_in(browser: Browser, **fields: str) -> None:
+async def sign_in(browser: Browser, **fields: str) -> None:
     answer = await browser.send("/ui/login", on="/ui/login", **fields)
     assert answer.status_code == 303, answer.text
 
 
-async def with_user(browser: Browser, role: Role = Role.ADMIN, name: str = "anna") -> UserService:
+async def create_user(browser: Browser, role: Role = Role.ADMIN, name: str = "anna") -> UserService:
     users = UserService(browser.rig.store)
     await users.create(Actor(), name=name, password=PASSWORD, role=role)
     browser.rig.clock.advance(timedelta(seconds=1))
     return users
 
 
-async def test_with_keys_on_every_page_asks_to_sign_in_first() -> None:
+async def test_pages_redirect_to_login_if_keys_are_required() -> None:
     async with browsing() as browser:
         await browser.rig.key(Role.ADMIN)
         answer = await browser.get("/ui/runs?q=status%3Afailed")
@@ -46,7 +46,7 @@ async def test_with_keys_on_every_page_asks_to_sign_in_first() -> None:
         assert (await browser.get("/ui/login")).status_code == 200
 
 
-async def test_a_key_opens_a_session_that_leads_to_the_page_wanted() -> None:
+async def test_login_with_a_key_redirects_to_the_requested_page() -> None:
     async with browsing() as browser:
         made = await browser.rig.key(Role.MEMBER, Owner(type=OwnerType.USER, id="anna"))
         key = made["Authorization"].removeprefix("Bearer ")
@@ -62,10 +62,10 @@ async def test_a_key_opens_a_session_that_leads_to_the_page_wanted() -> None:
         assert "key:" in page.text
 
 
-async def test_the_api_takes_no_cookie_and_pages_no_key() -> None:
-    # RELIABILITY 8: API ignores cookies, dashboard routes ignore bearer
+async def test_the_api_ignores_cookies_and_pages_ignore_keys() -> None:
+    # API ignores cookies, dashboard routes ignore bearer
     async with browsing(fixed_keys=[TOKEN]) as browser:
-        await signed_in(browser, key=TOKEN)
+        await sign_in(browser, key=TOKEN)
         assert (await browser.get("/ui/")).status_code == 200
         assert (await browser.get("/api/v1/schedules")).status_code == 401
     async with browsing(fixed_keys=[TOKEN]) as browser:
@@ -73,48 +73,48 @@ async def test_the_api_takes_no_cookie_and_pages_no_key() -> None:
         assert answer.status_code == 303
 
 
-async def test_a_user_signs_in_with_a_password_and_out_again() -> None:
+async def test_login_and_logout_of_a_user() -> None:
     async with browsing() as browser:
-        await with_user(browser)
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await create_user(browser)
+        await sign_in(browser, user="anna", password=PASSWORD)
         page = (await browser.get("/ui/")).text
         assert "user:anna" in page
         kept = dict(browser.client.cookies)
         answer = await browser.send("/ui/logout")
         assert answer.headers["location"] == "/ui/login"
         browser.client.cookies.update(kept)
-        # Gone on the server, not only here.
+        # The session has ended on the server, too.
         assert (await browser.get("/ui/")).status_code == 303
 
 
-async def test_a_user_makes_keys_needed_everywhere() -> None:
+async def test_creating_a_user_requires_authentication_everywhere() -> None:
     async with browsing() as browser:
         assert (await browser.get("/api/v1/schedules")).status_code == 200
-        await with_user(browser)
+        await create_user(browser)
         assert (await browser.get("/api/v1/schedules")).status_code == 401
         assert (await browser.get("/ui/")).status_code == 303
 
 
-async def test_each_sign_in_has_a_new_secret() -> None:
-    # S51: a cookie that somebody else has set is worth nothing
+async def test_each_login_has_a_new_secret() -> None:
+    # A cookie that somebody else has set is worth nothing
     async with browsing(fixed_keys=[TOKEN]) as browser:
         browser.client.cookies.set("chimes_session_7100", "set-by-somebody", domain="localhost")
-        await signed_in(browser, key=TOKEN)
+        await sign_in(browser, key=TOKEN)
         found = {cookie.value for cookie in browser.client.cookies.jar if "session" in cookie.name}
         assert found != {"set-by-somebody"}
 
 
-async def test_wrong_guesses_are_counted_and_on_record() -> None:
-    # S51: the sixth is not even looked at; unknown name and wrong password sound the same
+async def test_failed_logins_are_limited_and_audited() -> None:
+    # The sixth is not even looked at; unknown name and wrong password sound the same
     async with browsing() as browser:
-        await with_user(browser)
+        await create_user(browser)
         answers = [
             await browser.send("/ui/login", on="/ui/login", user=name, password="wrong guess!")
             for name in ("anna", "nobody")
         ]
         assert [each.status_code for each in answers] == [401, 401]
-        told = [each.text.partition('id="told">')[2].partition("<")[0] for each in answers]
-        assert told[0] == told[1] != ""
+        errors = [each.text.partition('id="login-error">')[2].partition("<")[0] for each in answers]
+        assert errors[0] == errors[1] != ""
         for _ in range(4):
             await browser.send("/ui/login", on="/ui/login", user="anna", password="wrong guess!")
         answer = await browser.send("/ui/login", on="/ui/login", user="anna", password=PASSWORD)
@@ -122,10 +122,10 @@ async def test_wrong_guesses_are_counted_and_on_record() -> None:
         notes = await browser.rig.store.list_audit(AuditQuery(verb="sign_in"))
         assert [note.allowed for note in notes] == [False] * 6
         browser.rig.clock.advance(timedelta(minutes=15))
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await sign_in(browser, user="anna", password=PASSWORD)
 
 
-async def test_who_writes_no_password_right_learns_nothing_of_names() -> None:
+async def test_a_wrong_password_does_not_reveal_user_names() -> None:
     users = UserService(_memory())
     await users.create(Actor(), name="anna", password=PASSWORD, role=Role.VIEWER)
     assert await users.authenticate("anna", "x" * 20) is None
@@ -133,31 +133,30 @@ async def test_who_writes_no_password_right_learns_nothing_of_names() -> None:
     assert (await users.authenticate("anna", PASSWORD)) is not None
 
 
-async def test_the_language_that_a_user_has_chosen_comes_with_the_session() -> None:
+async def test_the_language_of_the_user_applies_after_login() -> None:
     async with browsing() as browser, browsing(store=browser.rig.store) as elsewhere:
-        await with_user(browser)
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await create_user(browser)
+        await sign_in(browser, user="anna", password=PASSWORD)
         await browser.send("/ui/look", on="/ui/", language="th", zone="Asia/Tokyo")
         elsewhere.rig.clock.advance(timedelta(seconds=2))
-        await signed_in(elsewhere, user="anna", password=PASSWORD)
+        await sign_in(elsewhere, user="anna", password=PASSWORD)
         page = (await elsewhere.get("/ui/")).text
         assert 'lang="th"' in page
         assert 'data-zone="Asia/Tokyo"' in page
 
 
-async def test_a_viewers_page_shows_nothing_of_others() -> None:
-    # S06
+async def test_a_viewer_sees_no_objects_of_others() -> None:
     async with browsing() as browser:
         await browser.rig.create(name="canary")
         made = await browser.rig.key(Role.VIEWER, Owner(type=OwnerType.USER, id="bob"))
-        await signed_in(browser, key=made["Authorization"].removeprefix("Bearer "))
+        await sign_in(browser, key=made["Authorization"].removeprefix("Bearer "))
         assert (await browser.get("/ui/palette?q=canary")).json() == {"items": []}
 
 
-async def test_a_session_has_the_limit_of_a_key() -> None:
-    # RELIABILITY 8: 20 requests a second, burst 40
+async def test_a_session_has_the_rate_limit_of_a_key() -> None:
+    # 20 requests a second, burst 40
     async with browsing(fixed_keys=[TOKEN]) as browser:
-        await signed_in(browser, key=TOKEN)
+        await sign_in(browser, key=TOKEN)
         answers = [(await browser.get("/ui/palette?q=")).status_code for _ in range(45)]
         assert answers[:30] == [200] * 30
         assert answers[-1] == 429
@@ -172,29 +171,27 @@ def _memory(clock: SettableClock | None = None) -> Store:
     return MemoryStore(clock or SettableClock())
 
 
-class Desk:
-    """One node: its own memory of what it has read."""
+class LoginNode:
+    """One node with its own caches."""
 
     def __init__(self, store: Store, clock: SettableClock) -> None:
         self.clock = clock
         self.access = AccessService(store, clock)
         self.users = UserService(store)
-        self.sign_ins = SessionService(store, self.access, self.users, clock)
+        self.sessions = SessionService(store, self.access, self.users, clock)
 
-    async def guest(self, secret: str) -> Actor:
+    async def actor_of(self, secret: str) -> Actor:
         self.clock.advance(timedelta(seconds=1.1))
-        return (await self.sign_ins.authenticate(secret, address="127.0.0.1")).actor
+        return (await self.sessions.authenticate(secret, address="127.0.0.1")).actor
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_sessions_are_known_to_every_node_and_end_for_all(
-    kind: StoreKind, tmp_path: Path
-) -> None:
+async def test_sessions_are_shared_by_all_nodes(kind: StoreKind, tmp_path: Path) -> None:
     clock = SettableClock()
     home = Home(kind, tmp_path, clock)
     store = await home.open()
     try:
-        one, other = Desk(store, clock), Desk(store, clock)
+        one, other = LoginNode(store, clock), LoginNode(store, clock)
         admin = Actor()
         await one.users.create(admin, name="anna", password=PASSWORD, role=Role.MEMBER)
         with pytest.raises(AlreadyExists):
@@ -202,34 +199,34 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
         assert await one.access.auth_enabled()
         key = await one.access.create(admin, name="k", role=Role.OPERATOR)
 
-        async def enter(desk: Desk) -> tuple[str, str]:
-            secret, session = await desk.sign_ins.login_with_password(
+        async def login(node: LoginNode) -> tuple[str, str]:
+            secret, session = await node.sessions.login_with_password(
                 "anna", PASSWORD, address="127.0.0.1", agent="a browser"
             )
             return secret, session.record.id
 
-        # At once, on two nodes: none is lost.
+        # Concurrent logins on two nodes: none is lost.
         (first, _), (second, second_id), (third, _) = await asyncio.gather(
-            enter(one), enter(other), enter(one)
+            login(one), login(other), login(one)
         )
-        by_key, _ = await other.sign_ins.login_with_key(key.text, address="127.0.0.1", agent="")
-        assert len(await one.sign_ins.list_sessions(admin)) == 4
-        for desk in (one, other):
-            assert (await desk.guest(first)).owner == Owner(type=OwnerType.USER, id="anna")
-            assert (await desk.guest(by_key)).role is Role.OPERATOR
-        await one.sign_ins.revoke(admin, second_id)
+        by_key, _ = await other.sessions.login_with_key(key.text, address="127.0.0.1", agent="")
+        assert len(await one.sessions.list_sessions(admin)) == 4
+        for node in (one, other):
+            assert (await node.actor_of(first)).owner == Owner(type=OwnerType.USER, id="anna")
+            assert (await node.actor_of(by_key)).role is Role.OPERATOR
+        await one.sessions.revoke(admin, second_id)
         with pytest.raises(NotFound):
-            await one.sign_ins.revoke(admin, second_id)
+            await one.sessions.revoke(admin, second_id)
         await one.users.set_role(admin, "anna", Role.VIEWER)
-        assert (await other.guest(first)).role is Role.VIEWER
+        assert (await other.actor_of(first)).role is Role.VIEWER
         await one.access.revoke(admin, key.key.id)
         for secret in (second, by_key, "made up"):
             with pytest.raises(NotAuthenticated):
-                await other.guest(secret)
+                await other.actor_of(secret)
         await other.users.set_password(admin, "anna", "another password")
         for secret in (first, third):
             with pytest.raises(NotAuthenticated):
-                await one.guest(secret)
+                await one.actor_of(secret)
         await one.users.remove(admin, "anna")
         assert await other.users.get("anna") is None
     finally:
@@ -238,25 +235,25 @@ async def test_sessions_are_known_to_every_node_and_end_for_all(
 
 async def test_a_session_ends_when_idle_and_after_a_week() -> None:
     clock = SettableClock()
-    desk = Desk(_memory(clock), clock)
-    await desk.users.create(Actor(), name="anna", password=PASSWORD, role=Role.MEMBER)
+    node = LoginNode(_memory(clock), clock)
+    await node.users.create(Actor(), name="anna", password=PASSWORD, role=Role.MEMBER)
 
-    async def enter() -> str:
-        return (await desk.sign_ins.login_with_password("anna", PASSWORD, address="", agent=""))[0]
+    async def login() -> str:
+        return (await node.sessions.login_with_password("anna", PASSWORD, address="", agent=""))[0]
 
-    idle, busy = await enter(), await enter()
+    idle, busy = await login(), await login()
     began = clock.now()
     while clock.now() - began < LIFE - IDLE / 2:
         clock.advance(IDLE / 4)
-        await desk.guest(busy)
+        await node.actor_of(busy)
     with pytest.raises(NotAuthenticated):
-        await desk.guest(idle)
+        await node.actor_of(idle)
     clock.advance(IDLE / 2)
     with pytest.raises(NotAuthenticated):
-        await desk.guest(busy)
+        await node.actor_of(busy)
 
 
-async def test_only_admins_make_users_and_bad_ones_are_refused() -> None:
+async def test_only_admins_create_users_and_input_is_validated() -> None:
     users = UserService(_memory())
     for role in (Role.VIEWER, Role.MEMBER, Role.OPERATOR):
         with pytest.raises(NotAllowed):
@@ -270,18 +267,18 @@ async def test_only_admins_make_users_and_bad_ones_are_refused() -> None:
         await users.remove(Actor(), "eve")
 
 
-# UX A.0: an address that is nowhere is told as everything else is
+# An address that is nowhere is told as everything else is
 @pytest.mark.parametrize("path", ["/ui/nowhere", "/ui/runs/nobody", "/ui/schedules/x/y/z"])
-async def test_what_is_not_there_is_said_in_the_language_of_the_reader(path: str) -> None:
+async def test_not_found_pages_use_the_language_of_the_user(path: str) -> None:
     async with browsing() as browser:
-        await with_user(browser)
+        await create_user(browser)
         anna = Actor(owner=Owner(type=OwnerType.USER, id="anna"), role=Role.MEMBER)
         chosen = {"language": "th", "theme": "dark"}
         await browser.rig.context.preferences.change(anna, chosen)
         if "/runs/" not in path:
             stranger = await browser.get(path)
             assert (stranger.status_code, stranger.headers["content-language"]) == (404, "en")
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await sign_in(browser, user="anna", password=PASSWORD)
         answer = await browser.get(path)
         assert answer.status_code == 404
         assert answer.headers["content-language"] == "th"

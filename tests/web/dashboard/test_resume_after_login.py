@@ -1,4 +1,4 @@
-"""A sign-in that ends while somebody types: nothing is lost, and nobody else can plant a form."""
+"""A session that ends while the user types: the form is kept, and other sites cannot inject one."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from chimes.model.access import Actor, Role
 from chimes.model.listing import ScheduleQuery
 from chimes.services.access import AccessService
 from chimes.services.users import SessionService
-from chimes.web.dashboard.core.auth import packed, unpack_pending_form
+from chimes.web.dashboard.core.auth import pack_pending_form, unpack_pending_form
 from chimes.web.dashboard.core.forms import PendingForm
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.test_login import PASSWORD, signed_in, with_user
+from tests.web.dashboard.test_login import PASSWORD, sign_in, create_user
 from tests.web.rig import HOST
 
 NEW = "/ui/schedules/new"
-ENDED = "Your sign-in has ended. Sign in again; what you typed is kept here."
+ENDED = "Your session has ended. Sign in again; your input is kept."
 NAME = 'My <b>"first"</b> & more'
 LABELS = "team=<b>\nnightly"
-TYPED = {
+FIELDS = {
     "name": NAME,
     "labels": LABELS,
     "when": "cron",
@@ -39,23 +39,23 @@ TYPED = {
 }
 
 
-async def end_all(browser: Browser) -> None:
-    """As an admin does, elsewhere."""
+async def end_all_sessions(browser: Browser) -> None:
+    """Ends all sessions, as an admin."""
     rig = browser.rig
-    users = await with_user(browser, name="somebody-else")
-    sign_ins = SessionService(rig.store, AccessService(rig.store, rig.clock), users, rig.clock)
-    for session in await sign_ins.all(Actor()):
-        await sign_ins.revoke(Actor(), session.id)
+    users = await create_user(browser, name="somebody-else")
+    sessions = SessionService(rig.store, AccessService(rig.store, rig.clock), users, rig.clock)
+    for session in await sessions.list_sessions(Actor()):
+        await sessions.revoke(Actor(), session.id)
     rig.clock.advance(timedelta(seconds=2))
 
 
-async def in_the_editor(browser: Browser) -> None:
-    await with_user(browser, Role.MEMBER)
-    await signed_in(browser, user="anna", password=PASSWORD)
+async def open_editor(browser: Browser) -> None:
+    await create_user(browser, Role.MEMBER)
+    await sign_in(browser, user="anna", password=PASSWORD)
     await browser.get(NEW)
 
 
-def shown_form(page: str, action: str) -> dict[str, str]:
+def form_fields(page: str, action: str) -> dict[str, str]:
     part = page.partition(f'action="{action}"')[2].partition("</form>")[0]
     found = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', part)
     return {name: unescape(value) for name, value in found}
@@ -66,11 +66,11 @@ async def names(browser: Browser) -> list[str]:
     return [each.name for each in found.items]
 
 
-async def test_what_was_typed_goes_along_through_the_sign_in() -> None:
+async def test_a_form_is_resumed_after_login() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
-        answer = await browser.send(NEW, **TYPED)
+        await open_editor(browser)
+        await end_all_sessions(browser)
+        answer = await browser.send(NEW, **FIELDS)
         assert answer.status_code == 401
         assert ENDED in answer.text
         assert "/ui/look" not in answer.text, "another page would not have it"
@@ -79,32 +79,32 @@ async def test_what_was_typed_goes_along_through_the_sign_in() -> None:
         assert ENDED in wrong.text
         entered = await browser.send("/ui/login", user="anna", password=PASSWORD)
         assert entered.status_code == 200
-        assert "Send what I had typed" in entered.text
-        form = shown_form(entered.text, NEW)
-        assert {name: form[name] for name in TYPED} == TYPED
+        assert "Send my input" in entered.text
+        form = form_fields(entered.text, NEW)
+        assert {name: form[name] for name in FIELDS} == FIELDS
         assert await names(browser) == []
         sent = await browser.send(NEW)
         assert sent.status_code == 303, sent.text
         assert await names(browser) == [NAME]
 
 
-async def test_who_gives_it_up_is_where_they_were() -> None:
+async def test_discarding_the_form_leads_back_to_its_page() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
-        form = shown_form(browser.page, NEW)
-        await browser.post(NEW, form | TYPED, Referer=f"{HOST}{NEW}?preset=x")
+        await open_editor(browser)
+        await end_all_sessions(browser)
+        form = form_fields(browser.page, NEW)
+        await browser.post(NEW, form | FIELDS, Referer=f"{HOST}{NEW}?preset=x")
         page = (await browser.send("/ui/login", user="anna", password=PASSWORD)).text
-        assert f'href="{NEW}?preset=x">Go on without it' in page
+        assert f'href="{NEW}?preset=x">Discard it' in page
 
 
-async def test_a_cookie_that_has_ended_by_itself_takes_nothing_along() -> None:
+async def test_a_form_is_resumed_after_the_cookie_expired() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
-        form = shown_form(browser.page, NEW)
+        await open_editor(browser)
+        await end_all_sessions(browser)
+        form = form_fields(browser.page, NEW)
         browser.client.cookies.clear()
-        answer = await browser.post(NEW, form | TYPED)
+        answer = await browser.post(NEW, form | FIELDS)
         assert answer.status_code == 401
         assert ENDED in answer.text
         await browser.send("/ui/login", user="anna", password=PASSWORD)
@@ -112,13 +112,13 @@ async def test_a_cookie_that_has_ended_by_itself_takes_nothing_along() -> None:
         assert await names(browser) == [NAME]
 
 
-async def test_a_part_keeps_the_page_and_what_is_typed_in_it() -> None:
+async def test_an_htmx_form_shows_a_toast_and_keeps_the_page() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
+        await open_editor(browser)
+        await end_all_sessions(browser)
         htmx = {"HX-Request": "true", "HX-Current-URL": f"{HOST}/ui/inbox?folder=all"}
-        form = shown_form(browser.page, NEW)
-        part = await browser.post(NEW, form | TYPED | {"do": "preview"}, **htmx)
+        form = form_fields(browser.page, NEW)
+        part = await browser.post(NEW, form | FIELDS | {"do": "preview"}, **htmx)
         assert part.status_code == 401
         assert "hx-redirect" not in part.headers
         assert part.headers["hx-retarget"] == "#toasts"
@@ -131,12 +131,12 @@ async def test_a_part_keeps_the_page_and_what_is_typed_in_it() -> None:
         assert 'value="My &lt;b&gt;&#34;first&#34;&lt;/b&gt; &amp; more"' in sheet.text
 
 
-async def test_a_part_for_which_nothing_was_typed_leads_to_the_sign_in_and_back() -> None:
+async def test_an_htmx_request_without_input_redirects_to_login() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
+        await open_editor(browser)
+        await end_all_sessions(browser)
         htmx = {"HX-Request": "true", "HX-Current-URL": f"{HOST}/ui/inbox?folder=all"}
-        token = {"csrf": shown_form(browser.page, NEW)["csrf"]}
+        token = {"csrf": form_fields(browser.page, NEW)["csrf"]}
         back = "/ui/login?next=%2Fui%2Finbox%3Ffolder%3Dall"
         for part in (
             await browser.post("/ui/inbox/x/seen", token, **htmx),
@@ -149,13 +149,12 @@ async def test_a_part_for_which_nothing_was_typed_leads_to_the_sign_in_and_back(
         assert part.headers["hx-redirect"] == "/ui/login?next=%2Fui%2F"
 
 
-async def test_secrets_do_not_go_along() -> None:
-    # S31
+async def test_secrets_are_not_kept_in_a_pending_form() -> None:
     async with browsing() as browser:
-        await with_user(browser)
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await create_user(browser)
+        await sign_in(browser, user="anna", password=PASSWORD)
         await browser.get("/ui/system/access")
-        await end_all(browser)
+        await end_all_sessions(browser)
         secret = "a password to be"
         answer = await browser.send("/ui/system/access/users", name="bob", password=secret)
         assert answer.status_code == 401
@@ -172,25 +171,23 @@ async def test_secrets_do_not_go_along() -> None:
         ("right", {"Origin": "http://evil.example"}, 403),
     ],
 )
-async def test_nobody_elsewhere_plants_a_form(
+async def test_a_form_of_another_site_is_not_resumed(
     token: str, headers: dict[str, str], status: int
 ) -> None:
-    # S49
     async with browsing() as browser:
-        await in_the_editor(browser)
-        right = shown_form(browser.page, NEW)["csrf"]
-        await end_all(browser)
+        await open_editor(browser)
+        right = form_fields(browser.page, NEW)["csrf"]
+        await end_all_sessions(browser)
         given = {"csrf": right if token == "right" else token, "name": "theirs"}
         answer = await browser.post(NEW, given, **headers)
         assert answer.status_code == status
         assert "theirs" not in answer.text
 
 
-async def test_without_any_cookie_only_the_browsers_own_word_counts() -> None:
-    # S49
+async def test_without_cookies_only_same_origin_forms_are_resumed() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
+        await open_editor(browser)
+        await end_all_sessions(browser)
         browser.client.cookies.clear()
         silent = await browser.client.post(NEW, data={"name": "theirs"}, headers={"Origin": HOST})
         assert silent.status_code == 303
@@ -198,44 +195,44 @@ async def test_without_any_cookie_only_the_browsers_own_word_counts() -> None:
         assert typed.status_code == 303
 
 
-async def test_programs_get_no_page() -> None:
+async def test_clients_that_do_not_accept_html_get_no_page() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
-        form = shown_form(browser.page, NEW)
-        answer = await browser.post(NEW, form | TYPED, Accept="application/json")
+        await open_editor(browser)
+        await end_all_sessions(browser)
+        form = form_fields(browser.page, NEW)
+        answer = await browser.post(NEW, form | FIELDS, Accept="application/json")
         assert answer.status_code == 401
         assert answer.text == ""
 
 
-async def test_a_form_of_before_can_be_sent_after_signing_in_in_another_tab() -> None:
+async def test_a_form_can_be_resent_after_login_in_another_tab() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
+        await open_editor(browser)
         before = browser.page
-        await end_all(browser)
-        await signed_in(browser, user="anna", password=PASSWORD)
+        await end_all_sessions(browser)
+        await sign_in(browser, user="anna", password=PASSWORD)
         browser.page = before
-        part = await browser.post(NEW, shown_form(before, NEW) | TYPED, **{"HX-Request": "true"})
+        part = await browser.post(NEW, form_fields(before, NEW) | FIELDS, **{"HX-Request": "true"})
         assert part.status_code == 403
-        assert shown_form(part.text, NEW)["name"] == NAME
+        assert form_fields(part.text, NEW)["name"] == NAME
         browser.page = before
-        answer = await browser.send(NEW, **TYPED)
+        answer = await browser.send(NEW, **FIELDS)
         assert answer.status_code == 403
         assert await names(browser) == []
         assert (await browser.send(NEW)).status_code == 303
         assert await names(browser) == [NAME]
 
 
-async def test_the_page_behind_the_sign_in_can_be_loaded_again() -> None:
+async def test_the_resume_page_can_be_reloaded() -> None:
     async with browsing() as browser:
-        await in_the_editor(browser)
-        await end_all(browser)
-        await browser.send(NEW, **TYPED)
+        await open_editor(browser)
+        await end_all_sessions(browser)
+        await browser.send(NEW, **FIELDS)
         login = browser.page
         for _ in range(2):
             browser.page = login
             answer = await browser.send("/ui/login", user="anna", password=PASSWORD)
-            assert "Send what I had typed" in answer.text
+            assert "Send my input" in answer.text
 
 
 @pytest.mark.parametrize(
@@ -257,10 +254,12 @@ async def test_the_page_behind_the_sign_in_can_be_loaded_again() -> None:
         json.dumps(["/ui/x", [["a", "\0"]]]),
     ],
 )
-def test_what_is_no_form_of_ours_is_not_carried(text: str) -> None:
+def test_an_invalid_pending_form_is_ignored(text: str) -> None:
     assert unpack_pending_form(text) is None
 
 
-def test_what_is_carried_comes_out_as_it_went_in() -> None:
-    unsent = PendingForm(action="/ui/x", csrf="", fields=(("a", "1\r\n2"), ("a", "ไทย"), ("b", "")))
-    assert unpack_pending_form(packed(unsent)) == unsent
+def test_pending_forms_round_trip() -> None:
+    pending = PendingForm(
+        action="/ui/x", csrf="", fields=(("a", "1\r\n2"), ("a", "ไทย"), ("b", ""))
+    )
+    assert unpack_pending_form(pack_pending_form(pending)) == pending

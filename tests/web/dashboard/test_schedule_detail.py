@@ -146,11 +146,11 @@ async def test_skip_move_and_reschedule() -> None:
         assert (after["next_slot"], after["next_run_at"][:16]) == (second, text)
         assert "moved" in (await browser.get(page)).text
         missing = await browser.send(f"{page}/reschedule", on=f"{page}/next", to="")
-        assert (missing.status_code, "say when" in missing.text) == (422, True)
+        assert (missing.status_code, "enter a time" in missing.text) == (422, True)
         await browser.send(f"{page}/reschedule", on=f"{page}/next", to=text)
         assert (await browser.rig.client.get(api)).json()["next_slot"][:16] == text
         log = (await browser.get(f"{page}/log")).text
-        for words in ("skipped by a user", "moved the next run", "set another next time"):
+        for words in ("skipped by a user", "moved the next run", "rescheduled the next run"):
             assert words in log
         assert "holiday" in log
 

@@ -195,7 +195,7 @@ async def test_each_verb_does_what_it_says_and_refusals_are_told_one_by_one() ->
         csrf = re.findall(r'name="csrf" value="([^"]+)"', deleted.text)[0]
         for each in ids:
             fields = {"csrf": csrf, "verb": "restore", "sure": "yes", "id": each}
-            assert "Done with 1 schedule." in (await browser.post(BULK, fields)).text
+            assert "1 schedule done." in (await browser.post(BULK, fields)).text
         assert len(await stored(browser)) == 2
 
 
@@ -276,7 +276,7 @@ async def test_an_export_can_be_imported_again() -> None:
             made = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": line})
             assert made.status_code == 303
         again = await browser.post(IMPORT, fields | {"text": text, "create": "y", "line": "1"})
-        assert "Not all of them could be made" in again.text
+        assert "Some schedules could not be created" in again.text
         after = {str(each["id"]): each for each in await stored(browser)}
         given = {each["id"]: each for each in yaml.safe_load(text)["schedules"]}
         assert after["one"]["name"] == given["one"]["name"] == "ยอดขาย"

@@ -18,7 +18,7 @@ from tests.web.dashboard.browsing import Browser, browsing
 HERE = "/ui/telegram"
 
 
-class BotOfSomebodyElse:
+class FakeBot:
     """What the page asks of the bot, whose answers come from Telegram."""
 
     def __init__(self, name: str = "chimes_bot") -> None:
@@ -29,13 +29,13 @@ class BotOfSomebodyElse:
     async def username(self) -> str:
         return self.name
 
-    async def tell(self, chat: Any, sentence: str) -> bool:
+    async def send_message(self, chat: Any, sentence: str) -> bool:
         self.told.append(f"{chat.id}: {sentence}")
         return True
 
 
-def with_bot(browser: Browser, name: str = "chimes_bot") -> BotOfSomebodyElse:
-    bot = BotOfSomebodyElse(name)
+def with_bot(browser: Browser, name: str = "chimes_bot") -> FakeBot:
+    bot = FakeBot(name)
     browser.rig.app.state.telegram = bot
     return bot
 
@@ -49,7 +49,6 @@ def test_the_picture_is_the_link_and_brings_no_style() -> None:
     assert deep_link("", "abc") == ""
 
 
-# S57
 async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     async with browsing() as browser:
         bot = with_bot(browser)
@@ -66,7 +65,7 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         assert code not in page.text
         answer = await browser.send(f"{HERE}/42/confirm")
         page = await browser.follow(answer)
-        assert "Chat 42 is connected." in page.text
+        assert "Chat 42 linked." in page.text
         assert bot.told == [f"42: This chat now belongs to {owner}."]
         assert [chat.id for chat in await links.linked(owner)] == ["42"]
 
@@ -78,16 +77,16 @@ async def test_a_chat_is_connected_tried_and_let_go(monkeypatch: pytest.MonkeyPa
         assert (test.notify_on, told.channel, told.to) == (NotifyOn.TEST, Channel.TELEGRAM, "42")
 
         asked = await browser.send(f"{HERE}/42/unlink", on=HERE)
-        assert "Disconnect chat 42?" in asked.text
+        assert "Unlink chat 42?" in asked.text
         done = await browser.send(f"{HERE}/42/unlink")
-        assert "on its own again" in (await browser.follow(done)).text
+        assert "Chat 42 unlinked." in (await browser.follow(done)).text
         assert await links.linked(owner) == []
         verbs = [each.verb for each in await browser.rig.store.list_audit(AuditQuery())]
         assert {"telegram_code", "telegram_link", "telegram_unlink", "test"} <= set(verbs)
 
 
 def _impatient() -> dict[str, object]:
-    return {"schedule": None, "patience": timedelta()}
+    return {"schedule": None, "wait": timedelta()}
 
 
 async def test_without_a_bot_the_page_says_what_is_missing() -> None:
@@ -106,7 +105,6 @@ async def test_a_bot_whose_name_nobody_knows_can_be_written_to() -> None:
         assert re.search(r"/link [\w-]{16,}", page.text)
 
 
-# S05
 async def test_chats_of_others_are_not_there() -> None:
     async with browsing() as browser:
         with_bot(browser)

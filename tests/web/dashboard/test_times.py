@@ -1,4 +1,4 @@
-"""Times for people: zones, distances, figures (UX A.0, D.1 rows 1 and 2)."""
+"""Times for people: zones, distances, figures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_another_year_is_said_in_the_era_of_the_reader() -> None:
 
 
 def test_the_mark_of_a_zone_follows_its_clock_changes() -> None:
-    # UX 3.1: 01:30 comes twice in New York on 2026-11-01
+    # 01:30 comes twice in New York on 2026-11-01
     first, second = (datetime(2026, 11, 1, hour, 30, tzinfo=UTC) for hour in (5, 6))
     said = [
         times.absolute(each, "America/New_York", DisplayPreferences(), now=NOW)[-9:]

@@ -1,4 +1,4 @@
-"""Today: what it says from what there is, over ASGI and as pure functions (UX A.1)."""
+"""Today: what it says from what there is, over ASGI and as pure functions."""
 
 from __future__ import annotations
 
@@ -33,12 +33,17 @@ from chimes.model.node import Node
 from chimes.model.recipient import Channel
 from chimes.model.run import LogEntry, RunStatus
 from chimes.model.schedule import Schedule, plan_after
-from chimes.services.attention import SNOOZE_DURATION, CredentialRefusal, SnoozeService, without_suppressed
+from chimes.services.attention import (
+    SNOOZE_DURATION,
+    CredentialRefusal,
+    SnoozeService,
+    without_suppressed,
+)
 from chimes.services.insights import UpcomingClockChanges, ZoneChange
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from chimes.triggers.clock_changes import ClockChange, clock_changes, touched_by
+from chimes.triggers.clock_changes import ClockChange, clock_changes, affected_fire
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences
@@ -55,23 +60,23 @@ from chimes.web.dashboard.today.charts import (
     runs_between,
     ticks_between,
 )
-from chimes.web.dashboard.today.routes import CODE, MAX_NEEDS, MAX_RUNNING, ATTENTION_PAGE_SIZE
+from chimes.web.dashboard.today.routes import ATTENTION_PAGE_SIZE, CODE, MAX_NEEDS, MAX_RUNNING
 from chimes.web.dashboard.today.views import (
     MAX_LINE_LENGTH,
     SPANS,
     Choices,
     Numbers,
     describe_causes,
-    parse_choices,
+    describe_zone_changes,
     health,
+    last_day,
     needs_from,
     node_problems,
+    parse_choices,
     running_count,
     running_rows,
     short_line,
-    last_day,
     tiles,
-    describe_zone_changes,
 )
 from tests.builders import MINUTE, NOW, a_node, a_run, a_schedule
 from tests.store_contract.scenes import running_run
@@ -126,12 +131,12 @@ async def test_an_empty_store_offers_three_ways_to_begin_and_the_demo() -> None:
         await browser.get("/ui/")
         loaded = await browser.send("/ui/demo/load")
         page = (await browser.follow(loaded)).text
-        assert "10 example schedules" in page
+        assert "10 demo schedules" in page
         assert "Demo: nightly backup" in page
         assert "need attention" in page
-        assert "their past is made up" in page
+        assert "generated history" in page
         asked = await browser.send("/ui/demo/remove")
-        assert "Remove demo?" in asked.text
+        assert "Remove the demo?" in asked.text
         removed = await browser.send("/ui/demo/remove")
         assert "Describe it" in (await browser.follow(removed)).text
 
@@ -178,7 +183,7 @@ async def test_a_snooze_hides_it_for_a_day_for_this_reader_only() -> None:
         done = await browser.send(snooze, on="/ui/")
         page = (await browser.follow(done)).text
         assert "All good" in page
-        assert "1 is known or put off for you." in page
+        assert "1 is snoozed or known." in page
         service = SnoozeService(browser.rig.store)
         other = Actor(owner=ANNA, role=Role.OPERATOR)
         assert await service.get_suppressions(other, browser.rig.clock.now()) == {}
@@ -218,7 +223,7 @@ async def test_a_fire_opens_as_a_card_with_what_can_be_done() -> None:
             assert f'action="{own}/{action}"' in card
         later = (await browser.get(fires[1])).text
         assert f'action="{own}/skip"' not in later
-        assert "Only the next one" in later
+        assert "Only the next fire" in later
         part = (await browser.get(fires[0], **PARTS)).text
         assert part.lstrip().startswith("<dialog data-open")
         assert (await browser.get("/ui/fires/nobody?at=2026-01-01T00:00:00Z")).status_code == 404
@@ -236,10 +241,10 @@ async def test_a_mark_of_several_opens_a_card_of_all_of_them() -> None:
         ]
         several = next(each for each in marks if "until=" in each)
         card = (await browser.get(several)).text
-        (count,) = re.findall(r"<dt>(\d+) in this mark</dt>", card)
+        (count,) = re.findall(r"<dt>(\d+) fires in this mark</dt>", card)
         assert len(re.findall(r"<li><time ", card)) == int(count) > 1
         alone = (await browser.get(several.partition("&until=")[0])).text
-        assert "in this mark" not in alone
+        assert "fires in this mark" not in alone
         assert (await browser.get(f"{marks[0].partition('&')[0]}&until=never")).status_code == 422
 
 
@@ -329,7 +334,7 @@ async def test_all_that_need_attention_are_on_a_page_of_their_own() -> None:
         done = await browser.send(f"/ui/attention/{stuck[0].id}/snooze", on=address)
         page = (await browser.follow(done)).text
         assert page.count('class="need"') == ATTENTION_PAGE_SIZE + 2
-        assert "1 is known or put off for you." in page
+        assert "1 is snoozed or known." in page
 
 
 async def test_a_refused_token_is_told_in_the_place_of_the_failures() -> None:
@@ -356,7 +361,7 @@ async def test_a_coming_change_of_the_clocks_is_told_with_what_it_does() -> None
         page = (await browser.get("/ui/?span=7d")).text
         assert "1 needs attention" in page
         assert "Sun 14 Mar: 02:30 does not exist in America/New_York; it fires at 03:00." in page
-        assert "the clocks of America/New_York go forward by 1 h; 1 schedule goes by them." in page
+        assert "clocks in America/New_York go forward by 1 h; affects 1 schedule." in page
         assert f'href="/ui/schedules/{made["id"]}/edit"' in page
         browser.client.cookies.set("chimes_look", "zone=America%2FNew_York")
         assert 'class="dst"' in (await browser.get("/ui/?span=7d")).text
@@ -384,7 +389,7 @@ async def test_what_is_chosen_is_in_the_address_and_in_the_parts() -> None:
 
 
 async def test_a_cell_of_the_heat_map_opens_the_runs_of_that_hour_in_tokyo() -> None:
-    """D.1 row 8: on both sides of its midnight."""
+    """On both sides of its midnight."""
     clock = SettableClock(datetime(2026, 11, 15, 16, tzinfo=UTC))
     async with browsing(store=MemoryStore(clock), clock=clock) as browser:
         schedule = await browser.rig.store.add_schedule(a_schedule(owner=SYSTEM_OWNER))
@@ -427,11 +432,11 @@ async def test_recent_changes_say_who_did_what_also_to_what_is_gone() -> None:
         await browser.rig.client.delete(f"/api/v1/schedules/{gone['id']}")
         page = (await browser.get("/ui/")).text
         assert re.search(r">gone by now</a><br><span>\S+ deleted the schedule.", page)
-        assert re.search(r">kept</a><br><span>\S+ made the schedule.", page)
+        assert re.search(r">kept</a><br><span>\S+ created the schedule.", page)
         assert f'href="/ui/schedules/{kept["id"]}"' in page
 
 
-async def test_others_see_nothing_of_it() -> None:  # S04
+async def test_others_see_nothing_of_it() -> None:
     async with browsing() as browser:
         schedule = await failing(browser, name="secret plan")
         await browser.rig.store.join(a_node("node-secret"), timedelta(hours=1))
@@ -501,16 +506,16 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
 
     assert said(None) == "The receiver rejects the secret or token: no"
     assert said(Channel.TELEGRAM) == "Telegram rejects its messages: no"
-    assert said(Channel.EMAIL) == "The mail server does not accept its messages: no"
-    assert said(Channel.WEBHOOK) == "Its webhook does not accept messages: no"
+    assert said(Channel.EMAIL) == "The mail server rejects its messages: no"
+    assert said(Channel.WEBHOOK) == "The webhook rejects its messages: no"
     assert said(None, "x" * 999).endswith("x…")
     back, forward = (
         ZoneChange(change=ClockChange(zone="Europe/Paris", at=NOW, by=by), schedules=2)
         for by in (-timedelta(hours=1), timedelta(minutes=30))
     )
     one, two = describe_zone_changes(UpcomingClockChanges(zones=(back, forward)), LOOK, NOW)
-    assert "the clocks of Europe/Paris go back by 1 h; 2 schedules go by them." in one
-    assert "the clocks of Europe/Paris go forward by 30 min; 2 schedules" in two
+    assert "clocks in Europe/Paris go back by 1 h; affects 2 schedules." in one
+    assert "clocks in Europe/Paris go forward by 30 min; affects 2 schedules" in two
 
 
 @pytest.mark.parametrize(
@@ -523,7 +528,7 @@ def test_causes_are_said_whole_and_in_the_readers_words() -> None:
 def test_hours_that_come_twice_are_told(expression: str, said: str) -> None:
     zone, now = "America/New_York", datetime(2026, 10, 30, tzinfo=UTC)
     (change,) = clock_changes(zone, now, now + timedelta(days=7))
-    touched = touched_by(Cron(expression, timezone=zone), change)
+    touched = affected_fire(Cron(expression, timezone=zone), change)
     assert touched is not None
     assert describe_clock_change(touched, LOOK, now) == said.format(zone)
 

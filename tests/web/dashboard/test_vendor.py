@@ -1,4 +1,4 @@
-"""What others wrote is what they published (UX D.5 row 16)."""
+"""What others wrote is what they published."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def confirm(request: PageRequest) -> Response:
     _check_may_link(request)
     bot = _require_bot(request)
     chat = await request.context.telegram_links.confirm(request.actor, request.path_params["id"])
-    await bot.tell(chat, _("This chat now belongs to {owner}.", owner=chat.owner))
+    await bot.send_message(chat, _("This chat now belongs to {owner}.", owner=chat.owner))
     return request.redirect_with_toast(_("Chat {id} linked.", id=chat.id), to=PAGE)
 
 

@@ -103,7 +103,7 @@ def reword_problem(problem: Problem) -> Problem:
     if problem.kind != "not_allowed":
         return problem
     title = _("You are not allowed to do that")
-    has_detail = problem.detail != problem.title
+    has_detail = problem.detail not in (problem.title, NotAllowed().message)
     return replace(problem, title=title, detail=problem.detail if has_detail else title)
 
 
