@@ -158,7 +158,7 @@ def test_an_edit_shows_changes_and_merges_with_another_user(
     page.locator("#f-rule_time").fill("02:45")
     page.locator("#f-name").fill("Mine")
     expect(page.locator(".diff dt")).to_have_text(["Name", "When"])
-    expect(page.locator(".diff .note")).to_contain_text("The next fire moves from")
+    expect(page.locator(".diff .note")).to_contain_text("The next run moves from")
     answer = site.node.call("PATCH", f"/api/v1/schedules/{made['id']}", {"name": "Theirs"})
     assert answer.status == 200
     page.locator("#save").click()
@@ -179,7 +179,7 @@ def test_the_editor_works_without_scripts(site: Site, visitor: Callable[..., Vis
     page = visitor(site, scripts=False).open(NEW)
     page.locator("#f-words").fill("every day call mum")
     page.locator("#read").click()
-    expect(page.locator("#question")).to_contain_text("Enter a time.")
+    expect(page.locator("#question")).to_contain_text("At what time?")
     page.locator("#question button").first.click()
     expect(page.locator("#understood")).to_be_visible()
     page.get_by_label("HTTP request").check()

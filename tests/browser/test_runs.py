@@ -245,7 +245,7 @@ def test_a_run_is_followed_live_to_its_end(
     page.get_by_label("Level").select_option("30")
     expect(page.locator(".log-view .line")).to_have_count(1)
     page.get_by_label("Level").select_option("0")
-    page.get_by_label("Times").select_option("start")
+    page.get_by_label("Times", exact=True).select_option("start")
     expect(page.locator(".log-view .at").last).to_contain_text("+")
     accessible(page)
     hand.finish(run)

@@ -405,7 +405,7 @@ async def test_missing_configuration_is_shown_before_and_after_saving() -> None:
         )
         assert "No agent is configured." in part.text
         saved = await browser.follow(await fill(browser, NEW))
-        assert "is saved. No agent is configured." in saved.text
+        assert "saved. No agent is configured." in saved.text
         await browser.rig.store.join(
             replace(node, defaults={"agent": RunDefaults(policy=Policy())}), timedelta(minutes=5)
         )
