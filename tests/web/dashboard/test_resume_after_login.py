@@ -16,7 +16,7 @@ from chimes.services.users import SessionService
 from chimes.web.dashboard.core.auth import pack_pending_form, unpack_pending_form
 from chimes.web.dashboard.core.forms import PendingForm
 from tests.web.dashboard.browsing import Browser, browsing
-from tests.web.dashboard.test_login import PASSWORD, sign_in, create_user
+from tests.web.dashboard.test_login import PASSWORD, create_user, sign_in
 from tests.web.rig import HOST
 
 NEW = "/ui/schedules/new"

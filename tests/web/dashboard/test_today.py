@@ -43,7 +43,7 @@ from chimes.services.insights import UpcomingClockChanges, ZoneChange
 from chimes.store.memory import MemoryStore
 from chimes.testing import SettableClock
 from chimes.triggers import Cron
-from chimes.triggers.clock_changes import ClockChange, clock_changes, affected_fire
+from chimes.triggers.clock_changes import ClockChange, affected_fire, clock_changes
 from chimes.triggers.moment import format_moment
 from chimes.web.dashboard.core.filters import Chip, Filter
 from chimes.web.dashboard.core.preferences import DisplayPreferences

@@ -16,7 +16,7 @@ from starlette.responses import Response
 
 from chimes.i18n import _, joined
 from chimes.model.node import Node, NodeState
-from chimes.store.port import StoreStatus
+from chimes.services.system import StoreHealth
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.system.routes import require_operator
@@ -126,7 +126,7 @@ async def about(request: PageRequest) -> Response:
     health = await request.context.system.get_store_health(request.actor)
     nodes = await request.context.nodes.list_nodes(request.actor)
     checks = [
-        *_store_checks(request, health.status),
+        *_store_checks(request, health),
         *_node_checks(request, nodes),
         _zone_check(request),
         *_disk_check(request),
@@ -152,7 +152,8 @@ async def about(request: PageRequest) -> Response:
     )
 
 
-def _store_checks(request: PageRequest, status: StoreStatus) -> list[Check]:
+def _store_checks(request: PageRequest, health: StoreHealth) -> list[Check]:
+    status = health.status
     found = [
         Check(
             name=_("Store"),
