@@ -114,7 +114,7 @@ def test_doctor_warns_about_unknown_variables(cli: Cli) -> None:
 def test_doctor_checks_store_and_server(cli: Cli, server: Server) -> None:
     data = str(server.directory / "data")
     found = checks(cli, "--data-dir", data, CHIMES_URL=server.url)
-    assert "answers at" in found["server"]["detail"]
+    assert "is running at" in found["server"]["detail"]
     assert "schema" in found["store"]["detail"]
     assert "as the server's" in found["clock"]["detail"]
     assert {each["state"] for each in found.values()} == {"ok"}

@@ -71,7 +71,7 @@ def test_warnings_go_to_stderr(cli: Cli) -> None:
 def test_interval_in_words_has_a_suggestion(cli: Cli, expression: str, written: str) -> None:
     found = cli("next", expression)
     assert (found.code, found.out) == (6, "")
-    assert f'an interval is written "{written}"' in found.err
+    assert f'write an interval as "{written}"' in found.err
     assert "fields" not in found.err
 
 

@@ -101,11 +101,11 @@ def create_key(
         body["scopes"] = list(dict.fromkeys(scopes))
     if expires_in:
         body["expires_in"] = expires_in
-    made = post(open_backend(create=True), "/keys", body)
+    created = post(open_backend(create=True), "/keys", body)
     if output.format in ("json", "ndjson"):
-        output.one(made, [])
+        output.one(created, [])
         return
-    echo(str(made["key"]))
+    echo(str(created["key"]))
     echo_err(_("The key is not shown again. Use it as CHIMES_API_KEY or as a Bearer token."))
 
 
@@ -208,11 +208,11 @@ def create_user(
     """
     password = _password(from_stdin=password_stdin)
     body: Json = {"name": name, "role": role, "password": password}
-    made = post(open_backend(create=True), "/users", body)
+    created = post(open_backend(create=True), "/users", body)
     if output.format in ("json", "ndjson"):
-        output.one(made, [])
+        output.one(created, [])
         return
-    echo(escape_control(str(made["name"])))
+    echo(escape_control(str(created["name"])))
 
 
 @click.command("list", cls=Command)

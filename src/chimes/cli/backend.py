@@ -466,9 +466,9 @@ def _only(rows: list[Json], reference: str, words: Iterable[str], missing: str, 
             ),
             USAGE,
         )
-    from chimes.triggers.json_values import nearest
+    from chimes.triggers.json_values import suggest_name
 
-    hint = nearest(reference, [word for word in words if word])
+    hint = suggest_name(reference, [word for word in words if word])
     raise CommandError(missing, NOT_FOUND, hint=hint or see)
 
 

@@ -118,9 +118,9 @@ class LazyGroup(_LocalizedCommand, click.Group):
         return super().resolve_command(ctx, args)
 
     def _unknown(self, name: str) -> str:
-        from chimes.triggers.json_values import nearest
+        from chimes.triggers.json_values import suggest_name
 
-        hint = nearest(name, self._lazy)
+        hint = suggest_name(name, self._lazy)
         if hint is None:
             return _("Unknown command {name!r}.", name=name)
         return _(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from chimes.cli.backend import HttpBackend, default_url, get, items_of, post
 from chimes.cli.command import (
     CONFLICT,
     UNREACHABLE,
@@ -18,25 +19,22 @@ from chimes.cli.command import (
     LazyCommand,
     LazyGroup,
 )
-from chimes.cli.options import output_format_options, output_options, read_key_file
+from chimes.cli.options import (
+    config_option,
+    data_dir_option,
+    output_format_options,
+    output_options,
+    read_key_file,
+    store_option,
+)
 from chimes.cli.output import CHANGES, Column, Json, Output, echo, echo_err, getter
-from chimes.config import LoadedSettings, load_settings
+from chimes.config import LoadedSettings, load_settings, masked_store_url, resolve_store_url
 from chimes.config.loader import describe_settings
 from chimes.i18n import _
 
 if TYPE_CHECKING:
-    from chimes.cli.backend import HttpBackend
-    from chimes.config import LoadedSettings
     from chimes.runtime.apply_config import SourceFile
 
-
-_SETTINGS = (
-    click.option(
-        "--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml."
-    ),
-    click.option("--data-dir", metavar="DIR", help="Data directory."),
-    click.option("--store", metavar="URL", help="URL of the store."),
-)
 
 CONFIG_COMMANDS = {
     "show": LazyCommand("chimes.cli.config", "show", "Show each setting and its origin."),
@@ -50,9 +48,9 @@ def config() -> None:
 
 
 @click.command("show", cls=Command)
-@_SETTINGS[0]
-@_SETTINGS[1]
-@_SETTINGS[2]
+@config_option
+@data_dir_option
+@store_option
 @output_format_options
 def show(output: Output, file: Path | None, data_dir: str | None, store: str | None) -> None:
     """Show each setting, its value and the origin of the value. Secrets are masked.
@@ -74,8 +72,8 @@ def show(output: Output, file: Path | None, data_dir: str | None, store: str | N
 
 
 @click.command("path", cls=Command)
-@_SETTINGS[0]
-@_SETTINGS[1]
+@config_option
+@data_dir_option
 def path(file: Path | None, data_dir: str | None) -> None:
     """Print the path of the configuration file in use, if there is one.
 
@@ -112,7 +110,7 @@ _SIGNS = {"created": "+", "updated": "~", "deleted": "-"}
 )
 @click.option("--dry-run", is_flag=True, help="Show the changes without applying them.")
 @click.option("--store", metavar="URL", help="URL of the store, used if no server responds.")
-@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+@data_dir_option
 @click.option("--url", envvar="CHIMES_URL", metavar="URL", help="URL of the server.")
 @click.option(
     "--api-key-file",
@@ -138,7 +136,6 @@ def apply(
       chimes apply
       chimes apply -f chimes.yaml --dry-run
     """
-    from chimes.config import load_settings
     from chimes.runtime.apply_config import load_checked_file
 
     loaded = load_settings(flags=flags, config_file=file)
@@ -165,8 +162,6 @@ def apply(
 
 
 def _connect(url: str | None, key: str) -> HttpBackend | None:
-    from chimes.cli.backend import HttpBackend, default_url
-
     server = HttpBackend(url or default_url(), key)
     if server.connect():
         return server
@@ -175,8 +170,6 @@ def _connect(url: str | None, key: str) -> HttpBackend | None:
 
 
 def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool) -> list[Json]:
-    from chimes.cli.backend import get, post
-
     theirs = str(get(server, "/sources").get("file"))
     if theirs != checked.known.file:
         ours = checked.known.file
@@ -194,7 +187,6 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
         )
     answer = post(server, f"/sources/reload?dry_run={'true' if dry_run else 'false'}")
     if not dry_run:
-        from chimes.cli.backend import items_of
         from chimes.runtime.apply_config import signal_reload
 
         signal_reload(
@@ -205,17 +197,16 @@ def _apply_on_server(server: HttpBackend, checked: SourceFile, *, dry_run: bool)
 
 
 def _apply_to_store(loaded: LoadedSettings, checked: SourceFile, *, dry_run: bool) -> list[Json]:
-    from chimes.config import masked_store_url, resolve_store_url
     from chimes.runtime.apply_config import apply_to_store, signal_reload
 
     store = masked_store_url(resolve_store_url(loaded.settings))
     echo_err(_("No server responds; using {store}.", store=store))
     changes, alive = asyncio.run(apply_to_store(loaded, checked, dry_run=dry_run))
     if not dry_run:
-        told = signal_reload(alive)
-        others = [node for node in alive if node not in told]
-        if told:
-            echo_err(_("Reloaded by: {nodes}", nodes=", ".join(told)))
+        reloaded = signal_reload(alive)
+        others = [node for node in alive if node not in reloaded]
+        if reloaded:
+            echo_err(_("Reloaded by: {nodes}", nodes=", ".join(reloaded)))
         if others:
             echo_err(
                 _(

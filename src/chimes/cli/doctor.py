@@ -28,7 +28,7 @@ from chimes.config.settings import FIELDS
 from chimes.errors import ChimesError, ConfigError, SchemaMismatch, StoreLocked, StoreUnsafe
 from chimes.i18n import Message, _, counted, joined
 from chimes.redaction import escape_control
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 State = Literal["ok", "warning", "problem"]
 CHECK_OK: Final[State] = "ok"
@@ -251,7 +251,7 @@ class Diagnostics:
                 _("environment"),
                 CHECK_WARNING,
                 _("{name} is not a setting", name=name),
-                nearest(name, known) or "",
+                suggest_name(name, known) or "",
             )
             for name in unknown
         ]

@@ -14,7 +14,7 @@ import click
 from chimes.cli.command import CONFLICT, INVALID, USAGE, Command, CommandError
 from chimes.cli.options import output_format_options
 from chimes.cli.output import Column, Json, Output, echo_err, getter
-from chimes.cli.store import open_store, store_options
+from chimes.cli.store import load_all, open_store, store_options
 from chimes.config import Settings, StoreLocation, store_location
 from chimes.errors import InvalidInput
 from chimes.i18n import _, counted, joined
@@ -167,8 +167,6 @@ async def _take_over(
 
 
 async def _load(into: StoreLocation, plan: ImportPlan) -> int:
-    from chimes.cli.store import load_all
-
     async with open_store(into) as store:
         _count, new = await load_all(store, _items(plan))
     return new

@@ -170,8 +170,8 @@ def _clock(item: Json) -> str:
 def _capabilities(item: Json) -> str:
     capabilities = _words(item, "offers")
     more = len(capabilities) - _SHOWN_CAPABILITIES
-    shown = ", ".join(capabilities[:_SHOWN_CAPABILITIES])
-    return _("{names} and {count} more", names=shown, count=more) if more > 0 else shown
+    listed = ", ".join(capabilities[:_SHOWN_CAPABILITIES])
+    return _("{names} and {count} more", names=listed, count=more) if more > 0 else listed
 
 
 def _words(item: Json, name: str) -> list[str]:

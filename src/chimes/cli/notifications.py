@@ -231,10 +231,10 @@ def connect_chat(backend: Backend) -> None:
     Examples:
       chimes telegram connect
     """
-    made = post(backend, "/telegram/links", {})
-    echo(str(made["command"]))
-    if made.get("url"):
-        echo_err(_("Or open {url}", url=made["url"]))
+    created = post(backend, "/telegram/links", {})
+    echo(str(created["command"]))
+    if created.get("url"):
+        echo_err(_("Or open {url}", url=created["url"]))
     echo_err(_("Send this from the chat, then run `chimes telegram list` and confirm the chat."))
 
 

@@ -24,6 +24,24 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 Wrapped = Callable[..., R]
 
+# Options that set a setting.
+store_option = click.option(
+    "--store", metavar="URL", help="URL of the store: sqlite:///path, postgresql://…, redis://…"
+)
+data_dir_option = click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+config_option = click.option(
+    "--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml."
+)
+allow_volatile_option = click.option(
+    "--allow-volatile", flag_value="true", help="Accept a Redis server that may lose data."
+)
+log_level_option = click.option(
+    "--log-level", metavar="LEVEL", help="Log level: debug, info, warning or error."
+)
+log_format_option = click.option(
+    "--log-format", metavar="FORMAT", help="Log format: json, text or auto."
+)
+
 
 class WholeNumber(click.IntRange):
     """An integer range whose error message is translated, unlike click's."""

@@ -218,7 +218,9 @@ class Output:
             return self.format_time(value)
         if isinstance(value, str) and self.is_table:
             return escape_control(localize(column.labels.get(value, value)))
-        return escape_control(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        return escape_control(
+            value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        )
 
     def format_time(self, text: str) -> str:
         """A time of the API in the chosen zone, always with its offset."""
@@ -500,8 +502,8 @@ def target_of(item: Json) -> str:
     kind = target.get("kind")
     if kind in ("task", "flow"):
         given = target.get("args") or target.get("input")
-        shown = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
-        return f"{kind} {target.get('name', '')}{shown}"
+        arguments = f" {json.dumps(given, ensure_ascii=False)}" if given else ""
+        return f"{kind} {target.get('name', '')}{arguments}"
     if kind == "sync":
         return f"{kind} {target.get('source', '')}/{target.get('collection', '')}"
     if kind == "agent":
@@ -521,9 +523,9 @@ def _recipients(item: Json) -> str | None:
 
 
 def _policy(item: Json) -> str:
-    shown = ("misfire", "overlap", "max_retries", "retry_backoff", "timeout")
+    fields = ("misfire", "overlap", "max_retries", "retry_backoff", "timeout")
     policy = nested(item, "policy")
-    return ", ".join(f"{name} {policy[name]}" for name in shown if policy.get(name) is not None)
+    return ", ".join(f"{name} {policy[name]}" for name in fields if policy.get(name) is not None)
 
 
 def _countdown(item: Json, now: datetime) -> str:

@@ -171,9 +171,9 @@ def _usage(error: click.UsageError) -> None:
 
 
 def _print_error(text: str) -> None:
-    shown = "\n".join(escape_control(line) for line in Redactor().text(localize(text)).splitlines())
+    lines = "\n".join(escape_control(line) for line in Redactor().text(localize(text)).splitlines())
     try:
-        click.echo(shown, err=True)
+        click.echo(lines, err=True)
     except OSError:
         _drop(sys.stderr.fileno())
 

@@ -747,10 +747,10 @@ def add(
         echo_err(_("Nothing was created."))
         ctx.exit(FAILED)
     backend = open_backend()
-    made = post(backend, "/schedules", body)
+    created = post(backend, "/schedules", body)
     if is_prompt and not backend.executes_runs:
         echo_err(_NO_PIPELINE)
-    output.one(made, schedule_details(SystemClock().now()))
+    output.one(created, schedule_details(SystemClock().now()))
 
 
 def _print_trigger(trigger: Trigger, lang: str) -> None:

@@ -11,7 +11,15 @@ import click
 from chimes import __version__
 from chimes.cli.command import Command, LazyCommand, LazyGroup
 from chimes.cli.locale import current_language, original_environment
-from chimes.cli.options import output_format_options
+from chimes.cli.options import (
+    allow_volatile_option,
+    config_option,
+    data_dir_option,
+    log_format_option,
+    log_level_option,
+    output_format_options,
+    store_option,
+)
 from chimes.cli.output import Output, echo, echo_err
 from chimes.cli.store import open_store, store_options
 from chimes.config import Settings, StoreLocation, load_settings, store_location
@@ -25,20 +33,16 @@ from chimes.i18n import _, counted
     "--port", metavar="NUMBER", help="Port to listen on; 0 chooses a free one. Default: 7100."
 )
 @click.option("--app", metavar="MODULE:NAME", help="Application whose tasks to execute.")
-@click.option(
-    "--store", metavar="URL", help="URL of the store: sqlite:///path, postgresql://…, redis://…"
-)
-@click.option(
-    "--allow-volatile", flag_value="true", help="Accept a Redis server that may lose data."
-)
-@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+@store_option
+@allow_volatile_option
+@data_dir_option
+@config_option
 @click.option(
     "--roles", metavar="ROLES", help="Comma-separated: api, scheduler, worker. Default: all."
 )
 @click.option("--demo", is_flag=True, help="Load example schedules with a generated history, once.")
-@click.option("--log-level", metavar="LEVEL", help="Log level: debug, info, warning or error.")
-@click.option("--log-format", metavar="FORMAT", help="Log format: json, text or auto.")
+@log_level_option
+@log_format_option
 def serve(file: Path | None, demo: bool, **flags: str | None) -> int:
     """Start the server: API, scheduler and worker in one process. Ctrl-C drains and stops it.
 
@@ -61,8 +65,6 @@ def start(
     demo: bool = False,
 ) -> int:
     """Loads the settings and the application, then runs the node until it is stopped."""
-    from chimes.config import load_settings
-
     loaded = load_settings(flags=flags, config_file=file)
     app = None
     if loaded.settings.app:
@@ -82,20 +84,16 @@ def start(
 
 @click.command("worker", cls=Command)
 @click.option("--app", metavar="MODULE:NAME", help="Application. Default: CHIMES_APP.")
-@click.option(
-    "--store", metavar="URL", help="URL of the store: sqlite:///path, postgresql://…, redis://…"
-)
-@click.option(
-    "--allow-volatile", flag_value="true", help="Accept a Redis server that may lose data."
-)
+@store_option
+@allow_volatile_option
 @click.option(
     "--queue", "queues", multiple=True, metavar="NAME", help="Only tasks of this queue; repeatable."
 )
 @click.option("--workers", metavar="NUMBER", help="Maximum of concurrent runs. Default: 100.")
-@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
-@click.option("--log-level", metavar="LEVEL", help="Log level: debug, info, warning or error.")
-@click.option("--log-format", metavar="FORMAT", help="Log format: json, text or auto.")
+@data_dir_option
+@config_option
+@log_level_option
+@log_format_option
 def worker(file: Path | None, queues: tuple[str, ...], **flags: str | None) -> int:
     """Start a worker: it fires due schedules and executes runs, without the API. Ctrl-C drains and
     stops it.

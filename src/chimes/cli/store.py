@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -25,8 +26,16 @@ from chimes.cli.command import (
     LazyCommand,
     LazyGroup,
 )
-from chimes.cli.options import Wrapped, confirm_options, output_format_options
+from chimes.cli.options import (
+    Wrapped,
+    config_option,
+    confirm_options,
+    data_dir_option,
+    output_format_options,
+    store_option,
+)
 from chimes.cli.output import CHANGES, Column, Json, Output, echo_err, getter
+from chimes.clock import SystemClock
 from chimes.config import Settings, StoreLocation, load_settings, masked_store_url, store_location
 from chimes.errors import ChimesError, InvalidInput
 from chimes.i18n import _, counted
@@ -54,13 +63,11 @@ from chimes.store.codec.records import (
 from chimes.store.codec.run import log_from_plain, log_to_plain, run_from_plain, run_to_plain
 from chimes.store.codec.schedule import schedule_from_plain, schedule_to_plain
 from chimes.store.json_values import Plain, Reader
-from chimes.store.port import Item, RunLog, Store
+from chimes.store.port import InitializableStore, Item, MigratableStore, RunLog, Store
 
 if TYPE_CHECKING:
-    from chimes.config import Settings
     from chimes.sdk.app import Chimes
     from chimes.sdk.reconcile import BackfillResult
-    from chimes.store.port import Item, Store
 
 
 R = TypeVar("R")
@@ -102,10 +109,9 @@ def store() -> None:
 
 def store_options(function: Wrapped[R]) -> Wrapped[R]:
     """`--store`, `--data-dir`, `--config`, `--allow-volatile`; passes `settings`."""
-    import functools
 
     @click.option("--store", "url", metavar="URL", help="URL of the store.")
-    @click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
+    @data_dir_option
     @click.option("--config", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
     @click.option(
         "--allow-volatile",
@@ -166,9 +172,7 @@ def init(settings: Settings, output: Output, force: bool) -> None:
 
 
 async def _force_init(location: StoreLocation) -> None:
-    from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
-    from chimes.store.port import InitializableStore
 
     store = build_store(location, SystemClock())
     if not isinstance(store, InitializableStore):
@@ -184,9 +188,7 @@ async def _force_init(location: StoreLocation) -> None:
 
 
 async def _migrate(location: StoreLocation) -> None:
-    from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
-    from chimes.store.port import MigratableStore
 
     store = build_store(location, SystemClock())
     if isinstance(store, MigratableStore):
@@ -363,7 +365,6 @@ def _masked_url(location: StoreLocation) -> str:
 
 @contextlib.asynccontextmanager
 async def open_store(location: StoreLocation) -> AsyncIterator[Store]:
-    from chimes.clock import SystemClock
     from chimes.runtime.composition import build_store
 
     opened = build_store(location, SystemClock())
@@ -423,9 +424,9 @@ _BACKFILL_COLUMNS = (
 @click.option("--app", metavar="MODULE:NAME", help="Application. Default: CHIMES_APP.")
 @click.option("--only", multiple=True, metavar="NAME", help="Only this schedule; repeatable.")
 @click.option("--dry-run", is_flag=True, help="Show the schedules without writing them.")
-@click.option("--store", metavar="URL", help="URL of the store.")
-@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+@store_option
+@data_dir_option
+@config_option
 @confirm_options
 @output_format_options
 @click.pass_context

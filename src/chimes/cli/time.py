@@ -16,7 +16,7 @@ from chimes.i18n import _
 from chimes.language import describe, note_in_words, remark, short_weekday, warnings_in_words
 from chimes.services.schedules.templates import render_templates
 from chimes.triggers import Dialect, Fire, Trigger, format_moment, parse_moment, parse_zone
-from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.expression import parse_trigger_text
 
 _DIALECTS = click.Choice(["auto", "unix", "seconds", "quartz"])
 
@@ -56,7 +56,7 @@ def next_fires(
       chimes next 2030-02-10T09:00:00 --tz Asia/Bangkok --json
     """
     now, lang = SystemClock().now(), current_language()
-    trigger = trigger_from_text(expression, zone or default_zone(), dialect)
+    trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
     words, warnings = describe(trigger, lang), warnings_in_words(trigger, lang)
     trigger = trigger.anchored(now)
     after = parse_moment(start, trigger.zone, field="--from") if start else now
@@ -78,7 +78,8 @@ def next_fires(
     for fire in fires:
         row = fire_json(fire, lang) | {"in": countdown(fire.at, now)}
         rows.append(row | {name: to(fire.at).isoformat() for name, to in others})
-    output.rows(rows, _columns(trigger, [name for name, _convert in others], people=output.is_table))
+    columns = _columns(trigger, [name for name, _convert in others], people=output.is_table)
+    output.rows(rows, columns)
     if output.is_table:
         for row in [each for each in rows if each.get("words")]:
             echo(f"{row['local']}: {row['words']}")
@@ -100,7 +101,7 @@ def explain(expression: str, zone: str | None, dialect: Dialect, json_fields: st
       chimes explain "0 0/5 14 ? * MON-FRI *" --tz Europe/Berlin
       chimes explain "0 9 * * 1-5" --lang th
     """
-    trigger = trigger_from_text(expression, zone or default_zone(), dialect)
+    trigger = parse_trigger_text(expression, zone or default_zone(), dialect)
     now, lang = SystemClock().now(), current_language()
     fires = fires_after(trigger.anchored(now), now, 3, lang)
     warnings = warnings_in_words(trigger, lang)

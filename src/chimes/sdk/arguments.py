@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.i18n import Message, _
 from chimes.model.access import Owner, OwnerType
 from chimes.triggers import parse_duration, parse_moment
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 Duration = str | timedelta | int | float
 Moment = str | datetime
@@ -69,7 +69,7 @@ def to_enum(kind: type[E], value: object, field: str) -> E:
         ),
         field=field,
         code="unknown_word",
-        hint=nearest(str(value), known),
+        hint=suggest_name(str(value), known),
     )
 
 
@@ -92,5 +92,5 @@ def parse_owner(given: Owner | str) -> Owner:
 
 def with_suggestion(message: Message, name: str, known: Iterable[str]) -> Message:
     """Appends the nearest known name to an error about an unknown one."""
-    hint = nearest(name, known)
+    hint = suggest_name(name, known)
     return _("{message}; {hint}", message=message, hint=hint) if hint else message

@@ -59,7 +59,7 @@ from chimes.triggers import (
     never_fires,
     trigger_from_dict,
 )
-from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.expression import parse_trigger_text
 
 if TYPE_CHECKING:
     from chimes.language import Parsed
@@ -301,7 +301,7 @@ def parse_trigger(
 
 def _trigger_from_text(text: str, timezone: str | None, now: datetime) -> tuple[Trigger, str]:
     try:
-        return trigger_from_text(text, timezone), ""
+        return parse_trigger_text(text, timezone), ""
     except InvalidTrigger as error:
         parsed = _parse_words(text, timezone, now, error)
     if isinstance(parsed.trigger, Once):

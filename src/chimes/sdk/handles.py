@@ -13,6 +13,7 @@ from chimes.engine.events import Event, RunEnded
 from chimes.errors import Conflict, RunCanceled, RunFailed, RunLost, RunNotCarriedOut, RunTimedOut
 from chimes.i18n import _
 from chimes.model.ids import RunId
+from chimes.model.namespace import canonical_namespace
 from chimes.model.run import LogEntry, Run, RunStatus
 from chimes.model.schedule import Schedule
 from chimes.model.target import (
@@ -25,7 +26,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.sdk.arguments import Duration, to_duration
-from chimes.triggers.expression import trigger_to_text
+from chimes.triggers.expression import format_trigger_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -215,11 +216,11 @@ def schedule_info(schedule: Schedule) -> ScheduleInfo:
     return ScheduleInfo(
         id=schedule.id,
         name=schedule.name,
-        namespace=schedule.namespace,
+        namespace=canonical_namespace(schedule.namespace),
         kind=schedule.target.kind,
         target=target,
         input=input,
-        cron_spec=trigger_to_text(schedule.trigger),
+        cron_spec=format_trigger_text(schedule.trigger),
         timezone=schedule.trigger.zone,
         next_run_at=schedule.next_run_at,
         last_run_at=schedule.last_slot,
