@@ -298,7 +298,7 @@ def lost_attempt(run: Run) -> Attempt:
         started_at=NOW,
         finished_at=NOW + HOUR,
         end=AttemptEnd.LOST,
-        error="the node that held this run stopped beating",
+        error="the node of this run stopped sending heartbeats",
     )
 
 

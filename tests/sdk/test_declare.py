@@ -11,7 +11,7 @@ from chimes.errors import InvalidInput, InvalidTrigger
 from chimes.model.policy import Misfire, OnLost, Overlap
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.sdk.declare import Mode
-from chimes.triggers.calendars import calendar_from
+from chimes.triggers.calendars import parse_calendar
 from tests.sdk.inspection import QUICK, stored
 from tests.tables import each_row
 
@@ -75,7 +75,7 @@ def test_bounds_of_a_trigger() -> None:
         start_at="2030-01-01T00:00:00Z",
         end_at=datetime(2031, 1, 1, tzinfo=UTC),
         max_runs=7,
-        exclude=[calendar_from({"dates": ["2030-05-01"]}, "exclude")],
+        exclude=[parse_calendar({"dates": ["2030-05-01"]}, "exclude")],
     )
     trigger = app.declarations["x"].trigger
     assert isinstance(trigger, Every)

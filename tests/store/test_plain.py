@@ -100,7 +100,7 @@ def test_old_rows_without_newer_fields_load() -> None:
     plain = schedule_to_plain(a_schedule())
     bare = {name: plain[name] for name in ("id", "trigger", "target", "created_at", "updated_at")}
     schedule = schedule_from_plain({**bare, "policy": {}})
-    assert (schedule.namespace, schedule.enabled, schedule.version) == ("native", True, 1)
+    assert (schedule.namespace, schedule.enabled, schedule.version) == ("default", True, 1)
     assert schedule.labels == {}
     assert schedule.depends_on is None
 

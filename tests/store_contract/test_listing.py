@@ -45,7 +45,11 @@ async def test_schedules_are_filtered(store: Store) -> None:
     assert await listed(store, namespace="ksana") == ["ksana's"]
     assert await listed(store, name="paused") == ["paused"]
     assert await listed(store, enabled=False) == ["paused"]
-    assert await listed(store, enabled=True, namespace="native") == ["alice's", "bob's", "labelled"]
+    assert await listed(store, enabled=True, namespace="default") == [
+        "alice's",
+        "bob's",
+        "labelled",
+    ]
     assert await listed(store, label="team") == ["labelled"]
     assert await listed(store, label="bare") == ["labelled"]
     assert await listed(store, label="ops") == []
@@ -55,6 +59,25 @@ async def test_schedules_are_filtered(store: Store) -> None:
     assert len(await listed(store, kind="http")) == 5
     assert await listed(store, kind="task") == []
     assert await listed(store, owner=ALICE, namespace="ksana") == []
+
+
+async def test_the_default_namespace_has_the_schedules_of_its_former_names(store: Store) -> None:
+    for namespace in ("default", "native", "catbird", "ksana"):
+        await store.add_schedule(a_schedule(name=namespace, namespace=namespace, owner=ALICE))
+    for name in ("default", "native", "catbird"):
+        assert await listed(store, namespace=name) == ["default", "native", "catbird"]
+        assert await listed(store, namespace=name, owner=ALICE) == ["default", "native", "catbird"]
+    assert await listed(store, namespace="default", name="catbird") == ["catbird"]
+    assert await listed(store, namespace="ksana") == ["ksana"]
+
+
+async def test_the_default_namespace_has_the_runs_of_its_former_names(store: Store) -> None:
+    await store.add_runs([a_run(namespace=each) for each in ("default", "native", "catbird", "x")])
+    for name in ("default", "native", "catbird"):
+        page = await store.list_runs(RunQuery(namespace=name))
+        assert {run.namespace for run in page.items} == {"default", "native", "catbird"}
+    page = await store.list_runs(RunQuery(namespace="x"))
+    assert [run.namespace for run in page.items] == ["x"]
 
 
 async def test_schedules_by_their_ids(store: Store) -> None:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.clock_changes import ClockChange, Effect, clock_changes, touched_by
+from chimes.triggers.clock_changes import ClockChange, Effect, clock_changes, affected_fire
 
 HOUR = timedelta(hours=1)
 YEAR = datetime(2026, 1, 1, tzinfo=UTC), datetime(2027, 1, 1, tzinfo=UTC)
@@ -49,7 +49,7 @@ def test_only_those_between_are_found() -> None:
 def test_a_fire_that_is_moved_or_repeated(
     trigger: Trigger, change: ClockChange, effect: Effect, meant: str, fires: str
 ) -> None:
-    found = touched_by(trigger, change)
+    found = affected_fire(trigger, change)
     assert found is not None
     assert (found.effect, f"{found.meant:%H:%M}", f"{found.fires:%H:%M}") == (effect, meant, fires)
     # As the scheduler computes it.
@@ -72,4 +72,4 @@ def test_a_fire_that_is_moved_or_repeated(
     ],
 )
 def test_others_do_not_notice(trigger: Trigger) -> None:
-    assert touched_by(trigger, FORWARD) is None
+    assert affected_fire(trigger, FORWARD) is None

@@ -20,7 +20,7 @@ from chimes.model.target import (
     TaskTarget,
 )
 from chimes.triggers import Trigger, format_duration_iso, format_moment, parse_duration
-from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.expression import parse_trigger_text
 
 Json = dict[str, object]
 Duration = str | timedelta | int | float
@@ -126,7 +126,7 @@ def trigger_json(given: Trigger | str | Mapping[str, object], options: Options) 
     """From text (`0 9 * * 1-5`, `every 5m`, a time), a trigger, or JSON of the API."""
     zone = options.get("timezone")
     if isinstance(given, str):
-        plain: Json = dict(trigger_from_text(given, zone).to_dict())
+        plain: Json = dict(parse_trigger_text(given, zone).to_dict())
     elif isinstance(given, Mapping):
         plain = dict(given)
     else:

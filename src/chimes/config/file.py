@@ -14,7 +14,7 @@ from chimes.config.location import store_secrets
 from chimes.config.settings import FIELDS, SPELLINGS
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 MAX_BYTES = 1024 * 1024
 MAX_DEPTH = 32
@@ -122,7 +122,7 @@ def _eventnative_settings(file: Path, server: object) -> dict[object, object]:
 
 
 def _unknown_key(file: Path, key: object, further: tuple[str, ...] = ()) -> ConfigError:
-    hint = nearest(str(key), (*FIELDS, *SPELLINGS, *_RESERVED, *_NESTED, *further))
+    hint = suggest_name(str(key), (*FIELDS, *SPELLINGS, *_RESERVED, *_NESTED, *further))
     message = _("{file}: unknown key {key!r}", file=file, key=str(key)[:64])
     return ConfigError(
         _("{message}; {hint}", message=message, hint=hint) if hint else message, key=str(key)

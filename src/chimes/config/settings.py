@@ -14,7 +14,7 @@ from pathlib import Path
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.duration import format_duration_go, parse_duration
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 ROLES = ("api", "scheduler", "worker")
 
@@ -290,7 +290,7 @@ def choice(*known: str) -> Read:
         word = value.strip().lower() if isinstance(value, str) else ""
         if word not in known:
             wanted = _("one of {known}", known=", ".join(filter(None, known)))
-            raise _expected(wanted, nearest(word, known) if word else None)
+            raise _expected(wanted, suggest_name(word, known) if word else None)
         return word
 
     return read
@@ -303,7 +303,7 @@ def roles(value: object) -> tuple[str, ...]:
         raise Expected(wanted)
     for each in given:
         if each not in ROLES:
-            raise _expected(wanted, nearest(each, ROLES) if each else None)
+            raise _expected(wanted, suggest_name(each, ROLES) if each else None)
     return tuple(role for role in ROLES if role in given)
 
 

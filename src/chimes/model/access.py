@@ -39,7 +39,7 @@ class Quota:
 
 
 class Scope(StrEnum):
-    """Restricts a key. Without scopes it has the rights of its role, with scopes the intersection."""
+    """Restricts a key to a part of the rights of its role; no scopes: all of them."""
 
     READ = "read"
     #: Pause, resume, run, cancel.

@@ -49,7 +49,7 @@ def new_short_schedule_id(now: datetime) -> ScheduleId:
 
 
 def declared_id(namespace: str, name: str, generation: int) -> ScheduleId:
-    """Deterministic, so that concurrent creates conflict and a slot has one run in every mode. An id
+    """Deterministic, so that concurrent creates conflict and a slot has one run in every mode. It
     is never reused after a delete: the next generation has its own slots."""
     return ScheduleId(
         str(uuid.uuid5(DECLARED_NAMESPACE, f"{id_namespace(namespace)}\0{name}\0{generation}"))

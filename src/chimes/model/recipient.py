@@ -311,8 +311,8 @@ class Recipient:
         return not _includes(self.digest.except_for, notify_on)
 
     def digest_after(self, moment: datetime) -> datetime:
-        """The end of the digest period that contains the moment. Periods that end in quiet hours end
-        with them, as one digest."""
+        """The end of the digest period that contains the moment. Periods that end in quiet
+        hours end with them, as one digest."""
         assert self.digest is not None
         quiet = self.quiet_for(NotifyOn.DIGEST)
         end = self.digest.end_after(moment)

@@ -168,7 +168,7 @@ def task_id(run: Run) -> str:
 
 
 def parse_task_id(text: str) -> tuple[str, RunId] | None:
-    """`SOURCE_COLLECTION` and the run id, or None. Names may contain `_`, so the caller must compare
+    """`SOURCE_COLLECTION` and the run id, or None. Names may contain `_`, so callers must compare
     the `task_id` of the loaded run with the text."""
     pair, run_id = text[:-RUN_ID_LENGTH], text[-RUN_ID_LENGTH:]
     if len(pair) < len("s_c_") or not pair.endswith("_"):

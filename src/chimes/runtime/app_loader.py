@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from chimes.errors import ConfigError
 from chimes.i18n import Message, _
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 if TYPE_CHECKING:
     from chimes.sdk.app import Chimes
@@ -61,7 +61,7 @@ def _import(name: str, path: str) -> ModuleType:
                 _("app: {name} cannot be imported: {error}", name=name, error=str(error)),
                 key="app",
             ) from error
-        hint = nearest(name, (file.stem for file in Path.cwd().glob("*.py")))
+        hint = suggest_name(name, (file.stem for file in Path.cwd().glob("*.py")))
         message = _(
             "app: no module {name!r} (searched for {path} in {here} and the Python path)",
             name=error.name,
@@ -76,7 +76,7 @@ def _import(name: str, path: str) -> ModuleType:
 def _no_attribute(module: object, attribute: str, part: str, found: object) -> ConfigError:
     attributes = vars(found) if hasattr(found, "__dict__") else ()
     known = [each for each in attributes if not each.startswith("_")]
-    hint = nearest(part, known)
+    hint = suggest_name(part, known)
     where = getattr(module, "__name__", "?")
     message = _("app: {module} has no {name!r}", module=where, name=attribute)
     return ConfigError(

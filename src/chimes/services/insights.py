@@ -44,7 +44,7 @@ from chimes.services.schedules.history import (
     versions_in,
 )
 from chimes.store.port import Store
-from chimes.triggers.clock_changes import ClockChange, Touched, clock_changes, touched_by
+from chimes.triggers.clock_changes import ClockChange, AffectedFire, clock_changes, affected_fire
 from chimes.triggers.zones import zone_names
 
 #: After this time a slot that has not started is late.
@@ -196,7 +196,7 @@ class AffectedSchedule:
     """A schedule with a fire that a clock change moves, skips or repeats."""
 
     found: ScheduleAttention
-    touched: Touched
+    touched: AffectedFire
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -281,11 +281,11 @@ def affected_schedules(
     return tuple(sorted(found, key=lambda each: (each.found.sign.at, each.found.schedule.name)))
 
 
-def _hit(schedule: Schedule, change: ClockChange) -> Touched | None:
+def _hit(schedule: Schedule, change: ClockChange) -> AffectedFire | None:
     trigger = schedule.trigger
     if trigger.zone != change.zone or schedule.next_slot is None:
         return None
-    hit = touched_by(trigger, change)
+    hit = affected_fire(trigger, change)
     # A fire before the next slot was skipped by a user.
     if hit is None or hit.fires < schedule.next_slot:
         return None

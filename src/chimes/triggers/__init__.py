@@ -1,4 +1,4 @@
-"""When next? The one place that computes fire times (TIME.md)."""
+"""Triggers: compute when a schedule fires (cron, interval, once)."""
 
 from chimes.triggers.base import Fire, Note
 from chimes.triggers.calendars import Calendar, Window

@@ -1,8 +1,8 @@
-"""What all triggers share: the contract of `next_after` and `previous_before`, bounds, and fires.
+"""Base class of triggers: `next_after`, `previous_before`, bounds and previews.
 
-T1: the fires of a trigger are a set F of instants. `next_after(t)` is the earliest of F after t,
+The fires of a trigger are a set F of instants. `next_after(t)` is the earliest of F after t,
 `previous_before(t)` the latest before t; so each undoes the other. `start_at` and `end_at` are
-inclusive bounds of F. `max_runs` is kept for the engine, which counts.
+inclusive bounds of F. The engine counts runs against `max_runs`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import ClassVar, Literal, NamedTuple, Protocol, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.calendars import Calendar, calendar_from
+from chimes.triggers.calendars import Calendar, parse_calendar
 from chimes.triggers.moment import (
     EPOCH,
     LAST_MICROSECOND,
-    aware_needed,
-    checked_year,
+    aware_required,
+    check_year,
     format_moment,
     from_microseconds,
     parse_moment,
@@ -27,12 +27,11 @@ from chimes.triggers.moment import (
 )
 from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 
-# @@ What a preview can say about a fire; stable codes, worded elsewhere.
-#
-# - moved_by_gap: its time was skipped by a clock change; it fires at the change; -
-# repeated_hour_first, repeated_hour_second: its time happens twice, and it fires both times; -
-# repeated_hour_once: its time happens twice, and it fires the first time only; -
-# moved_by_calendar: its day was excluded; it fires on another.
+# Stable codes that explain a fire in a preview:
+# - moved_by_gap: a clock change skips its time; it fires at the change
+# - repeated_hour_first, repeated_hour_second: its time happens twice, and it fires both times
+# - repeated_hour_once: its time happens twice, and it fires the first time only
+# - moved_by_calendar: its day is excluded; it fires on another
 
 Note = Literal[
     "moved_by_gap",
@@ -43,12 +42,12 @@ Note = Literal[
 ]
 
 
-MOST_CALENDARS = 16
-MOST_RUNS = 2**53
+MAX_CALENDARS = 16
+MAX_RUNS = 2**53
 
 
 class Fire(NamedTuple):
-    """One fire: the instant, the same in the trigger's zone, and what is special about it."""
+    """One fire: the instant, the local time in the trigger's zone, and an optional note."""
 
     at: datetime
     local: datetime
@@ -87,7 +86,7 @@ class TriggerBase:
             since = moment - EPOCH
             after = (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
         except (TypeError, AttributeError):
-            raise aware_needed(moment, "moment") from None
+            raise aware_required(moment, "moment") from None
         if self.start_at is not None:
             after = max(after, to_microseconds(self.start_at) - 1)
         found = self._search.after(after)
@@ -109,8 +108,8 @@ class TriggerBase:
         return at if self.start_at is None or at >= self.start_at else None
 
     def count_between(self, first: datetime, last: datetime) -> int:
-        """How many fires lie between two moments, both included; without walking through them
-        where that can be avoided, so that a long outage is counted as quickly as a short one."""
+        """The number of fires between two moments, inclusive. Computed without iterating where
+        possible, so that a long outage costs no more than a short one."""
         low, high = to_microseconds(first), min(to_microseconds(last), LAST_MICROSECOND)
         if self.start_at is not None:
             low = max(low, to_microseconds(self.start_at))
@@ -128,7 +127,7 @@ class TriggerBase:
         return found
 
     def local(self, at: datetime) -> datetime:
-        """The instant on the trigger's wall clock, with the UTC offset that holds then."""
+        """The instant in the trigger's zone, with the UTC offset at that time."""
         second = to_microseconds(at) // 1_000_000
         return at.astimezone(timezone(timedelta(seconds=self._zone().offset_at(second))))
 
@@ -138,7 +137,7 @@ class TriggerBase:
         return UTC_NAME
 
     def with_default_zone(self, name: str) -> Self:
-        """The same trigger in this zone, if it names none itself (T11)."""
+        """The same trigger in this zone, if it has no zone itself."""
         parse_zone(name)
         return self
 
@@ -148,19 +147,19 @@ class TriggerBase:
         return self
 
     def jitter_for(self, schedule_id: str, slot: datetime) -> timedelta:
-        """How much later than its slot a run starts; never part of the slot (T9)."""
+        """The delay of a run after its slot; never part of the slot."""
         return timedelta(0)
 
     def warnings(self) -> tuple[Note, ...]:
-        """What the author of the trigger should be told."""
+        """Notes for the author of the trigger."""
         return ()
 
     @abstractmethod
     def to_dict(self) -> dict[str, object]:
-        """The trigger as `trigger_from_dict` reads it; what has its default value is left out."""
+        """The input of `trigger_from_dict`, without default values."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Copied and pickled by value; what was compiled for searching is compiled again."""
+        """Copy and pickle by value; the search is compiled again."""
         from chimes.triggers.decode import trigger_from_dict
 
         return trigger_from_dict, (self.to_dict(),)
@@ -177,7 +176,7 @@ class TriggerBase:
         zone: Zone | None,
     ) -> None:
         put = object.__setattr__
-        start, end = bound(start_at, zone, "start_at"), bound(end_at, zone, "end_at")
+        start, end = parse_bound(start_at, zone, "start_at"), parse_bound(end_at, zone, "end_at")
         if start is not None and end is not None and end < start:
             raise InvalidTrigger(
                 _("end_at is earlier than start_at"), field="end_at", code="out_of_range"
@@ -200,14 +199,14 @@ class TriggerBase:
         return found
 
 
-def bound(value: object, zone: Zone | None, field: str) -> datetime | None:
-    """A moment given as text or as an aware datetime, in UTC."""
+def parse_bound(value: object, zone: Zone | None, field: str) -> datetime | None:
+    """A bound given as text or aware datetime, in UTC."""
     if value is None:
         return None
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise aware_needed(value, field)
-        return checked_year(checked_year(value, field).astimezone(UTC), field)
+            raise aware_required(value, field)
+        return check_year(check_year(value, field).astimezone(UTC), field)
     if isinstance(value, str):
         return parse_moment(value, zone, field=field)
     raise InvalidTrigger(
@@ -230,7 +229,7 @@ def _runs(value: object) -> int | None:
             field="max_runs",
             code="wrong_type",
         )
-    if not 1 <= value <= MOST_RUNS:
+    if not 1 <= value <= MAX_RUNS:
         raise InvalidTrigger(_("max_runs must be 1 or more"), field="max_runs", code="out_of_range")
     return value
 
@@ -242,14 +241,14 @@ def _calendars(value: object) -> tuple[Calendar, ...]:
             field="exclude",
             code="wrong_type",
         )
-    if len(value) > MOST_CALENDARS:
+    if len(value) > MAX_CALENDARS:
         raise InvalidTrigger(
             _(
                 "exclude may have up to {most} calendars, not {count}",
-                most=MOST_CALENDARS,
+                most=MAX_CALENDARS,
                 count=len(value),
             ),
             field="exclude",
             code="out_of_range",
         )
-    return tuple(calendar_from(each, f"exclude[{index}]") for index, each in enumerate(value))
+    return tuple(parse_calendar(each, f"exclude[{index}]") for index, each in enumerate(value))

@@ -1,10 +1,10 @@
-"""Exclusion calendars: when a trigger must not fire, and what becomes of a slot that falls there.
+"""Exclusion calendars: when a trigger must not fire, and where an excluded slot moves.
 
 A calendar is a list of dates, a named set of public holidays, or weekly blackout windows. A window
 includes its start and excludes its end; one that ends at or before its start runs past midnight.
 
 Days and times are the nominal ones, in the trigger's zone (UTC for `every`): a slot that a clock
-change moves is judged by the time it was meant for. The first calendar, in the order given, that
+change moves counts with its nominal time. The first calendar, in the order given, that
 covers a slot decides by its `on_excluded`:
 
 - `skip`: the slot does not fire;
@@ -12,7 +12,7 @@ covers a slot decides by its `on_excluded`:
   is a Monday to Friday on which no calendar covers that time. With none within a year, it does
   not fire.
 
-Slots that come to coincide are one fire, so the fires stay a set (T1).
+Slots that coincide are one fire.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from typing import Final, Literal
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.cron_fields import DaySet
-from chimes.triggers.duration import shown
-from chimes.triggers.json_values import nearest, only_keys, text_of
+from chimes.triggers.duration import quote_text
+from chimes.triggers.json_values import suggest_name, check_keys, check_text
 from chimes.triggers.zones import EPOCH_ORDINAL
 
 OnExcluded = Literal["skip", "next", "previous"]
@@ -38,9 +38,9 @@ OnExcluded = Literal["skip", "next", "previous"]
 DAY_NAMES: Final = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
 MINUTES_A_DAY: Final = 1440
 _KINDS: Final = ("dates", "holidays", "weekly")
-_MOST_DATES: Final = 4000
-_MOST_WINDOWS: Final = 64
-# Holidays are known for the years 1970 to 2199.
+_MAX_DATES: Final = 4000
+_MAX_WINDOWS: Final = 64
+# Holidays are available for the years 1970 to 2199.
 _HOLIDAYS_END: Final = date(2200, 1, 1).toordinal() - EPOCH_ORDINAL
 _CLOCK = re.compile(r"([01][0-9]|2[0-4]):([0-5][0-9])")
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -71,7 +71,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Calendar:
-    """One entry of `exclude`; exactly one of its first three fields is filled."""
+    """One entry of `exclude`; exactly one of its first three fields is set."""
 
     dates: tuple[int, ...] = ()  # days since 1970, sorted
     holidays: str | None = None
@@ -79,7 +79,7 @@ class Calendar:
     on_excluded: OnExcluded = "skip"
 
     def weekdays(self, minute: int) -> int:
-        """The weekdays on which a minute is blacked out (bit 0 is Sunday)."""
+        """The weekdays on which a minute is excluded (bit 0 is Sunday)."""
         return sum(
             1 << weekday
             for weekday in range(7)
@@ -96,7 +96,7 @@ class Calendar:
         return index < len(self.dates) and self.dates[index] == day
 
     def edges(self) -> set[int]:
-        """The minutes of the day at which the answer of `weekdays` may change."""
+        """The minutes of the day at which `weekdays` may change."""
         return {edge for window in self.weekly for edge in (window.start, window.end)}
 
     def to_dict(self) -> dict[str, object]:
@@ -110,11 +110,11 @@ class Calendar:
         return found if self.on_excluded == "skip" else {**found, "on_excluded": self.on_excluded}
 
 
-def calendar_from(value: object, field: str) -> Calendar:
+def parse_calendar(value: object, field: str) -> Calendar:
     """A calendar from its dict; a Calendar passes through."""
     if isinstance(value, Calendar):
         return value
-    entry = only_keys(value, (*_KINDS, "on_excluded"), field)
+    entry = check_keys(value, (*_KINDS, "on_excluded"), field)
     kinds = [kind for kind in _KINDS if kind in entry]
     if len(kinds) != 1:
         raise InvalidTrigger(
@@ -128,10 +128,12 @@ def calendar_from(value: object, field: str) -> Calendar:
     if kinds[0] == "dates":
         return Calendar(dates=_dates(given, where), on_excluded=policy)
     if kinds[0] == "holidays":
-        return Calendar(holidays=_known_holidays(text_of(given, where), where), on_excluded=policy)
+        return Calendar(
+            holidays=_check_holidays(check_text(given, where), where), on_excluded=policy
+        )
     windows = tuple(
         _window(item, f"{where}[{index}]")
-        for index, item in enumerate(_items(given, where, _MOST_WINDOWS))
+        for index, item in enumerate(_items(given, where, _MAX_WINDOWS))
     )
     return Calendar(weekly=windows, on_excluded=policy)
 
@@ -144,7 +146,11 @@ def _policy(value: object, field: str) -> OnExcluded:
     if value == "previous":
         return "previous"
     raise InvalidTrigger(
-        _("{field} must be skip, next or previous, not {value}", field=field, value=shown(value)),
+        _(
+            "{field} must be skip, next or previous, not {value}",
+            field=field,
+            value=quote_text(value),
+        ),
         field=field,
         code="bad_choice",
     )
@@ -173,8 +179,8 @@ def _items(value: object, field: str, most: int) -> list[object]:
 
 def _dates(value: object, field: str) -> tuple[int, ...]:
     days = set()
-    for index, item in enumerate(_items(value, field, _MOST_DATES)):
-        text = text_of(item, f"{field}[{index}]")
+    for index, item in enumerate(_items(value, field, _MAX_DATES)):
+        text = check_text(item, f"{field}[{index}]")
         try:
             if not _DATE.fullmatch(text):
                 raise ValueError
@@ -185,7 +191,7 @@ def _dates(value: object, field: str) -> tuple[int, ...]:
                     "{field}[{index}] {text} is not a date; write it like 2026-12-25",
                     field=field,
                     index=index,
-                    text=shown(text),
+                    text=quote_text(text),
                 ),
                 field=f"{field}[{index}]",
                 code="bad_date",
@@ -194,22 +200,22 @@ def _dates(value: object, field: str) -> tuple[int, ...]:
 
 
 def _window(value: object, field: str) -> Window:
-    entry: Mapping[str, object] = only_keys(value, ("days", "from", "to"), field)
+    entry: Mapping[str, object] = check_keys(value, ("days", "from", "to"), field)
     weekdays = 0
     for index, item in enumerate(_items(entry.get("days"), f"{field}.days", 7)):
         where = f"{field}.days[{index}]"
-        name = text_of(item, where).upper()
+        name = check_text(item, where).upper()
         if name not in DAY_NAMES:
             raise InvalidTrigger(
                 _(
                     "{where} {item} is not a weekday; there are {weekdays}",
                     where=where,
-                    item=shown(item),
+                    item=quote_text(item),
                     weekdays=", ".join(DAY_NAMES),
                 ),
                 field=where,
                 code="bad_weekday",
-                hint=nearest(name, DAY_NAMES),
+                hint=suggest_name(name, DAY_NAMES),
             )
         weekdays |= 1 << DAY_NAMES.index(name)
     start = _minute(entry.get("from", "00:00"), f"{field}.from")
@@ -230,7 +236,7 @@ def _window(value: object, field: str) -> Window:
 
 
 def _minute(value: object, field: str) -> int:
-    text = text_of(value, field)
+    text = check_text(value, field)
     found = _CLOCK.fullmatch(text)
     minute = int(found[1]) * 60 + int(found[2]) if found else MINUTES_A_DAY + 1
     if minute > MINUTES_A_DAY:
@@ -238,7 +244,7 @@ def _minute(value: object, field: str) -> int:
             _(
                 "{field} {text} is not a time of day between 00:00 and 24:00",
                 field=field,
-                text=shown(text),
+                text=quote_text(text),
             ),
             field=field,
             code="bad_time",
@@ -258,7 +264,7 @@ def _countries() -> Mapping[str, frozenset[str]]:
     return {country: frozenset(parts) for country, parts in supported.items()}
 
 
-def _known_holidays(name: str, field: str) -> str:
+def _check_holidays(name: str, field: str) -> str:
     country, _unused, part = name.partition("-")
     known = _countries()
     if country not in known:
@@ -266,24 +272,24 @@ def _known_holidays(name: str, field: str) -> str:
             _(
                 "{field} {name} is not a country with known holidays; use a code such as TH",
                 field=field,
-                name=shown(name),
+                name=quote_text(name),
             ),
             field=field,
             code="unknown_calendar",
-            hint=nearest(name, known),
+            hint=suggest_name(name, known),
         )
     if "-" in name and part not in known[country]:
         raise InvalidTrigger(
             _(
                 "{field} {name}: {country} has no part {part} with holidays of its own",
                 field=field,
-                name=shown(name),
+                name=quote_text(name),
                 country=country,
-                part=shown(part),
+                part=quote_text(part),
             ),
             field=field,
             code="unknown_calendar",
-            hint=nearest(part, known[country]),
+            hint=suggest_name(part, known[country]),
         )
     return name
 
@@ -298,18 +304,16 @@ def holiday_days(name: str, year: int) -> frozenset[int]:
     return frozenset(day.toordinal() - EPOCH_ORDINAL for day in found)
 
 
-# @@ Calendars compiled for searching.
-#
-# The edges of all blackout windows cut the day into bands. Within a band it depends on the day
-# alone whether a slot is excluded and where it goes, so each band is a mapping from days to days,
-# and a search passes over a blackout the way it passes over any day that does not match.
+# --- calendars compiled for searching: the edges of all blackout windows divide the day into bands.
+# Within a band only the day decides whether a slot is excluded and where it moves, so each band maps
+# days to days, and a search skips a blackout like any day that does not match.
 
-FARTHEST_MOVE = 366
+MAX_MOVE_DAYS = 366
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """The minutes [start, end) of every day, as the calendars see them."""
+    """The minutes [start, end) of every day, with the calendars that apply."""
 
     start: int
     end: int
@@ -342,7 +346,7 @@ class Band:
         return 0 < (day + 4) % 7 < 6 and self.policy(day) is None
 
     def sources(self, day: int) -> list[int]:
-        """The days whose slots fire on this one: itself, and those moved here."""
+        """The days whose slots fire on this day: itself, and days moved to it."""
         if self.policy(day) is not None:
             return []
         found = [day]
@@ -354,14 +358,14 @@ class Band:
     def moved(self, day: int, policy: OnExcluded) -> int | None:
         """The day on which slots of an excluded day fire, if there is one near enough."""
         step = 1 if policy == "next" else -1
-        for distance in range(1, FARTHEST_MOVE + 1):
+        for distance in range(1, MAX_MOVE_DAYS + 1):
             if self.business(day + step * distance):
                 return day + step * distance
         return None
 
     def _run(self, day: int, step: int, policy: OnExcluded) -> list[int]:
         found = []
-        for distance in range(1, FARTHEST_MOVE + 1):
+        for distance in range(1, MAX_MOVE_DAYS + 1):
             other = day + step * distance
             if self.business(other):
                 break
@@ -371,7 +375,7 @@ class Band:
 
 
 def bands(calendars: tuple[Calendar, ...]) -> list[Band]:
-    """The day cut up so that each band is excluded as a whole or not at all.
+    """Divides the day so that each band is excluded as a whole or not at all.
 
     Bands that are never open are left out.
     """

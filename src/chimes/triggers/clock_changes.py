@@ -1,4 +1,4 @@
-"""When the clock of a zone changes, and what that does to the fires of a trigger."""
+"""Clock changes of a zone and their effect on the fires of a trigger."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from chimes.triggers.every import Every
 from chimes.triggers.once import Once
 from chimes.triggers.zones import UTC_NAME, parse_zone
 
-_TICK = timedelta(microseconds=1)
-#: Fires around a change that are looked at for the one it concerns.
-_LOOKED_AT = 4
+_MICROSECOND = timedelta(microseconds=1)
+#: Fires around a change that are checked for an effect.
+_FIRES_CHECKED = 4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ClockChange:
     zone: str
     at: datetime
-    #: How far the clock is put forward; below zero: back.
+    #: How far the clock moves forward; negative: back.
     by: timedelta
 
 
 class Effect(StrEnum):
-    #: Its time does not exist that day; it fires at the change.
+    #: Its time does not exist on that day; it fires at the change.
     MOVED = "moved"
-    #: Its time comes twice, and it fires the first time only, or both times.
+    #: Its time happens twice, and it fires the first time only, or both times.
     ONCE = "once"
     TWICE = "twice"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Touched:
-    """What a change does to one fire: the wall time that is meant, and that at which it fires."""
+class AffectedFire:
+    """The effect of a change on one fire: intended and actual wall time."""
 
     change: ClockChange
     effect: Effect
@@ -45,7 +45,7 @@ class Touched:
 
 
 def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChange, ...]:
-    """Those after `start`, up to `end`."""
+    """The changes after `start`, up to `end`."""
     if zone == UTC_NAME:
         return ()
     first, last = int(start.timestamp()), int(end.timestamp())
@@ -61,16 +61,16 @@ def clock_changes(zone: str, start: datetime, end: datetime) -> tuple[ClockChang
     return tuple(found)
 
 
-def touched_by(trigger: Trigger, change: ClockChange) -> Touched | None:
-    """None: it means no time that is left out or repeated, or fires as if nothing happened."""
+def affected_fire(trigger: Trigger, change: ClockChange) -> AffectedFire | None:
+    """The fire that the change affects, or None."""
     if isinstance(trigger, Every) or trigger.zone != change.zone:
         return None
     width = abs(change.by)
     wall = _wall_time(change)
-    meant = _meant(trigger, wall, wall + width)
+    meant = _intended_fire(trigger, wall, wall + width)
     if meant is None:
         return None
-    for fire in trigger.fires(change.at - width - _TICK, _LOOKED_AT):
+    for fire in trigger.fires(change.at - width - _MICROSECOND, _FIRES_CHECKED):
         match fire.note:
             case "moved_by_gap":
                 effect = Effect.MOVED
@@ -80,20 +80,20 @@ def touched_by(trigger: Trigger, change: ClockChange) -> Touched | None:
                 effect = Effect.TWICE
             case _:
                 continue
-        return Touched(change=change, effect=effect, meant=meant, fires=fire.local)
+        return AffectedFire(change=change, effect=effect, meant=meant, fires=fire.local)
     return None
 
 
 def _wall_time(change: ClockChange) -> datetime:
-    """From where on wall times are left out, or come again."""
+    """The first wall time that is skipped or repeated."""
     second = int(change.at.timestamp())
     zone = parse_zone(change.zone)
     return change.at + timedelta(seconds=min(zone.offset_at(second - 1), zone.offset_at(second)))
 
 
-def _meant(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
-    """The first wall time between these two at which it means to fire. A wall time is written as
-    if it were in UTC, where no clock ever changes."""
+def _intended_fire(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
+    """The first wall time between these two at which the trigger fires by its expression. Wall
+    times are represented in UTC, which has no clock changes."""
     if isinstance(trigger, Once):
         if trigger.at.endswith("Z"):
             return None
@@ -103,5 +103,7 @@ def _meant(trigger: Trigger, start: datetime, end: datetime) -> datetime | None:
         return None
     prefix, _, body = trigger.expression.partition(" ")
     expression = body if "TZ=" in prefix else trigger.expression
-    found = Cron(expression, timezone=UTC_NAME, dialect=trigger.dialect).next_after(start - _TICK)
+    found = Cron(expression, timezone=UTC_NAME, dialect=trigger.dialect).next_after(
+        start - _MICROSECOND
+    )
     return found if found is not None and found < end else None

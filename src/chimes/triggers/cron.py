@@ -1,4 +1,4 @@
-"""`cron`: an expression in a zone, with the rules of TIME.md for clock changes."""
+"""The `cron` trigger: an expression in a zone, with rules for clock changes (`cron_search`)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import TriggerBase, bound
+from chimes.triggers.base import TriggerBase, parse_bound
 from chimes.triggers.calendars import Calendar, OpenDays, bands
-from chimes.triggers.cron_fields import EVERY, LONGEST_EXPRESSION, CronFields, parse_fields
+from chimes.triggers.cron_fields import EVERY, MAX_EXPRESSION_LENGTH, CronFields, parse_fields
 from chimes.triggers.cron_search import CronSearch, WallTimes, WallUnion, clock_change_flags
-from chimes.triggers.duration import shown
-from chimes.triggers.every import IntervalSearch, interval
-from chimes.triggers.json_values import nearest
+from chimes.triggers.duration import quote_text
+from chimes.triggers.every import IntervalSearch, parse_interval
+from chimes.triggers.json_values import suggest_name
 from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
 from chimes.triggers.zones import UTC_NAME, Zone, parse_zone
 
@@ -33,8 +33,8 @@ class Cron(TriggerBase):
     """Fires where the wall clock of its zone matches the expression.
 
     `dialect` is chosen by the number of fields (5 unix, 6 seconds first, 7 quartz) unless given.
-    A `CRON_TZ=` or `TZ=` prefix wins over `timezone` (T11). `dst` says what clock changes do; see
-    cron_search. `anchor` is for `@every` only, and means what it means for Every.
+    A `CRON_TZ=` or `TZ=` prefix wins over `timezone`. `dst` is the policy for clock changes; see
+    cron_search. `anchor` is for `@every` only, as for Every.
     """
 
     kind: ClassVar[Literal["cron"]] = "cron"
@@ -66,7 +66,7 @@ class Cron(TriggerBase):
         exclude: Iterable[object] = (),
     ) -> None:
         put = object.__setattr__
-        text = _collapsed(expression)
+        text = _normalize(expression)
         prefix, body = _split(text)
         named = None if timezone is None else parse_zone(timezone)
         zone = named if prefix is None else parse_zone(prefix, field="expression")
@@ -74,7 +74,7 @@ class Cron(TriggerBase):
         put(self, "timezone", None if named is None else named.name)
         put(self, "dialect", _choice(dialect, DIALECTS, "dialect"))
         put(self, "dst", _choice(dst, POLICIES, "dst"))
-        put(self, "anchor", bound(anchor, zone, "anchor"))
+        put(self, "anchor", parse_bound(anchor, zone, "anchor"))
         put(self, "_prefix", prefix)
         self._set_bounds(start_at, end_at, max_runs, exclude, zone)
         if body.lower().startswith(f"{EVERY} "):
@@ -90,7 +90,7 @@ class Cron(TriggerBase):
         put(self, "_search", self._compiled(fields, zone or parse_zone(UTC_NAME)))
 
     def _interval(self, body: str) -> IntervalSearch:
-        step = interval(body[len(EVERY) :], "expression") // _MICROSECOND
+        step = parse_interval(body[len(EVERY) :], "expression") // _MICROSECOND
         first = None if self.anchor is None else to_microseconds(self.anchor)
         return IntervalSearch(step, first, self.exclude)
 
@@ -137,18 +137,18 @@ class Cron(TriggerBase):
         return found | self._bounds_dict()
 
 
-def _collapsed(expression: object) -> str:
+def _normalize(expression: object) -> str:
     if not isinstance(expression, str):
         raise InvalidTrigger(
             _("A cron expression must be text, not {type}", type=type(expression).__name__),
             field="expression",
             code="wrong_type",
         )
-    if len(expression) > LONGEST_EXPRESSION:
+    if len(expression) > MAX_EXPRESSION_LENGTH:
         raise InvalidTrigger(
             _(
                 "A cron expression may have up to {most} characters, not {count}",
-                most=LONGEST_EXPRESSION,
+                most=MAX_EXPRESSION_LENGTH,
                 count=len(expression),
             ),
             field="expression",
@@ -167,7 +167,7 @@ def _split(text: str) -> tuple[str | None, str]:
             zone, _unused, body = text[len(prefix) :].partition(" ")
             if not body:
                 raise InvalidTrigger(
-                    _("There is no cron expression after {text}", text=shown(text)),
+                    _("There is no cron expression after {text}", text=quote_text(text)),
                     field="expression",
                     code="empty",
                 )
@@ -183,9 +183,9 @@ def _choice(value: object, known: tuple[str, ...], name: str) -> str:
             "{field} must be one of {known}, not {value}",
             field=name,
             known=", ".join(known),
-            value=shown(value),
+            value=quote_text(value),
         ),
         field=name,
         code="bad_choice" if isinstance(value, str) else "wrong_type",
-        hint=nearest(value, known) if isinstance(value, str) else None,
+        hint=suggest_name(value, known) if isinstance(value, str) else None,
     )

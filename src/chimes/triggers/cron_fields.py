@@ -1,4 +1,4 @@
-"""Cron text to masks: 5 fields (Unix), 6 (seconds first) and 6 or 7 (Quartz); T12, T13, T15–T17.
+"""Cron text to masks: 5 fields (Unix), 6 (seconds first) and 6 or 7 (Quartz).
 
 Ranges may wrap (`FRI-MON`, `22-2`); a step counts on through the wrap. In five and six fields a
 step on a lone value runs to the end of the field (`a/n`), where the end of the weekdays is
@@ -15,14 +15,12 @@ from typing import NoReturn, Protocol
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.duration import shown
+from chimes.triggers.duration import quote_text
 from chimes.triggers.zones import EPOCH_ORDINAL
 
-# @@ Which days a cron expression names, as bit masks.
-#
-# A month becomes a mask of its days (bit 0 is the 1st) with L, W and # resolved for that month;
+# --- day masks. A month becomes a mask of its days (bit 0 is the 1st) with L, W and # resolved for that month;
 # 64 consecutive days become a block (bit 0 is day 64·b since 1970), so that a search steps from
-# day to day, or over empty weeks, with a shift. Blocks are kept with the interned expression.
+# day to day, or over empty weeks, with a shift. Blocks are cached with the interned expression.
 
 _LAST_ORDINAL = date.max.toordinal()
 # 0b...0000001 repeated every seven days, enough for any month.
@@ -30,7 +28,7 @@ _EVERY_WEEK = sum(1 << day for day in range(0, 42, 7))
 
 
 class DaySet(Protocol):
-    """Days since 1970, 64 at a time; `blocks` are the masks made so far."""
+    """Days since 1970, 64 at a time; `blocks` caches the masks."""
 
     @property
     def blocks(self) -> dict[int, int]: ...
@@ -130,7 +128,7 @@ def _length(year: int, month: int) -> int:
 
 
 def _working(day: int, length: int, first_weekday: int) -> int:
-    """The Monday to Friday nearest to `day` that stays in the month (T13)."""
+    """The Monday to Friday nearest to `day` that stays in the month."""
     weekday = (first_weekday + day - 1) % 7
     if weekday == 6:
         return day - 1 if day > 1 else day + 2
@@ -139,7 +137,7 @@ def _working(day: int, length: int, first_weekday: int) -> int:
     return day
 
 
-LONGEST_EXPRESSION = 256
+MAX_EXPRESSION_LENGTH = 256
 EVERY = "@every"
 DESCRIPTORS = {
     "@yearly": "0 0 1 1 *",
@@ -169,7 +167,7 @@ _LAST_WEEKDAY = re.compile(r"([0-9]|[A-Z]{3})L")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """What one field may hold. There are eight, below: one is like another if it is that one."""
+    """The range and names of one field. Compared by identity."""
 
     label: str
     low: int
@@ -205,7 +203,7 @@ def parse_fields(expression: str, dialect: str) -> CronFields:
     """The masks of an expression that has no prefix and is not `@every`."""
     text = expression.upper()
     if text.startswith("@"):
-        text = _described(expression)
+        text = _expand_descriptor(expression)
     parts = text.split(" ")
     count = len(parts)
     quartz = dialect == "quartz" or (dialect == "auto" and count == 7)
@@ -220,8 +218,7 @@ def parse_fields(expression: str, dialect: str) -> CronFields:
     )
 
 
-# Expressions are many, their parts are few: ten thousand schedules that fire together have as many
-# expressions and hardly more than a few hundred ways to name a day.
+# Cached: ten thousand expressions share a few hundred day and minute parts.
 @lru_cache(maxsize=4096)
 def _minutes(hour: str, minute: str, quartz: bool) -> int:
     """The minutes of a day."""
@@ -230,13 +227,13 @@ def _minutes(hour: str, minute: str, quartz: bool) -> int:
     return sum(minutes << 60 * number for number in range(24) if hours >> number & 1)
 
 
-def _described(expression: str) -> str:
+def _expand_descriptor(expression: str) -> str:
     found = DESCRIPTORS.get(expression.lower())
     if found is None:
         _refuse(
             _(
                 "Unknown descriptor {descriptor}; there are {known}, {every} <duration>",
-                descriptor=shown(expression),
+                descriptor=quote_text(expression),
                 known=", ".join(DESCRIPTORS),
                 every=EVERY,
             ),
@@ -257,7 +254,7 @@ def _check_count(expression: str, dialect: str, count: int) -> None:
             "A cron expression of dialect {dialect} has {wanted} fields; {expression} has {count}",
             dialect=dialect,
             wanted=_COUNTS_IN_WORDS.get(dialect, _COUNTS[dialect][0]),
-            expression=shown(expression),
+            expression=quote_text(expression),
             count=count,
         ),
         "field_count",
@@ -277,7 +274,7 @@ def _refuse(message: str, code: str, hint: str | None = None) -> NoReturn:
 def _wrong(part: Part, text: str, why: str) -> NoReturn:
     told = {
         "field": part.label,
-        "text": shown(text),
+        "text": quote_text(text),
         "why": why,
         "lowest": part.low,
         "highest": part.alias or part.high,
@@ -312,11 +309,11 @@ def _term(part: Part, text: str, term: str, quartz: bool) -> int:
         _wrong(
             part,
             text,
-            _("{term} cannot be read", term=shown(term)) if term else _("an item is empty"),
+            _("{term} cannot be read", term=quote_text(term)) if term else _("an item is empty"),
         )
     first, last, step_text = found.groups()
     if first is None and not (quartz and step_text and last is None):
-        _wrong(part, text, _("{term} has no start", term=shown(term)))
+        _wrong(part, text, _("{term} has no start", term=quote_text(term)))
     step = _step(part, text, step_text)
     if first is None or first == "*":
         if last is not None:
@@ -367,7 +364,7 @@ def _number(part: Part, text: str, value: str) -> int:
     if value in part.names:
         return part.names[value]
     if not value.isdigit():
-        _wrong(part, text, _("{value} is not a name", value=shown(value)))
+        _wrong(part, text, _("{value} is not a name", value=quote_text(value)))
     number = int(value)
     if not part.low <= number <= (part.alias or part.high):
         _wrong(part, text, _("{number} is out of range", number=number))
@@ -400,10 +397,10 @@ def _days(day: str, month: str, weekday: str, year: str, quartz: bool, six: bool
 
 
 def _check_quartz_days(day: str, weekday: str, six: bool) -> None:
-    """T13: one of the two is `?`.
+    """Require `?` in one of the two day fields.
 
-    In seven fields, which nothing else uses, `*` will do; six could as well be seconds first,
-    where the weekday numbers mean other days, so there the `?` is asked for.
+    Seven fields are always Quartz, so `*` is accepted. Six fields could be seconds first, where
+    weekday numbers mean other days, so `?` is required.
     """
     if day == "?" and weekday == "?":
         _refuse(_("Only one of day-of-month and day-of-week may be ?"), "quartz_days")

@@ -1,18 +1,18 @@
-"""The next and previous fire of a cron expression, on integers.
+"""Finds the next and previous fire of a cron expression, on integers.
 
 The wall clock is searched by masks (`WallTimes`), one segment of constant UTC offset at a time
-(`CronSearch`), so clock changes matter only where two segments meet. A segment that begins with a
-repeated hour or after a gap knows so; what that means for this expression is two flags:
+(`CronSearch`), so clock changes matter only where two segments meet. A segment knows
+whether it begins with a repeated hour or after a gap; two flags decide what the expression does:
 
-| dst | fires at T for what the gap swallowed | fires in the second pass |
+| dst | fires after the gap for times in the gap | fires in the second pass |
 |---|---|---|
-| chimes | unless the hour has `*` or `/` (T2–T4) | if minute or hour has `*` or `/` (T5, T6) |
+| chimes | unless the hour has `*` or `/` | if minute or hour has `*` or `/` |
 | vixie | if neither minute nor hour begins with `*` | if minute or hour begins with `*` |
 | robfig | never | always |
 
 `vixie` is Debian's cron: wildcard jobs follow real time, all others run right after a gap and once
 in a repeated hour. `robfig` is every real instant whose wall time matches; the endless loop of the
-original at Pacific/Apia 2011 and its rounding at half-hour shifts are not kept.
+original at Pacific/Apia 2011 and its rounding at half-hour shifts are not reproduced.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from chimes.triggers.base import Note
 from chimes.triggers.cron_fields import CronFields, DaySet
 from chimes.triggers.zones import FOREVER, NEAR_LIMIT, Segment, Zone
 
-# T14. Leap days on a given weekday are up to 40 years apart.
+# Leap days on a given weekday are up to 40 years apart.
 SEARCH_YEARS = 60
 SEARCH_SECONDS = SEARCH_YEARS * 366 * 86400
-# No two offsets of a zone differ by as much, so a wall time repeats only within this.
+# Offsets of a zone differ by less, so a wall time repeats only within this.
 _TWO_DAYS = 2 * 86400
 # Beyond the end of every segment, so that "none" is never taken for a fire in the last one.
 NEVER = 4 * FOREVER
@@ -156,7 +156,7 @@ class WallTimes:
 
 
 class WallUnion:
-    """Several sets of wall times as one; how a day cut up by blackout windows is searched."""
+    """The union of several sets of wall times, for days divided by blackout windows."""
 
     __slots__ = ("_parts",)
 
@@ -183,7 +183,7 @@ class CronSearch:
         self, wall: Wall, plain: Wall, zone: Zone, *, after_gap: bool, twice: bool
     ) -> None:
         self._wall = wall
-        # The same without calendars, to tell which fires they moved.
+        # Without calendars, to detect fires that they moved.
         self._plain = plain
         self._zone = zone
         self._near = zone.near
@@ -205,8 +205,8 @@ class CronSearch:
             found = self._wall.at_or_after(second + offset, limit) - offset
             if found < end:
                 return found * 1_000_000
-            # Nothing matches from here to `found`, whatever the offset: unless the clock goes
-            # back right now, all segments in between can be passed over.
+            # Nothing matches up to `found` at any offset: unless the clock goes back here, all
+            # segments in between can be skipped.
             second = end if end < second + _TWO_DAYS else max(end, found - _TWO_DAYS)
         return None
 
@@ -247,14 +247,14 @@ class CronSearch:
         return found
 
     def _fills_gap(self, segment: Segment) -> bool:
-        """Whether a fire lost in the gap before this segment happens at its start (T2, T3)."""
+        """Whether a fire lost in the gap before this segment happens at its start."""
         if not self._after_gap or segment.gap_start == FOREVER:
             return False
         resumes = segment.start + segment.offset
         return self._wall.at_or_after(segment.gap_start, resumes) < resumes
 
     def note(self, fire: int) -> Note | None:
-        """What is special about this fire."""
+        """The note of this fire."""
         second = fire // 1_000_000
         table = self._zone.table(second)
         index = bisect_right(table.instants, second)
@@ -275,7 +275,7 @@ class CronSearch:
 
 
 def clock_change_flags(fields: CronFields, dst: str) -> tuple[bool, bool]:
-    """(fires at T after a gap, fires in both passes) for this expression and policy."""
+    """(fires at the end of a gap, fires in both passes) for this expression and policy."""
     minute, hour = fields.minute_text, fields.hour_text
     if dst == "robfig":
         return False, True

@@ -1,4 +1,4 @@
-"""Tagged dicts to triggers, strictly."""
+"""Decodes triggers from tagged dicts, strictly."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from datetime import datetime
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers.cron import Cron
-from chimes.triggers.duration import shown
+from chimes.triggers.duration import quote_text
 from chimes.triggers.every import Every
-from chimes.triggers.json_values import nearest, only_keys
+from chimes.triggers.json_values import suggest_name, check_keys
 from chimes.triggers.once import Once
 
 Trigger = Cron | Every | Once
@@ -18,7 +18,7 @@ Trigger = Cron | Every | Once
 NEVER_FIRES = "never_fires"
 
 _BOUNDS = ("start_at", "end_at", "max_runs", "exclude")
-# The first key of each is the one that must be there.
+# The first key of each is required.
 _KEYS: dict[str, tuple[str, ...]] = {
     "cron": ("expression", "timezone", "dialect", "dst", "anchor", *_BOUNDS),
     "every": ("every", "anchor", "jitter", *_BOUNDS),
@@ -32,13 +32,17 @@ def trigger_from_dict(value: object) -> Trigger:
     kind = value.get("kind") if isinstance(value, dict) else None
     if isinstance(value, dict) and not (isinstance(kind, str) and kind in _KEYS):
         raise InvalidTrigger(
-            _("kind must be one of {kinds}, not {kind}", kinds=", ".join(_KEYS), kind=shown(kind)),
+            _(
+                "kind must be one of {kinds}, not {kind}",
+                kinds=", ".join(_KEYS),
+                kind=quote_text(kind),
+            ),
             field="kind",
             code="unknown_kind" if isinstance(kind, str) else "missing_key",
-            hint=nearest(kind, _KEYS) if isinstance(kind, str) else None,
+            hint=suggest_name(kind, _KEYS) if isinstance(kind, str) else None,
         )
     keys = _KEYS[kind] if isinstance(kind, str) else ()
-    given = dict(only_keys(value, ("kind", *keys), None))
+    given = dict(check_keys(value, ("kind", *keys), None))
     del given["kind"]
     if keys[0] not in given:
         raise InvalidTrigger(
@@ -64,15 +68,15 @@ def trigger_from_dict(value: object) -> Trigger:
 
 
 def never_fires(trigger: Trigger, after: datetime) -> bool:
-    """Whether the trigger has no fire after this moment, within the search bound (T14)."""
+    """Whether the trigger has no fire after this moment, within the search bound."""
     return trigger.next_after(after) is None
 
 
 def ensure_fires(trigger: Trigger, after: datetime) -> None:
-    """Refuse a trigger that has no fire after this moment (T14)."""
+    """Reject a trigger that has no fire after this moment."""
     if never_fires(trigger, after):
         raise InvalidTrigger(
-            _("The trigger never fires: no moment from now on matches it"),
+            _("The trigger never fires: no future time matches it"),
             field="trigger",
             code=NEVER_FIRES,
         )

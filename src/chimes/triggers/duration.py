@@ -1,6 +1,6 @@
-"""Durations: Go style (`1h30m`, `250ms`) and ISO 8601 (`PT1H30M`, `P1DT2H`) in; both out.
+"""Parses and formats durations: Go style (`1h30m`, `250ms`) and ISO 8601 (`PT1H30M`, `P1DT2H`).
 
-A duration is real elapsed time (T9), so months and years, which have no fixed length, are refused.
+A duration is elapsed time, so months and years, which have no fixed length, are rejected.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from datetime import timedelta
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 
-_LONGEST_TEXT = 64
-_LONGEST = 1000 * 366 * 86400 * 10**9
+_MAX_TEXT_LENGTH = 64
+_MAX_NANOSECONDS = 1000 * 366 * 86400 * 10**9
 
 _UNITS = {
     "h": 3600 * 10**9,
@@ -43,7 +43,7 @@ def parse_duration(
     value = text if isinstance(text, timedelta) else _parse(text, field)
     if value < timedelta(0) and not allow_negative:
         raise InvalidTrigger(
-            _("{field} must not be negative: {text}", field=field, text=shown(text)),
+            _("{field} must not be negative: {text}", field=field, text=quote_text(text)),
             field=field,
             code="out_of_range",
         )
@@ -54,8 +54,8 @@ def parse_duration(
     return value
 
 
-def shown(text: object) -> str:
-    """The text as an error message may repeat it."""
+def quote_text(text: object) -> str:
+    """The text, quoted and shortened for an error message."""
     quoted = repr(text)
     return quoted if len(quoted) <= 80 else f"{quoted[:80]}…"
 
@@ -72,7 +72,7 @@ def _parse(text: object, field: str) -> timedelta:
             code="wrong_type",
         )
     stripped = text.strip()
-    if len(stripped) > _LONGEST_TEXT:
+    if len(stripped) > _MAX_TEXT_LENGTH:
         raise InvalidTrigger(_("{field} is too long", field=field), field=field, code="too_long")
     negative = stripped.startswith("-")
     body = stripped[1:] if stripped[:1] in ("-", "+") else stripped
@@ -82,22 +82,22 @@ def _parse(text: object, field: str) -> timedelta:
             _(
                 "{field} {text} is not a duration; write it like 90s, 1h30m or PT1H30M",
                 field=field,
-                text=shown(text),
+                text=quote_text(text),
             ),
             field=field,
             code="bad_duration",
             hint=_hint(body),
         )
-    if nanoseconds > _LONGEST:
+    if nanoseconds > _MAX_NANOSECONDS:
         raise InvalidTrigger(
-            _("{field} {text} is too long", field=field, text=shown(text)),
+            _("{field} {text} is too long", field=field, text=quote_text(text)),
             field=field,
             code="out_of_range",
         )
     microseconds, rest = divmod(nanoseconds, 1000)
     if rest:
         raise InvalidTrigger(
-            _("{field} {text} is finer than a microsecond", field=field, text=shown(text)),
+            _("{field} {text} is finer than a microsecond", field=field, text=quote_text(text)),
             field=field,
             code="bad_duration",
         )
@@ -138,7 +138,7 @@ def _hint(body: str) -> str | None:
 
 
 def format_duration_iso(value: timedelta) -> str:
-    """ISO 8601, days at most: `PT1H30M`, `P1DT2H`, `PT0.25S`."""
+    """ISO 8601 with days as the largest unit: `PT1H30M`, `P1DT2H`, `PT0.25S`."""
     microseconds = value // timedelta(microseconds=1)
     sign = "-" if microseconds < 0 else ""
     seconds, fraction = divmod(abs(microseconds), 10**6)
@@ -156,7 +156,7 @@ def format_duration_iso(value: timedelta) -> str:
 
 
 def format_duration_go(value: timedelta) -> str:
-    """As Go's Duration prints itself: `1h30m0s`, `250ms`, `0s`."""
+    """Like Go's Duration: `1h30m0s`, `250ms`, `0s`."""
     microseconds = value // timedelta(microseconds=1)
     sign = "-" if microseconds < 0 else ""
     left = abs(microseconds)

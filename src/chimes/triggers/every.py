@@ -1,4 +1,4 @@
-"""`every`: a fixed interval of real elapsed time (T9)."""
+"""The `every` trigger: a fixed interval of elapsed time."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from typing import ClassVar, Literal, Self
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.base import Note, TriggerBase, bound
-from chimes.triggers.calendars import FARTHEST_MOVE, Band, Calendar, bands
+from chimes.triggers.base import Note, TriggerBase, parse_bound
+from chimes.triggers.calendars import MAX_MOVE_DAYS, Band, Calendar, bands
 from chimes.triggers.cron_search import SEARCH_SECONDS
 from chimes.triggers.duration import format_duration_iso, parse_duration
 from chimes.triggers.moment import format_moment, from_microseconds, to_microseconds
 
-# @@ Slots at anchor + k·N in real elapsed time (T9), on integer microseconds.
-#
-# Zones play no part; calendars are read in UTC. Without an anchor the slots lie on the grid of
-# the Unix epoch and have no first one.
+# Slots are at anchor + k·N, in integer microseconds, independent of zones; calendars apply in UTC.
+# Without an anchor the slots are aligned to the Unix epoch.
 
 _DAY = 86_400_000_000
 _MINUTE = 60_000_000
@@ -36,7 +34,7 @@ class IntervalSearch:
         self._first = anchor
         self._bands = self._relevant(bands(calendars)) if calendars else None
         moves = any(calendar.on_excluded != "skip" for calendar in calendars)
-        self._reach = FARTHEST_MOVE if moves else 0
+        self._reach = MAX_MOVE_DAYS if moves else 0
 
     def _relevant(self, found: list[Band]) -> list[Band]:
         if self._step % _DAY:
@@ -75,7 +73,7 @@ class IntervalSearch:
             ]
             if found:
                 return min(found)
-            # Days too far from any slot to receive one are passed over.
+            # Skip days too far from any slot.
             near = self.slot_from((day + 1 - self._reach) * _DAY)
             day = max(day + 1, near // _DAY - self._reach)
         return None
@@ -102,7 +100,7 @@ class IntervalSearch:
         return None
 
     def count(self, first: int, last: int) -> int:
-        """How many fires lie from `first` to `last`; walked through only where calendars are."""
+        """How many fires lie from `first` to `last`; iterates only with calendars."""
         if self._bands:
             found, at = 0, self.after(first - 1)
             while at is not None and at <= last:
@@ -130,8 +128,8 @@ class IntervalSearch:
         return slot + shift
 
 
-SHORTEST = timedelta(milliseconds=1)
-LONGEST = timedelta(days=3653)
+MIN_INTERVAL = timedelta(milliseconds=1)
+MAX_INTERVAL = timedelta(days=3653)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -139,8 +137,8 @@ _MICROSECOND = timedelta(microseconds=1)
 class Every(TriggerBase):
     """Fires at anchor + k·every, k ≥ 0; a future anchor is the first slot.
 
-    Without an anchor the slots lie on the grid of the Unix epoch and have no first one; a schedule
-    gives itself an anchor with `anchored`. `jitter` delays each run by a hash of the schedule's id
+    Without an anchor the slots are aligned to the Unix epoch; a schedule sets an anchor with
+    `anchored`. `jitter` delays each run by a hash of the schedule's id
     and k in [0, jitter); it is never longer than `every`, so runs keep their order.
     """
 
@@ -166,10 +164,10 @@ class Every(TriggerBase):
         max_runs: int | None = None,
         exclude: Iterable[object] = (),
     ) -> None:
-        step = interval(every, "every")
+        step = parse_interval(every, "every")
         put = object.__setattr__
         put(self, "every", step)
-        put(self, "anchor", bound(anchor, None, "anchor"))
+        put(self, "anchor", parse_bound(anchor, None, "anchor"))
         put(self, "jitter", None if jitter is None else _jitter(jitter, step))
         self._set_bounds(start_at, end_at, max_runs, exclude, None)
         first = None if self.anchor is None else to_microseconds(self.anchor)
@@ -197,10 +195,10 @@ class Every(TriggerBase):
         return found | self._bounds_dict()
 
 
-def interval(value: str | timedelta, name: str) -> timedelta:
+def parse_interval(value: str | timedelta, name: str) -> timedelta:
     """A duration that may be used as an interval."""
     step = parse_duration(value, field=name)
-    if not SHORTEST <= step <= LONGEST:
+    if not MIN_INTERVAL <= step <= MAX_INTERVAL:
         raise InvalidTrigger(
             _("{field} must be between 1ms and 10 years", field=name),
             field=name,

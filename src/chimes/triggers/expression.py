@@ -1,4 +1,4 @@
-"""From what a person types as a time to a trigger: cron, `every 5m`, or a moment."""
+"""Parses and formats triggers as text: cron, `every 5m`, or a moment."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 from chimes.triggers import Cron, Dialect, Every, Once, Trigger, format_duration_go
-from chimes.triggers.duration import shown
+from chimes.triggers.duration import quote_text
 
 _EVERY = re.compile(r"@?every\s+(\S+)", re.IGNORECASE)
 _COUNTED = re.compile(r"every(?:\s+([0-9]+))?\s*(second|minute|hour|day|week)s?", re.IGNORECASE)
@@ -20,15 +20,15 @@ _FORMS = _(
 )
 
 
-def trigger_from_text(text: str, zone: str | None, dialect: Dialect = "auto") -> Trigger:
+def parse_trigger_text(text: str, zone: str | None, dialect: Dialect = "auto") -> Trigger:
     """Raises InvalidTrigger. Local times are in `zone`, or in UTC."""
     stripped = text.strip()
     if stripped.partition(" ")[0].isalpha() and not _is_interval(stripped):
         raise InvalidTrigger(
             _(
-                '{text} is not a time that can be read; an interval is written "{suggested}"',
-                text=shown(stripped),
-                suggested=_suggested(stripped),
+                '{text} is not a valid time; write an interval as "{suggested}"',
+                text=quote_text(stripped),
+                suggested=_suggest_interval(stripped),
             ),
             field="expression",
             code="not_a_time",
@@ -50,8 +50,8 @@ def _is_interval(text: str) -> bool:
     return _EVERY.fullmatch(text) is not None and _COUNTED.fullmatch(text) is None
 
 
-def _suggested(text: str) -> str:
-    """What was probably meant by `every 5 minutes`."""
+def _suggest_interval(text: str) -> str:
+    """The valid form of texts such as `every 5 minutes`."""
     found = _COUNTED.fullmatch(text)
     if found is None:
         return "every 5m"
@@ -59,8 +59,8 @@ def _suggested(text: str) -> str:
     return f"every {int(found[1] or 1) * int(unit[:-1])}{unit[-1]}"
 
 
-def trigger_to_text(trigger: Trigger) -> str:
-    """One text for any trigger: the cron expression, `@every 5m`, or the RFC 3339 time in UTC."""
+def format_trigger_text(trigger: Trigger) -> str:
+    """The cron expression, `@every 5m`, or the RFC 3339 time in UTC."""
     match trigger:
         case Cron():
             return trigger.expression

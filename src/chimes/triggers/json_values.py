@@ -1,4 +1,4 @@
-"""Reading JSON values strictly: the wrong shape is an InvalidTrigger, never a TypeError."""
+"""Strict checks of JSON values: the wrong type raises InvalidTrigger, never TypeError."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import Message, _
-from chimes.triggers.duration import shown
+from chimes.triggers.duration import quote_text
 
 
-def nearest(name: str, known: Iterable[str]) -> Message | None:
-    """A hint that names the most similar known word."""
+def suggest_name(name: str, known: Iterable[str]) -> Message | None:
+    """A hint with the most similar known name."""
     from difflib import get_close_matches
 
     folded = {word.casefold(): word for word in sorted(known)}
@@ -18,8 +18,8 @@ def nearest(name: str, known: Iterable[str]) -> Message | None:
     return _("did you mean {name}?", name=folded[found[0]]) if found else None
 
 
-def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mapping[str, object]:
-    """The mapping, if it is one and has no other keys."""
+def check_keys(value: object, known: tuple[str, ...], field: str | None) -> Mapping[str, object]:
+    """The value, if it is a mapping without unknown keys."""
     label = field or "trigger"
     if not isinstance(value, Mapping):
         raise InvalidTrigger(
@@ -33,17 +33,17 @@ def only_keys(value: object, known: tuple[str, ...], field: str | None) -> Mappi
                 _(
                     "{field} has an unknown key {key}; it may have {known}",
                     field=label,
-                    key=shown(key),
+                    key=quote_text(key),
                     known=", ".join(known),
                 ),
                 field=str(key)[:64] if field is None else f"{field}.{str(key)[:64]}",
                 code="unknown_key",
-                hint=nearest(str(key), known),
+                hint=suggest_name(str(key), known),
             )
     return value
 
 
-def text_of(value: object, field: str) -> str:
+def check_text(value: object, field: str) -> str:
     if not isinstance(value, str):
         raise InvalidTrigger(
             _("{field} must be text, not {type}", field=field, type=type(value).__name__),

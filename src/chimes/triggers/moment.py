@@ -1,6 +1,6 @@
 """Moments: RFC 3339, RFC 9557 (`2030-02-10T09:00:00+07:00[Asia/Bangkok]`), or local time + zone.
 
-Leap seconds (`:60`) are refused (F53); years run from 1970 up to, not including, 9999 (S23).
+Leap seconds (`:60`) are rejected; years run from 1970 to 9998.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
-from chimes.triggers.duration import shown
+from chimes.triggers.duration import quote_text
 from chimes.triggers.zones import Zone, parse_zone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ LAST_YEAR = 9998
 # The last microsecond of 9998: nothing fires later, and nothing here overflows.
 LAST_MICROSECOND = (datetime(9999, 1, 1, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1) - 1
 
-_LONGEST_TEXT = 128
+_MAX_TEXT_LENGTH = 128
 _MOMENT = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]"
     r"([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
@@ -29,7 +29,7 @@ _MOMENT = re.compile(
 
 
 class ParsedMoment(NamedTuple):
-    """A moment as written: `instant` if it named one, else `local` time for a zone to place."""
+    """A parsed moment: `instant` if the text has an offset, else `local` time without a zone."""
 
     local: datetime
     instant: datetime | None
@@ -42,10 +42,10 @@ def to_microseconds(moment: datetime, field: str = "moment") -> int:
         since = moment - EPOCH
         return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
     except (TypeError, AttributeError):
-        raise aware_needed(moment, field) from None
+        raise aware_required(moment, field) from None
 
 
-def aware_needed(given: object, field: str) -> InvalidTrigger:
+def aware_required(given: object, field: str) -> InvalidTrigger:
     naive = isinstance(given, datetime)
     return InvalidTrigger(
         _("{field} must be an aware datetime, not a naive one", field=field)
@@ -73,14 +73,14 @@ def format_moment(moment: datetime) -> str:
 
 
 def place(local: datetime, zone: Zone) -> tuple[datetime, bool]:
-    """The instant of a naive wall time in a zone, and whether a gap moved it (T10)."""
+    """The instant of a naive wall time in a zone, and whether a gap moved it."""
     since = local.replace(tzinfo=UTC) - EPOCH
     second, moved = zone.from_local(since.days * 86400 + since.seconds)
     return from_microseconds(second * 1_000_000 + (0 if moved else since.microseconds)), moved
 
 
 def parse_moment(text: str, zone: Zone | str | None = None, *, field: str = "at") -> datetime:
-    """The aware UTC datetime that the text names; local time needs a zone."""
+    """Parse to an aware UTC datetime; local time needs a zone."""
     given = parse_zone(zone) if isinstance(zone, str) else zone
     parsed = read_moment(text, field=field)
     if parsed.instant is not None:
@@ -90,12 +90,16 @@ def parse_moment(text: str, zone: Zone | str | None = None, *, field: str = "at"
         raise zones_differ(parsed.zone, given, field)
     if applies is None:
         raise InvalidTrigger(
-            _("{field} {text} has neither an offset nor a timezone", field=field, text=shown(text)),
+            _(
+                "{field} {text} has neither an offset nor a timezone",
+                field=field,
+                text=quote_text(text),
+            ),
             field=field,
             code="no_zone",
             hint=_("add Z or an offset such as +07:00, or name a timezone"),
         )
-    return checked_year(place(parsed.local, applies)[0], field)
+    return check_year(place(parsed.local, applies)[0], field)
 
 
 def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
@@ -111,7 +115,7 @@ def zones_differ(one: Zone, other: Zone, field: str) -> InvalidTrigger:
     )
 
 
-def checked_year(moment: datetime, field: str) -> datetime:
+def check_year(moment: datetime, field: str) -> datetime:
     if not FIRST_YEAR <= moment.year <= LAST_YEAR:
         raise InvalidTrigger(
             _(
@@ -127,7 +131,7 @@ def checked_year(moment: datetime, field: str) -> datetime:
 
 
 def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
-    """What the text says, before any zone outside of it is applied."""
+    """Parse the text without applying a zone from outside."""
     if not isinstance(text, str):
         raise InvalidTrigger(
             _(
@@ -138,10 +142,10 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
             field=field,
             code="wrong_type",
         )
-    found = _MOMENT.fullmatch(text.strip()) if len(text) <= _LONGEST_TEXT else None
+    found = _MOMENT.fullmatch(text.strip()) if len(text) <= _MAX_TEXT_LENGTH else None
     if found is None:
         raise InvalidTrigger(
-            _("{field} {text} is not a date and time", field=field, text=shown(text)),
+            _("{field} {text} is not a date and time", field=field, text=quote_text(text)),
             field=field,
             code="bad_moment",
             hint=_("write it like 2030-02-10T09:00:00Z or 2030-02-10T09:00:00+07:00"),
@@ -151,7 +155,7 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
             _(
                 "{field} {text} is a leap second, which cannot be scheduled",
                 field=field,
-                text=shown(text),
+                text=quote_text(text),
             ),
             field=field,
             code="leap_second",
@@ -161,15 +165,15 @@ def read_moment(text: object, *, field: str = "at") -> ParsedMoment:
     if not found[8] and not found[9]:
         return ParsedMoment(local, None, zone)
     offset = _offset(found, text, field)
-    instant = checked_year(local.replace(tzinfo=UTC) - offset, field)
+    instant = check_year(local.replace(tzinfo=UTC) - offset, field)
     if zone is not None and found[9]:
         actual = zone.offset_at(to_microseconds(instant) // 1_000_000)
         if actual != offset // timedelta(seconds=1):
             raise InvalidTrigger(
                 _(
-                    "{field} {text} has an offset that {zone} does not have then",
+                    "{field} {text} has an offset that {zone} does not have at that time",
                     field=field,
-                    text=shown(text),
+                    text=quote_text(text),
                     zone=zone.name,
                 ),
                 field=field,
@@ -188,13 +192,13 @@ def _local(found: re.Match[str], text: str, field: str) -> datetime:
             _(
                 "{field} {text} is not a real date and time: {error}",
                 field=field,
-                text=shown(text),
+                text=quote_text(text),
                 error=str(error),
             ),
             field=field,
             code="bad_moment",
         ) from None
-    return checked_year(local, field)
+    return check_year(local, field)
 
 
 def _offset(found: re.Match[str], text: str, field: str) -> timedelta:
@@ -203,7 +207,7 @@ def _offset(found: re.Match[str], text: str, field: str) -> timedelta:
     hours, minutes = int(found[10]), int(found[11])
     if hours > 23 or minutes > 59:
         raise InvalidTrigger(
-            _("{field} {text} has an offset that cannot be", field=field, text=shown(text)),
+            _("{field} {text} has an impossible offset", field=field, text=quote_text(text)),
             field=field,
             code="bad_moment",
         )

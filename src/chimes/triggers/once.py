@@ -1,4 +1,4 @@
-"""`once`: a single moment (T10)."""
+"""The `once` trigger: a single moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, Self
 from chimes.triggers.base import Note, TriggerBase
 from chimes.triggers.calendars import Calendar, bands
 from chimes.triggers.moment import (
-    checked_year,
+    check_year,
     format_moment,
     place,
     read_moment,
@@ -24,7 +24,7 @@ _DAY = 86_400_000_000
 
 @dataclass(frozen=True, slots=True)
 class SingleFire:
-    """A set of one instant, or of none."""
+    """The search of a trigger with one fire, or none."""
 
     at: int | None
     special: Note | None
@@ -44,7 +44,7 @@ class SingleFire:
     def unless_excluded(
         self, local: datetime, calendars: tuple[Calendar, ...], zone: Zone
     ) -> SingleFire:
-        """The same, or where the calendars put it, given its time in the trigger's zone."""
+        """Apply the calendars, given the local time in the trigger's zone."""
         if not calendars:
             return self
         day, rest = divmod(to_microseconds(local.replace(tzinfo=UTC)), _DAY)
@@ -68,9 +68,9 @@ class SingleFire:
 class Once(TriggerBase):
     """Fires once, at `at`.
 
-    `at` is kept as it was meant: with an offset (or as an aware datetime) it is an instant, kept in
-    UTC; without one it is wall time in `timezone`, kept as wall time, and `instant` is where the
-    zone places it: the first of two, or the end of the gap it falls into.
+    With an offset (or as an aware datetime) `at` is an instant, stored in UTC. Without one it is
+    wall time in `timezone`, stored as wall time; `instant` is then the first of two in a fold, or
+    the end of a gap.
     """
 
     kind: ClassVar[Literal["once"]] = "once"
@@ -111,7 +111,7 @@ class Once(TriggerBase):
         else:
             put(self, "at", format_moment(instant))
             local = self.local(instant).replace(tzinfo=None)
-        put(self, "instant", checked_year(instant, "at"))
+        put(self, "instant", check_year(instant, "at"))
         fire = SingleFire(to_microseconds(instant), "moved_by_gap" if moved else None)
         put(self, "_search", fire.unless_excluded(local, self.exclude, applies))
 

@@ -1,6 +1,6 @@
-"""Zones by their IANA name (T11), from the pinned `tzdata` package and nowhere else.
+"""Time zones by IANA name, from the pinned `tzdata` package.
 
-The host's own zone files are never read, so that an answer does not depend on the machine.
+The host's zone files are never read, so that results do not depend on the machine.
 """
 
 from __future__ import annotations
@@ -17,12 +17,9 @@ from typing import NamedTuple
 from chimes.errors import InvalidTrigger
 from chimes.i18n import _
 
-# @@ Reading a TZif file (RFC 8536) into two sorted arrays.
-#
-# `instants[i]` is the UTC second at which the offset becomes `offsets[i + 1]`; `offsets[0]` holds
-# before the first of them. Changes of name or of the DST flag alone are left out: only what moves
-# the wall clock matters here. Years after the last stored change follow the POSIX rule in the
-# footer.
+# --- TZif files (RFC 8536) as two sorted arrays: `instants[i]` is the UTC second at which the offset
+# becomes `offsets[i + 1]`; `offsets[0]` applies before the first. Changes of name or DST flag alone
+# are left out. Years after the last stored change follow the POSIX rule in the footer.
 
 EPOCH_ORDINAL = 719163  # date(1970, 1, 1).toordinal()
 
@@ -118,8 +115,8 @@ def _rule_day(rule: str) -> Callable[[int], int]:
     return lambda year: date(year, 1, 1).toordinal() + int(rule) - EPOCH_ORDINAL
 
 
-# T7: a jump longer than this is a change of calendar, not a clock change.
-LONGEST_SHIFT = 3 * 3600
+# A longer jump is a change of calendar (e.g. Samoa 2011), not a clock change.
+MAX_CLOCK_SHIFT = 3 * 3600
 FOREVER = 1 << 60
 
 # Searches that begin before 2110 end, 60 years later, within the near table.
@@ -127,15 +124,15 @@ _NEAR_UNTIL = 2172
 NEAR_LIMIT = 4_417_977_600
 _FAR_UNTIL = 9998
 
-_LONGEST_NAME = 64
+_MAX_NAME_LENGTH = 64
 
 
 class Segment(NamedTuple):
     """A stretch [start, end) of UTC seconds with one offset.
 
-    `fold_end` is where the wall time repeated at its start is over (the start itself if none is),
-    `gap_start` the wall second at which the gap before it begins (FOREVER if there is none).
-    Both know T7's limit.
+    `fold_end` is the end of the repeated wall time at its start (the start itself if none),
+    `gap_start` the wall second at which the gap before it begins (FOREVER if none). Shifts beyond
+    MAX_CLOCK_SHIFT count as neither.
     """
 
     start: int
@@ -155,8 +152,8 @@ class Table:
         ends = [*instants, FOREVER]
         self.segments = [Segment(-FOREVER, ends[0], offsets[0], -FOREVER, FOREVER)]
         for start, end, (before, after) in zip(instants, ends[1:], pairwise(offsets), strict=True):
-            folds = 0 < before - after <= LONGEST_SHIFT
-            jumps = 0 < after - before <= LONGEST_SHIFT
+            folds = 0 < before - after <= MAX_CLOCK_SHIFT
+            jumps = 0 < after - before <= MAX_CLOCK_SHIFT
             fold_end = start + before - after if folds else start
             self.segments.append(
                 Segment(start, end, after, fold_end, start + before if jumps else FOREVER)
@@ -193,7 +190,7 @@ class Zone:
         return table.segments[bisect_right(table.instants, second)].offset
 
     def from_local(self, wall: int) -> tuple[int, bool]:
-        """The UTC second of a wall-clock second, and whether a gap moved it (T10).
+        """The UTC second of a wall-clock second, and whether a gap moved it.
 
         The first of two; the instant of the change if the wall time never was.
         """
@@ -206,7 +203,7 @@ class Zone:
 
 @lru_cache(maxsize=1)
 def zone_names() -> frozenset[str]:
-    """Every name that may be given as a zone."""
+    """All valid zone names."""
     return frozenset(_packaged("zones").decode("ascii").split()) - {"Factory"}
 
 
@@ -216,8 +213,7 @@ def _load(name: str) -> Zone:
 
 
 def _packaged(path: str) -> bytes:
-    """A file of tzdata. importlib.resources would do, and cost more than the rest of the package
-    to import, which the command line feels."""
+    """A file of tzdata, without importlib.resources, whose import would slow the command line."""
     from pkgutil import get_data
 
     data = get_data("tzdata", path)
@@ -245,7 +241,7 @@ def parse_zone(name: object, *, field: str = "timezone") -> Zone:
 
 
 def _unknown(name: str, field: str) -> InvalidTrigger:
-    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    shown = name if len(name) <= _MAX_NAME_LENGTH else f"{name[:_MAX_NAME_LENGTH]}…"
     return InvalidTrigger(
         _("Unknown timezone {name!r}; use an IANA name such as Asia/Bangkok", name=shown),
         field=field,
@@ -255,7 +251,7 @@ def _unknown(name: str, field: str) -> InvalidTrigger:
 
 
 def _hint(name: str) -> str | None:
-    if len(name) > _LONGEST_NAME:
+    if len(name) > _MAX_NAME_LENGTH:
         return None
     bare = name.upper().removeprefix("UTC").removeprefix("GMT")
     if bare[:1] in ("+", "-") or bare[:1].isdigit():

@@ -34,7 +34,7 @@ from tests.builders import NOW, TARGET, a_schedule, an_entry
 from tests.store_contract.machine.draws import INTERVALS, POLICIES, index, targets
 from tests.store_contract.machine.work import WorkRules
 
-QUOTAS = (Quota(limit=6), Quota(limit=4, active=True, namespace="native"))
+QUOTAS = (Quota(limit=6), Quota(limit=4, active=True, namespace="default"))
 
 
 class ScheduleRules(WorkRules):

@@ -29,7 +29,7 @@ from chimes.language.parser.rules import (
 from chimes.language.parser.trigger_builder import build
 from chimes.language.round_trip import bounded, reread
 from chimes.triggers import Dialect, Every, Trigger, parse_zone
-from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.expression import parse_trigger_text
 from chimes.triggers.moment import to_microseconds
 
 # Suggested answers to a question: the same text made unambiguous.
@@ -313,7 +313,7 @@ def read_trigger(
     An expression has no task and the pattern `expression`; it is not checked against `now`.
     """
     if isinstance(text, str) and _EXPRESSION.fullmatch(text.strip()):
-        trigger = trigger_from_text(text, timezone, dialect)
+        trigger = parse_trigger_text(text, timezone, dialect)
         return Parsed(
             trigger=trigger, task="", timezone=trigger.zone, language="en", pattern="expression"
         )

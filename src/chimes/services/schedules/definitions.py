@@ -36,7 +36,7 @@ from chimes.model.target import (
 )
 from chimes.store.json_values import Reader
 from chimes.triggers import parse_duration
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 #: Alternative names of the fields of an action.
 _ACTION_ALIASES: Final = {
@@ -58,7 +58,7 @@ def target_from_json(data: Mapping[str, object]) -> Target:
                 kinds=", ".join(_TARGETS)),
             field="kind",
             code="unknown_kind",
-            hint=nearest(str(kind), _TARGETS),
+            hint=suggest_name(str(kind), _TARGETS),
         )  # fmt: skip
     if kind == "action":
         data = {_ACTION_ALIASES.get(name, name): value for name, value in data.items()}

@@ -47,7 +47,7 @@ from chimes.model.target import (
 )
 from chimes.store.port import Store
 from chimes.triggers import Cron, Every, Trigger, never_fires
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 #: Capability of nodes that execute prompts.
 AGENT = "agent"
@@ -194,7 +194,7 @@ async def find_run_defaults(
         else _("no running node offers the task {name!r}", name=target.name),
         field="target.name",
         code=f"unknown_{target.kind}",
-        hint=nearest(target.name, known),
+        hint=suggest_name(target.name, known),
     )
 
 
@@ -217,7 +217,7 @@ async def _find_pair_defaults(
         ),
         field="target.collection",
         code="unknown_collection",
-        hint=nearest(target.collection, known),
+        hint=suggest_name(target.collection, known),
     )
 
 
@@ -252,7 +252,7 @@ def _collections(
             _("no running node has the source {source!r}", source=source),
             field="target.source",
             code="unknown_source",
-            hint=nearest(source, sorted({name for name, _collection in pairs})),
+            hint=suggest_name(source, sorted({name for name, _collection in pairs})),
         )
     return found
 

@@ -17,7 +17,7 @@ from chimes.model.validation import check_source_name
 from chimes.redaction import is_secret_field
 from chimes.triggers import Trigger
 from chimes.triggers.decode import ensure_fires
-from chimes.triggers.expression import trigger_from_text
+from chimes.triggers.expression import parse_trigger_text
 from chimes.triggers.once import Once
 
 # @@ Reading a part of `chimes.yaml` strictly.
@@ -68,9 +68,9 @@ class Section:
         """What `read` makes of the key, which must be there."""
         found = read(key)
         if found is None:
-            from chimes.triggers.json_values import nearest
+            from chimes.triggers.json_values import suggest_name
 
-            hint = nearest(key, self._value)
+            hint = suggest_name(key, self._value)
             raise ConfigError(
                 _(
                     "{path}: {key} is missing (did you mean {near}, which stands there?)",
@@ -146,7 +146,7 @@ class Section:
             return None
         if not isinstance(value, str):
             raise self.wrong(key, _("a duration such as 30s, 10m or 1h30m"))
-        from chimes.triggers.duration import format_duration_go, parse_duration, shown
+        from chimes.triggers.duration import format_duration_go, parse_duration, quote_text
 
         try:
             found = parse_duration(value)
@@ -159,7 +159,7 @@ class Section:
                     at=self.at(key),
                     least=format_duration_go(least),
                     most=format_duration_go(most),
-                    given=shown(value),
+                    given=quote_text(value),
                 ),
                 key=self.at(key),
             )
@@ -203,27 +203,27 @@ class Section:
 
 
 def _unknown_key(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
-    from chimes.triggers.duration import shown
+    from chimes.triggers.duration import quote_text
 
     message = _(
-        "{path}: unknown key {key}; {hint}", path=path, key=shown(given), hint=_meant(given, known)
+        "{path}: unknown key {key}; {hint}", path=path, key=quote_text(given), hint=_meant(given, known)
     )
     return ConfigError(message, key=path)
 
 
 def _unknown_word(path: str, given: str, known: Collection_sections[str]) -> ConfigError:
-    from chimes.triggers.duration import shown
+    from chimes.triggers.duration import quote_text
 
     message = _(
-        "{path}: unknown {word}; {hint}", path=path, word=shown(given), hint=_meant(given, known)
+        "{path}: unknown {word}; {hint}", path=path, word=quote_text(given), hint=_meant(given, known)
     )
     return ConfigError(message, key=path)
 
 
 def _meant(given: str, known: Collection_sections[str]) -> str:
-    from chimes.triggers.json_values import nearest
+    from chimes.triggers.json_values import suggest_name
 
-    return nearest(given, known) or _("known are {known}", known=", ".join(sorted(known)))
+    return suggest_name(given, known) or _("known are {known}", known=", ".join(sorted(known)))
 
 
 def kind_of(value: object) -> str:
@@ -655,7 +655,7 @@ def _trigger(section: Section, now: datetime) -> Trigger | None:
     if text is None:
         return None
     try:
-        trigger = trigger_from_text(text, None)
+        trigger = parse_trigger_text(text, None)
         if isinstance(trigger, Once):
             raise InvalidTrigger(_("a collection is synchronised again and again, not once"))
         ensure_fires(trigger, now)

@@ -45,9 +45,9 @@ def function_at(path: str) -> Function:
     found: object = module
     for part in attribute.split("."):
         if not hasattr(found, part):
-            from chimes.triggers.json_values import nearest
+            from chimes.triggers.json_values import suggest_name
 
-            hint = nearest(part, _public(found))
+            hint = suggest_name(part, _public(found))
             missing = _("{place} has no {name!r}", place=module_name, name=attribute)
             raise DriverFailure(
                 "bad_callable",

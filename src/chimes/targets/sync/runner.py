@@ -37,7 +37,7 @@ from chimes.targets.sync.wire import (
     rules_to_plain,
 )
 from chimes.triggers.duration import format_duration_go
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 
 # @@ A directory for each attempt, which only this user can read, and which does not stay.
 
@@ -260,9 +260,9 @@ class SyncRunner:
         return self._places
 
     @property
-    def offers(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         return frozenset(
-            SyncTarget(source=source, collection="").needs for source in self._sources().by_id
+            SyncTarget(source=source, collection="").requirement for source in self._sources().by_id
         )
 
     async def open(self) -> None:
@@ -439,10 +439,10 @@ def _unknown(sources: Sources, target: SyncTarget) -> str:
     """The file was changed since the task was made."""
     source = sources.by_id.get(target.source)
     if source is None:
-        hint = nearest(target.source, list(sources.by_id))
+        hint = suggest_name(target.source, list(sources.by_id))
         message = _("there is no source {source!r} in the configuration file", source=target.source)
     else:
-        hint = nearest(target.collection, [each.name for each in source.collections])
+        hint = suggest_name(target.collection, [each.name for each in source.collections])
         message = _(
             "there is no collection of {source} {collection!r} in the configuration file",
             source=source.id,

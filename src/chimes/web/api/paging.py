@@ -22,7 +22,7 @@ from chimes.model.ids import RunId, ScheduleId
 from chimes.model.listing import Position, RunQuery, RunSort, ScheduleQuery, ScheduleSort
 from chimes.model.run import Origin, RunStatus
 from chimes.triggers import parse_moment
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 from chimes.web.api.schemas import unknown_field
 
 DEFAULT_LIMIT = 50
@@ -269,6 +269,6 @@ def _unknown(field: str, given: str, known: list[StrEnum]) -> InvalidInput:
         _("{field} is one of {known}", field=field, known=", ".join(known)),
         field=field,
         code="unknown_value",
-        hint=nearest(given, list(known)),
+        hint=suggest_name(given, list(known)),
         source="query",
     )

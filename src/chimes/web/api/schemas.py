@@ -35,7 +35,7 @@ from chimes.model.recipient import (
 from chimes.model.validation import MAX_IDENTITIES, MAX_RECIPIENTS
 from chimes.services.schedules.validation import ID_LIMIT
 from chimes.triggers import Trigger, parse_duration, trigger_from_dict
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 from chimes.web.requests import validation_error
 
 T = TypeVar("T")
@@ -98,7 +98,7 @@ def unknown_field(name: str, known: Iterable[str]) -> PydanticCustomError:
         "unknown_field",
         _("{field} is not a known field", field=name),
         field=name,
-        hint=nearest(name, known),
+        hint=suggest_name(name, known),
     )
 
 
@@ -118,7 +118,7 @@ def with_kind(value: object) -> object:
             "unknown_kind",
             _("a target is one of {kinds}", kinds=", ".join(TARGET_KINDS)),
             field="kind",
-            hint=nearest(str(kind)[:64], TARGET_KINDS),
+            hint=suggest_name(str(kind)[:64], TARGET_KINDS),
         )
     return {"kind": kind, **value}
 

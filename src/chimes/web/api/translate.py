@@ -44,7 +44,7 @@ from chimes.services.run_requests import RunRequest
 from chimes.services.schedules.validation import check_text, default_policy
 from chimes.store.codec.schedule import clock_text, owner_to_plain
 from chimes.triggers import format_duration_iso, format_moment, parse_moment
-from chimes.triggers.json_values import nearest
+from chimes.triggers.json_values import suggest_name
 from chimes.web.api.schemas import (
     ActionTargetIn,
     AgentTargetIn,
@@ -126,7 +126,7 @@ def patched_target(given: TargetPatch, before: Target) -> Target:
             _("a target of kind {kind} has no {name}", kind=kind, name=name),
             field=f"target.{name}",
             code="unknown_field",
-            hint=nearest(name, _FIELDS[kind]),
+            hint=suggest_name(name, _FIELDS[kind]),
         )
     if kind != before.kind:
         before = _EMPTY[kind]

@@ -12,7 +12,7 @@ from chimes.model.planning import plan
 from chimes.model.target import FlowTarget, TaskTarget
 from chimes.testing import SettableClock
 from chimes.triggers import Cron, Every, Once, Trigger
-from chimes.triggers.expression import trigger_to_text
+from chimes.triggers.expression import format_trigger_text
 from chimes.web.compat.catbird import routes
 from chimes.web.compat.catbird.routes import catbird_router
 from chimes.web.compat.catbird.translate import row_from_schedule, time_out
@@ -98,7 +98,7 @@ async def test_all_pages_are_in_one_answer(rig: Rig, monkeypatch: pytest.MonkeyP
     ids=str,
 )
 def test_every_trigger_is_one_text(trigger: Trigger, text: str) -> None:
-    assert trigger_to_text(trigger) == text
+    assert format_trigger_text(trigger) == text
 
 
 def test_tasks_and_flows_have_the_kinds_of_the_seed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from chimes.model.schedule import Schedule
-from chimes.triggers.expression import trigger_to_text
+from chimes.triggers.expression import format_trigger_text
 
 Row = dict[str, object]
 
@@ -16,7 +16,7 @@ def row_from_schedule(schedule: Schedule) -> Row:
     return {
         "name": schedule.name,
         "kind": schedule.target.kind,
-        "cron_spec": trigger_to_text(schedule.trigger),
+        "cron_spec": format_trigger_text(schedule.trigger),
         "next_run_at": time_out(schedule.next_run_at),
         "last_run_at": time_out(schedule.last_slot),
         "enabled": schedule.enabled,

@@ -22,7 +22,7 @@ from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
-from chimes.triggers.calendars import calendar_from, holiday_days
+from chimes.triggers.calendars import parse_calendar, holiday_days
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import patched_target, policy_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest
@@ -291,7 +291,7 @@ async def build_state(
 
 
 def _load_holidays(year: int) -> None:
-    calendar_from({"holidays": "TH"}, "exclude")
+    parse_calendar({"holidays": "TH"}, "exclude")
     holiday_days("TH", year)
 
 

@@ -16,7 +16,7 @@ from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Fire, Once, Trigger
-from chimes.triggers.clock_changes import clock_changes, touched_by
+from chimes.triggers.clock_changes import clock_changes, affected_fire
 from chimes.web.dashboard.charts.sparkline import DayStripTexts, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import AttemptTexts, attempts_line
@@ -295,7 +295,7 @@ def _changes_of_schedule_zone(
     trigger: Trigger, display: DisplayPreferences, now: datetime
 ) -> Iterator[str]:
     for change in clock_changes(trigger.zone, now, now + HORIZON):
-        touched = touched_by(trigger, change)
+        touched = affected_fire(trigger, change)
         if touched is not None:
             yield describe_clock_change(touched, display, now)
 
