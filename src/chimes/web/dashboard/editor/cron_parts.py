@@ -156,12 +156,12 @@ def _listed(values: Sequence[int], unit: str, language: str) -> str:
             runs[-1].append(value)
         else:
             runs.append([value])
-    shown: list[str] = []
+    listed: list[str] = []
     for run in runs:
         names = [_named(value, unit, language) for value in run]
-        shown += names if len(run) < 3 else [f"{names[0]}–{names[-1]}"]
-    more = ["…"] if len(shown) > _MAX_LISTED else []
-    return ", ".join([*shown[:_MAX_LISTED], *more])
+        listed += names if len(run) < 3 else [f"{names[0]}–{names[-1]}"]
+    more = ["…"] if len(listed) > _MAX_LISTED else []
+    return ", ".join([*listed[:_MAX_LISTED], *more])
 
 
 def _named(value: int, unit: str, language: str) -> str:

@@ -101,17 +101,19 @@ def _with_recipients(
         for n in range(MAX_RECIPIENTS + 1)
         if fields.get(f"notify{n}_channel") and f"notify{n}_channel" not in chosen
     ]
-    kept = len(rows)
+    chosen_count = len(rows)
     for each in recipients:
         own = chats[0] if each.channel == "telegram" and chats else ""
         row = {"channel": each.channel, "to": each.to or own, "on": each.on}
-        known = any((r["channel"], r["to"]) == (row["channel"], row["to"]) for r in rows[:kept])
-        if not known and len(rows) < MAX_RECIPIENTS:
+        exists = any(
+            (r["channel"], r["to"]) == (row["channel"], row["to"]) for r in rows[:chosen_count]
+        )
+        if not exists and len(rows) < MAX_RECIPIENTS:
             rows.append(row)
     found = {name: value for name, value in fields.items() if name not in _recipient_field_names()}
     for place, row in enumerate(rows):
         found |= {f"notify{place}_{part}": value for part, value in row.items()}
-    guessed = range(kept, len(rows))
+    guessed = range(chosen_count, len(rows))
     return found, [f"notify{n}_{part}" for n in guessed for part in ("channel", "to", "on")]
 
 
@@ -121,8 +123,8 @@ def with_trigger(fields: Mapping[str, str], trigger: Trigger, home: str) -> Fiel
         *_TRIGGER_FIELDS,
         *(f"ex{n}_{part}" for n in range(MAX_EXCLUSIONS) for part in PARTS),
     }
-    kept = {name: value for name, value in fields.items() if name not in replaced}
-    return kept | trigger_fields(trigger.to_dict(), home)
+    others = {name: value for name, value in fields.items() if name not in replaced}
+    return others | trigger_fields(trigger.to_dict(), home)
 
 
 def with_template(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chimes.errors import InvalidInput
+from chimes.model.namespace import DEFAULT_NAMESPACE
 from chimes.model.validation import MAX_RECIPIENTS
 from chimes.web.dashboard.core.forms import Form
 from chimes.web.dashboard.editor.recipient_fields import (
@@ -282,7 +283,7 @@ EXAMPLES: Mapping[str, str] = {
     "within": "1h",
     "owner": "user:alice",
     "id": "morning-report",
-    "namespace": "native",
+    "namespace": DEFAULT_NAMESPACE,
 }
 _NOTIFICATION_EXAMPLES: Mapping[str, str] = {
     "late": "5m",

@@ -62,8 +62,8 @@ def diff(before: Mapping[str, object], after: Mapping[str, object]) -> tuple[Cha
     If the kind of the target changes, all its fields count as changed."""
     was, now = flatten(before), flatten(after)
     if was.get("target.kind") != now.get("target.kind") and "target.kind" in now:
-        gone = {path for path in was if path.startswith("target.")}
-        was = {path: value for path, value in was.items() if path not in gone}
+        old_fields = {path for path in was if path.startswith("target.")}
+        was = {path: value for path, value in was.items() if path not in old_fields}
         was["target.kind"] = flatten(before).get("target.kind")
     return tuple(
         Change(path=path, before=was.get(path), after=value)

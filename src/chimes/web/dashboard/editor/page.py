@@ -22,7 +22,7 @@ from chimes.model.target import FlowTarget, SyncTarget, Target
 from chimes.redaction import HIDDEN
 from chimes.services.schedules.validation import check_fires, default_policy
 from chimes.triggers import Trigger, trigger_from_dict
-from chimes.triggers.calendars import parse_calendar, holiday_days
+from chimes.triggers.calendars import holiday_days, parse_calendar
 from chimes.web.api.schemas import PolicyIn, ScheduleIn, SchedulePatch, TargetPatch
 from chimes.web.api.translate import patched_target, policy_from, schedule_out
 from chimes.web.dashboard.core.page_request import PageRequest
@@ -249,19 +249,19 @@ async def build_state(
             trigger = await resolve_trigger(request, body["trigger"], before)
         except InvalidInput as error:
             found.append(field_error_from(error.within("trigger")))
-    shown = trigger
+    previewed = trigger
     if trigger is None and last:
-        shown, stale = _parse_last_trigger(last), True
+        previewed, stale = _parse_last_trigger(last), True
     preview, too_long, neighbours = None, None, None
-    if shown is not None:
-        described = None if stale else _without_default_anchor(body["trigger"], shown)
+    if previewed is not None:
+        described = None if stale else _without_default_anchor(body["trigger"], previewed)
         like = edit.schedule.id if edit else fields.get("source", "")
-        too_long = await _exceeded_duration(request, like, shown)
+        too_long = await _exceeded_duration(request, like, previewed)
         preview = build_preview(
-            shown, request.display, request.now, _policy(request, body, edit), described
+            previewed, request.display, request.now, _policy(request, body, edit), described
         )
         own_id = edit.schedule.id if edit else None
-        neighbours = build_neighbours(shown, others, request.display, request.now, own_id)
+        neighbours = build_neighbours(previewed, others, request.display, request.now, own_id)
     if edit is not None:
         edit = await with_changes(request, edit, body, trigger)
     by_field, form_errors = assign_errors(
@@ -275,7 +275,7 @@ async def build_state(
         stale=stale,
         too_long=too_long,
         missing=await missing_setup(request, fields.get("kind", "")),
-        last="" if shown is None else json.dumps(shown.to_dict()),
+        last="" if previewed is None else json.dumps(previewed.to_dict()),
         command=as_command(body) if "trigger" in body and "target" in body else None,
         curl=as_curl(body, str(request.http.base_url).rstrip("/")),
         yaml=as_yaml(body),

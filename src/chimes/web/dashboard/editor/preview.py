@@ -16,7 +16,7 @@ from chimes.model.listing import ScheduleQuery, ScheduleSort
 from chimes.model.policy import Policy
 from chimes.model.schedule import Schedule
 from chimes.triggers import Every, Fire, Once, Trigger
-from chimes.triggers.clock_changes import clock_changes, affected_fire
+from chimes.triggers.clock_changes import affected_fire, clock_changes
 from chimes.web.dashboard.charts.sparkline import DayStripTexts, Hour, day_strip
 from chimes.web.dashboard.charts.svg import Chart
 from chimes.web.dashboard.charts.waterfall import AttemptTexts, attempts_line
@@ -174,8 +174,8 @@ _FREQUENCY_WARNINGS = ("often", "every_minute")
 class FireRow:
     at: datetime
     #: In the schedule's zone, and in the viewer's.
-    there: str
-    here: str
+    in_schedule_zone: str
+    in_viewer_zone: str
     note: str
 
 
@@ -256,8 +256,8 @@ def retry_times(policy: Policy, first: datetime) -> tuple[datetime, ...]:
 def _fire_row(fire: Fire, trigger: Trigger, display: DisplayPreferences, now: datetime) -> FireRow:
     return FireRow(
         at=fire.at,
-        there=_text(fire.at, trigger.zone, display, now),
-        here=_text(fire.at, display.zone, display, now),
+        in_schedule_zone=_text(fire.at, trigger.zone, display, now),
+        in_viewer_zone=_text(fire.at, display.zone, display, now),
         note="" if fire.note is None else note_in_words(fire.note, display.language),
     )
 
@@ -308,7 +308,7 @@ def _shifts_in_viewer_zone(
         return
     if trigger.count_between(now + _TICK, now + timedelta(days=7)) > 7 * 24:
         return
-    here, there = zone_info(display.zone), zone_info(trigger.zone)
+    viewer_zone, schedule_zone = zone_info(display.zone), zone_info(trigger.zone)
     changes = {
         each.at: zone
         for zone in (display.zone, trigger.zone)
@@ -318,9 +318,9 @@ def _shifts_in_viewer_zone(
         before, after = trigger.previous_before(change), _first_after(trigger, change)
         if before is None or after is None or before <= now:
             continue
-        if before.astimezone(there).time() != after.astimezone(there).time():
+        if before.astimezone(schedule_zone).time() != after.astimezone(schedule_zone).time():
             continue
-        was, becomes = before.astimezone(here), after.astimezone(here)
+        was, becomes = before.astimezone(viewer_zone), after.astimezone(viewer_zone)
         if was.time() != becomes.time():
             yield _(
                 "{day}: a clock change moves this from {was} to {becomes} in your time zone"

@@ -106,18 +106,18 @@ def _resolved(plain: Mapping[str, object]) -> Mapping[str, object]:
 def split_arguments(fields: Fields, arguments: tuple[Argument, ...]) -> Fields:
     """Moves arguments from the JSON field to their own fields; removes fields of another task."""
     merged = {**fields, "args": _to_json(arguments_body(fields))} if _readable(fields) else fields
-    kept = {name: value for name, value in merged.items() if not name.startswith(PREFIX)}
+    others = {name: value for name, value in merged.items() if not name.startswith(PREFIX)}
     if not _readable(fields):
         return fields
-    rest = dict(arguments_body(kept))
+    rest = dict(arguments_body(others))
     for each in arguments:
         if each.name not in rest:
             continue
         text = _text(each.type, rest[each.name])
         if text and _round_trips(each, text, rest[each.name]):
-            kept[each.field] = text
+            others[each.field] = text
             del rest[each.name]
-    return kept | {"args": _to_json(rest), "args_for": fields.get("task", "")}
+    return others | {"args": _to_json(rest), "args_for": fields.get("task", "")}
 
 
 def _readable(fields: Mapping[str, str]) -> bool:
@@ -327,8 +327,8 @@ def default_name(fields: Mapping[str, str]) -> str:
     match fields.get("kind"):
         case "http":
             url = fields.get("url", "").strip()
-            shown = url.partition("://")[2].partition("?")[0].rpartition("@")[2].rstrip("/")
-            return f"{fields.get('method') or 'POST'} {shown}" if shown else ""
+            address = url.partition("://")[2].partition("?")[0].rpartition("@")[2].rstrip("/")
+            return f"{fields.get('method') or 'POST'} {address}" if address else ""
         case "agent":
             return " ".join(fields.get("prompt", "").split())[:80]
         case "message":

@@ -81,13 +81,13 @@ async def _run_in(request: PageRequest) -> Run:
 async def cancel(request: PageRequest) -> Response:
     run = await _run_in(request)
     if not request.is_confirmed:
-        question = ConfirmDialog(
+        dialog = ConfirmDialog(
             title=_("Cancel this run?"),
             text=_("Work already done is not rolled back."),
             button=_("Cancel run"),
             names=[run.schedule_name or run.id],
         )
-        return request.confirm(question)
+        return request.confirm(dialog)
     after = await request.context.runs.cancel(request.actor, run.id)
     ended = after.status.terminal
     text = _("Run canceled.") if ended else _("Cancellation requested.")
@@ -146,7 +146,7 @@ async def retry_with_changes(request: PageRequest) -> Response:
 async def mark_known(request: PageRequest) -> Response:
     """Marks the failure as known, so that the same error needs no attention again."""
     run = await _run_in(request)
-    question = ConfirmDialog(
+    dialog = ConfirmDialog(
         title=_("Mark this failure as known?"),
         text=_(
             "The schedule no longer appears under “Needs attention” for this error until it fails "
@@ -157,12 +157,12 @@ async def mark_known(request: PageRequest) -> Response:
         dangerous=False,
         reason=True,
     )
-    if not request.is_confirmed:
-        return request.confirm(question)
-    try:
-        await request.context.known_failures.mark(request.actor, run, request.form.text("reason"))
-    except FORM_ERRORS as error:
-        return request.confirm(question, await request.form_error(error))
+    reason = request.form.text("reason")
+    response = await request.run_confirmed(
+        dialog, lambda: request.context.known_failures.mark(request.actor, run, reason)
+    )
+    if response is not None:
+        return response
     return request.redirect_with_toast(
         _("Failure marked as known."),
         to=request.back_url(page_of(run.id)),
@@ -478,12 +478,12 @@ async def _log(request: PageRequest, run: Run) -> dict[str, object]:
     entries = await request.context.runs.logs(
         request.actor, run.id, after=after, limit=LINES_PER_PAGE + 1
     )
-    shown = entries[:LINES_PER_PAGE]
+    page = entries[:LINES_PER_PAGE]
     more = ""
     if len(entries) > LINES_PER_PAGE:
-        more = f"/ui/runs/{run.id}?tab=log&after={shown[-1].number}"
+        more = f"/ui/runs/{run.id}?tab=log&after={page[-1].number}"
     return {
-        "lines": [(entry, plain_line(entry.message)) for entry in shown],
+        "lines": [(entry, plain_line(entry.message)) for entry in page],
         "more_lines": more,
         "log_texts": log_texts(request.display.language),
     }
@@ -502,18 +502,18 @@ async def lines(request: PageRequest) -> Response:
     found = await request.context.runs.logs(
         request.actor, run.id, after=_after(request), limit=_LINES
     )
-    shown: list[list[object]] = []
+    rows: list[list[object]] = []
     remaining = _CHARACTERS
     for entry in found:
-        shown.append(line_out(_localized(entry, request)))
+        rows.append(line_out(_localized(entry, request)))
         remaining -= len(entry.message)
         if remaining < 0:
             break
-    is_complete = len(shown) == len(found) < _LINES
+    is_complete = len(rows) == len(found) < _LINES
     content = json.dumps(
         {
-            "lines": shown,
-            "next": None if is_complete else found[len(shown) - 1].number,
+            "lines": rows,
+            "next": None if is_complete else found[len(rows) - 1].number,
             "ended": run.status.terminal,
         },
         ensure_ascii=False,

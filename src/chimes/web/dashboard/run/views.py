@@ -255,9 +255,9 @@ def _count(value: object) -> int:
 def curl_of(run: Run, url: str) -> str:
     """Returns the HTTP call as curl, or an API request that starts the run. Without secrets."""
     if isinstance(run.target, HttpTarget):
-        shown = target_out(run.target)
-        parts = ["curl", "-X", run.target.method, str(shown["url"])]
-        headers = _texts(shown["headers"])
+        target = target_out(run.target)
+        parts = ["curl", "-X", run.target.method, str(target["url"])]
+        headers = _texts(target["headers"])
         body = run.target.body
     else:
         parts = ["curl", "-X", "POST", f"{url}/api/v1/runs"]
@@ -511,28 +511,28 @@ class _TreeBuilder:
 
     def node(self, name: str | None, value: object, depth: int) -> TreeNode:
         self._remaining -= 1
-        shown = None if name is None else visible(_short(name, MAX_NAME))
+        label = None if name is None else visible(_short(name, MAX_NAME))
         match value:
             case Mapping():
                 named = ((str(each), item) for each, item in value.items())
-                return self._inner(shown, "object", named, len(value), depth)
+                return self._inner(label, "object", named, len(value), depth)
             case str():
                 text = visible(value[:MAX_TEXT])
                 truncated = len(value) > MAX_TEXT
                 return TreeNode(
-                    name=shown, kind="text", text=text, size=len(value), truncated=truncated
+                    name=label, kind="text", text=text, size=len(value), truncated=truncated
                 )
             case bool():
-                return TreeNode(name=shown, kind="word", text="true" if value else "false")
+                return TreeNode(name=label, kind="word", text="true" if value else "false")
             case None:
-                return TreeNode(name=shown, kind="word", text="null")
+                return TreeNode(name=label, kind="word", text="null")
             case int() | float():
-                return TreeNode(name=shown, kind="number", text=_short(repr(value), MAX_NAME))
+                return TreeNode(name=label, kind="number", text=_short(repr(value), MAX_NAME))
             case Sequence():
                 listed = ((str(place), item) for place, item in enumerate(value))
-                return self._inner(shown, "array", listed, len(value), depth)
+                return self._inner(label, "array", listed, len(value), depth)
             case _:
-                return TreeNode(name=shown, kind="text", text=visible(str(value)[:MAX_TEXT]))
+                return TreeNode(name=label, kind="text", text=visible(str(value)[:MAX_TEXT]))
 
     def _inner(
         self,

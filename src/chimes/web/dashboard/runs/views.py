@@ -146,12 +146,12 @@ def parse_search(text: str, actor: Actor, now: datetime) -> RunSearch:
         query = replace(query, since=since, created_since=since and since - MAX_PLANNING_LEAD)
     else:
         query = replace(query, since=since, sort=RunSort.PLANNED_AT)
-    shown = given if given in WINDOWS and until is None else "" if given or until else span
+    selected = given if given in WINDOWS and until is None else "" if given or until else span
     return RunSearch(
         filter=filter_,
         query=query,
         window=window,
-        span="" if only_active and not given else shown or "",
+        span="" if only_active and not given else selected or "",
         text=(found.text or "").lower(),
         same=found.same,
     )
@@ -385,5 +385,5 @@ def redacted_run(run: Run, lang: str) -> Mapping[str, object]:
 
 
 def _cells(run: Run, lang: str) -> list[str]:
-    shown = run_out(run, lang) | {"owner": str(run.owner)}
-    return [csv_cell(shown[name]) for name in COLUMNS]
+    values = run_out(run, lang) | {"owner": str(run.owner)}
+    return [csv_cell(values[name]) for name in COLUMNS]

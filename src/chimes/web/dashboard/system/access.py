@@ -60,13 +60,13 @@ async def change_password(request: PageRequest) -> Response:
 async def remove_user(request: PageRequest) -> Response:
     name = request.path_params["name"]
     if not request.is_confirmed:
-        question = ConfirmDialog(
+        dialog = ConfirmDialog(
             title=_("Remove this user?"),
             text=_("The user is signed out immediately. Their schedules are kept."),
             button=_("Remove"),
             names=[name],
         )
-        return request.confirm(question)
+        return request.confirm(dialog)
     await request.users.remove(request.actor, name)
     return request.redirect_with_toast(_("User {name} removed.", name=name), to=HERE)
 
@@ -96,13 +96,13 @@ async def create_key(request: PageRequest) -> Response:
 async def revoke_key(request: PageRequest) -> Response:
     key_id = KeyId(request.path_params["id"])
     if not request.is_confirmed:
-        question = ConfirmDialog(
+        dialog = ConfirmDialog(
             title=_("Revoke this key?"),
             text=_("Requests with this key are rejected immediately. This cannot be undone."),
             button=_("Revoke"),
             names=[key_id],
         )
-        return request.confirm(question)
+        return request.confirm(dialog)
     key = await request.context.access.revoke(request.actor, key_id)
     return request.redirect_with_toast(_("API key {name} revoked.", name=key.name), to=HERE)
 

@@ -19,7 +19,7 @@ from chimes.model.notification import DeliveryState
 from chimes.services.nodes import NodeService, may_control
 from chimes.services.system import StoreHealth
 from chimes.web.dashboard.core.flash import Undo
-from chimes.web.dashboard.core.forms import FORM_ERRORS, ConfirmDialog
+from chimes.web.dashboard.core.forms import ConfirmDialog
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.router import PageRouter
 from chimes.web.dashboard.system.views import (
@@ -135,7 +135,7 @@ HERE = "/ui/system"
 @router.post("/system/nodes/{id}/drain")
 async def drain(request: PageRequest) -> Response:
     nodes, node_id = _node_in(request)
-    question = ConfirmDialog(
+    dialog = ConfirmDialog(
         title=_("Drain this node?"),
         text=_(
             "The node finishes its active runs and claims no new ones, until it is resumed or "
@@ -145,12 +145,12 @@ async def drain(request: PageRequest) -> Response:
         names=[(await nodes.get(request.actor, node_id)).id],
         reason=True,
     )
-    if not request.is_confirmed:
-        return request.confirm(question)
-    try:
-        await nodes.drain(request.actor, node_id, reason=request.form.text("reason"))
-    except FORM_ERRORS as error:
-        return request.confirm(question, await request.form_error(error))
+    reason = request.form.text("reason")
+    response = await request.run_confirmed(
+        dialog, lambda: nodes.drain(request.actor, node_id, reason=reason)
+    )
+    if response is not None:
+        return response
     undo = Undo(action=f"/ui/system/nodes/{node_id}/resume")
     text = _("{node} will drain from its next heartbeat.", node=node_id)
     return request.redirect_with_toast(text, to=request.back_url(HERE), undo=undo)
@@ -168,19 +168,19 @@ async def resume(request: PageRequest) -> Response:
 @router.post("/system/nodes/{id}/forget")
 async def forget(request: PageRequest) -> Response:
     nodes, node_id = _node_in(request)
-    question = ConfirmDialog(
+    dialog = ConfirmDialog(
         title=_("Forget this node?"),
         text=_("Its lease has expired. Other nodes take over its runs."),
         button=_("Forget"),
         names=[(await nodes.get(request.actor, node_id)).id],
         reason=True,
     )
-    if not request.is_confirmed:
-        return request.confirm(question)
-    try:
-        await nodes.forget(request.actor, node_id, reason=request.form.text("reason"))
-    except FORM_ERRORS as error:
-        return request.confirm(question, await request.form_error(error))
+    reason = request.form.text("reason")
+    response = await request.run_confirmed(
+        dialog, lambda: nodes.forget(request.actor, node_id, reason=reason)
+    )
+    if response is not None:
+        return response
     return request.redirect_with_toast(
         _("{node} forgotten.", node=node_id), to=request.back_url(HERE)
     )
