@@ -182,7 +182,7 @@ LABELS: Mapping[str, str] = {
     "depends_on": _("Depends on"),
     "delivery": _("Notifications"),
     "target.kind": _("Kind"),
-    "target.url": _("Address"),
+    "target.url": _("URL"),
     "target.method": _("Method"),
     "target.headers": _("Headers"),
     "target.body": _("Body"),
