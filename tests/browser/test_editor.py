@@ -162,9 +162,9 @@ def test_an_edit_shows_changes_and_merges_with_another_user(
     answer = site.node.call("PATCH", f"/api/v1/schedules/{made['id']}", {"name": "Theirs"})
     assert answer.status == 200
     page.locator("#save").click()
-    expect(page.locator("#conflict")).to_contain_text("theirs: Theirs")
+    expect(page.locator("#conflict")).to_contain_text("Theirs: Theirs")
     accessible(page)
-    page.get_by_label("theirs: Theirs").check()
+    page.get_by_label("Theirs: Theirs").check()
     page.locator("#save").click()
     page.wait_for_url(re.compile(r"/ui/schedules/[^/]+$"))
     found = site.get(f"/schedules/{made['id']}")

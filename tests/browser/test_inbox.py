@@ -40,7 +40,7 @@ def test_a_test_message_is_handled_by_keyboard(site: Site, visitor: Callable[...
     phone = visitor(site, width=PHONE, theme="dark").open("/ui/schedules/new")
     phone.locator("#f-notify0_channel").select_option("telegram")
     expect(phone.get_by_role("link", name="Connect a Telegram chat")).to_be_visible()
-    phone.locator("#tell summary").first.click()
+    phone.locator("#notifications summary").first.click()
     expect(phone.locator("#f-notify0_digest_at")).to_be_hidden()
     phone.locator("#f-notify0_digest").select_option("weekly")
     expect(phone.locator("#f-notify0_digest_day")).to_be_visible()

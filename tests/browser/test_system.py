@@ -45,7 +45,7 @@ def test_draining_and_resuming_a_node_updates_live(
     dialog.get_by_role("button", name="Drain").click()
     # The page updates live.
     expect(card).to_contain_text("drained")
-    expect(page.locator("main")).to_contain_text("Every node is drained")
+    expect(page.locator("main")).to_contain_text("All nodes are drained")
     with Receiver() as receiver:
         target = {"kind": "http", "url": receiver.url("/x"), "method": "POST"}
         every = {"kind": "every", "every": "8760h"}
@@ -53,7 +53,7 @@ def test_draining_and_resuming_a_node_updates_live(
         site.post(f"/schedules/{made['id']}/run")
         page.get_by_role("button", name="Undo").first.click()
         expect(card).to_contain_text("alive")
-        expect(page.locator("main")).not_to_contain_text("Every node is drained")
+        expect(page.locator("main")).not_to_contain_text("All nodes are drained")
         receiver.wait_for("/x", 1)
 
     # Without scripts the confirmation is a page.
