@@ -31,4 +31,4 @@ def test_serve_loads_the_examples_and_one_command_removes_them(cli: Cli, tmp_pat
     finally:
         assert server.stop() == 0
     again = cli("demo", "remove", "--store", url)
-    assert (again.code, "There are no example schedules here." in again.err) == (0, True)
+    assert (again.code, "There are no example schedules." in again.err) == (0, True)

@@ -231,7 +231,7 @@ def test_serve_needs_a_key_for_public_addresses(cli: Cli, tmp_path: Path, host: 
     [
         (["--port", "http"], "port: expected a whole number"),
         (["--roles", "api,cook"], "roles"),
-        (["--store", "oracle://u:swordfish@h/x"], "oracle:// is not known"),
+        (["--store", "oracle://u:swordfish@h/x"], "unknown scheme oracle://"),
         (["--config", "nowhere.yaml"], "nowhere.yaml"),
     ],
 )

@@ -56,7 +56,7 @@ def test_a_pair_is_scheduled_run_and_shown(cli: Cli, sync_server: Server) -> Non
         **at,
     )
     assert filled.code != 0
-    assert "not bound to a slot" in filled.err
+    assert "has no slots to backfill" in filled.err
 
 
 def test_unknown_pair_is_rejected_with_a_hint(cli: Cli, sync_server: Server) -> None:

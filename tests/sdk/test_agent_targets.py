@@ -140,7 +140,7 @@ async def test_declared_prompt_returns_the_answer() -> None:
         ("ทุกวัน", PROMPT, "does not say exactly when"),
         ("every day at 9am call mum", PROMPT, "so does the target"),
         ("every day at 9am call mum", "http://127.0.0.1:9/x", "so does the target"),
-        ("0 9 * * *", AgentTarget(prompt=" "), "prompt is needed"),
+        ("0 9 * * *", AgentTarget(prompt=" "), "prompt is required"),
     ],
 )
 def test_invalid_agent_declarations(trigger: str, target: object, error: str) -> None:
@@ -250,8 +250,8 @@ async def test_hanging_prompts_do_not_block_other_runs() -> None:
         hanging = [await ordered(app) for _ in range(3)]
         await until(lambda: len(model.requests) == 3)
         order = RunRequest(target=HttpTarget(url=sink.url), policy=Policy())
-        schedules = app.runtime().services.schedules
-        done = await ended(app, await schedules.start(Actor(), order))
+        manual_runs = app.runtime().services.manual_runs
+        done = await ended(app, await manual_runs.start(Actor(), order))
         for run in hanging:
             await app.runtime().services.runs.cancel(Actor(), run.id)
             await ended(app, run)

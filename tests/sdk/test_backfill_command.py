@@ -58,7 +58,7 @@ def test_dry_run_canary_and_full_backfill(shop: Path) -> None:
 def test_missing_application_is_an_error(shop: Path) -> None:
     nothing = run(shop)
     assert nothing.returncode == 2
-    assert "--app module:name" in nothing.stderr
+    assert "--app MODULE:NAME" in nothing.stderr
     unknown = run(shop, "--app", "shop:app", "--only", "dialy")
     assert unknown.returncode != 0
     assert "did you mean daily" in unknown.stderr

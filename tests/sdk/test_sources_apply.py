@@ -361,7 +361,7 @@ def test_apply_without_a_server_writes_the_store(tmp_path: Path) -> None:
 def test_exit_codes_of_invalid_files(tmp_path: Path) -> None:
     done = apply(tmp_path)
     assert done.returncode == 2
-    assert "no chimes.yaml" in done.stderr
+    assert "No chimes.yaml found" in done.stderr
     (tmp_path / "chimes.yaml").write_text("sources: {shop: {driver: pithon}}")
     done = apply(tmp_path)
     assert done.returncode == 2
@@ -406,7 +406,7 @@ def test_apply_reloads_the_server(tmp_path: Path, start: Start) -> None:
     a_file(other, raw(shop={"orders": ""}))
     done = apply(other, **server, **environment)
     assert done.returncode == 5
-    assert f"reads {tmp_path / 'chimes.yaml'}, not {other / 'chimes.yaml'}" in done.stderr
+    assert f"uses {tmp_path / 'chimes.yaml'}, not {other / 'chimes.yaml'}" in done.stderr
     (tmp_path / "chimes.yaml").write_text("sources: 5")
     status, problem = ask(node, "/api/v1/sources/reload", "POST", "token-of-the-admin")
     assert (status, problem["code"]) == (422, "bad_config")
@@ -421,7 +421,7 @@ def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
     a_file(tmp_path, raw(shop={"orders": "@hourly"}))
     done = apply(tmp_path)
     assert done.stdout == "~\tshop/orders\tupdated\n"
-    assert f"-{node.pid}-" in done.stderr.partition("Told to read their file again:")[2]
+    assert f"-{node.pid}-" in done.stderr.partition("Reloaded by:")[2]
     ended = subprocess.Popen(["true"])
     ended.wait(10)
     strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]

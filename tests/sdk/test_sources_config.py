@@ -103,7 +103,7 @@ HTTP = "url: 'https://a.example/x', output: {format: jsonl, path: x}"
     [
         ("[]", "sources: expected `key: value`, got a list"),
         ("{shop: 1}", "sources.shop: expected `key: value`, got a number"),
-        ("{'a b': {}}", "sources.a b: source: 1 to 100 letters, digits and any of _ . -"),
+        ("{'a b': {}}", "sources.a b: source must have 1 to 100 letters, digits and any of _ . -"),
         ("{1: {}}", "sources: the key '1' is no text; quote it"),
         ("{shop: {}}", "sources.shop: driver is missing"),
         (
@@ -191,7 +191,7 @@ def test_invalid_sources(text: str, error: str) -> None:
         ("", "sources.shop.collections: expected a list of collections"),
         ("5", "sources.shop.collections[0]: expected `key: value`, got a number"),
         ("{}", "sources.shop.collections[0]: name is missing"),
-        ("{name: 'a/b'}", "sources.shop.collections[0].name: collection: 1 to 100 letters"),
+        ("{name: 'a/b'}", "sources.shop.collections[0].name: collection must have 1 to 100 letters"),
         ("a, {nam: b}", "sources.shop.collections[1].nam: unknown key 'nam'; did you mean name?"),
         (
             "{name: orders}, {name: b}, {name: orders}",

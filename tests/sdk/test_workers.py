@@ -365,7 +365,7 @@ def test_application_that_cannot_be_loaded(
 def test_worker_needs_an_application(start: Start, sqlite_url: str) -> None:
     process = start("worker", "--store", sqlite_url)
     assert process.wait() == 2
-    assert "--app module:name" in process.output
+    assert "--app MODULE:NAME" in process.output
 
 
 def test_flags_beat_the_environment_which_beats_the_code(start: Start, tmp_path: Path) -> None:
