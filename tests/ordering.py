@@ -1,8 +1,8 @@
-"""In which order the workers of a session get its tests.
+"""The order in which the workers of a session run its tests.
 
-Each worker gets one piece of the list (`--dist worksteal`), and who is done takes from the end of
-another's. So the slow ones come first, dealt out evenly: no worker is left with one of them when
-the others have nothing more to do, and what is taken away are small ones.
+Each worker gets one piece of the list (`--dist worksteal`), and a worker that is done takes tests
+from the end of another piece. So slow tests come first and are dealt out evenly: at the end no
+worker is left with a slow test, and what moves between workers are quick ones.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
-#: Where tests start processes and wait for them; without fixtures that several tests share.
+#: Tests that start processes and wait for them. Not files whose tests share an expensive fixture:
+#: each worker would set it up.
 SLOW = (
     "tests/system/",
     "tests/sdk/",
     "tests/browser/",
     "tests/engine/test_crashes.py",
+    "tests/engine/test_deliver_crashes.py",
     "tests/engine/test_flow_crashes.py",
     "tests/store_contract/test_machine.py",
     "tests/store/test_pairs.py",
     "tests/web/test_store_outage.py",
     "tests/targets/test_python_task_process.py",
+    "tests/targets/test_sync_command.py",
+    "tests/targets/test_sync_processes.py",
 )
 
 
@@ -31,7 +35,7 @@ def is_slow(test_id: str) -> bool:
 
 
 def dealt_out(slow: Sequence[T], quick: Sequence[T], workers: int) -> list[T]:
-    """As many pieces, one after another, as there are workers."""
+    """One piece for each worker, one after another, each with its share of the slow tests first."""
     left: list[T] = [*quick]
     found: list[T] = []
     total = len(slow) + len(quick)
