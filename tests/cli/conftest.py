@@ -19,7 +19,7 @@ import pytest
 from chimes.cli.root import run
 from tests.forking import Forked, ran
 
-#: As it is started anew, which costs a second; what is forked (`spawn`, `Server`) does the same.
+#: Starts a new interpreter, which takes a second; `spawn` and `Server` fork instead.
 CHIMES = [sys.executable, "-m", "chimes.cli"]
 URL = re.compile(r"http://127\.0\.0\.1:\d+")
 

@@ -149,7 +149,7 @@ def test_error_is_translated_completely(cli: Cli) -> None:
     found = cli("nxt", *TH).err.splitlines()
     assert found[-2:] == [
         "⟦Try 'chimes --help'.⟧",
-        "⟦Error: ⟦There is no command 'nxt'. Did you mean next?⟧⟧",
+        "⟦Error: ⟦Unknown command 'nxt'. Did you mean next?⟧⟧",
     ]
     assert "⟦Hint: ⟦start one with `chimes serve`, or set CHIMES_URL⟧⟧" in cli("ls", *TH).err
 
@@ -205,7 +205,7 @@ def test_json_errors_are_translated(cli: Cli, tmp_path: Path) -> None:
     assert json.loads(cli("version", "--json", *TH).out).keys() == {"version", "python"}
     problem = json.loads(cli("ls", "--json", *TH).err)
     assert problem["exit_code"] == 7
-    assert problem["title"].startswith("⟦The server at ")
+    assert problem["title"].startswith("⟦Cannot reach the server at ")
     assert cli("config", "show", "--json", *TH).out == cli("config", "show", "--json").out
     doctor = json.loads(cli("doctor", "--json", *TH).out)
     assert {each["id"] for each in doctor} >= {"python", "packages", "time zones", "configuration"}
@@ -289,7 +289,7 @@ def test_doctor_is_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     found = cli("doctor", *TH, CHIMES_STOER="x", CHIMES_STORE="memory://")
     lines = found.out.splitlines()
-    assert "! ⟦store⟧: ⟦memory: nothing outlives the process⟧" in lines
+    assert "! ⟦store⟧: ⟦memory: all data is lost when the process ends⟧" in lines
     assert "    ⟦use sqlite⟧" in lines
     assert "! ⟦environment⟧: ⟦CHIMES_STOER is no setting⟧" in lines
     assert "    ⟦did you mean CHIMES_STORE?⟧" in lines

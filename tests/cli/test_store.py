@@ -62,7 +62,10 @@ def test_port_in_use(cli: Cli, server: Server) -> None:
     found = cli("serve", "--port", port, "--store", "memory")
     assert found.code == 1
     assert f"cannot listen on 127.0.0.1:{port}" in found.err
-    assert "choose another with --port or CHIMES_PORT, or stop what listens there" in found.err
+    assert (
+        "choose another port with --port or CHIMES_PORT, or stop the process that uses it"
+        in found.err
+    )
 
 
 def test_the_store_in_the_data_directory_is_found_once_it_exists(cli: Cli, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_help(cli: Cli, language: str) -> None:
 @both
 def test_errors_and_hints(cli: Cli, language: str) -> None:
     missing = cli("lss", CHIMES_LANG=language).err.splitlines()[-1]
-    sentence = _("There is no command {name!r}. Did you mean {nearest}?", name="lss", nearest="ls")
+    sentence = _("Unknown command {name!r}. Did you mean {nearest}?", name="lss", nearest="ls")
     assert translated(sentence, language) in missing
     locale = {"th": "th_TH.UTF-8", "zh": "zh_CN.UTF-8"}[language]
     alone = cli("ls", LC_ALL=locale).err.splitlines()
@@ -91,6 +91,6 @@ def test_tables_and_questions(server: Server, language: str) -> None:
 def test_doctor(cli: Cli, monkeypatch: pytest.MonkeyPatch, language: str, tmp_path: Path) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
     found = cli("doctor", "--lang", language, CHIMES_STORE="memory://")
-    name, detail = _("store"), _("memory: nothing outlives the process")
+    name, detail = _("store"), _("memory: all data is lost when the process ends")
     assert f"! {translated(name, language)}: {translated(detail, language)}" in found.out
     assert translated(_("use sqlite"), language) in found.out

@@ -426,7 +426,7 @@ def test_apply_signals_local_nodes(tmp_path: Path, start: Start) -> None:
     ended.wait(10)
     strange = ["odd", f"{os.uname().nodename}-{ended.pid}-ab", f"elsewhere-{node.pid}-ab"]
     assert signal_reload([*strange, f"{os.uname().nodename}-{os.getpid()}-ab"]) == []
-    wait_until(lambda: "the sources were read again" in node.output, "the reload")
+    wait_until(lambda: "the sources were reloaded" in node.output, "the reload")
     assert node.stop() == 0
 
 

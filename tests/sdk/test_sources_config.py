@@ -191,7 +191,7 @@ def test_invalid_sources(text: str, error: str) -> None:
         ("", "sources.shop.collections: expected a list of collections"),
         ("5", "sources.shop.collections[0]: expected `key: value`, got a number"),
         ("{}", "sources.shop.collections[0]: name is missing"),
-        ("{name: 'a/b'}", "sources.shop.collections[0].name: collection must have 1 to 100 letters"),
+        ("{name: 'a/b'}", "sources.shop.collections[0].name: collection must have 1 to 100"),
         ("a, {nam: b}", "sources.shop.collections[1].nam: unknown key 'nam'; did you mean name?"),
         (
             "{name: orders}, {name: b}, {name: orders}",

@@ -189,7 +189,7 @@ async def test_sighup_reloads_the_file(tmp_path: Path, start: Start, sqlite_url:
             ),
         )
         os.kill(node.pid, signal.SIGHUP)
-        line = told(node, "the sources were read again")
+        line = told(node, "the sources were reloaded")
         assert line["schedules"] == {"created": 1, "unchanged": 1, "deleted": 1}
         second = await schedules(services)
         assert set(second) == {"shop/orders", "shop/users"}
