@@ -294,7 +294,7 @@ def test_doctor_is_translated(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None
     assert "! ⟦environment⟧: ⟦CHIMES_STOER is no setting⟧" in lines
     assert "    ⟦did you mean CHIMES_STORE?⟧" in lines
     assert all(line.startswith("    ") or line[2] == "⟦" for line in lines)
-    assert found.err.strip() in ("⟦Everything is in order.⟧", "⟦1 problems.⟧")
+    assert found.err.strip() in ("⟦No problems found.⟧", "⟦1 problems.⟧")
 
 
 def test_every_api_value_has_a_label() -> None:

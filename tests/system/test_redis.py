@@ -133,5 +133,5 @@ def test_a_volatile_server_ends_with_nine(tmp_path: Path, start: Start) -> None:
 def test_doctor_looks_at_redis(server: PrivateServer, tmp_path: Path) -> None:
     found = chimes("doctor", "--store", server.url, home=tmp_path)
     assert "Redis 7" in found.stdout
-    assert "what is acknowledged is on disk" in found.stdout
+    assert "acknowledged writes are on disk" in found.stdout
     assert server.admin("DBSIZE") == [(":0",)], "nothing was set up"

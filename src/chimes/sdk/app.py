@@ -250,8 +250,8 @@ class Chimes:
         object, or a target in the JSON form of the API. `delivery`: who is notified when runs end.
 
         When a new release declares it again, an unchanged trigger keeps its next_run_at, a changed
-        one is planned from now; everything else is replaced, except `enabled`, which counts only for
-        a new schedule. A schedule that was edited elsewhere keeps its definition (ADR 33).
+        one is planned from now. Everything else is replaced, except `enabled`, which counts only
+        for a new schedule. A schedule that was edited elsewhere keeps its definition (ADR 33).
         """
         bounds = parse_bounds(
             jitter=jitter, start_at=start_at, end_at=end_at, max_runs=max_runs, exclude=exclude
