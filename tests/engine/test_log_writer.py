@@ -11,7 +11,7 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.capacity import Capacity, Pool
-from chimes.engine.in_flight import DEFAULT_LOG_LIMITS, LOG_LIMITS, AttemptLog, InFlightRun
+from chimes.engine.in_flight import DEFAULT_LOG_LIMITS, LOG_LIMITS_BY_KIND, AttemptLog, InFlightRun
 from chimes.engine.recorder import LOG_BATCH_CHARACTERS, LOG_BATCH_LINES, LogWriter
 from chimes.errors import StoreUnavailable
 from chimes.model.ids import RunId
@@ -274,7 +274,7 @@ async def test_many_lines_are_written_in_batches(memory_rig: Rig) -> None:
 
 class TestAttemptLog:
     def test_the_log_is_limited_by_lines(self) -> None:
-        for kind, limits in (("http", DEFAULT_LOG_LIMITS), *LOG_LIMITS.items()):
+        for kind, limits in (("http", DEFAULT_LOG_LIMITS), *LOG_LIMITS_BY_KIND.items()):
             log = AttemptLog(kind)
             for number in range(limits.lines + 10):
                 log.add(NOW, "info", str(number))

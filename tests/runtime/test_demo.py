@@ -26,8 +26,8 @@ from chimes.services.demo import (
     PAST,
     TASK,
     DemoService,
-    message_ids,
     generate_history,
+    message_ids,
 )
 from chimes.services.insights import InsightService
 from chimes.store.port import Store
@@ -96,7 +96,9 @@ def test_two_weeks_have_everything_that_can_happen() -> None:
 
 
 def test_the_same_slot_has_the_same_story() -> None:
-    later = [generate_history(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES]
+    later = [
+        generate_history(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES
+    ]
     before = {run.id: run for _, runs in stories() for run in runs}
     same = [run.id for story in later for run in story.runs if run.id in before]
     assert len(same) > 1000

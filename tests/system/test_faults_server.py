@@ -126,7 +126,10 @@ def test_a_node_that_starts_while_the_server_is_away_waits_for_it(
     with ThreadPoolExecutor(1) as thread:
         starting = thread.submit(node.start)
         try:
-            wait_until(lambda: "cannot be used yet" in node.output or starting.done(), "its word")
+            wait_until(
+                lambda: "the store is unavailable; retrying" in node.output or starting.done(),
+                "its word",
+            )
             own_server.restart()
             starting.result(60)
             assert node.get("/api/v1/nodes")["items"]

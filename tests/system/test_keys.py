@@ -82,7 +82,7 @@ def test_the_first_key_ends_open_mode_without_a_restart(
     assert isinstance(failed, dict)
     assert failed["reason"] == "egress_denied"
     assert receiver.calls("/private") == []
-    wait_until(lambda: "refused now that keys are on" in node.output, "the warning")
+    wait_until(lambda: "refused now that keys are required" in node.output, "the warning")
     hidden = node.call("GET", f"/api/v1/schedules/{before['id']}", None, bearer(member))
     assert hidden.status == 404
 

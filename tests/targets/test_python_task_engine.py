@@ -11,7 +11,7 @@ import pytest
 
 from chimes.clock import SystemClock
 from chimes.engine.events import TargetStuck
-from chimes.engine.in_flight import LOG_LIMITS
+from chimes.engine.in_flight import LOG_LIMITS_BY_KIND
 from chimes.model.ids import RunId
 from chimes.model.policy import Policy
 from chimes.model.run import AttemptEnd, Reason, Run, RunStatus
@@ -107,5 +107,5 @@ async def test_a_flood_leaves_room_for_what_is_said_about_the_task(rig: Rig) -> 
     run = await ended(rig, run_id)
     assert (run.status, run.error) == (RunStatus.FAILED, "ValueError: after the flood")
     kept = await lines(rig, run_id)
-    assert LOG_LIMITS.lines < len(kept) <= LOG_LIMITS["task"].lines
+    assert LOG_LIMITS.lines < len(kept) <= LOG_LIMITS_BY_KIND["task"].lines
     assert kept[-1][1].endswith("ValueError: after the flood")

@@ -1,4 +1,4 @@
-"""What happens by itself: schedules fire, runs are carried out, lost ones are rescued."""
+"""The engine: background duties of a node that fire schedules, execute runs and send messages."""
 
 from chimes.engine.engine import Engine
 from chimes.engine.events import Event, Listener

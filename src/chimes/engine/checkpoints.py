@@ -41,10 +41,12 @@ class TargetState:
 
     async def keep(self, value: str) -> bool:
         run = self._run
-        return await _retrying(lambda: self._store.keep_state(run.id, run.fence, self._name, value))
+        return await _retrying(
+            lambda: self._store.save_checkpoint(run.id, run.fence, self._name, value)
+        )
 
     async def _read(self, name: str) -> str | None:
-        checkpoint = await _retrying(lambda: self._store.read_state(name))
+        checkpoint = await _retrying(lambda: self._store.get_checkpoint(name))
         return None if checkpoint is None else checkpoint.value
 
 
@@ -92,8 +94,8 @@ class CheckpointCleaner:
         while self._ended:
             run_id = next(iter(self._ended))
             for name in self._ended[run_id]:
-                if await self._store.read_state(name) is not None:
-                    await self._store.set_state(name, None)
+                if await self._store.get_checkpoint(name) is not None:
+                    await self._store.set_checkpoint(name, None)
             del self._ended[run_id]
 
 

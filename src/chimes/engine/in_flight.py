@@ -128,7 +128,7 @@ class LogLimits:
 
 DEFAULT_LOG_LIMITS = LogLimits(lines=1000, characters=4 * 1024 * 1024)
 #: By target kind: the output of syncs and tasks is what their users look for.
-LOG_LIMITS = {
+LOG_LIMITS_BY_KIND = {
     "sync": LogLimits(lines=10_100, characters=5 * 1024 * 1024),
     "task": LogLimits(lines=50_100, characters=6 * 1024 * 1024),
 }
@@ -153,7 +153,7 @@ class AttemptLog:
     )
 
     def __init__(self, kind: str) -> None:
-        self._limits = LOG_LIMITS.get(kind, DEFAULT_LOG_LIMITS)
+        self._limits = LOG_LIMITS_BY_KIND.get(kind, DEFAULT_LOG_LIMITS)
         self._lines = 0
         self._characters = 0
         self._last: datetime | None = None

@@ -186,7 +186,9 @@ class PrefetchQueue:
     ) -> tuple[list[InFlightRun], list[InFlightRun]]:
         """Confirmed and unconfirmed ones, without those that were stopped. The claim includes the
         fence: a slot that was taken back may have been claimed again, also by this node."""
-        answer = await self._store.confirm_prefetched([each.claim for each in attempts if not each.finished])
+        answer = await self._store.confirm_prefetched(
+            [each.claim for each in attempts if not each.finished]
+        )
         left = [each for each in attempts if not each.finished]
         confirmed = [each for each in left if each.claim in answer]
         return confirmed, [each for each in left if each.claim not in answer]
