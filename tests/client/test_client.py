@@ -35,7 +35,7 @@ def new_name() -> str:
 def test_the_verbs_of_the_seed(client: Client) -> None:
     name = new_name()
     made = client.schedule(name, "0 2 * * *", "task:greet", args={"name": "Ada"})
-    assert (made.name, made.namespace, made.kind, made.target) == (name, "catbird", "task", "greet")
+    assert (made.name, made.namespace, made.kind, made.target) == (name, "default", "task", "greet")
     assert (made.cron_spec, made.input, made.last_run_at) == ("0 2 * * *", {"name": "Ada"}, None)
     assert made.next_run_at is not None
     assert made.next_run_at.tzinfo is UTC
@@ -107,7 +107,7 @@ def test_options_reach_the_policy(client: Client) -> None:
     assert (made.kind, made.target, made.enabled) == ("http", "http://127.0.0.1:9999/", False)
     assert (made.catch_up, made.max_concurrent_runs, made.owner) == ("all", 4, "user:alice")
     assert made.timezone == "Asia/Bangkok"
-    assert not [each for each in client.list_schedules() if each.namespace != "catbird"]
+    assert not [each for each in client.list_schedules() if each.namespace != "default"]
     assert made in client.list_schedules(everywhere=True)
 
 

@@ -149,14 +149,14 @@ def test_answers_of_somebody_else(body: bytes) -> None:
 
 
 def test_an_answer_of_another_version_is_said_to_be_one() -> None:
-    verbs = Operations(namespace="catbird", patience=0, monotonic=lambda: 0.0)
+    verbs = Operations(namespace="default", patience=0, monotonic=lambda: 0.0)
     with pytest.raises(errors.Unreachable, match="another version"):
         Driven([reply(body={"items": [{"id": 5}]})])(verbs.nodes())
 
 
 # Two clients create the same name at once; the loser finds what the winner made.
 def test_an_upsert_that_comes_second() -> None:
-    verbs = Operations(namespace="catbird", patience=0, monotonic=lambda: 0.0)
+    verbs = Operations(namespace="default", patience=0, monotonic=lambda: 0.0)
     empty, taken = reply(body={"items": []}), problem(409, "already_exists")
     there = reply(body={"items": [{"id": "s1"}]})
     world = Driven([empty, taken, there, there, problem(422, "invalid")])

@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from chimes.model.audit import AuditEntry, chain_entry, entry_hash, verify_chain
+from chimes.store.codec.records import audit_from_plain, audit_to_plain
 from tests.builders import HOUR, NOW, an_entry
 
 
@@ -51,6 +52,33 @@ CHANGES = {
     "previous_hash": "x",
     "hash": "x",
 }
+
+
+def test_hashes_of_earlier_versions_verify() -> None:
+    """An entry stored when the field `interface` was named `door`."""
+    stored = {
+        "number": 1,
+        "at": "2026-01-02T03:04:05Z",
+        "actor": "key:k1",
+        "door": "ksana",
+        "verb": "create",
+        "object_kind": "schedule",
+        "object_id": "s1",
+        "owner": "user:alice",
+        "changes": {"enabled": [True, False]},
+        "reason": "",
+        "address": "127.0.0.1",
+        "allowed": True,
+        "previous_hash": "",
+        "hash": "64a5629358116f89d0e7b8ad7471a8bbf2cb8c551350ad9002407cf27a31306c",
+    }
+    entry = audit_from_plain(stored)
+    assert entry.interface == "ksana"
+    assert verify_chain([entry]) is None
+    written = audit_to_plain(entry)
+    assert written["interface"] == "ksana"
+    assert "door" not in written
+    assert audit_from_plain(written) == entry
 
 
 def test_every_field_is_tried() -> None:

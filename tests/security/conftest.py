@@ -8,6 +8,6 @@ from chimes.services.notifications import NotificationService
 
 
 @pytest.fixture(autouse=True)
-def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody delivers here, and the clock stands still: nothing would become of a test message."""
-    monkeypatch.setitem(NotificationService.send_test.__kwdefaults__, "patience", timedelta(0))
+def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No node delivers here and the clock does not advance, so a test message has no result."""
+    monkeypatch.setitem(NotificationService.send_test.__kwdefaults__, "wait", timedelta(0))

@@ -153,6 +153,18 @@ async def test_runs_are_counted_by_what_they_are(store: Store, clock: SettableCl
         await rolled_up(store, clock)
 
 
+async def test_runs_under_former_names_of_the_default_namespace_are_counted(
+    store: Store, clock: SettableClock
+) -> None:
+    names = ("default", "native", "catbird")
+    await store.load([ended(SINCE, namespace=each) for each in (*names, "ksana")])
+    for _ in range(2):
+        for name, expected in (*((each, 3) for each in names), ("ksana", 1)):
+            (tally,) = await store.count_runs(WINDOW, RunFilter(namespace=name))
+            assert dict(tally.statuses) == {OK: expected}, name
+        await rolled_up(store, clock)
+
+
 async def test_of_one_schedule_runs_made_long_before_do_not_count(store: Store) -> None:
     schedule, edge = a_schedule(), SINCE - MAX_PLANNING_LEAD
     await store.load(

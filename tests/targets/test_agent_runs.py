@@ -94,7 +94,7 @@ async def test_a_prompt_becomes_one_run_over_there_and_its_output_the_result() -
         "model": "big",
         "metadata": {
             "schedule_name": "News",
-            "namespace": "native",
+            "namespace": "default",
             "origin": "manual",
             "slot": "2030-01-02T02:00:00Z",
         },

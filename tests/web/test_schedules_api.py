@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,7 +24,7 @@ async def test_create_answers_the_whole_object(any_rig: Rig) -> None:
     assert answer.headers["etag"].startswith('"1-')
     assert made | {"id": ""} == {
         "id": "",
-        "namespace": "native",
+        "namespace": "default",
         "name": "report",
         "owner": {"type": "system", "id": "default"},
         "trigger": CRON,
@@ -401,3 +402,26 @@ async def test_odd_names_are_only_names(any_rig: Rig) -> None:
         assert (await any_rig.create(name=name))["name"] == name
     found = await any_rig.client.get("/api/v1/schedules", params={"q": "%"})
     assert {each["name"] for each in found.json()["items"]} == {"%", "100 %"}
+
+
+async def test_former_namespaces_are_the_default_one(any_rig: Rig) -> None:
+    for namespace in ("native", "catbird"):
+        made = await any_rig.client.post(
+            "/api/v1/schedules", json=definition(name=namespace, namespace=namespace)
+        )
+        assert made.json()["namespace"] == "default"
+        # As stored by an earlier version.
+        await any_rig.store.change_schedule(
+            made.json()["id"], lambda each, now, word=namespace: replace(each, namespace=word)
+        )
+    await any_rig.client.post("/api/v1/schedules", json=definition(name="new"))
+    for namespace in ("default", "native", "catbird"):
+        found = await any_rig.client.get("/api/v1/schedules", params={"namespace": namespace})
+        items = found.json()["items"]
+        assert sorted(each["name"] for each in items) == ["catbird", "native", "new"]
+        assert {each["namespace"] for each in items} == {"default"}
+    old = next(each for each in items if each["name"] == "native")
+    changed = await any_rig.client.patch(f"/api/v1/schedules/{old['id']}", json={"name": "renamed"})
+    assert (changed.status_code, changed.json()["name"]) == (200, "renamed")
+    run = await any_rig.client.post(f"/api/v1/schedules/{old['id']}/run")
+    assert (run.status_code, run.json()["namespace"]) == (202, "default")

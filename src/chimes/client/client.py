@@ -34,6 +34,7 @@ from chimes.clock import SystemClock
 from chimes.errors import ConfigError, Conflict, Unreachable
 from chimes.i18n import _
 from chimes.language.languages import named
+from chimes.model.namespace import DEFAULT_NAMESPACE, canonical_namespace
 
 #: Retryable statuses: store unavailable, too many streams.
 _RETRYABLE = frozenset({429, 503})
@@ -198,7 +199,7 @@ class _Connection:
         url: str | None = None,
         key: str | None = None,
         *,
-        namespace: str = "catbird",
+        namespace: str = DEFAULT_NAMESPACE,
         timeout: float = 30.0,
         patience: float = 15.0,
         verify: bool = True,
@@ -209,14 +210,14 @@ class _Connection:
         is unavailable. `language`: of error messages, `en`, `th` or `zh`; default: the preference
         of the owner of the key."""
         self.url = checked_url(url or os.environ.get("CHIMES_URL") or DEFAULT_URL)
-        self.namespace = namespace
+        self.namespace = canonical_namespace(namespace)
         self._key = key if key is not None else os.environ.get("CHIMES_API_KEY") or ""
         self._timeout = timeout
         self._patience = patience
         self._verify = verify
         self.language = None if language is None else named(language)
         self._operations = Operations(
-            namespace=namespace, patience=patience, monotonic=SystemClock().monotonic
+            namespace=self.namespace, patience=patience, monotonic=SystemClock().monotonic
         )
 
     def __repr__(self) -> str:

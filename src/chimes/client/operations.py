@@ -47,7 +47,7 @@ from chimes.errors import (
     RunTimedOut,
 )
 from chimes.i18n import _, joined
-from chimes.model.ids import declared_id
+from chimes.model.ids import declared_id, declared_ids
 from chimes.triggers import Trigger, parse_duration
 
 _PAGE = "200"
@@ -312,11 +312,12 @@ class Operations:
         return path_of("schedules", str((yield from self._schedule(name))["id"]))
 
     def _find(self, name: str) -> Steps[Json | None]:
-        """The oldest schedule of this name; other interfaces may have created several."""
-        query = {"namespace": self.namespace, "name": name, "limit": "1"}
+        """By name. If there are several, the one declared by code, else the oldest."""
+        query = {"namespace": self.namespace, "name": name, "limit": _PAGE}
         page = yield from self._send("GET", "/schedules", query=query)
-        items = items_of(page)
-        return dict(items[0]) if items else None
+        declared = declared_ids(self.namespace, name)
+        found = min(items_of(page), key=lambda each: each.get("id") not in declared, default=None)
+        return None if found is None else dict(found)
 
     def _pages(
         self, path: str, query: Mapping[str, str], limit: int | None = None

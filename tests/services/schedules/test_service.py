@@ -21,7 +21,7 @@ from chimes.errors import (
 )
 from chimes.model.access import Actor, Quota
 from chimes.model.audit import verify_chain
-from chimes.model.ids import ScheduleId
+from chimes.model.ids import ScheduleId, declared_id
 from chimes.model.listing import AuditQuery, RunQuery, ScheduleQuery
 from chimes.model.planning import plan
 from chimes.model.policy import Overlap, Policy
@@ -594,18 +594,22 @@ async def test_an_unchanged_interval_keeps_its_anchor(
     assert renamed.next_run_at == made.next_run_at
 
 
-async def test_unique_names_in_the_catbird_namespace(
-    schedules: ScheduleService,
+@pytest.mark.parametrize("namespace", ["default", "catbird"])
+async def test_the_name_of_a_declared_schedule_is_unique(
+    schedules: ScheduleService, namespace: str
 ) -> None:
-    first = await schedules.create(ADMIN, a_schedule(namespace="catbird", name="daily"))
-    with pytest.raises(AlreadyExists, match="'daily'"):
-        await schedules.create(ADMIN, a_schedule(namespace="catbird", name=" daily "))
-    other = await schedules.create(ADMIN, a_schedule(namespace="catbird", name="weekly"))
+    declared = a_schedule(namespace=namespace, name="daily", id=declared_id("default", "daily", 1))
+    first = await schedules.create(ADMIN, declared)
+    with pytest.raises(AlreadyExists, match="'daily' already exists in namespace 'default'"):
+        await schedules.create(ADMIN, a_schedule(name=" daily "))
+    other = await schedules.create(ADMIN, a_schedule(name="weekly"))
     with pytest.raises(AlreadyExists):
         await schedules.change(ADMIN, other.id, lambda each: replace(each, name="daily "))
     renamed = await schedules.change(ADMIN, other.id, lambda each: replace(each, name="monthly"))
     assert renamed.name == "monthly"
+    # Names of other schedules and in other namespaces need not be unique.
     for _ in range(2):
-        await schedules.create(ADMIN, a_schedule(name="daily"))
+        await schedules.create(ADMIN, a_schedule(name="monthly"))
+        await schedules.create(ADMIN, a_schedule(namespace="ksana", name="daily"))
     await schedules.delete(ADMIN, first.id)
-    await schedules.create(ADMIN, a_schedule(namespace="catbird", name="daily"))
+    await schedules.create(ADMIN, a_schedule(name="daily"))
