@@ -75,11 +75,11 @@ async def test_files_share_one_size_limit() -> None:
 
 async def test_files_share_one_deadline() -> None:
     loop = asyncio.get_running_loop()
-    async with pipeline() as (url, made), fetcher_at(url, seconds=0.3) as fetcher:
+    async with pipeline() as (url, made), fetcher_at(url, seconds=2) as fetcher:
         began = loop.time()
         async with fetcher.budget(3) as budget:
             found = [await budget.fetch(artifact("never")) for _ in range(3)]
-        assert loop.time() - began < 0.8
+        assert loop.time() - began < 5, "three deadlines would be 6 s"
     assert found == [None] * 3
     assert len(made.asked) == 1
 
