@@ -1,4 +1,4 @@
-"""Example schedules: loaded once, harmless, told from what is real, and gone without a trace."""
+"""Demo schedules: loaded once, without side effects, labeled, and removable without a trace."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from chimes.testing import SettableClock
 from tests.builders import NOW, a_node, a_run, a_schedule, claim_request
 from tests.store_contract.stores import KINDS, Home, StoreKind
 
-#: One of each way to load: all that SQL has is the same on MariaDB.
+#: One store per way to load; MariaDB loads like the other SQL stores.
 STORES = ("memory", "sqlite", "json", "postgresql", "redis")
 ADMIN = Actor()
 HTTP = HttpTarget(url="http://127.0.0.1:9/")
@@ -48,7 +48,7 @@ def stories() -> list[tuple[Schedule, tuple[Run, ...]]]:
     return [(story.schedule, story.runs) for story in found]
 
 
-def test_the_examples_call_nobody() -> None:
+def test_the_examples_only_run_the_demo_task() -> None:
     for schedule, _ in stories():
         if schedule.enabled:
             assert isinstance(schedule.target, TaskTarget)
@@ -58,23 +58,23 @@ def test_the_examples_call_nobody() -> None:
             assert schedule.next_run_at is None
         assert schedule.name.startswith("Demo: ")
         assert LABEL in schedule.labels
-        assert not schedule.policy.delivery, "nobody is told of what never happened"
+        assert not schedule.policy.delivery, "generated runs send no notifications"
 
 
-def test_what_nobody_can_carry_out_is_paused_and_says_why() -> None:
+def test_examples_without_a_capable_node_are_paused_with_a_note() -> None:
     for example in EXAMPLES:
         schedule = generate_history(example, 1, NOW, live=False).schedule
         assert not schedule.enabled
         assert schedule.pause_note
 
 
-async def test_what_an_example_does_takes_its_time_and_nothing_else() -> None:
+async def test_the_demo_task_only_waits() -> None:
     assert await work(0.0) == MADE_UP
     with pytest.raises(RuntimeError, match=MADE_UP):
         await work(0.0, fails=True)
 
 
-def test_two_weeks_have_everything_that_can_happen() -> None:
+def test_the_generated_history_has_every_status() -> None:
     runs = [run for _, runs in stories() for run in runs]
     counts = Counter(run.status for run in runs)
     for status in (
@@ -95,7 +95,7 @@ def test_two_weeks_have_everything_that_can_happen() -> None:
         assert not plan_deliveries(run, None, NOW)
 
 
-def test_the_same_slot_has_the_same_story() -> None:
+def test_the_generated_history_is_deterministic() -> None:
     later = [
         generate_history(example, 1, NOW + timedelta(minutes=1), live=True) for example in EXAMPLES
     ]
@@ -104,7 +104,7 @@ def test_the_same_slot_has_the_same_story() -> None:
     assert len(same) > 1000
 
 
-def test_schedules_remember_what_their_runs_say() -> None:
+def test_schedule_statistics_match_the_generated_runs() -> None:
     for schedule, runs in stories():
         if runs:
             assert schedule.last_status is runs[-1].status
@@ -176,7 +176,7 @@ async def looks_real(store: Store) -> None:
     assert 0 < await store.count_unread(InboxQuery()) < len(inbox)
 
 
-async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) -> None:
+async def test_an_interrupted_load_is_resumed(tmp_path: Path) -> None:
     home = Home(KINDS[0], tmp_path, SettableClock())
     store = await home.open()
     demo = DemoService(store)
@@ -198,7 +198,7 @@ async def test_loading_that_was_interrupted_is_taken_up_again(tmp_path: Path) ->
     await home.close()
 
 
-async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
+async def test_examples_are_enabled_if_a_node_has_the_demo_task(tmp_path: Path) -> None:
     home = Home(KINDS[0], tmp_path, SettableClock())
     store = await home.open()
     demo = DemoService(store)
@@ -212,7 +212,7 @@ async def test_examples_run_where_a_node_offers_to(tmp_path: Path) -> None:
     await home.close()
 
 
-async def test_what_is_gone_or_under_way_stops_no_removal(tmp_path: Path) -> None:
+async def test_deleted_or_running_examples_do_not_block_removal(tmp_path: Path) -> None:
     home = Home(KINDS[0], tmp_path, SettableClock())
     store = await home.open()
     demo = DemoService(store)
