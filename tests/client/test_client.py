@@ -1,4 +1,4 @@
-"""The verbs against a real server, blocking and awaiting."""
+"""Operations of both clients against a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which language the client is told what is wrong."""
+"""Language of the errors that a client gets."""
 
 from __future__ import annotations
 

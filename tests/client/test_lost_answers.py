@@ -1,4 +1,4 @@
-"""A server that restarts and a network that loses answers: each thing is done once."""
+"""Requests take effect once despite restarts and lost responses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.client.conftest import KEY
 
 
 class Lossy:
-    """Passes requests on to a server and swallows the first `losses` answers to a POST."""
+    """Passes requests on to a server and drops the first `losses` responses to a POST."""
 
     def __init__(self, url: str, losses: int) -> None:
         parts = urlsplit(url)

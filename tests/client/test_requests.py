@@ -1,4 +1,4 @@
-"""What callers hand to the client, as the API wants it."""
+"""Conversion of arguments to JSON of the API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may call."""
+"""Authentication and rate limits."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SOFTNIX = "/schedules/"
 KWEAVER = "/knowledge-networks/{kn_id}/action-schedules"
 INTERNAL = f"/in/v1{KWEAVER}"
 ROUTERS = (eventnative_router, softnix_router, kweaver_router)
-#: What stands for the schedule on doors that see a kind of their own.
+#: Schedule ids for APIs that show one kind of target only.
 CANARIES = {SOFTNIX: "canary-prompt", KWEAVER: "canary-action"}
 ACTION = {"kind": "action", "action_type_id": "canary", "kn_id": "kn1", "identities": [{"id": 1}]}
 ROLES = ("none", "viewer", "member", "operator", "admin", "stranger")
@@ -188,7 +188,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 
 def canary(template: str) -> str | None:
-    """Of which schedule a route of such a door is asked."""
+    """The schedule id for a route of such an API."""
     return next((CANARIES[each] for each in CANARIES if template.startswith(each)), None)
 
 
@@ -240,7 +240,7 @@ async def staged() -> AsyncIterator[Scene]:
         dead = a_delivery(owner=ALICE, state=DeliveryState.DEAD, error="canary-error")
         await rig.store.load([dead])
         item = await rig.store.add_inbox(an_item(owner=ALICE, title="canary-title"))
-        await rig.store.set_state(USERS, json.dumps({"zoe": USER}))
+        await rig.store.set_checkpoint(USERS, json.dumps({"zoe": USER}))
         ids = {
             "schedule_id": "canary-id",
             "schedule_ids": "canary-id",

@@ -1,5 +1,4 @@
-"""Every verb of every door leaves an entry, and the chain of entries shows what was touched
-."""
+"""Every change through any API leaves an audit entry, and the hash chain shows tampering."""
 
 from __future__ import annotations
 
@@ -126,7 +125,7 @@ CASES: dict[tuple[str, str], Case] = {
     ("put", f"{ACTIONS}/{{action_id}}/status"): Case(verb="pause", body={"status": "inactive"}),
     ("delete", f"{ACTIONS}/{{action_id}}"): Case(verb="delete"),
 }
-#: Saves nothing; or is not somebody's verb; or has its own test with what it needs.
+#: Routes that save nothing, are not audited, or have their own test.
 WITHOUT = {
     ("post", f"/in/v1{ACTIONS}"): "tests/web/compat/kweaver",
     ("put", f"/in/v1{ACTIONS}/{{schedule_id}}"): "tests/web/compat/kweaver",
@@ -293,7 +292,7 @@ async def test_a_changed_entry_is_found(scene: Scene) -> None:
         assert (verdict["ok"], verdict["first_bad"]) == (False, number)
 
 
-# docs/reference.md says how; whoever reads the API can check the chain
+# Clients can verify the chain as docs/reference.md describes
 async def test_the_hashes_can_be_computed_from_outside() -> None:
     async with serving() as rig:
         await _check_hashes(rig)

@@ -83,7 +83,7 @@ async def test_private_addresses_in_server_mode(host: str) -> None:
     assert canary.connections == 0
 
 
-# A name that says nothing, and resolves to each of them
+# A neutral name that resolves to each of them
 @pytest.mark.parametrize(
     "address",
     ["127.0.0.1", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1", "169.254.169.254", "0.0.0.0"],
@@ -473,7 +473,7 @@ def test_secrets_of_nobody_are_refused(target: dict[str, Any]) -> None:
     assert refusal(**target).code == "unknown_secret"
 
 
-# What the sink echoes, the URL holds and the log says
+# Secrets in echoed responses, URLs and logs
 async def test_secrets_are_masked_everywhere() -> None:
     token, key, api_key = "t0psecret-token", "urlsecret%2Bkey", "chm_abcdefghijkl"
     async with a_sink() as sink, calling() as callback:
@@ -505,7 +505,7 @@ async def test_secrets_are_masked_everywhere() -> None:
     assert sink.last.target.startswith(f"/bot12345:AAbotsecret/send?api_key={key}"), "it was sent"
 
 
-# Closed, silent and unroutable ports look alike; no timing is told beyond the attempt's own
+# Closed, silent and unroutable ports look alike; no timing is exposed beyond that of the attempt
 async def test_failures_to_connect_are_uniform() -> None:
     outcomes = []
     async with calling() as callback:

@@ -1,4 +1,4 @@
-"""What is checked before anybody looks at the request."""
+"""Checks before routing: Host, Origin, size and duration."""
 
 from __future__ import annotations
 

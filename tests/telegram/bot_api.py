@@ -72,7 +72,7 @@ class BotApiStub:
         return web.json_response({"ok": True, "result": found})
 
     async def say(self, text: str, chat: int = 7, **more: Any) -> int:
-        """Somebody writes; the number of the update."""
+        """Queues a message of a user; returns the update id."""
         update = message(self._next, text, chat, **more)
         self._next += 1
         async with self._changed:

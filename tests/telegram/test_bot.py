@@ -1,4 +1,4 @@
-"""Updates in, answers out: once each, whichever way and however often they come."""
+"""Updates are processed once, by webhook or polling, however often they arrive."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_an_update_counts_once_whoever_gets_it(line: Line, bot_api: BotApi
     assert line.bot.counts["duplicates"] >= 1
 
 
-# Whoever began with it died
+# The node that started it died
 async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: BotApiStub) -> None:
     store = line.chats.store
     begun = (await store.now()).isoformat()
@@ -89,7 +89,7 @@ async def test_an_update_that_somebody_left_is_taken_over(line: Line, bot_api: B
 async def test_an_answer_is_tried_again(line: Line, bot_api: BotApiStub) -> None:
     busy = {"ok": False, "error_code": 429, "parameters": {"retry_after": 0}}
     bot_api.answers.extend([(429, busy), (502, {})])
-    # The pauses are those that Telegram asked for, and a second.
+    # The delays are Retry-After of Telegram and one second.
     assert await line.bot.send(Reply(chat_id="7", text="hello"))
     assert bot_api.texts() == ["hello"]
 

@@ -1,4 +1,4 @@
-"""What chats say and what they are answered."""
+"""Commands of chats and their replies."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_plain_words_are_enough(chats: Chats, text: str, trigger: object) 
     assert (await only(chats)).trigger == trigger
 
 
-# Asked in the language of the chat, and nothing is made
+# A clarification in the language of the chat; nothing is created
 @pytest.mark.parametrize(
     ("text", "telling"),
     [
@@ -114,7 +114,7 @@ async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
     assert routers == {"telegram"}
 
 
-# What the seed's users find in the record
+# The audit of commands
 async def test_every_command_is_on_record(chats: Chats) -> None:
     await chats.say(THAI)
     await chats.say("/schedule_delete nothing")
@@ -275,7 +275,7 @@ class TestButtons:
         assert found[other.id] == other
         audit = await chats.store.list_audit(AuditQuery(object_id=run.id))
         assert [(each.verb, each.interface) for each in audit] == [("done", "telegram")]
-        # Somebody else's run is not spoken of.
+        # A run of another owner is not revealed.
         of_others = encode(Action.DONE, "no such run", chat="8", token=TOKEN)
         assert of_others is not None
         await self.pressed(chats, of_others, chat=8)

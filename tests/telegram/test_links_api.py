@@ -42,7 +42,7 @@ async def test_from_code_to_owner(with_bot: Rig, chats: Chats, bot_api: BotApiSt
     await chats.say(made["command"], sender=70)
     waiting = (await client.get(LINKS, headers=anna)).json()
     assert [each["chat_id"] for each in waiting["waiting"]] == ["7"]
-    # Nobody else sees or confirms it.
+    # Other owners cannot see or confirm it.
     assert (await client.get(LINKS, headers=bert)).json() == {"items": [], "waiting": []}
     assert (await client.post(f"{LINKS}/7/confirm", headers=bert)).status_code == 404
     done = await client.post(f"{LINKS}/7/confirm", headers=anna)

@@ -1,4 +1,4 @@
-"""The whole server on a store, spoken to over ASGI; every answer is held against the OpenAPI
+"""The whole server on a store, over ASGI; every response is checked against the OpenAPI
 document on the way."""
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Rig:
 
 
 def offers_of(sources: Sources) -> dict[str, RunDefaults]:
-    """What a node says about the tasks of its file."""
+    """The capabilities of a node for the sources of its file."""
     return {
         target.key: RunDefaults(
             policy=task_policy(target, timeout=collection.timeout), priority=collection.priority
@@ -144,7 +144,7 @@ async def serving(
         yield Rig(clock=clock, store=store, context=context, app=app, client=client)
 
 
-#: By the router: how the framework prepared its routes when an app was first asked.
+#: Routes that FastAPI prepared, by router, to share them between apps.
 _PREPARED: dict[int, BaseRoute] = {}
 
 
@@ -161,7 +161,7 @@ def share_native_routes(app: FastAPI) -> None:
 
 @cache
 def _model(name: str) -> type[outputs.Out]:
-    """What a route says that it answers, wherever that is declared."""
+    """The documented responses of a route."""
     waiting = [outputs.Out]
     while waiting:
         found = waiting.pop()

@@ -118,7 +118,7 @@ async def test_what_is_refused(rig: Rig, given: dict[str, Any], pointer: str, co
     assert (first["pointer"], first["code"]) == (pointer, code)
 
 
-# The action service believes what it is told about the account.
+# The action service trusts the account that Chimes sends.
 async def test_only_an_admin_acts_for_another_account(rig: Rig) -> None:
     member = await rig.key(Role.MEMBER, ALICE)
     admin = await rig.key(Role.ADMIN)

@@ -86,7 +86,9 @@ async def test_when_people_are_told_is_kept_and_comes_back(rig: Rig) -> None:
             to="42",
             on=(NotifyOn.LATE, NotifyOn.FAILURE),
             late_after=timedelta(minutes=5),
-            quiet=QuietHours(start=time(22), end=time(7, 30), zone=zone, except_for=(NotifyOn.FAILURE,)),
+            quiet=QuietHours(
+                start=time(22), end=time(7, 30), zone=zone, except_for=(NotifyOn.FAILURE,)
+            ),
             digest=Digest(every=Period.WEEK, at=time(9, 15), weekday=4, zone=zone),
         ),
     )
@@ -366,7 +368,9 @@ async def test_a_pipeline_says_with_the_token_of_the_run_how_it_ended(any_rig: R
     rig = any_rig
     await rig.key(Role.ADMIN)
     run = RunId("run-1")
-    await rig.store.set_checkpoint(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
+    await rig.store.set_checkpoint(
+        agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text()
+    )
     running = await called_back(rig, run, "T" * 43, json={"status": "running"})
     assert running.status_code == 204
     assert await rig.store.get_checkpoint(agent_callback_name(run)) is None
@@ -383,9 +387,11 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
     await rig.store.set_checkpoint(
         agent_checkpoint_name(RunId("run-1")), AgentCheckpoint(token="T" * 43).to_text()
     )
-    await rig.store.set_checkpoint(agent_checkpoint_name(RunId("polled")), AgentCheckpoint().to_text())
+    await rig.store.set_checkpoint(
+        agent_checkpoint_name(RunId("polled")), AgentCheckpoint().to_text()
+    )
     for run in ("run-1", "polled", "no-such-run", "a%00b"):
-        # Not even whether the body could be read is told.
+        # The response does not reveal whether the body was valid.
         for given in ({"json": ENDED}, {"content": b"{", "headers": {"Content-Type": "x/y"}}):
             answer = await called_back(rig, run, token, **given)
             assert answer.status_code == 404
@@ -406,6 +412,8 @@ async def test_without_the_token_there_is_no_such_run(rig: Rig, token: str) -> N
 )
 async def test_callbacks_that_cannot_be_read(rig: Rig, given: Any, status: int) -> None:
     run = RunId("run-1")
-    await rig.store.set_checkpoint(agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text())
+    await rig.store.set_checkpoint(
+        agent_checkpoint_name(run), AgentCheckpoint(token="T" * 43).to_text()
+    )
     assert (await called_back(rig, run, "T" * 43, **given)).status_code == status
     assert await rig.store.get_checkpoint(agent_callback_name(run)) is None

@@ -1,4 +1,4 @@
-"""The strict reading of JSON."""
+"""Strict parsing of JSON bodies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server offers to compat doors: their own words for errors, the same walls."""
+"""Routers of compatibility APIs: own error format, shared middleware."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real sockets: what a client can do before and beside a whole request."""
+"""Slow and incomplete requests on real sockets."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[int]:
 
 
 async def error_response(port: int, *parts: bytes) -> bytes:
-    """Everything that the server says until it closes the connection."""
+    """All data from the server until it closes the connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     for part in parts:
         writer.write(part)

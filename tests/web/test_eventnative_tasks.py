@@ -1,5 +1,5 @@
-"""The task queue through the EventNative door, with real nodes and real processes, on stores of
-every kind: one active of each pair, order, places, cancel, logs."""
+"""The task queue of the EventNative API with real nodes and processes, on every store: one active
+task per collection, order, capacity, cancel, logs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ import time
 
 
 def sync(source, collection, config, state):
-    """Waits for a file of its name, if it is one of those that are held."""
+    """Waits for a file of its name if its gate is closed."""
     place = pathlib.Path(config["place"])
     with open(place / "order", "a") as order:
         order.write(f"{collection}\\n")
@@ -156,7 +156,7 @@ def until(
 
 
 def _stores() -> dict[str, Callable[[Path], str]]:
-    """A place of its own on each."""
+    """Capacity for one task per collection."""
     return {
         "sqlite": lambda directory: f"sqlite:///{directory}/tasks.db",
         "postgresql": lambda directory: shared(POSTGRES).new_database(),
@@ -191,7 +191,7 @@ def tasks(
     started.close()
 
 
-# One more than there are places
+# One more than the capacity
 def test_16_of_17_run(tasks: Tasks) -> None:
     made = {name: tasks.post(name) for name in HELD}
 
@@ -204,7 +204,7 @@ def test_16_of_17_run(tasks: Tasks) -> None:
         return [name for name, status in statuses().items() if status == "RUNNING"]
 
     until(running, lambda found: len(found) == PLACES)
-    # All that run have begun; nobody has taken a seventeenth.
+    # All sixteen have started; the seventeenth has not.
     until(
         lambda: [name for name in HELD if (tasks.place / f"{name}.pid").exists()],
         lambda found: len(found) == PLACES,
@@ -287,7 +287,7 @@ def test_a_task_through_its_life(tasks: Tasks) -> None:
     assert tasks.logs(task, start=logs[-1]["time"]) == logs[-1:]
     assert tasks.logs(task, end=logs[0]["time"]) == logs[:1]
     assert tasks.logs(task, start="2100-01-01T00:00:00Z") == []
-    # What it has kept is there the next time; the gate is open now.
+    # Its checkpoint is available to the next run; the gate is open now.
     again = tasks.post("speaks")
     tasks.reached(again, "SUCCESS")
     assert "begins with {'count': 1}" in tasks.logs(again)[0]["message"]
@@ -349,7 +349,7 @@ def test_the_token_is_an_admin_on_every_api(tasks: Tasks) -> None:
     assert TOKEN not in tasks.servers[0].log.read_text()
 
 
-# Higher class first, then older first; on one place, and with two nodes to ask
+# Higher priority first, then older first; with capacity for one and two nodes
 def test_order_and_two_nodes(
     store_url: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -359,7 +359,7 @@ def test_order_and_two_nodes(
         tasks.reached(first, "RUNNING")
         until(tasks.order, lambda found: found == ["waits"])
         low = tasks.post("a", priority="100")
-        # R4.8 counts whole seconds; within one the order is that of their coming.
+        # EventNative orders by whole seconds; within one second by creation.
         usual = [tasks.post(name, priority="200") for name in ("b", "c")]
         now = tasks.post("d")
         canceled = tasks.post("quick", priority="1000")

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is never a 500, and a refusal changes nothing."""
+"""No input causes a 500, and a refused request changes nothing."""
 
 from __future__ import annotations
 

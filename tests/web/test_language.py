@@ -1,4 +1,4 @@
-"""Answers in the language that was asked for."""
+"""Responses in the requested language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every door tells what is wrong in the language of whoever asks: by `X-Language`, then by
+"""Errors of every API are in the language of the caller: by `X-Language`, then by
 `Accept-Language`, then by the preference of the caller."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.web.rig import Rig, definition, serving
 
 SCRIPTS = {"th": re.compile("[\u0e01-\u0e5b]"), "zh": re.compile("[\u4e00-\u9fff]")}
 TAGS = {"th": "th-TH", "zh": "zh-CN"}
-#: What people read in an answer, by name.
+#: Members of a response that contain text.
 READ = frozenset(
     {"title", "detail", "message", "hint", "error", "description", "solution", "error_details"}
 )
@@ -36,7 +36,7 @@ JOB = {"name": "a", "schedule": {"kind": "every", "every": "1h"}, "http": {"url"
 
 ACTIONS = "/api/bkn-backend/v1/knowledge-networks/kn/action-schedules"
 
-#: Door, request and status. What each says has to be said in every language.
+#: API, request and status; each error must be translated.
 BAD: Mapping[str, tuple[str, str, Mapping[str, Any], int]] = {
     "native: a trigger": (
         "POST",
@@ -193,7 +193,7 @@ async def test_a_preference_counts_where_no_header_says_anything(
     everything: Rig, language: str
 ) -> None:
     await everything.context.preferences.change(Actor(), {"language": language})
-    # The last one, a method that no route has, is refused before anybody knows who asks.
+    # The last one, an unknown method, is refused before authentication.
     for bad in FIRST_OF_EACH_API[:-1]:
         check(await sent(everything, bad, {}), language)
         check(await sent(everything, bad, {"Accept-Language": "en"}), "en")
@@ -294,5 +294,5 @@ async def test_what_is_on_record_is_told_again(everything: Rig) -> None:
             assert set(told) == {LOST}
         else:
             assert [each for each in told if not SCRIPTS[language].search(each)] == []
-        # What a task said, and what programs read, is the same everywhere.
+        # Output of a task and codes are not translated.
         assert (shown["attempts"][1]["error"], shown["reason"]) == (OWN, "connect_failed")

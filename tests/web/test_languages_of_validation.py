@@ -1,4 +1,4 @@
-"""What pydantic finds wrong is said in every language, and in English as pydantic says it."""
+"""Messages of pydantic are translated; in English they are those of pydantic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GET and PATCH /api/v1/me, and what follows from it."""
+"""GET and PATCH /api/v1/me, and the effect of preferences."""
 
 from __future__ import annotations
 

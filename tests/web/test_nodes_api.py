@@ -1,4 +1,4 @@
-"""Nodes through the native API: drain, resume, forget; who may, and what is left in the audit."""
+"""Nodes in the native API: drain, resume, forget; rights and audit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_drain_resume_and_forget() -> None:
         assert (trail[2].reason, trail[2].changes) == ("new kernel", {"drain": [False, True]})
 
 
-# C15: what belongs to nobody is for those who see everything; and a key may be narrower
+# Nodes have no owner: only operators see them, and scopes can restrict a key
 @pytest.mark.parametrize(
     ("role", "scopes", "expected"),
     [

@@ -1,4 +1,4 @@
-"""POST /api/v1/parse: a sentence becomes a trigger, or a question."""
+"""POST /api/v1/parse: a trigger, or a clarification."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chimes.triggers import trigger_from_dict
 from tests.web.rig import Rig
 
 PATH = "/api/v1/parse"
-#: As the seed has it; the clock says 15 January 2030, 09:00 UTC.
+#: An example of Softnix; the clock is at 15 January 2030, 09:00 UTC.
 DAILY = "ทุกวัน 09:00 ช่วยสรุปข่าว AI"
 
 

@@ -108,7 +108,7 @@ async def test_what_a_target_has_not_is_refused(rig: Rig, body: object, named: s
 
 
 async def test_who_may_only_press_the_button_changes_no_parameters(rig: Rig) -> None:
-    """Whoever decides what is sent gives an order, and that is more than to operate."""
+    """Changing the payload requires the right to create, not only to operate."""
     made = await rig.create()
     operator = await rig.key(Role.OPERATOR, SYSTEM_OWNER)
     assert (await asked(rig, made, {}, **operator)).status_code == 202

@@ -1,4 +1,4 @@
-"""A server whose database is away or takes no writes."""
+"""A server whose database is unavailable or read-only."""
 
 from __future__ import annotations
 

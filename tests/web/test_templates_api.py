@@ -1,4 +1,4 @@
-"""Templates over HTTP: in the reader's language, and each of them can be sent as a schedule."""
+"""Templates: translated, and each can be sent as a schedule."""
 
 from __future__ import annotations
 

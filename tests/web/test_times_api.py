@@ -1,4 +1,4 @@
-"""Preview, explain, upcoming: they answer and save nothing."""
+"""Preview, explain and upcoming, which save nothing."""
 
 from __future__ import annotations
 

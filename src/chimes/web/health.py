@@ -73,7 +73,7 @@ async def _store_problem(context: WebContext, *, ignore_degraded: bool = False) 
 
 
 def _translated(request: Request, reason: str) -> str:
-    """Nobody is known here, so nobody's preference is."""
+    """Translates by the headers only: the caller is not authenticated here."""
     return retold(reason, language_of_headers(request) or ENGLISH)
 
 

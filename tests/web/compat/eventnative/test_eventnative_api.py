@@ -1,4 +1,4 @@
-"""The EventNative door over HTTP: R4.13–R4.18 and what its users expect, literally."""
+"""The EventNative API: requests, responses and error texts."""
 
 from __future__ import annotations
 

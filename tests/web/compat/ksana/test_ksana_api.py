@@ -96,7 +96,7 @@ async def api(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[A
     await store.close()
 
 
-#: For what is refused before any store is asked.
+#: For requests refused before the store is used.
 on_memory = pytest.mark.parametrize("api", ["memory"], indirect=True)
 
 
@@ -513,7 +513,7 @@ class TestKeys:
             assert listed["http"]["headers"] == expected, role
 
 
-# --- tasks and flows of other doors -----------------------------------------------------------
+# --- tasks and flows of other interfaces ------------------------------------------------------
 async def a_task(api: Api) -> dict[str, Any]:
     await api.context.store.join(a_node("node-1", capabilities=("task:greet",)), LEASE)
     answer = await api.client.post(

@@ -1,4 +1,4 @@
-"""Accounts, keys, owners, the internal token and quotas on the KWeaver door."""
+"""Accounts, keys, owners, the internal token and quotas in the KWeaver API."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from chimes.model.target import ActionTarget
 from chimes.services.schedules.rules import Limits
 from chimes.web.compat.kweaver.routes import kweaver_router
 from tests.builders import ALICE, BOB
-from tests.web.compat.kweaver.asking import KN1, body, made, shown, stored
+from tests.web.compat.kweaver.requests import KN1, body, made, shown, stored
 from tests.web.rig import Rig, serving
 
 INSIDE = {"X-Internal-Token": "inside"}
@@ -62,7 +62,7 @@ async def test_accounts_in_open_mode(
     assert (found["creator"], found["updater"]) == (told, told)
 
 
-# As long as the columns, on every route, and told of by the names that were sent
+# Length limits on every route, reported with the names of the headers
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -105,7 +105,7 @@ async def test_an_account_of_any_script(kweaver: Rig) -> None:
     assert found["creator"] == found["updater"] == {"id": "张三", "type": "ผู้ใช้"}
 
 
-# Whoever says so last is the one who wrote it, also where it was so before
+# The last writer is the updater, even if the status did not change
 @pytest.mark.parametrize("status", ["active", "inactive"])
 async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) -> None:
     schedule_id = await made(kweaver, status=status)
@@ -123,7 +123,7 @@ async def test_switching_to_what_it_is_notes_who_did(kweaver: Rig, status: str) 
     assert after.updated_at > before.updated_at
 
 
-# With keys the key says so, and headers make nobody somebody else.
+# With keys the account is that of the key; headers are ignored.
 async def test_accounts_with_keys(with_keys: Rig) -> None:
     alice = await with_keys.key(Role.MEMBER, ALICE)
     bob = {"X-Account-Id": "bob", "X-Account-Type": "user"}
@@ -214,7 +214,7 @@ async def test_the_internal_token(with_keys: Rig) -> None:
     assert await with_keys.snapshot() == before
     notes = await with_keys.store.list_audit(AuditQuery(verb="auth_failed"))
     assert {note.interface for note in notes} == {"kweaver"}
-    # It sees everybody's.
+    # It sees the schedules of all owners.
     assert (await with_keys.client.get(IN, headers=INSIDE)).json()["total_count"] == 1
     with_keys.clock.advance(300)
     (due,) = (await with_keys.client.get(f"{IN}/due", headers=INSIDE)).json()["entries"]

@@ -1,4 +1,4 @@
-"""Action schedules: made, read, changed, switched, deleted."""
+"""Action schedules: create, read, change, switch, delete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from chimes.model.target import ActionTarget
 from chimes.triggers import Cron
 from chimes.web.openapi import describe_api
 from tests.builders import LEASE, a_node, a_schedule, a_verdict, claim_request
-from tests.web.compat.kweaver.asking import (
+from tests.web.compat.kweaver.requests import (
     KN1,
     KN2,
     OBJECTS,
@@ -170,7 +170,7 @@ async def test_a_put_changes_what_it_names(on_any_store: Rig) -> None:
         "updater": {"id": "u2", "type": "user"},
         "update_time": now,
     }
-    # The account that it is executed for is that of whoever made it.
+    # It is executed for the account that created it.
     target = (await stored(rig, schedule_id)).target
     assert isinstance(target, ActionTarget)
     assert (target.account_id, target.account_type) == ("u1", "app")
@@ -352,7 +352,7 @@ async def test_the_lock_is_seen_while_a_run_is_under_way(on_any_store: Rig) -> N
     assert [each["status"] for each in runs] == [RunStatus.SUCCEEDED.value]
 
 
-# One store behind all doors
+# All interfaces share one store
 async def test_it_is_the_same_schedule_natively(kweaver: Rig) -> None:
     schedule_id = await made(kweaver, headers=U1, status="active")
     native = (await kweaver.client.get(f"/api/v1/schedules/{schedule_id}")).json()
@@ -401,7 +401,7 @@ async def test_native_actions_are_seen_here(
     assert (await kweaver.client.get(path)).json()["cron_expression"] == "1 1 * * *"
 
 
-# What cannot be said here is kept.
+# What KWeaver cannot express is preserved.
 async def test_bounds_of_a_native_trigger_stay(kweaver: Rig) -> None:
     trigger = {
         "kind": "cron",

@@ -8,7 +8,7 @@ from chimes.model.planning import plan
 from tests.builders import a_verdict, claim_request
 from tests.store_contract.scenes import joined
 from tests.tables import each_row
-from tests.web.compat.kweaver.asking import KN1, KN2, made
+from tests.web.compat.kweaver.requests import KN1, KN2, made
 from tests.web.rig import Rig
 
 SORTS = ("create_time", "update_time", "next_run_time", "last_run_time", "name")
@@ -104,7 +104,7 @@ async def test_filters(kweaver: Rig) -> None:
         "Restart pods"
     ]
     assert (await listed(rig, "status=active&limit=1"))[1] == 2
-    # What is left empty is not asked for.
+    # Empty parameters are ignored.
     empty = "name_pattern=&action_type_id=&status=&sort=&direction=&offset=&limit=&branch="
     assert len(await names(rig, empty)) == 3
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is never a 500, and a refusal changes nothing."""
+"""No input causes a 500, and a refused request changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from chimes.errors import InvalidInput
 from chimes.web.compat.kweaver.routes import kweaver_router
 from chimes.web.compat.kweaver.translate import cron
-from tests.web.compat.kweaver.asking import KN1, body
+from tests.web.compat.kweaver.requests import KN1, body
 from tests.web.rig import serving
 from tests.web.test_fuzz import anything, check
 

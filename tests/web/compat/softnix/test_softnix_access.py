@@ -1,4 +1,4 @@
-"""Owners, quotas, limits and the audit on the Softnix door."""
+"""Owners, quotas, limits and the audit in the Softnix API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What Softnix's users know: shapes, defaults, messages."""
+"""The Softnix API: formats, defaults and messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.builders import NOW, a_run
 from tests.tables import each_row
 from tests.web.rig import Rig
 
-#: 2030-01-15 is a Tuesday; the clock says 09:00 UTC, 16:00 in Bangkok.
+#: 2030-01-15 is a Tuesday; the clock is at 09:00 UTC, 16:00 in Bangkok.
 IN_AN_HOUR = "2030-01-15T17:00:00"
 DAILY = {"task": "news", "schedule_type": "cron", "cron_expr": "0 9 * * *"}
 FIELDS = {
@@ -235,7 +235,7 @@ async def test_lists_by_owner_and_status_newest_change_first(softnix: Rig) -> No
         assert (await softnix.client.get(f"/schedules{bad}")).status_code == 400
 
 
-# The seed's list has no pages, so there is an end to it; it is read page by page
+# The list has no pages but a limit; it is read page by page
 async def test_a_list_is_walked_and_has_an_end(
     on_any_store: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -425,7 +425,7 @@ async def test_history_is_newest_first_and_limited(softnix: Rig) -> None:
     assert (await softnix.client.get(f"{path}?limit=200")).status_code == 200
 
 
-# what is made through one door is seen through the others
+# Schedules of one interface are visible in the others
 async def test_prompts_of_other_interfaces_are_listed(softnix: Rig) -> None:
     native = await softnix.create(target={"kind": "agent", "prompt": "hello"})
     http = await softnix.create()

@@ -1,4 +1,4 @@
-"""Any input is answered with a `detail`, never with a 500."""
+"""Any invalid input gets a `detail`, never a 500."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.web.test_connections import AnnouncedServer
 
 
 class Ticking(SettableClock):
-    """Wall time stands still; durations are real."""
+    """Wall time does not advance; durations are real."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ async def test_it_is_taken_up_where_it_was_left(server: Served) -> None:
     await server.store.append_logs(run.id, run.fence, log_lines("one", "two", "three"))
     async with following(server, run.id, after=1) as stream:
         assert await stream.entries(2) == [(2, "two"), (3, "three")]
-    # A browser that comes back asks the old address, and says what it has.
+    # A browser reconnects to the old URL and sends Last-Event-ID.
     async with following(server, run.id, {"Last-Event-ID": "2"}, after=1) as stream:
         assert await stream.entries(1) == [(3, "three")]
     for odd in ("x", "1" + "0" * 5000):

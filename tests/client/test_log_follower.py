@@ -1,4 +1,4 @@
-"""LogFollower a log: on a real server, and step by step without one."""
+"""Following a log: on a real server, and step by step without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people say about runs, and filters they have saved, over the API (UX A.5–A.7)."""
+"""Known failures, replies to agents and saved filters in the native API."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent again, what is not, and how long: without a socket."""
+"""Retries of requests, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of this door ask for."""
+"""Requests that the tests of the KWeaver API share."""
 
 from __future__ import annotations
 

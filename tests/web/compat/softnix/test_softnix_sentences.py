@@ -1,4 +1,4 @@
-"""Sentences through the Softnix door."""
+"""Sentences in the Softnix API."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chimes.model.access import Actor
 from chimes.services.preferences import PreferenceService
 from tests.web.rig import Rig
 
-#: The clock says Tuesday 15 January 2030, 09:00 UTC, 16:00 in Bangkok.
+#: The clock is at Tuesday 15 January 2030, 09:00 UTC, 16:00 in Bangkok.
 PATTERNS: list[tuple[str, dict[str, Any]]] = [
     ("วันนี้ 17:30 สรุปข่าว", {
         "schedule_type": "one_time", "run_at": "2030-01-15T10:30:00+00:00", "cron_expr": None,

@@ -1,4 +1,4 @@
-"""What is refused, in which order, by which code, in which language."""
+"""Rejected requests: order of the checks, error codes and languages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from chimes.errors import StoreUnavailable
 from chimes.i18n import LANGUAGES, Message, in_language
 from chimes.web.compat.kweaver.errors import ERROR_TEXTS
 from tests.tables import each_row
-from tests.web.compat.kweaver.asking import KN1, body, made
+from tests.web.compat.kweaver.requests import KN1, body, made
 from tests.web.rig import Rig
 
 CODE = "BknBackend.ActionSchedule."

@@ -1,4 +1,4 @@
-"""Odd characters in queries are refused or match nothing, on every door. PostgreSQL takes no NUL
+"""Special characters in queries are refused or match nothing, in every API. PostgreSQL takes no NUL
 in a text, so that is the store to ask."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every answer has, and what the log says about it."""
+"""Headers of every response, and the request log."""
 
 from __future__ import annotations
 
