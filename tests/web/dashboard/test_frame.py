@@ -232,7 +232,7 @@ async def test_a_page_renders_quickly() -> None:
     async with browsing() as browser:
         await browser.get("/ui/")
         answer = await browser.get("/ui/")
-        assert answer.elapsed < timedelta(seconds=2)
+        assert answer.elapsed < timedelta(seconds=10)
 
 
 async def _token(browser: Browser) -> str:
