@@ -131,7 +131,7 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
 
 
 # R0.17, R0.38: the same words as the door has
-async def test_who_wrote_it_and_its_cron_read_as_the_door_shows_them(
+async def test_updater_and_cron_read_as_in_the_api(
     store: SqlStore, mariadb_url: str
 ) -> None:
     draft = a_schedule(
@@ -165,7 +165,7 @@ async def test_who_wrote_it_and_its_cron_read_as_the_door_shows_them(
     assert await shown() == ("dave", "", "0 8 * * *")
 
 
-async def test_a_schedule_of_another_door_has_empty_words(
+async def test_a_schedule_of_another_interface_has_empty_words(
     store: SqlStore, mariadb_url: str
 ) -> None:
     schedule_id = await add(store, created_by="carol")
