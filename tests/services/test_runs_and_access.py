@@ -37,7 +37,7 @@ class TestRuns:
         assert (await runs.find(STRANGER, RunQuery())).items == ()
         for hidden in (
             runs.get(STRANGER, run.id),
-            runs.logs(STRANGER, run.id),
+            runs.list_logs(STRANGER, run.id),
             runs.cancel(STRANGER, run.id),
             runs.retry(STRANGER, run.id),
             runs.get(ADMIN, RunId("nobody")),
@@ -73,7 +73,7 @@ class TestRuns:
         again, _ = await runs.retry(ADMIN, run.id)
         assert (again.retry_of, again.origin) == (run.id, Origin.MANUAL)
         assert again.id != run.id
-        assert await runs.logs(ADMIN, again.id) == ()
+        assert await runs.list_logs(ADMIN, again.id) == ()
         verbs = [entry.verb for entry in await store.list_audit(AuditQuery())]
         assert verbs == ["retry", "cancel"]
 

@@ -139,7 +139,7 @@ class RunHandle:
         entries: list[LogEntry] = []
         while True:
             after = entries[-1].number if entries else 0
-            page = await runtime.services.runs.logs(
+            page = await runtime.services.runs.list_logs(
                 runtime.actor, self.id, after=after, limit=_LOG_PAGE
             )
             entries.extend(page)

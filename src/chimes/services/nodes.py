@@ -77,11 +77,11 @@ class NodeService:
             actor, verb, "node", node_id, at=now, owner=SYSTEM_OWNER, changes=changes, reason=reason
         )
 
-    async def active(self, now: datetime) -> tuple[Node, ...]:
+    async def list_active(self, now: datetime) -> tuple[Node, ...]:
         """Nodes with a valid lease, for every user: their capabilities are no secret."""
         return tuple(node for node in await self._store.nodes() if node.lease_until > now)
 
-    async def events(self, actor: Actor, since: datetime) -> tuple[NodeEvent, ...]:
+    async def list_events(self, actor: Actor, since: datetime) -> tuple[NodeEvent, ...]:
         """Nodes that joined or left since then, oldest first."""
         if not actor.sees_everything:
             raise NotAllowed()

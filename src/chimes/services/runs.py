@@ -39,7 +39,7 @@ class RunService:
             query = replace(query, owner=actor.owner)
         return await self._store.list_runs(query)
 
-    async def logs(
+    async def list_logs(
         self, actor: Actor, run_id: RunId, *, after: int = 0, limit: int = 1000
     ) -> tuple[LogEntry, ...]:
         await self.get(actor, run_id)
@@ -93,11 +93,11 @@ class RunService:
             raise NotAllowed()
         return run
 
-    async def origins(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
+    async def get_origins(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, RunOrigin]:
         """Who requested the manual and backfill runs among `runs`, in one query."""
         return await get_run_origins(self._store, [run for run in runs if actor.may_see(run.owner)])
 
-    async def log_tail(self, actor: Actor, run_id: RunId, *, limit: int) -> tuple[LogEntry, ...]:
+    async def list_last_logs(self, actor: Actor, run_id: RunId, *, limit: int) -> tuple[LogEntry, ...]:
         """The last `limit` entries of the log."""
         await self.get(actor, run_id)
         last = (await self._store.last_logs([run_id])).get(run_id)
@@ -105,7 +105,7 @@ class RunService:
             return ()
         return await self._store.read_logs(run_id, after=max(0, last.number - limit), limit=limit)
 
-    async def last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
+    async def get_last_log_lines(self, actor: Actor, runs: Sequence[Run]) -> dict[RunId, LogEntry]:
         """The newest log line of each run, in one query."""
         ids = [run.id for run in runs if actor.may_see(run.owner)]
         return await self._store.last_logs(ids) if ids else {}

@@ -63,7 +63,7 @@ class WebContext:
         return PreferenceService(self.store)
 
     @property
-    def messages(self) -> NotificationService:
+    def notifications(self) -> NotificationService:
         return NotificationService(self.store, self.schedules.rules.check_recipient)
 
     @property

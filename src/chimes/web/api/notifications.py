@@ -120,7 +120,7 @@ async def list_deliveries(
     lang: NegotiatedLanguage,
 ) -> Response:
     """List deliveries, newest first."""
-    found = await context.messages.list_deliveries(actor, query.to_query(cursor_scope(request)))
+    found = await context.notifications.list_deliveries(actor, query.to_query(cursor_scope(request)))
     items = [delivery_out(each, lang) for each in found.items]
     return set_language(page(request, items, found.next), lang)
 
@@ -130,7 +130,7 @@ async def get_delivery(
     delivery_id: str, context: Context, actor: Caller, lang: NegotiatedLanguage
 ) -> Response:
     """Get a delivery with its state and number of attempts."""
-    found = await context.messages.get_delivery(actor, DeliveryId(delivery_id))
+    found = await context.notifications.get_delivery(actor, DeliveryId(delivery_id))
     return set_language(JSONResponse(delivery_out(found, lang)), lang)
 
 
@@ -145,7 +145,7 @@ async def retry_delivery(
     body: EmptyIn | None = None,
 ) -> Response:
     """Retry a dead letter, or send a pending delivery at once."""
-    retried = await context.messages.retry_delivery(actor, DeliveryId(delivery_id))
+    retried = await context.notifications.retry_delivery(actor, DeliveryId(delivery_id))
     return set_language(JSONResponse(delivery_out(retried, lang)), lang)
 
 
@@ -155,7 +155,7 @@ async def send_test(
 ) -> Response:
     """Send a test message and wait a few seconds for its result."""
     (recipient,) = recipients_from([body])
-    outcome = await context.messages.send_test(actor, recipient)
+    outcome = await context.notifications.send_test(actor, recipient)
     return set_language(JSONResponse(delivery_out(outcome.delivery, lang)), lang)
 
 
@@ -269,20 +269,20 @@ async def list_inbox(
         after=decode_cursor(query.cursor, cursor_scope(request), numbers=True),
         limit=query.limit,
     )
-    found, unread = await context.messages.list_inbox(actor, inbox_query)
+    found, unread = await context.notifications.list_inbox(actor, inbox_query)
     return page(request, [item_out(each) for each in found.items], found.next, unread=unread)
 
 
 @inbox_router.get("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND)
 async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
     """Get an inbox item."""
-    return JSONResponse(item_out(await context.messages.get_inbox_item(actor, InboxId(item_id))))
+    return JSONResponse(item_out(await context.notifications.get_inbox_item(actor, InboxId(item_id))))
 
 
 @inbox_router.patch("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND | BODY_ERRORS)
 async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: Caller) -> Response:
     """Mark an item as read, star, archive or snooze it."""
-    changed = await context.messages.change_inbox_item(actor, InboxId(item_id), change_from(body))
+    changed = await context.notifications.change_inbox_item(actor, InboxId(item_id), change_from(body))
     return JSONResponse(item_out(changed))
 
 
@@ -294,7 +294,7 @@ async def read_all(
     body: EmptyIn | None = None,
 ) -> Response:
     """Mark all items that match the query as read."""
-    return JSONResponse({"marked": await context.messages.mark_all_read(actor, query.to_query())})
+    return JSONResponse({"marked": await context.notifications.mark_all_read(actor, query.to_query())})
 
 
 def change_from(body: InboxItemIn) -> InboxChange:

@@ -100,7 +100,7 @@ async def get_logs(
     if query.follow or accepts_stream(request):
         after = last_event_id(request, query.after)
         return await stream_log(request, context, actor, RunId(run_id), after, lang)
-    found = await context.runs.logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
+    found = await context.runs.list_logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
     shown = found[: query.limit]
     more = len(found) > query.limit
     response = JSONResponse(

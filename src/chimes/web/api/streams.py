@@ -150,7 +150,7 @@ class LogStream:
 
     async def _lines(self, after: int) -> AsyncIterator[tuple[int, str]]:
         while True:
-            page = await self._runs.logs(self._actor, self._run_id, after=after, limit=_PAGE)
+            page = await self._runs.list_logs(self._actor, self._run_id, after=after, limit=_PAGE)
             for entry in page:
                 after = entry.number
                 yield after, _event(log_out(entry, self._lang), number=after)

@@ -139,7 +139,7 @@ class _Tasks:
         run = await self._task(actor, task_id)
         found: list[LogEntry] = []
         after = 0
-        while page := await self._runs.logs(actor, run.id, after=after, limit=_LOG_PAGE):
+        while page := await self._runs.list_logs(actor, run.id, after=after, limit=_LOG_PAGE):
             after = page[-1].number
             found.extend(entry for entry in page if within(entry, start, end))
             if len(page) < _LOG_PAGE:

@@ -82,7 +82,7 @@ async def unlink(request: PageRequest) -> Response:
 async def send_test(request: PageRequest) -> Response:
     chat = await _own_chat(request)
     recipient = Recipient(channel=Channel.TELEGRAM, to=chat.id)
-    outcome = await request.context.messages.send_test(request.actor, recipient)
+    outcome = await request.context.notifications.send_test(request.actor, recipient)
     return request.redirect_with_toast(outcome.words, to=request.back_url(PAGE), kind=outcome.kind)
 
 

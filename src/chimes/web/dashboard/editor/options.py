@@ -65,7 +65,7 @@ async def missing_setup(request: PageRequest, kind: str) -> str:
 
 
 async def _active_nodes(request: PageRequest) -> list[Node]:
-    return list(await request.context.nodes.active(request.now))
+    return list(await request.context.nodes.list_active(request.now))
 
 
 def _is_configured(nodes: list[Node], kind: str) -> bool:

@@ -424,7 +424,7 @@ async def _send_test_notification(
         path = f"delivery.{rows.index(row)}"
         try:
             recipient = await _recipient(request, fields, edit, row)
-            outcome = await request.context.messages.send_test(request.actor, recipient)
+            outcome = await request.context.notifications.send_test(request.actor, recipient)
             message = in_language(outcome.words, request.display.language)
             tested = (row, message, outcome.kind)
         except ValidationError:

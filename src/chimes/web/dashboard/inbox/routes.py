@@ -136,7 +136,7 @@ async def newer(request: PageRequest) -> Response:
     if not known.isdigit() or len(known) > 9:
         raise InvalidInput(field="known", source="query")
     query = parse_filter(request.query).query(request.now)
-    _page, unread = await request.context.messages.list_inbox(
+    _page, unread = await request.context.notifications.list_inbox(
         request.actor, replace(query, limit=1)
     )
     more = max(0, unread - int(known))
@@ -149,7 +149,7 @@ async def message(request: PageRequest) -> Response:
     """The list with one message open. GET changes nothing: a form on the page marks it as read."""
     return await render_inbox(
         request,
-        await request.context.messages.get_inbox_item(
+        await request.context.notifications.get_inbox_item(
             request.actor, InboxId(request.path_params["id"])
         ),
     )
@@ -169,7 +169,7 @@ async def render_inbox(
     filter_ = parse_filter(_query_of(request.back_url()) if is_form else request.query)
     question = cursor_scope(request.http)
     after = decode_cursor(request.query.get("cursor"), question, numbers=True)
-    found, unread = await request.context.messages.list_inbox(
+    found, unread = await request.context.notifications.list_inbox(
         request.actor, replace(filter_.query(request.now), after=after)
     )
     more = ""
@@ -243,7 +243,7 @@ async def _telegram_states(
         return {}
     query = DeliveryQuery(run_ids=ids, channel=Channel.TELEGRAM, limit=len(ids) * MAX_RECIPIENTS)
     return telegram_states(
-        (await request.context.messages.list_deliveries(request.actor, query)).items
+        (await request.context.notifications.list_deliveries(request.actor, query)).items
     )
 
 
@@ -271,7 +271,7 @@ async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tup
         return ()
     query = DeliveryQuery(run_id=item.run_id, limit=_MAX_DELIVERIES)
     return other_deliveries(
-        (await request.context.messages.list_deliveries(request.actor, query)).items
+        (await request.context.notifications.list_deliveries(request.actor, query)).items
     )
 
 
@@ -280,7 +280,7 @@ async def _other_deliveries(request: PageRequest, item: InboxItem | None) -> tup
 async def seen(request: PageRequest) -> Response:
     """Marks an open message as read without a toast. The page updates the row and the counts from
     the response."""
-    item = await request.context.messages.change_inbox_item(request.actor, _id(request), READ)
+    item = await request.context.notifications.change_inbox_item(request.actor, _id(request), READ)
     if request.is_htmx:
         return await render_inbox(request, item)
     return request.redirect(request.back_url(f"{HERE}/{item.id}"))
@@ -320,7 +320,7 @@ async def unarchive(request: PageRequest) -> Response:
 
 @router.post("/inbox/{id}/snooze")
 async def snooze(request: PageRequest) -> Response:
-    item = await request.context.messages.get_inbox_item(request.actor, _id(request))
+    item = await request.context.notifications.get_inbox_item(request.actor, _id(request))
     try:
         change = InboxChange(snoozed_until=_until(request))
         return await _change(request, change, _("Snoozed."), "wake", to=HERE)
@@ -336,7 +336,7 @@ async def wake(request: PageRequest) -> Response:
 
 @router.post("/inbox/test")
 async def test_message(request: PageRequest) -> Response:
-    outcome = await request.context.messages.send_test(
+    outcome = await request.context.notifications.send_test(
         request.actor, Recipient(channel=Channel.INBOX)
     )
     return request.redirect_with_toast(outcome.words, to=request.back_url(HERE), kind=outcome.kind)
@@ -345,7 +345,7 @@ async def test_message(request: PageRequest) -> Response:
 @router.post("/inbox/{id}/reply")
 async def reply_to_agent(request: PageRequest) -> Response:
     """Sends a reply. On error the form keeps the text: the run may be deleted, a quota used up."""
-    item = await request.context.messages.get_inbox_item(request.actor, _id(request))
+    item = await request.context.notifications.get_inbox_item(request.actor, _id(request))
     if item.run_id is None:
         raise NotFound(_("message {id} not found", id=item.id))
     try:
@@ -367,7 +367,7 @@ async def reply_to_agent(request: PageRequest) -> Response:
 @router.post("/inbox/read-all")
 async def read_all(request: PageRequest) -> Response:
     filter_ = parse_filter(dict(request.form.items()))
-    marked = await request.context.messages.mark_all_read(request.actor, filter_.query(request.now))
+    marked = await request.context.notifications.mark_all_read(request.actor, filter_.query(request.now))
     text = counted("{count} message marked as read.", "{count} messages marked as read.", marked)
     return request.redirect_with_toast(text, to=request.back_url(HERE))
 
@@ -376,7 +376,7 @@ async def _change(
     request: PageRequest, change: InboxChange, text: Message, undone_by: str, *, to: str = ""
 ) -> Response:
     """Changes a message and redirects back; `to` replaces the page of the message itself."""
-    item = await request.context.messages.change_inbox_item(request.actor, _id(request), change)
+    item = await request.context.notifications.change_inbox_item(request.actor, _id(request), change)
     back = request.back_url(f"{HERE}/{item.id}")
     if to and back.startswith(f"{HERE}/{item.id}"):
         back = to

@@ -180,7 +180,7 @@ async def unmark_known(request: PageRequest) -> Response:
 @router.post("/runs/{id}/deliveries/{delivery}/retry")
 async def retry_delivery(request: PageRequest) -> Response:
     run = await _run_in(request)
-    await request.context.messages.retry_delivery(
+    await request.context.notifications.retry_delivery(
         request.actor, DeliveryId(request.path_params["delivery"])
     )
     return request.redirect_with_toast(
@@ -254,7 +254,7 @@ async def schedule_of(request: PageRequest, run: Run) -> Schedule | None:
 
 async def requested_by(request: PageRequest, run: Run) -> RunOrigin | None:
     """Returns who requested the run; None if the schedule did or no entry exists."""
-    return (await request.context.runs.origins(request.actor, [run])).get(run.id)
+    return (await request.context.runs.get_origins(request.actor, [run])).get(run.id)
 
 
 async def retries_of(request: PageRequest, run: Run) -> tuple[RunId, ...]:
@@ -278,7 +278,7 @@ async def log_tail_of(request: PageRequest, run: Run) -> tuple[LogEntry, ...]:
     """Returns the last log entries of a run with an error."""
     if not run.error:
         return ()
-    return await request.context.runs.log_tail(request.actor, run.id, limit=LAST_ENTRIES)
+    return await request.context.runs.list_last_logs(request.actor, run.id, limit=LAST_ENTRIES)
 
 
 async def failed_step(request: PageRequest, run: Run) -> Run | None:
@@ -430,7 +430,7 @@ async def _head(
 
 
 async def _deliveries(request: PageRequest, run: Run) -> tuple[Delivery, ...]:
-    page = await request.context.messages.list_deliveries(
+    page = await request.context.notifications.list_deliveries(
         request.actor, DeliveryQuery(run_id=run.id)
     )
     return tuple(reversed(page.items))
@@ -475,7 +475,7 @@ async def _log(request: PageRequest, run: Run) -> dict[str, object]:
     """Returns a page of log lines for browsers without scripts; the script loads the log itself."""
     text = request.query.get("after", "")
     after = int(text) if text.isdigit() and len(text) < 16 else 0
-    entries = await request.context.runs.logs(
+    entries = await request.context.runs.list_logs(
         request.actor, run.id, after=after, limit=LINES_PER_PAGE + 1
     )
     page = entries[:LINES_PER_PAGE]
@@ -499,7 +499,7 @@ _STREAM_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 async def lines(request: PageRequest) -> Response:
     """Returns many lines at once, for the log viewer."""
     run = await request.context.runs.get(request.actor, RunId(request.path_params["id"]))
-    found = await request.context.runs.logs(
+    found = await request.context.runs.list_logs(
         request.actor, run.id, after=_after(request), limit=_LINES
     )
     rows: list[list[object]] = []
@@ -564,7 +564,7 @@ async def download(request: PageRequest) -> Response:
 async def _text(request: PageRequest, run_id: RunId) -> AsyncIterator[str]:
     after = 0
     while True:
-        found = await request.context.runs.logs(request.actor, run_id, after=after, limit=1000)
+        found = await request.context.runs.list_logs(request.actor, run_id, after=after, limit=1000)
         if found:
             after = found[-1].number
             yield "".join(_line(_localized(entry, request)) for entry in found)

@@ -219,7 +219,7 @@ async def find_matching(
 async def _row_context(request: PageRequest, found: tuple[Run, ...]) -> RowContext:
     """Returns median durations, origins of manual runs and zones, with one query each."""
     ids = {run.schedule_id for run in found if run.schedule_id is not None}
-    origins = await request.context.runs.origins(request.actor, found)
+    origins = await request.context.runs.get_origins(request.actor, found)
     if not ids:
         return {}, origins, {}
     medians = await request.context.insights.get_expected_durations(request.actor, ids)

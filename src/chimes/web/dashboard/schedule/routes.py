@@ -232,7 +232,7 @@ async def runs(request: PageRequest) -> Response:
     insights = request.context.insights
     medians, origins = await gather(
         insights.get_expected_durations(request.actor, [schedule.id]),
-        request.context.runs.origins(request.actor, found.items),
+        request.context.runs.get_origins(request.actor, found.items),
     )
     rows = rows_of(found.items, medians, origins, {schedule.id: schedule.trigger.zone}, request.now)
     return render_tab(request, schedule, "runs", rows=rows, more=more, visible=visible)
@@ -320,7 +320,7 @@ def _deliveries_tab(schedule: Schedule) -> str:
 async def deliveries(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
     query = DeliveryQuery(schedule_id=schedule.id, limit=PAGE_SIZE)
-    found = await request.context.messages.list_deliveries(request.actor, query)
+    found = await request.context.notifications.list_deliveries(request.actor, query)
     return render_tab(
         request,
         schedule,
@@ -337,7 +337,7 @@ async def send_test(request: PageRequest) -> Response:
     """Sends a test message to one recipient."""
     schedule = await schedule_of(request)
     recipient = _recipient_of(request, schedule)
-    outcome = await request.context.messages.send_test(request.actor, recipient, schedule=schedule)
+    outcome = await request.context.notifications.send_test(request.actor, recipient, schedule=schedule)
     return request.redirect_with_toast(
         outcome.words, to=request.back_url(_deliveries_tab(schedule)), kind=outcome.kind
     )
@@ -356,7 +356,7 @@ def _recipient_of(request: PageRequest, schedule: Schedule) -> Recipient:
 @router.post("/schedules/{id}/deliveries/{delivery}/retry")
 async def retry_delivery(request: PageRequest) -> Response:
     schedule = await schedule_of(request)
-    await request.context.messages.retry_delivery(
+    await request.context.notifications.retry_delivery(
         request.actor, DeliveryId(request.path_params["delivery"])
     )
     text = _("Delivery queued again.")

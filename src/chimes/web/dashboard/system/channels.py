@@ -241,7 +241,7 @@ async def send_test(request: PageRequest) -> Response:
         signing_secrets=(secret,) if secret else (),
     )
     try:
-        outcome = await request.context.messages.send_test(request.actor, recipient)
+        outcome = await request.context.notifications.send_test(request.actor, recipient)
     except FORM_ERRORS as error:
         return await page(request, error=await request.form_error(error), failed=given)
     return request.redirect_with_toast(outcome.words, to=HERE, kind=outcome.kind)
@@ -249,7 +249,7 @@ async def send_test(request: PageRequest) -> Response:
 
 @router.post("/system/deliveries/{id}/retry")
 async def retry(request: PageRequest) -> Response:
-    await request.context.messages.retry_delivery(
+    await request.context.notifications.retry_delivery(
         request.actor, DeliveryId(request.path_params["id"])
     )
     return request.redirect_with_toast(_("Message queued again."), to=HERE)
@@ -264,7 +264,7 @@ async def page(
 ) -> Response:
     """Renders the page. `failed` is the channel of the test that `error` belongs to."""
     bot: Bot | None = getattr(request.http.app.state, "telegram", None)
-    dead = await request.context.messages.list_deliveries(
+    dead = await request.context.notifications.list_deliveries(
         request.actor, DeliveryQuery(states=(DeliveryState.DEAD,), limit=_SHOWN)
     )
     return request.render(

@@ -76,7 +76,7 @@ async def system(request: PageRequest) -> Response:
         request.context.nodes.list_nodes(request.actor),
         _store_figures(request),
         request.context.insights.list_lag(request.actor, window, step, by_node=True),
-        request.context.nodes.events(request.actor, window.since),
+        request.context.nodes.list_events(request.actor, window.since),
     )
     cards = node_cards(nodes, await _running(request, nodes), request.now)
     queued, running = queued_and_running(figures.store.counts.runs)

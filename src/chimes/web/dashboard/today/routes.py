@@ -329,7 +329,7 @@ async def _rows(
     request: PageRequest, held: tuple[Run, ...], glances: Mapping[ScheduleId, ScheduleHealth]
 ) -> tuple[RunningRow, ...]:
     """Running runs with their last log line."""
-    lines = await request.context.runs.last_log_lines(request.actor, held)
+    lines = await request.context.runs.get_last_log_lines(request.actor, held)
     return running_rows(held, glances, lines, request.actor, request.display, request.now)
 
 
