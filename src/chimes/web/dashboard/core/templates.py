@@ -36,7 +36,7 @@ VERB_LABELS: Mapping[str, Message] = {
     "done": _("pressed Done"),
     "drain": _("drained a node"),
     "end_session": _("ended a session"),
-    "forget": _("removed a node"),
+    "forget": _("forgot a node"),
     "load_demo": _("loaded the demo"),
     "mark_known": _("marked a failure as known"),
     "move": _("moved the next run"),

@@ -312,8 +312,8 @@ async def _run_counts(
     """Run counts of past days and today; empty if the filter has a condition that run counts do not
     support."""
     filter_ = RunFilter(owner=query.owner, namespace=query.namespace, kind=query.kind)
-    asked = ScheduleQuery(owner=query.owner, namespace=query.namespace, kind=query.kind)
-    if span.start >= request.now or _conditions(query) != asked:
+    countable = ScheduleQuery(owner=query.owner, namespace=query.namespace, kind=query.kind)
+    if span.start >= request.now or _conditions(query) != countable:
         return {}
     window = Window.around(span.start, min(span.end, request.now))
     whole_hours = not (span.start - span.end) % _HOUR and not span.start.minute

@@ -1,5 +1,5 @@
-/* What a page does by itself: times that go on, keys, palette, copying, questions, toasts, and the
-   one stream that says when something has changed. Every form works without any of it. */
+/* Behaviour of all pages: relative times, keyboard shortcuts, command palette, copying, dialogs,
+   toasts and live updates. Forms also work without scripts. */
 "use strict";
 (() => {
   const root = document.documentElement;
@@ -9,7 +9,7 @@
   const fill = (template, values) => (template || "").replace(/\{(\w+)\}/g, (_, name) => values[name]);
 
   /* --- times --------------------------------------------------------------------------------- */
-  // The server's clock: this machine's may be wrong.
+  // Relative to the server's clock, because the local clock may be wrong.
   const skew = root.dataset.now ? Number(root.dataset.now) * 1000 - Date.now() : 0;
   const now = () => Date.now() + skew;
 
@@ -42,21 +42,21 @@
   }
   if (words.in) setInterval(tick, 30000);
 
-  // The reader's own zone, once: where nothing was chosen, times are shown by it.
-  function noticeZone() {
+  // Stores the browser's time zone, which applies unless the user has chosen one.
+  function detectZone() {
     if (!root.dataset.zone || "zoneChosen" in root.dataset) return;
     const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
     const jar = Object.fromEntries(document.cookie.split("; ").map((each) => each.split(/=(.*)/)));
-    const look = new URLSearchParams(jar.chimes_look || "");
-    if (!zone || look.get("seen_zone") === zone) return;
-    look.set("seen_zone", zone);
+    const choices = new URLSearchParams(jar.chimes_look || "");
+    if (!zone || choices.get("seen_zone") === zone) return;
+    choices.set("seen_zone", zone);
     const secure = location.protocol === "https:" ? "; Secure" : "";
-    document.cookie = `chimes_look=${look}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
+    document.cookie = `chimes_look=${choices}; Path=/; Max-Age=31536000; SameSite=Lax${secure}`;
     if (zone !== root.dataset.zone && document.cookie.includes("seen_zone")) location.reload();
   }
-  noticeZone();
+  detectZone();
 
-  // A tap shows what the mouse finds by waiting: the moment in all zones.
+  // A tap shows the tooltip of a time: all zones.
   document.addEventListener("click", (event) => {
     $(".tap-card")?.remove();
     const time = event.target.closest("time[title]");
@@ -71,7 +71,7 @@
     card.style.top = `${box.bottom + 4 + scrollY}px`;
   });
 
-  // A picture that is wider than its place begins with what is now: its line, or its newest end.
+  // A chart that is wider than its container is scrolled to the current time or to the newest point.
   for (const room of all(".figure .scroll")) {
     const line = $(".now", room), names = $(".names", room)?.clientWidth ?? 0;
     const place = line ? line.getBoundingClientRect().left - room.getBoundingClientRect().left - names : 0;
@@ -105,14 +105,13 @@
     start();
   }
   all(".toast").forEach(arm);
-  // The same word twice, or about the same, is one (the later), and no more than four: what goes wrong again and again does not
-  // fill the page.
-  const saying = (box) => box.dataset.about || ($("strong", box) || $(".toast-text", box))?.textContent;
+  // Toasts about the same subject replace each other, and at most four are shown.
+  const subject = (box) => box.dataset.about || ($("strong", box) || $(".toast-text", box))?.textContent;
   if (toasts) {
     new MutationObserver((changes) => {
       for (const node of changes.flatMap((change) => [...change.addedNodes])) {
         if (!node.classList?.contains("toast")) continue;
-        for (const other of all(".toast", toasts)) if (other !== node && saying(other) === saying(node)) other.remove();
+        for (const other of all(".toast", toasts)) if (other !== node && subject(other) === subject(node)) other.remove();
         if (node.classList.contains("error")) $("[data-dismiss]", node)?.removeAttribute("hidden");
       }
       all(".toast", toasts).slice(0, -4).forEach((each) => each.remove());
@@ -159,7 +158,7 @@
   /* --- htmx ---------------------------------------------------------------------------------- */
   const dialogs = $("#dialogs");
   if (dialogs) {
-    // An answer that asks back comes as a dialog; focus returns to where it was.
+    // Opens dialogs that htmx inserts; closing them restores the focus.
     new MutationObserver(() => {
       const dialog = $("dialog[data-open]", dialogs);
       if (!dialog || dialog.open) return;
@@ -171,23 +170,22 @@
   document.addEventListener("htmx:after:swap", () => { prepare(document); tick(); countSelected(); });
   document.addEventListener("htmx:error", () => toast(words.failed, "error"));
 
-  // Somebody pressed something and waits for the answer: a line after 300 ms (app.css), words when
-  // it takes long. What a page looks up by itself nobody waits for.
+  // Progress of requests that the user started: a line after 300 ms (app.css), a toast after 8 s.
   let waiting = 0;
   document.addEventListener("htmx:before:request", ({ detail: { ctx } }) => {
     if (!["click", "submit"].includes(ctx.sourceEvent?.type)) return;
-    const ask = ctx.fetch;
+    const send = ctx.fetch;
     const wait = (step) => { waiting += step; root.classList.toggle("waits", waiting > 0); };
     ctx.fetch = async (...given) => {
       const long = setTimeout(() => toast(words.too_slow, "warning"), 8000);
       wait(1);
-      try { return await ask(...given); } finally { clearTimeout(long); wait(-1); }
+      try { return await send(...given); } finally { clearTimeout(long); wait(-1); }
     };
   });
 
   /* --- keys ---------------------------------------------------------------------------------- */
   const rows = () => all("[data-row]");
-  let current = -1, waitsForPage = 0;
+  let current = -1, goPressedAt = 0;
 
   function move(step) {
     const found = rows();
@@ -200,7 +198,7 @@
     found[current].scrollIntoView({ block: "nearest" });
   }
 
-  // Of the page as a whole: what is in a row belongs to that row, and nobody has chosen it yet.
+  // Actions of the page, not those of a row.
   const ofPage = (selector) => all(`main ${selector}`).filter((each) => !each.closest("[data-row]"));
 
   function press(key) {
@@ -228,13 +226,13 @@
 
   function shortcut(event) {
     const key = event.key;
-    if (Date.now() - waitsForPage < 1500) {
-      waitsForPage = 0;
+    if (Date.now() - goPressedAt < 1500) {
+      goPressedAt = 0;
       const link = $(`[data-go="${CSS.escape(key)}"]`);
       if (link) { link.click(); return true; }
     }
     switch (key) {
-      case "g": waitsForPage = Date.now(); return true;
+      case "g": goPressedAt = Date.now(); return true;
       case "/": $("[data-search]")?.focus(); return true;
       case "?": $("#cheat-sheet")?.showModal(); return true;
       case "j": move(1); return true;
@@ -246,16 +244,16 @@
         return Boolean(box);
       }
       case " ":
-        // Space presses buttons; only rows give it another meaning.
+        // Space presses buttons; in rows it opens the preview.
         return Boolean(document.activeElement?.closest?.("[data-row]") && !document.activeElement.matches("button, input, summary")) && press(" ");
       case "n": case "p": case "!": case "e": case "l": return press(key);
-      // Keys of a page of its own, e.g. those of mail.
+      // Shortcuts of single pages, such as the inbox.
       default: return key.length === 1 && press(key);
     }
   }
 
   /* --- palette ------------------------------------------------------------------------------- */
-  let asked = 0;
+  let search = 0;
 
   function addOption(id, title) {
     const option = document.createElement("li");
@@ -274,14 +272,14 @@
     dialog.showModal();
     const field = $("#palette-text");
     field.value = "";
-    // What this page can do as a whole: its own buttons.
+    // Adds the actions of the page.
     all("#palette-list [data-press]").forEach((each) => each.remove());
     ofPage("[data-key]").forEach((each, index) => {
       const option = addOption(`press-${index}`, each.getAttribute("aria-label") || each.textContent.trim());
       option.dataset.press = index;
       option.press = () => { dialog.close(); each.click(); };
     });
-    narrow("");
+    filterOptions("");
     field.focus();
   }
 
@@ -293,9 +291,9 @@
     option?.scrollIntoView({ block: "nearest" });
   }
 
-  function narrow(text) {
+  function filterOptions(text) {
     const list = $("#palette-list"), wanted = text.trim().toLowerCase();
-    asked += 1;
+    search += 1;
     all("[data-found]", list).forEach((each) => each.remove());
     for (const each of all("[role=option]", list)) each.hidden = !each.textContent.toLowerCase().includes(wanted);
     $("#palette-none").textContent = "";
@@ -303,10 +301,10 @@
   }
 
   async function find(text) {
-    const list = $("#palette-list"), mine = asked;
+    const list = $("#palette-list"), mine = search;
     if (!text.trim()) return;
     const answer = await fetch(`/ui/palette?q=${encodeURIComponent(text.trim())}`, { headers: { Accept: "application/json" } }).catch(() => null);
-    if (!answer?.ok || mine !== asked) return;
+    if (!answer?.ok || mine !== search) return;
     (await answer.json()).items.forEach((item, index) => {
       const option = addOption(`found-${index}`, item.title);
       option.dataset.found = option.dataset.address = item.address;
@@ -320,7 +318,7 @@
     let waiting;
     palette.addEventListener("input", (event) => {
       const text = event.target.value;
-      narrow(text);
+      filterOptions(text);
       clearTimeout(waiting);
       waiting = setTimeout(() => find(text), 120);
     });
@@ -346,14 +344,14 @@
 
   class LiveDot extends HTMLElement {
     connectedCallback() {
-      // From before the page was made: what happened since then is told at once.
+      // The stream resumes from before the page was rendered.
       this.last = this.dataset.after || "";
-      this.heard = now();
-      document.addEventListener("visibilitychange", () => this.look());
+      this.lastEvent = now();
+      document.addEventListener("visibilitychange", () => this.update());
       setInterval(() => { if (this.dataset.state === "reconnecting") this.show("reconnecting"); }, 5000);
-      this.look();
+      this.update();
     }
-    look() {
+    update() {
       if (document.hidden) { this.stop(); this.show("paused"); } else this.start();
     }
     stop() { this.source?.close(); this.source = null; }
@@ -361,39 +359,39 @@
       if (this.source) return;
       const after = this.last ? `?after=${encodeURIComponent(this.last)}` : "";
       const source = this.source = new EventSource(this.dataset.address + after);
-      const hear = (event) => {
+      const receive = (event) => {
         this.last = event.lastEventId || this.last;
-        this.heard = now();
+        this.lastEvent = now();
         if (this.dataset.state !== "live") all(".toast[data-about='sign-in']").forEach((each) => each.remove());
         this.show("live");
         if (event.type !== "beat") this.dispatchEvent(new CustomEvent(event.type, { bubbles: true }));
       };
-      source.addEventListener("beat", hear);
-      for (const topic of TOPICS) source.addEventListener(`${topic}.changed`, hear);
+      source.addEventListener("beat", receive);
+      for (const topic of TOPICS) source.addEventListener(`${topic}.changed`, receive);
       source.onerror = () => {
         this.show("reconnecting");
-        if (source.readyState === EventSource.CLOSED) { this.stop(); this.refused(); }
+        if (source.readyState === EventSource.CLOSED) { this.stop(); this.reconnect(); }
       };
     }
-    // A refusal ends it for good, and does not say why: ask; try again by ourselves, after a while.
-    async refused() {
+    // EventSource does not reconnect after an HTTP error and does not tell the status.
+    async reconnect() {
       const answer = await fetch(this.dataset.address, { method: "HEAD" }).catch(() => null);
       if (answer?.status === 401) return void this.signedOut();
-      setTimeout(() => this.look(), 5000 + Math.random() * 3000);
+      setTimeout(() => this.update(), 5000 + Math.random() * 3000);
     }
     signedOut() {
       this.show("signed_out");
       const link = document.createElement("a");
       link.href = `/ui/login?next=${encodeURIComponent(location.pathname + location.search)}`;
       link.textContent = words.sign_in;
-      // What is typed here stays here.
+      // A new tab keeps unsaved input.
       link.onclick = () => { link.target = all("main input, main textarea").some((each) => each.value !== each.defaultValue) ? "_blank" : ""; };
       const box = toast(words.signed_out, "error");
       box.dataset.about = "sign-in";
       box.append(link);
     }
     show(state) {
-      const span = spanText(Math.max(0, Math.round((now() - this.heard) / 1000)));
+      const span = spanText(Math.max(0, Math.round((now() - this.lastEvent) / 1000)));
       const text = fill(words[state], { span });
       this.dataset.state = state;
       if (this.title === text) return;
@@ -404,14 +402,14 @@
   }
   customElements.define("live-dot", LiveDot);
 
-  // New rows wait behind a line, so that lists never jump.
+  // New rows are announced with a link, so that lists do not jump.
   class NewRows extends HTMLElement {
     connectedCallback() {
-      this.hear = () => this.ask();
-      document.addEventListener(`${this.dataset.topic}.changed`, this.hear);
+      this.onChange = () => this.count();
+      document.addEventListener(`${this.dataset.topic}.changed`, this.onChange);
     }
-    disconnectedCallback() { document.removeEventListener(`${this.dataset.topic}.changed`, this.hear); }
-    async ask() {
+    disconnectedCallback() { document.removeEventListener(`${this.dataset.topic}.changed`, this.onChange); }
+    async count() {
       const answer = await fetch(this.dataset.ask, { headers: { Accept: "application/json" } }).catch(() => null);
       if (!answer?.ok) return;
       const { count, text } = await answer.json();

@@ -1,10 +1,9 @@
-/* The lists: words of a filter are completed while they are typed, and rows that somebody looks at
-   stay true without moving. All of it works without this file, only by hand. */
+/* Lists: completion in the filter box, and live refresh of visible rows. */
 "use strict";
 (() => {
   const { fill } = window.chimes;
 
-  /* --- the box ------------------------------------------------------------------------------- */
+  /* --- filter box ---------------------------------------------------------------------------- */
   // A combobox (WAI-ARIA): arrows choose, Enter takes, Escape closes; otherwise Enter filters.
   class FilterBox extends HTMLElement {
     connectedCallback() {
@@ -19,30 +18,30 @@
       this.status.setAttribute("role", "status");
       this.append(this.list, this.status);
       for (const [name, value] of [["role", "combobox"], ["aria-autocomplete", "list"], ["aria-expanded", "false"], ["aria-controls", "filter-words"]]) this.field.setAttribute(name, value);
-      this.asked = 0;
-      this.field.addEventListener("input", () => { clearTimeout(this.waiting); this.waiting = setTimeout(() => this.ask(), 120); });
+      this.request = 0;
+      this.field.addEventListener("input", () => { clearTimeout(this.waiting); this.waiting = setTimeout(() => this.complete(), 120); });
       this.field.addEventListener("keydown", (event) => this.press(event));
       this.field.addEventListener("blur", () => this.close());
       this.list.addEventListener("mousedown", (event) => {
-        // Before the field loses its focus.
+        // mousedown, because the field loses its focus before click.
         event.preventDefault();
         const option = event.target.closest("[role=option]");
         if (option) this.take(option);
       });
     }
-    /* The word under the caret: where it begins and what it is. Quotes keep blanks together. */
+    /* The word at the cursor and its position. Quotes keep blanks together. */
     word() {
       const before = this.field.value.slice(0, this.field.selectionStart ?? this.field.value.length);
       const found = /(?:[^\s"]|"[^"]*(?:"|$))*$/.exec(before)[0];
       return { start: before.length - found.length, end: before.length, text: found };
     }
-    async ask() {
-      const mine = this.asked += 1, { text } = this.word();
+    async complete() {
+      const mine = this.request += 1, { text } = this.word();
       if (!text) return void this.close();
       const answer = await fetch(`${this.dataset.address}&word=${encodeURIComponent(text)}`, { headers: { Accept: "application/json" } }).catch(() => null);
-      if (!answer?.ok || mine !== this.asked) return;
+      if (!answer?.ok || mine !== this.request) return;
       const { items } = await answer.json();
-      if (mine !== this.asked || document.activeElement !== this.field) return;
+      if (mine !== this.request || document.activeElement !== this.field) return;
       this.show(items.filter((each) => each.text !== text));
     }
     show(items) {
@@ -59,7 +58,7 @@
       this.field.removeAttribute("aria-activedescendant");
       this.status.textContent = items.length ? fill(this.dataset.hint, { count: items.length }) : "";
     }
-    close() { clearTimeout(this.waiting); this.asked += 1; this.show([]); }
+    close() { clearTimeout(this.waiting); this.request += 1; this.show([]); }
     choose(step) {
       const options = [...this.list.children], at = options.findIndex((each) => each.ariaSelected === "true");
       const next = options[(at + step + options.length + (at < 0 && step < 0 ? 1 : 0)) % options.length];
@@ -71,7 +70,7 @@
       const { start, end } = this.word(), text = option.dataset.text, open = text.endsWith(":");
       this.field.setRangeText(open ? text : `${text} `, start, end, "end");
       this.close();
-      if (open) this.ask();
+      if (open) this.complete();
     }
     press(event) {
       if (this.list.hidden) return;
@@ -87,38 +86,38 @@
   customElements.define("filter-box", FilterBox);
 
   /* --- rows ---------------------------------------------------------------------------------- */
-  // A busy server says more often that something changed than anybody can read.
-  const REST = 2000, MOST = 100;
+  // At most one refresh in two seconds, of at most 100 rows.
+  const MIN_INTERVAL = 2000, MAX_ROWS = 100;
 
-  // Parts named by data-live are put in their places again; no row comes, goes or moves. What
-  // somebody has just opened or stands on is left alone until the next time.
+  // Replaces the parts named by data-live; rows are neither added nor removed nor moved. Parts with
+  // the focus or an open menu are skipped.
   class LiveRows extends HTMLElement {
     connectedCallback() {
-      this.seen = new WeakMap();
-      this.hear = () => this.soon();
+      this.contents = new WeakMap();
+      this.onChange = () => this.schedule();
       this.topics = this.dataset.topics.split(" ").map((topic) => `${topic}.changed`);
-      for (const topic of this.topics) document.addEventListener(topic, this.hear);
+      for (const topic of this.topics) document.addEventListener(topic, this.onChange);
     }
     disconnectedCallback() {
       clearTimeout(this.waiting);
-      for (const topic of this.topics) document.removeEventListener(topic, this.hear);
+      for (const topic of this.topics) document.removeEventListener(topic, this.onChange);
     }
-    soon() {
+    schedule() {
       if (this.waiting) return;
-      const wait = Math.max(0, (this.last ?? -REST) + REST - performance.now());
+      const wait = Math.max(0, (this.last ?? -MIN_INTERVAL) + MIN_INTERVAL - performance.now());
       this.waiting = setTimeout(async () => {
         this.last = performance.now();
-        try { await this.look(); } finally { this.waiting = 0; }
+        try { await this.refresh(); } finally { this.waiting = 0; }
       }, wait);
     }
-    shown() {
+    visibleRows() {
       const near = [...this.querySelectorAll("[data-row-id]")].map((row) => [row, row.getBoundingClientRect()]);
       const inSight = near.filter(([, box]) => box.bottom > -200 && box.top < innerHeight + 200);
-      return inSight.slice(0, MOST).map(([row]) => row);
+      return inSight.slice(0, MAX_ROWS).map(([row]) => row);
     }
-    async look() {
+    async refresh() {
       if (document.hidden) return;
-      const rows = new Map(this.shown().map((row) => [row.dataset.rowId, row]));
+      const rows = new Map(this.visibleRows().map((row) => [row.dataset.rowId, row]));
       if (!rows.size) return;
       const address = new URL(this.dataset.address, location.href);
       for (const id of rows.keys()) address.searchParams.append("id", id);
@@ -130,18 +129,18 @@
       for (const fresh of holder.content.querySelectorAll("[data-row-id]")) {
         const row = rows.get(fresh.dataset.rowId);
         rows.delete(fresh.dataset.rowId);
-        if (row) this.renew(row, fresh);
+        if (row) this.update(row, fresh);
       }
       for (const gone of rows.values()) gone.classList.add("gone");
     }
-    renew(row, fresh) {
+    update(row, fresh) {
       row.classList.remove("gone");
       for (const part of fresh.querySelectorAll("[data-live]")) {
         const old = row.querySelector(`[data-live="${part.dataset.live}"]`), text = part.innerHTML;
-        if (!old || this.seen.get(old) === text) continue;
+        if (!old || this.contents.get(old) === text) continue;
         if (old.contains(document.activeElement) || old.querySelector("details[open]")) continue;
         old.replaceChildren(...part.childNodes);
-        this.seen.set(old, text);
+        this.contents.set(old, text);
         window.htmx?.process?.(old);
       }
     }
