@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 API = "/api/v1"
 _CONNECT_TIMEOUT = 3.0
-_ANSWER_TIMEOUT = 30.0
+_RESPONSE_TIMEOUT = 30.0
 _PAGE = 200
 
 
@@ -69,7 +69,7 @@ class Response:
 
 
 class Backend(Protocol):
-    #: Whether runs are executed while the command waits.
+    #: Whether runs are executed while the command runs.
     executes_runs: bool
 
     def request(self, method: str, path: str, body: object = None) -> Response: ...
@@ -102,19 +102,16 @@ def paginate(
     while left is None or left > 0:
         size = _PAGE if left is None else min(_PAGE, left)
         page = get(backend, path, limit=size, cursor=cursor, **query)
-        items = page.get("items")
-        found = (
-            [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
-        )
-        yield from found
+        items = items_of(page)
+        yield from items
         cursor = page.get("next_cursor")
-        left = None if left is None else left - len(found)
+        left = None if left is None else left - len(items)
         if not cursor:
             return
 
 
-def items_of(answer: Json) -> list[Json]:
-    items = answer.get("items")
+def items_of(page: Json) -> list[Json]:
+    items = page.get("items")
     return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
 
@@ -146,7 +143,7 @@ class HttpBackend:
                     "Invalid CHIMES_URL {url!r}: expected a URL such as http://127.0.0.1:7100",
                     url=url,
                 ),
-                2,
+                USAGE,
             )
         self._prefix = parts.path.rstrip("/")
         connection = HTTPSConnection if parts.scheme == "https" else HTTPConnection
@@ -159,9 +156,9 @@ class HttpBackend:
         except OSError as error:
             self.connect_error = error.strerror or str(error)
             return False
-        self._connection.sock.settimeout(_ANSWER_TIMEOUT)
+        self._connection.sock.settimeout(_RESPONSE_TIMEOUT)
         # For connections that replace it after a loss, too.
-        self._connection.timeout = _ANSWER_TIMEOUT
+        self._connection.timeout = _RESPONSE_TIMEOUT
         return True
 
     def request(self, method: str, path: str, body: object = None) -> Response:
@@ -179,17 +176,17 @@ class HttpBackend:
             headers["Authorization"] = f"Bearer {self._key}"
         try:
             self._connection.request(method, self._prefix + path, data, headers)
-            answer = self._connection.getresponse()
-            return Response(answer.status, answer.read())
+            response = self._connection.getresponse()
+            return Response(response.status, response.read())
         except TimeoutError:
             self._connection.close()
             raise CommandError(
                 _(
                     "{url} did not respond within {seconds:.0f} s",
                     url=self.url,
-                    seconds=_ANSWER_TIMEOUT,
+                    seconds=_RESPONSE_TIMEOUT,
                 ),
-                124,
+                TIMED_OUT,
             ) from None
         except (OSError, HTTPException) as error:
             self._connection.close()
@@ -237,8 +234,6 @@ def connect(url: str | None, key: str, *, create: bool = False) -> Backend:
 
 
 def _is_store_configured() -> bool:
-    from chimes.config import load_settings
-
     try:
         return load_settings().origins["store"] != "default"
     except ChimesError:
@@ -324,7 +319,6 @@ class LocalBackend:
         from prometheus_client import CollectorRegistry
 
         from chimes import __version__
-        from chimes.clock import SystemClock
         from chimes.runtime.composition import open_local
         from chimes.services.access import AccessService
         from chimes.web.context import WebContext

@@ -20,7 +20,12 @@ from chimes import __version__
 from chimes.cli.backend import HttpBackend, default_url
 from chimes.cli.command import OK, PROBLEMS, Command, CommandError
 from chimes.cli.locale import localize
-from chimes.cli.options import output_format_options
+from chimes.cli.options import (
+    config_option,
+    data_dir_option,
+    output_format_options,
+    store_option,
+)
 from chimes.cli.output import Json, Output, echo, echo_err
 from chimes.clock import SystemClock
 from chimes.config import LoadedSettings, StoreLocation, load_settings, store_location
@@ -295,8 +300,8 @@ class Diagnostics:
             return default_url()
         host = self._loaded.settings.host
         reachable = "127.0.0.1" if host in ("0.0.0.0", "::", "") else host  # noqa: S104 - compared
-        shown = f"[{reachable}]" if ":" in reachable else reachable
-        return f"http://{shown}:{self._loaded.settings.port}"
+        address = f"[{reachable}]" if ":" in reachable else reachable
+        return f"http://{address}:{self._loaded.settings.port}"
 
     def store(self) -> list[Check]:
         location = self._location
@@ -419,9 +424,9 @@ _SIGNS = {"ok": "✓", "warning": "!", "problem": "✕"}
 
 
 @click.command("doctor", cls=Command)
-@click.option("--store", metavar="URL", help="URL of the store.")
-@click.option("--data-dir", metavar="DIR", help="Data directory. Default: ./data.")
-@click.option("--config", "file", type=click.Path(path_type=Path), help="Path of a chimes.yaml.")
+@store_option
+@data_dir_option
+@config_option
 @output_format_options
 @click.pass_context
 def doctor(

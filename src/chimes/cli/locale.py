@@ -15,7 +15,7 @@ from inspect import cleandoc
 
 import click
 
-from chimes import i18n as wording
+from chimes import i18n
 from chimes.errors import InvalidInput
 from chimes.i18n import Message, in_language
 from chimes.language.languages import known, named, of_environment
@@ -23,7 +23,7 @@ from chimes.language.languages import known, named, of_environment
 _DOMAIN = "chimes"
 #: The variable that gettext reads first.
 _VARIABLE = "LANGUAGE"
-_language: ContextVar[str] = ContextVar("language", default=wording.ENGLISH)
+_language: ContextVar[str] = ContextVar("language", default=i18n.ENGLISH)
 _explicit: ContextVar[bool] = ContextVar("explicit", default=False)
 #: Value of the variable before the command.
 _original: ContextVar[str | None] = ContextVar("original", default=None)
@@ -59,7 +59,7 @@ def use_language(arguments: Sequence[str]) -> Iterator[None]:
     domain, directory = gettext.textdomain(), gettext.bindtextdomain(_DOMAIN)
     original = _original.set(os.environ.get(_VARIABLE))
     language, explicit = _language.set(current_language()), _explicit.set(False)
-    gettext.bindtextdomain(_DOMAIN, str(wording.LOCALE))
+    gettext.bindtextdomain(_DOMAIN, str(i18n.LOCALE))
     gettext.textdomain(_DOMAIN)
     _set_language(_detect_language(arguments))
     try:
@@ -105,7 +105,7 @@ def _detect_language(arguments: Sequence[str]) -> str:
     try:
         return of_environment(os.environ)
     except InvalidInput:
-        return wording.ENGLISH
+        return i18n.ENGLISH
 
 
 def _apply_option(context: click.Context, option: click.Parameter, given: str | None) -> None:

@@ -50,10 +50,10 @@ def pad(text: str, columns: int) -> str:
 def truncate(text: str, columns: int) -> str:
     """The longest prefix that fits; never splits a letter from its marks."""
     taken = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         taken += _char_width(character)
         if taken > columns:
-            return text[:place]
+            return text[:index]
     return text
 
 
@@ -270,16 +270,16 @@ def print_table(titles: Sequence[str], cells: list[list[str]], columns: Sequence
     console = Console(file=sys.stdout, highlight=False, color_system=None if plain else "auto")
     cells, widths = _fit(titles, cells, columns, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
-    for place, width in widths.items():
+    for index, width in widths.items():
         table.add_column(
-            titles[place].upper(),
+            titles[index].upper(),
             no_wrap=True,
             overflow="ellipsis",
-            max_width=None if columns[place].title == "id" else width,
-            min_width=width if columns[place].title == "id" else None,
+            max_width=None if columns[index].title == "id" else width,
+            min_width=width if columns[index].title == "id" else None,
         )
     for row in cells:
-        table.add_row(*(Text(row[place]) for place in widths))
+        table.add_row(*(Text(row[index]) for index in widths))
     console.print(table)
 
 
@@ -290,31 +290,31 @@ def _fit(
 
     def natural() -> dict[int, int]:
         return {
-            place: min(
-                column.max_width, max(map(display_width, [title, *(row[place] for row in cells)]))
+            index: min(
+                column.max_width, max(map(display_width, [title, *(row[index] for row in cells)]))
             )
-            for place, (column, title) in enumerate(zip(columns, titles, strict=True))
+            for index, (column, title) in enumerate(zip(columns, titles, strict=True))
         }
 
-    def least(place: int) -> int:
-        return min(widths[place], columns[place].min_width or widths[place])
+    def least(index: int) -> int:
+        return min(widths[index], columns[index].min_width or widths[index])
 
     widths = natural()
     if _total_width(widths.values()) > room:
-        for place, column in enumerate(columns):
+        for index, column in enumerate(columns):
             if column.min_chars:
-                cells = _abbreviate_ids(cells, place, column.min_chars)
+                cells = _abbreviate_ids(cells, index, column.min_chars)
         widths = natural()
     while _total_width(map(least, widths)) > room:
-        last = max(widths, key=lambda place: columns[place].rank)
+        last = max(widths, key=lambda index: columns[index].rank)
         if columns[last].rank == 0:
             break
         del widths[last]
     while _total_width(widths.values()) > room:
-        place = max(widths, key=lambda place: widths[place] - least(place))
-        if widths[place] == least(place):
+        index = max(widths, key=lambda index: widths[index] - least(index))
+        if widths[index] == least(index):
             break
-        widths[place] -= 1
+        widths[index] -= 1
     return cells, widths
 
 
@@ -322,13 +322,13 @@ def _total_width(widths: Iterable[int]) -> int:
     return sum(width + _GAP for width in widths)
 
 
-def _abbreviate_ids(cells: list[list[str]], place: int, min_chars: int) -> list[list[str]]:
+def _abbreviate_ids(cells: list[list[str]], index: int, min_chars: int) -> list[list[str]]:
     """Abbreviates ids to prefixes of one length that are still unique."""
-    ids = {row[place] for row in cells}
+    ids = {row[index] for row in cells}
     size = min_chars
     while len({each[:size] for each in ids}) < len(ids):
         size += 1
-    return [[*row[:place], _abbreviate(row[place], size), *row[place + 1 :]] for row in cells]
+    return [[*row[:index], _abbreviate(row[index], size), *row[index + 1 :]] for row in cells]
 
 
 def _abbreviate(text: str, size: int) -> str:

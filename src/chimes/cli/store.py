@@ -55,8 +55,8 @@ from chimes.store.codec.notifications import (
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
-    kept_state_from_plain,
-    kept_state_to_plain,
+    checkpoint_from_plain,
+    checkpoint_to_plain,
     key_from_plain,
     key_to_plain,
 )
@@ -519,7 +519,7 @@ def encode_item(item: Item) -> tuple[str, Plain]:
         case ApiKey():
             return "key", key_to_plain(item)
         case Checkpoint():
-            return "state", kept_state_to_plain(item)
+            return "state", checkpoint_to_plain(item)
         case Delivery():
             return "delivery", delivery_to_plain(item)
         case InboxItem():
@@ -538,7 +538,7 @@ _READERS: dict[str, Callable[[object], Item]] = {
     "log": _log,
     "audit": audit_from_plain,
     "key": key_from_plain,
-    "state": kept_state_from_plain,
+    "state": checkpoint_from_plain,
     "delivery": delivery_from_plain,
     "inbox": inbox_from_plain,
 }
