@@ -60,7 +60,8 @@ class Application(Protocol):
 
 
 class Node:
-    """`app` is None for a server without an application."""
+    """The engine of this process with its runners and listeners; `app` is None for a server without
+    an application."""
 
     def __init__(
         self,
@@ -91,9 +92,9 @@ class Node:
             runtime.run_waiters,
             *listeners,
         ]
-        self.runners = _runners(runtime, workers, app, queues)
+        self.runners = _build_runners(runtime, workers, app, queues)
         if syncs and settings.sync_workers:
-            sync = _sync_runner(runtime)
+            sync = _build_sync_runner(runtime)
             self.runners[sync.kind] = sync
         if capabilities is None:
             capabilities = {} if app is None else app.capabilities
@@ -129,8 +130,11 @@ class Node:
         if self._app is None:
             return ""
         capabilities = frozenset().union(*(each.capabilities for each in self.runners.values()))
-        ours = (each for each in capabilities if not each.startswith("sync:"))
-        names = sorted(each for each in ours if "/" not in each and ":" in each)
+        names = sorted(
+            each
+            for each in capabilities
+            if ":" in each and "/" not in each and not each.startswith("sync:")
+        )
         shown = [each.removeprefix("task:") for each in names]
         if not shown:
             return _("none")
@@ -216,7 +220,7 @@ class Node:
         return Poller(duty, store=self._runtime.services.store, events=self._events, rng=rng)
 
 
-def _completing(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] | None:
+def _completion_factory(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] | None:
     if runtime.location.kind not in ("sqlite", "postgresql", "mariadb"):
         return None
     from chimes.sdk.transactions import TaskCompletion
@@ -224,41 +228,40 @@ def _completing(runtime: Runtime) -> Callable[[Call], TransactionalCompletion] |
     return lambda call: TaskCompletion(call, runtime)
 
 
-def _runners(
+def _build_runners(
     runtime: Runtime, workers: int, app: Application | None, queues: Collection[str] | None
 ) -> dict[str, TargetRunner]:
-    found: dict[str, TargetRunner] = {}
+    runners: list[TargetRunner] = []
     if queues is None or DEFAULT_QUEUE in queues:
         store = runtime.services.store
-        callbacks = LazyHttpRunner(
-            lambda: _http_callback(runtime, workers), lambda: wait_for_schedule(store, "http")
-        )
-        found[callbacks.kind] = callbacks
-        prompts = _agent_runner(runtime)
-        found[prompts.kind] = prompts
-        actions = _action_runner(runtime)
-        found[actions.kind] = actions
-        messages = MessageRunner()
-        found[messages.kind] = messages
+        runners += [
+            LazyHttpRunner(
+                lambda: _load_http_runner(runtime, workers),
+                lambda: wait_for_schedule(store, "http"),
+            ),
+            _build_agent_runner(runtime),
+            _build_action_runner(runtime),
+            MessageRunner(),
+        ]
     if app is not None:
-        tasks = PythonTask(
-            app.registry,
-            queues=queues,
-            threads=workers,
-            app=runtime.settings.app,
-            completing=_completing(runtime),
+        runners.append(
+            PythonTask(
+                app.registry,
+                queues=queues,
+                threads=workers,
+                app=runtime.settings.app,
+                completing=_completion_factory(runtime),
+            )
         )
-        found[tasks.kind] = tasks
-        ours = [
+        flows = [
             flow.complete() for flow in app.flows.values() if queues is None or flow.queue in queues
         ]
-        if ours:
-            flows = FlowRunner(ours)
-            found[flows.kind] = flows
-    return found
+        if flows:
+            runners.append(FlowRunner(flows))
+    return {runner.kind: runner for runner in runners}
 
 
-def _http_callback(runtime: Runtime, workers: int) -> TargetRunner:
+def _load_http_runner(runtime: Runtime, workers: int) -> TargetRunner:
     from chimes.targets.http import HttpCallback
 
     return HttpCallback(
@@ -268,7 +271,7 @@ def _http_callback(runtime: Runtime, workers: int) -> TargetRunner:
     )
 
 
-def _agent_runner(runtime: Runtime) -> TargetRunner:
+def _build_agent_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
     if not agent_capabilities(settings):
         from chimes.targets.base import NO_PIPELINE, NotConfigured
@@ -291,7 +294,7 @@ def _agent_runner(runtime: Runtime) -> TargetRunner:
     return AgentPrompt(checked_config(config), user_agent=f"Chimes/{__version__}")
 
 
-def _action_runner(runtime: Runtime) -> TargetRunner:
+def _build_action_runner(runtime: Runtime) -> TargetRunner:
     settings = runtime.settings
     if not action_capabilities(settings):
         from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured
@@ -326,7 +329,7 @@ def _or_unknown(check: Callable[[], Awaitable[bool]]) -> Callable[[], Awaitable[
     return checked
 
 
-def _sync_runner(runtime: Runtime) -> TargetRunner:
+def _build_sync_runner(runtime: Runtime) -> TargetRunner:
     from chimes.targets.sync.runner import SyncRunner
 
     services, settings = runtime.services, runtime.settings
