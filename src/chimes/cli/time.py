@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -146,8 +147,6 @@ def format_fire(fire: Fire, lang: str) -> str:
 
 
 def _output() -> Output:
-    import sys
-
     return Output(format="table" if sys.stdout.isatty() else "tsv")
 
 
