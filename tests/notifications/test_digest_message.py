@@ -64,7 +64,9 @@ def test_counts_by_outcome_and_lists_failures_first() -> None:
 
 
 def test_markup_in_schedule_names_is_escaped() -> None:
-    named = replace(an_end(1, NOW, recipient=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`")
+    named = replace(
+        an_end(1, NOW, recipient=HOOK), schedule_name="[x](javascript:alert(1)) <b> *y* `z`"
+    )
     html = safe_html(digest_of(named).markdown)
     assert "[x](javascript:alert(1)) &lt;b&gt; *y* `z`: succeeded" in html
     assert html.count("<a ") == 1
@@ -111,7 +113,9 @@ def _attempt(message: NotificationMessage) -> DeliveryAttempt:
 
 
 def test_webhook_body_of_a_digest() -> None:
-    body = json.loads(body_of(_attempt(digest_of(an_end(1, NOW, RunStatus.FAILED, recipient=HOOK)))))
+    body = json.loads(
+        body_of(_attempt(digest_of(an_end(1, NOW, RunStatus.FAILED, recipient=HOOK))))
+    )
     assert body["type"] == "digest"
     assert body["data"]["run"] is None
     assert body["data"]["digest"]["counts"] == {"failure": 1}

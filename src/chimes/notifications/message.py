@@ -29,6 +29,30 @@ CHANNELS: Mapping[Channel, Message] = {
     Channel.WEBHOOK: _("webhook"),
     Channel.EMAIL: _("e-mail"),
 }
+#: Artifacts sent as files; the others are links in the text.
+MAX_FILES = 3
+MAX_LISTED = 20
+#: Characters of an output in a message; the run has all of it.
+MAX_OUTPUT = 60_000
+MAX_LINE = 1000
+MAX_NAME = 120
+#: Finish reasons of a complete answer.
+_USUAL_STOPS = ("stop", "end_turn", "completed")
+_LINKS = ("http://", "https://")
+#: Schedules of the Softnix API and of chats report the statuses of that product.
+_SOFTNIX_NAMESPACE = "softnix"
+_SOFTNIX_STATUSES = {
+    RunStatus.SUCCEEDED: "completed",
+    RunStatus.FAILED: "failed",
+    RunStatus.TIMEOUT: "failed",
+    RunStatus.UNKNOWN: "failed",
+    RunStatus.MISSED: "failed",
+    RunStatus.CANCELED: "canceled",
+    RunStatus.SKIPPED: "canceled",
+}
+Kind = Literal["run", "digest", "test"]
+_KINDS: Mapping[NotifyOn, Kind] = {NotifyOn.DIGEST: "digest", NotifyOn.TEST: "test"}
+_KIND_TITLES: Mapping[Kind, Message] = {"digest": _("Digest"), "test": _("Test")}
 
 
 def language_of(tag: str) -> str:
@@ -58,32 +82,6 @@ def headline(name: str, status: RunStatus | None, *, recovered: bool) -> Message
             return _("{name}: outcome unknown", name=name)
         case _:
             return _("{name}: ended", name=name)
-
-
-#: Artifacts sent as files; the others are links in the text.
-MAX_FILES = 3
-MAX_LISTED = 20
-#: Characters of an output in a message; the run has all of it.
-MAX_OUTPUT = 60_000
-MAX_LINE = 1000
-MAX_NAME = 120
-#: Finish reasons of a complete answer.
-_USUAL_STOPS = ("stop", "end_turn", "completed")
-_LINKS = ("http://", "https://")
-#: Schedules of the Softnix API and of chats report the statuses of that product.
-_SOFTNIX_NAMESPACE = "softnix"
-_SOFTNIX_STATUSES = {
-    RunStatus.SUCCEEDED: "completed",
-    RunStatus.FAILED: "failed",
-    RunStatus.TIMEOUT: "failed",
-    RunStatus.UNKNOWN: "failed",
-    RunStatus.MISSED: "failed",
-    RunStatus.CANCELED: "canceled",
-    RunStatus.SKIPPED: "canceled",
-}
-Kind = Literal["run", "digest", "test"]
-_KINDS: Mapping[NotifyOn, Kind] = {NotifyOn.DIGEST: "digest", NotifyOn.TEST: "test"}
-_KIND_TITLES: Mapping[Kind, Message] = {"digest": _("Digest"), "test": _("Test")}
 
 
 @dataclass(frozen=True, kw_only=True)

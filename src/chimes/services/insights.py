@@ -44,7 +44,7 @@ from chimes.services.schedules.history import (
     versions_in,
 )
 from chimes.store.port import Store
-from chimes.triggers.clock_changes import ClockChange, AffectedFire, clock_changes, affected_fire
+from chimes.triggers.clock_changes import AffectedFire, ClockChange, affected_fire, clock_changes
 from chimes.triggers.zones import zone_names
 
 #: After this time a slot that has not started is late.

@@ -97,7 +97,9 @@ class RunService:
         """Who requested the manual and backfill runs among `runs`, in one query."""
         return await get_run_origins(self._store, [run for run in runs if actor.may_see(run.owner)])
 
-    async def list_last_logs(self, actor: Actor, run_id: RunId, *, limit: int) -> tuple[LogEntry, ...]:
+    async def list_last_logs(
+        self, actor: Actor, run_id: RunId, *, limit: int
+    ) -> tuple[LogEntry, ...]:
         """The last `limit` entries of the log."""
         await self.get(actor, run_id)
         last = (await self._store.last_logs([run_id])).get(run_id)
