@@ -1,17 +1,17 @@
-"""Real database servers for the tests: thrown away afterwards, on free loopback ports.
+"""Real database servers for the tests, on free loopback ports, removed after the session.
 
-For most tests one server of each kind is enough. It starts when the first test asks for it, is
-shared by all xdist workers, runs with settings for speed (no fsync, data in memory where there is
-a tmpfs) and ends with the pytest session, also when that is killed. The fixtures `postgres_url`
-and `mariadb_url` of tests/conftest.py give every test an empty database of its own:
+Most tests share one server of each kind. The first test that needs it starts it, all xdist workers
+use it, it is configured for speed (no fsync, data in memory where there is a tmpfs) and it ends
+with the pytest session, also if that is killed. The fixtures `postgres_url` and `mariadb_url` of
+tests/conftest.py give every test its own empty database:
 
     async def test_something(postgres_url: str) -> None:
         store = open_postgres(postgres_url)
 
-    shared(POSTGRES).new_database()   # what the fixtures do; `drop_database` in the end
+    shared(POSTGRES).new_database()   # as the fixtures do; call `drop_database` at the end
 
-A test that stops, kills or pauses its server starts a private one, with the settings of
-production (`durable`: fsync on, data on disk). It ends with the process that started it:
+A test that stops, kills or pauses a server starts a private one, with the settings of production
+(`durable`: fsync on, data on disk). It ends with the process that started it:
 
     with start_postgres(durable=True) as server:
         url = server.new_database()
@@ -20,8 +20,8 @@ production (`durable`: fsync on, data on disk). It ends with the process that st
         server.pause(); server.resume()
         server.admin("ALTER SYSTEM ...")   # as superuser; rows come back
 
-The user of the URLs owns its databases and is no superuser. A server whose binaries are missing
-fails the tests that need it; tools/packages.sh says what to install.
+The user in the URLs owns its databases and is not a superuser. If the binaries of a server are
+missing, the tests that need it fail; tools/packages.sh installs them.
 """
 
 from __future__ import annotations

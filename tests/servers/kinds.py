@@ -1,4 +1,4 @@
-"""What differs between the servers: where the binaries are, how they are set up and started."""
+"""The kinds of servers: where their binaries are, how to set them up and start them."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from signal import SIGINT, SIGQUIT, SIGTERM, Signals
 from typing import Any, ClassVar
 
 HOST = "127.0.0.1"
-#: Who owns the databases of the tests: no superuser.
+#: The owner of the databases of the tests, not a superuser.
 USER = "chimes"
 
 Row = tuple[Any, ...]
 
 
 class MissingServer(Exception):
-    """The server's binaries are not installed; tools/packages.sh knows the packages."""
+    """The binaries of a server are missing; tools/packages.sh installs them."""
 
 
 class Kind(ABC):
     name: ClassVar[str]
-    #: Who runs it when we are root.
+    #: The user that it runs as if the tests run as root.
     system_user: ClassVar[str]
-    #: Ends it in good order, without waiting for clients.
+    #: Shuts it down without waiting for clients.
     stop_signal: ClassVar[Signals]
-    #: What it gets when its parent dies.
+    #: Sent to it when its parent dies.
     orphan_signal: ClassVar[Signals]
 
     @abstractmethod
     def set_up(self, directory: Path, as_user: list[str]) -> None:
-        """Make the data directory; `as_user` goes before each command."""
+        """Creates the data directory; `as_user` is the prefix of each command."""
 
     @abstractmethod
     def command(
@@ -46,11 +46,11 @@ class Kind(ABC):
 
     @abstractmethod
     async def admin(self, port: int, statements: tuple[str, ...]) -> list[Row]:
-        """As superuser, each in autocommit; the rows of the last."""
+        """Runs statements as superuser in autocommit and returns the rows of the last."""
 
     @abstractmethod
     async def prepare(self, port: int) -> None:
-        """Once, when it answers for the first time."""
+        """Runs once, after the first start."""
 
     async def create_database(self, port: int, name: str) -> None:
         await self.admin(port, (f"CREATE DATABASE {name}",))
@@ -110,7 +110,7 @@ class Postgres(Kind):
         await self.admin(port, (f"CREATE ROLE {USER} LOGIN",))
 
     async def create_database(self, port: int, name: str) -> None:
-        # Copying the few files beats writing every page to the log, by a factor of two.
+        # Twice as fast as writing every page to the log.
         await self.admin(
             port, (f"CREATE DATABASE {name} OWNER {USER} TEMPLATE template0 STRATEGY file_copy",)
         )
@@ -180,13 +180,13 @@ class Mariadb(Kind):
             port,
             (
                 f"CREATE USER {USER}@'%'",
-                # Without SUPER and READ_ONLY ADMIN, as an application has it: `read_only` counts.
+                # Without SUPER and READ_ONLY ADMIN, like an application, so that `read_only` applies.
                 rf"GRANT ALL ON `chimes\_%`.* TO {USER}@'%'",
             ),
         )
 
     async def drop_database(self, port: int, name: str) -> None:
-        # A connection that a test forgot may still hold locks on its tables.
+        # A connection that a test left open may still hold locks on its tables.
         using = f"SELECT id FROM information_schema.processlist WHERE db = '{name}'"
         for (connection,) in await self.admin(port, (using,)):
             with contextlib.suppress(Exception):  # it has just ended
@@ -213,7 +213,7 @@ class Redis(Kind):
             "dir": str(directory / "data"),
             "save": "",
             "databases": "64",
-            # Chimes takes no other (F42); in memory it costs next to nothing.
+            # Chimes requires it, and with data in memory it costs little.
             "appendonly": "yes",
             "appendfsync": "always",
             **settings,
@@ -270,7 +270,7 @@ def _binary(name: str) -> str:
 
 
 def _postgres_binary(name: str) -> str:
-    """Debian keeps them, one folder per version, where no PATH leads."""
+    """Debian has one folder per version, outside the PATH."""
     folders = [path for path in Path("/usr/lib/postgresql").glob("*/bin") if (path / name).exists()]
     if folders:
         return str(max(folders, key=_version) / name)

@@ -1,5 +1,5 @@
-"""Directories of servers: in memory where possible, readable for the servers' own users, and
-removed by a later session if the one that made them could not."""
+"""Data directories of servers: in memory where possible, readable by the users that the servers run
+as, and removed by a later session if the session that created them was killed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import time
 from pathlib import Path
 
 PREFIX = "chimes-server-"
-#: A container may have a /dev/shm of 64 MB.
+#: Some containers have a /dev/shm of only 64 MB.
 ENOUGH_MEMORY = 2 << 30
-#: A lock file that is younger may be about to be locked.
+#: A younger lock file may not be locked yet.
 YOUNG_SECONDS = 60
 
 
 class Place:
-    """A directory that belongs to this process for as long as it lives."""
+    """A directory that this process owns as long as it lives, by a lock."""
 
     def __init__(self, *, in_memory: bool, user: str | None) -> None:
         sweep()
@@ -39,7 +39,7 @@ class Place:
 
 
 def sweep() -> None:
-    """Away with what processes left behind that were killed: nobody holds its lock any more."""
+    """Removes the directories of killed processes: their locks are free."""
     for base in {_base(True), _base(False)}:
         for lock in base.glob(f"{PREFIX}*.lock"):
             try:
@@ -53,7 +53,7 @@ def sweep() -> None:
                 shutil.rmtree(lock.with_suffix(""), ignore_errors=True)
                 lock.unlink(missing_ok=True)
             except OSError:
-                pass  # its owner is at work
+                pass  # its owner is alive
             finally:
                 os.close(held)
 

@@ -1,7 +1,7 @@
-"""Databases that are set up already, for tests that need many of them in a row.
+"""Databases whose tables exist already, for tests that need many of them in a row.
 
-Setting one up takes much longer than emptying it, so each worker keeps a few and hands them out
-in turn: what the last test but two has left in one is then deleted.
+Creating the tables takes much longer than deleting their rows. So each worker keeps a few databases,
+gives them to tests in turn and empties each one before its next use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from tests.servers.kinds import HOST, POSTGRES, Kind
 from tests.servers.session import shared
 
-#: A test that moves from one store to another of the same kind has two at once.
+#: A test that copies a store to another of the same kind uses two at once.
 IN_TURN = 3
 
 SetUp = Callable[[str], Coroutine[Any, Any, None]]
@@ -31,19 +31,19 @@ class _Session(Protocol):
 
 
 class Prepared:
-    """The databases of one kind in this worker. `set_up` makes an empty one ready for use."""
+    """The databases of one kind in this worker. `set_up` creates the tables in an empty one."""
 
     def __init__(self, kind: Kind, set_up: SetUp) -> None:
         self._kind = kind
         self._set_up = set_up
         self._made: list[_Database] = []
         self._turn = cycle(range(IN_TURN))
-        # Everything in one thread of its own: tests may have an event loop, of any age.
+        # In a thread with its own event loop, because each test has another one.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"prepared-{kind.name}")
         self._loop = asyncio.new_event_loop()
 
     def take(self) -> str:
-        """The URL of a database that is set up and empty."""
+        """Returns the URL of an empty database with all tables."""
         return self._thread.submit(self._loop.run_until_complete, self._take()).result(60)
 
     async def _take(self) -> str:
@@ -66,8 +66,8 @@ class _Database:
 
 
 async def _emptying(session: _Session) -> list[str]:
-    """What the set-up itself wrote stays, but for the end of the audit's chain and up to when runs
-    are rolled up."""
+    """The statements that empty a database. Rows that the set-up wrote stay, except the head of the
+    audit chain and the time up to which runs are rolled up."""
     unused = [each for each in await session.tables() if not await session.holds_rows(each)]
     head = "UPDATE audit_head SET number = 0, hash = ''"
     mark = "UPDATE store_facts SET value = 0 WHERE name = 'rolled_until'"

@@ -1,5 +1,5 @@
-"""Empty places on the session's Redis: a database by number for each worker, emptied in turn, and
-a prefix of its own for each test, so that nothing a test left behind is heard by the next."""
+"""Empty databases on the session's Redis. Each worker has a few numbered databases and empties them
+in turn; each test has its own key prefix, so that no notification of an earlier test reaches it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from itertools import cycle
 from tests.servers.kinds import HOST, REDIS
 from tests.servers.session import shared
 
-#: A test that moves from one store to another of the same kind has two at once.
+#: A test that copies a store to another of the same kind uses two at once.
 IN_TURN = 3
-#: As many as the servers of the tests have.
+#: The number of databases that the test servers are configured with.
 DATABASES = 64
 
 _turn = cycle(range(IN_TURN))
 
 
 def empty_place() -> str:
-    """The URL of a part of the server that holds nothing."""
+    """Returns the URL of an empty database with a new key prefix."""
     worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
     number = (worker * IN_TURN + next(_turn)) % DATABASES
     port = shared(REDIS).port
@@ -29,7 +29,7 @@ def empty_place() -> str:
 
 
 def redis_command(port: int, *lines: str) -> str:
-    """Plain commands over a plain socket; the answer to the last."""
+    """Sends inline commands over a socket and returns the answer to the last."""
     answer = b""
     with socket.create_connection((HOST, port), 10) as connection:
         for line in lines:

@@ -1,4 +1,4 @@
-"""One running server: started, killed, paused, started again."""
+"""One database server of the tests: start, kill, pause and restart it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ PORTS = (12000, 32000)
 
 
 class ServerDied(Exception):
-    """The server ended by itself; the end of its log is in the message."""
+    """The server exited; the message has the end of its log."""
 
 
 class Server:
-    """Usable from sync and async tests; its verbs block, for a few seconds at most."""
+    """Usable from sync and async tests; its methods block for a few seconds at most."""
 
     def __init__(self, kind: Kind, port: int, pid: int) -> None:
         self.kind = kind
@@ -43,7 +43,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Without a database of one's own; see `new_database`."""
+        """The URL without a database; see `new_database`."""
         return self.kind.url(self.port, "")
 
     def new_database(self) -> str:
@@ -61,7 +61,7 @@ class Server:
 
 
 class PrivateServer(Server):
-    """A server of this process, which ends with it at the latest."""
+    """A server that ends with this process at the latest."""
 
     def __init__(self, kind: Kind, *, durable: bool, settings: dict[str, str]) -> None:
         super().__init__(kind, free_port(), 0)
@@ -87,7 +87,7 @@ class PrivateServer(Server):
         return self._place.path / "log"
 
     def stop(self) -> None:
-        """In good order, if it runs; its data are gone."""
+        """Shuts it down, if it runs, and removes its data."""
         atexit.unregister(self.stop)
         try:
             self._end(self.kind.stop_signal)
@@ -95,23 +95,23 @@ class PrivateServer(Server):
             self._place.remove()
 
     def kill9(self) -> None:
-        """As a power cut, but for what the kernel has already."""
+        """Like a power cut, except that the kernel still writes its buffers."""
         self._end(signal.SIGKILL)
 
     def shut_down(self) -> None:
-        """In good order; the data stay for `restart`."""
+        """Shuts it down and keeps the data for `restart`."""
         self._end(self.kind.stop_signal)
 
     def restart(self, mode: Literal["fast", "crash"] = "fast") -> None:
-        """On the same port and data; returns when it answers. A server that was ended before is
-        only started."""
+        """Restarts it on the same port and data and returns when it answers. If it does not run, it
+        is only started."""
         self._end(self.kind.stop_signal if mode == "fast" else signal.SIGKILL)
         self._launch()
 
     def pause(self) -> None:
-        """Connections stay, and nothing answers any more."""
+        """Connections stay open, but nothing answers."""
         self._signal_all(signal.SIGSTOP)
-        # The signal is on its way when kill returns; until it arrives the server may answer.
+        # `kill` returns before the signal arrives, and until then the server may answer.
         deadline = time.monotonic() + STOP_SECONDS
         while not all(map(_stands_still, (self.pid, *_children(self.pid)))):
             assert time.monotonic() < deadline, "the server does not stand still"
@@ -145,7 +145,7 @@ class PrivateServer(Server):
                 return
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        # As the last thing before exec: a change of user would forget it.
+        # The last step before exec, because a change of user resets it.
         orphan = ["setpriv", f"--pdeathsig={self.kind.orphan_signal.name.removeprefix('SIG')}"]
         command = self.kind.command(self._place.path, self.port, self.durable, self.settings)
         with self.log.open("ab") as log:
@@ -211,7 +211,7 @@ def start(
 
 
 def gone(pid: int, seconds: float) -> bool:
-    """Wait until a process, which need not be ours, has ended."""
+    """Waits until a process, of any parent, has ended."""
     try:
         handle = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -223,15 +223,15 @@ def gone(pid: int, seconds: float) -> bool:
 
 
 def wait_for(answer: Coroutine[Any, Any, T]) -> T:
-    """Also where an event loop runs already."""
+    """Runs a coroutine to its end, also while an event loop runs in this thread."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, answer).result()
 
 
 @cache
 def _spawner() -> ThreadPoolExecutor:
-    """A thread that lives as long as the process: for the kernel the parent of a process is the
-    thread that started it, and the death of that thread would end the server."""
+    """A thread that lives as long as this process. The kernel sends the parent-death signal when the
+    thread that started a process ends, and that would end the server."""
     return ThreadPoolExecutor(1, thread_name_prefix="servers")
 
 
