@@ -180,7 +180,7 @@ class Mariadb(Kind):
             port,
             (
                 f"CREATE USER {USER}@'%'",
-                # Without SUPER and READ_ONLY ADMIN, like an application, so that `read_only` applies.
+                # Without SUPER and READ_ONLY ADMIN, so that `read_only` applies.
                 rf"GRANT ALL ON `chimes\_%`.* TO {USER}@'%'",
             ),
         )

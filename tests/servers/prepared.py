@@ -1,7 +1,7 @@
 """Databases whose tables exist already, for tests that need many of them in a row.
 
-Creating the tables takes much longer than deleting their rows. So each worker keeps a few databases,
-gives them to tests in turn and empties each one before its next use.
+Creating the tables takes much longer than deleting their rows. So each worker keeps a few
+databases, gives them to tests in turn and empties each one before its next use.
 """
 
 from __future__ import annotations

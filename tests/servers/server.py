@@ -230,8 +230,8 @@ def wait_for(answer: Coroutine[Any, Any, T]) -> T:
 
 @cache
 def _spawner() -> ThreadPoolExecutor:
-    """A thread that lives as long as this process. The kernel sends the parent-death signal when the
-    thread that started a process ends, and that would end the server."""
+    """A thread that lives as long as this process. The kernel sends the parent-death signal when
+    the thread that started a process ends, and that would end the server."""
     return ThreadPoolExecutor(1, thread_name_prefix="servers")
 
 
