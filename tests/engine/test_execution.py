@@ -16,7 +16,7 @@ from chimes.errors import StoreUnavailable
 from chimes.model.planning import manual_run
 from chimes.model.policy import Backoff, Policy
 from chimes.model.run import AttemptEnd, Outcome, Reason, RunStatus
-from chimes.targets.base import Call, NotHere
+from chimes.targets.base import Call, WrongNode
 from tests.builders import a_run
 from tests.engine.rig import FAILURE, SUCCESS, Faults, Recording, Rig, eventually, until
 
@@ -282,7 +282,7 @@ async def test_nothing_is_claimed_while_too_many_completions_wait(rig: Rig) -> N
 # A node with an older configuration file claims a run that it cannot execute.
 async def test_a_run_for_another_node_is_released(rig: Rig) -> None:
     async def not_here(call: Call) -> Outcome:
-        raise NotHere
+        raise WrongNode
 
     rig.runner.script = [not_here]
     now = await rig.now()
@@ -308,7 +308,7 @@ async def test_a_yielded_requirement_is_claimed_again_later(
     monkeypatch.setattr(capacity, "YIELD_SECONDS", 0.05)
 
     async def not_here(call: Call) -> Outcome:
-        raise NotHere
+        raise WrongNode
 
     rig.runner.script = [not_here, not_here, SUCCESS]
     now = await rig.now()

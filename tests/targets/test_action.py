@@ -25,7 +25,7 @@ from chimes.model.target import ActionTarget
 from chimes.targets.action import ActionConfig
 from chimes.targets.action import runner as following
 from chimes.targets.action.service import checked_config
-from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured, NotHere
+from chimes.targets.base import NO_ACTION_SERVICE, NotConfigured, WrongNode
 from chimes.targets.http.response import READ_LIMIT
 from tests.targets.action_servers import (
     COMPLETED,
@@ -96,7 +96,7 @@ async def test_an_action_is_executed_for_its_account_and_followed_to_its_end() -
     # The account is asked for there, too.
     assert {each.headers["x-account-id"] for each in there.requests} == {"u-1"}
     assert decode_action_checkpoint(state.value) == "e1"
-    assert "accepted as execution e1" in [text for _, text in logged(call)]
+    assert "Accepted as execution e1" in [text for _, text in logged(call)]
 
 
 async def test_the_execution_is_kept_before_it_is_asked_for() -> None:
@@ -205,7 +205,7 @@ async def test_accepted_without_a_usable_id_is_all_that_is_known(accepted: bytes
     assert outcome.end is AttemptEnd.SUCCEEDED
     assert outcome.result is not None
     assert (outcome.result["execution_id"], outcome.result["followed"]) == ("", False)
-    assert ("info", "accepted; the action service gave no execution_id") in logged(call)
+    assert ("info", "Accepted; the action service returned no execution_id") in logged(call)
     assert (state.value, there.asked) == (None, [])
 
 
@@ -219,7 +219,7 @@ async def test_a_service_that_does_not_tell_how_it_ends(status: int, looks: int)
     assert (outcome.result["accepted"], outcome.result["followed"]) == (True, False)
     assert logged(call)[-1] == (
         "info",
-        f"accepted; the action service does not tell how it ends (HTTP {status})",
+        f"Accepted; the action service does not report the end (HTTP {status})",
     )
     assert len(there.asked) == looks
 
@@ -237,7 +237,7 @@ async def test_a_200_that_says_nothing_three_times_is_no_offer(empty: Given) -> 
     assert outcome.result is not None
     assert (outcome.result["accepted"], outcome.result["followed"]) == (True, False)
     assert logged(call)[-1][1] == (
-        "accepted; the action service does not tell how it ends (HTTP 200)"
+        "Accepted; the action service does not report the end (HTTP 200)"
     )
     assert (len(there.asked), there.canceled) == (3, [])
 
@@ -584,7 +584,7 @@ async def test_without_a_service_the_run_says_which_setting_is_missing() -> None
     assert (outcome.end, outcome.code) == (AttemptEnd.FAILED, "no_action_service")
     assert "CHIMES_ACTION_URL" in outcome.error
     assert logged(call) == [("error", outcome.error)]
-    with pytest.raises(NotHere):
+    with pytest.raises(WrongNode):
         await runner(somebody).execute(call)
 
 

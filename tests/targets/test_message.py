@@ -39,8 +39,8 @@ async def test_the_text_is_the_result_and_nothing_else_happens() -> None:
     outcome = await runner.execute(call)
     await runner.close()
     assert (outcome.end, outcome.result) == (AttemptEnd.SUCCEEDED, {"text": "Hello"})
-    assert lines == ["this text is told: Hello"]
-    assert run.target.needs in runner.offers
+    assert lines == ["Message: Hello"]
+    assert run.target.requirement in runner.capabilities
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "a\x00b", "x" * (MAX_MESSAGE_BYTES + 1)])

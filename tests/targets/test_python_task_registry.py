@@ -155,13 +155,13 @@ async def test_a_node_offers_the_tasks_of_its_queues() -> None:
     registry = Registry()
     registry.add(a_task(name="a"))
     registry.add(a_task(name="b", queue="slow"))
-    assert PythonTask(registry).offers == {"task:a", "task:b"}
-    assert PythonTask(registry, queues=["slow"]).offers == {"task:b"}
-    assert PythonTask(registry, queues=[]).offers == frozenset()
+    assert PythonTask(registry).capabilities == {"task:a", "task:b"}
+    assert PythonTask(registry, queues=["slow"]).capabilities == {"task:b"}
+    assert PythonTask(registry, queues=[]).capabilities == frozenset()
     runner = PythonTask(registry, queues=["default"])
     assert runner.kind == "task"
     await runner.open()
     registry.add(a_task(name="c"))
     registry.add(a_task(name="d", queue="slow"))
-    assert runner.offers == {"task:a", "task:c"}, "also what is declared while the node runs"
+    assert runner.capabilities == {"task:a", "task:c"}, "also what is declared while the node runs"
     await runner.close()

@@ -11,7 +11,7 @@ import pytest
 
 from chimes.model.run import AttemptEnd
 from chimes.model.target import SyncTarget
-from chimes.targets.base import NotHere
+from chimes.targets.base import WrongNode
 from chimes.targets.sync.runner import SyncRunner
 from tests.targets.sync_calls import MODULE, Carried, Kept, a_runner, carry_out
 
@@ -147,7 +147,7 @@ async def test_what_the_file_no_longer_has(tmp_path: Path) -> None:
 
 def test_it_offers_what_its_file_has(tmp_path: Path) -> None:
     runner = python("counts", tmp_path)
-    assert runner.offers == {"sync:shop"}
+    assert runner.capabilities == {"sync:shop"}
     assert (runner.kind, runner.places, runner.resumable) == ("sync", 16, False)
 
 
@@ -173,7 +173,7 @@ async def test_what_only_another_node_has_is_left_to_it(tmp_path: Path) -> None:
         return len(asked) == 1
 
     runner = a_runner("python", {}, tmp_path, elsewhere=elsewhere)
-    with pytest.raises(NotHere):
+    with pytest.raises(WrongNode):
         await carry_out(runner, target=target)
     assert (await carry_out(runner, target=target)).outcome.code == "unknown_collection"
     assert asked == [target, target]

@@ -39,7 +39,7 @@ from chimes.model.ids import RunId
 from chimes.model.policy import OnLost
 from chimes.model.run import Attempt, AttemptEnd, Completion, Outcome, Run, completion_of
 from chimes.store.port import PrefetchStore, Store
-from chimes.targets.base import Call, NotHere, TargetRunner
+from chimes.targets.base import Call, WrongNode, TargetRunner
 
 #: Seconds past its deadline before a target, which has its own timeout, is stopped from outside.
 TIMEOUT_SLACK = 0.5
@@ -168,7 +168,7 @@ class Executor:
                 raise
             task.uncancel()
             return self._outcome_of_stop(attempt)
-        except NotHere:
+        except WrongNode:
             attempt.started = False
             attempt.capacity.yield_requirement(run.target.requirement)
             self._events.emit(RunReleased(run=run))

@@ -1,54 +1,51 @@
-"""The port of a target: carry out one attempt, say what came of it."""
+"""The port of a target: executes one attempt and returns its outcome."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from chimes.i18n import Message, _
+from chimes.i18n import Message, _, map_text
 from chimes.model.run import AttemptEnd, LogEntry, Outcome, Run
+from chimes.redaction import Redactor
 
 
 class Steps(Protocol):
-    """The child runs of one run, for targets that carry out nothing themselves. None of these
-    raises for a store that cannot answer: they wait until it can."""
+    """The child runs of a flow. Methods wait while the store is unavailable instead of raising."""
 
     def now(self) -> datetime:
-        """The store's time, near enough for a new row."""
+        """The store's time, precise enough for a new row."""
 
     async def children(self) -> Sequence[Run]:
-        """All that there are."""
+        """All child runs."""
 
     async def add(self, runs: Sequence[Run]) -> Sequence[Run]:
-        """The rows as they are now: one that was there before stays as it was."""
+        """Adds runs and returns the stored rows; an existing row stays unchanged."""
 
     async def ended(self) -> Sequence[Run]:
-        """Waits until at least one that was not over has ended; those that have."""
+        """Waits until at least one child run ends; returns the completed ones."""
 
 
 class State(Protocol):
-    """What a target has kept for the next run, as JSON text. Neither verb raises for a store that
-    cannot answer: they wait until it can."""
+    """The checkpoint of a target, as JSON text. Methods wait while the store is unavailable."""
 
     async def read(self) -> str | None: ...
 
     async def heard(self) -> str | None:
-        """What the other side has said about this run by itself, for a target that is called
-        back."""
+        """The callback result that a remote service sent for this run, if any."""
 
     async def keep(self, value: str) -> bool:
-        """At once, not only if the run ends well. False: the run belongs to somebody else by now,
-        and nothing was kept."""
+        """Stores the checkpoint at once. False: another node holds the run; nothing was stored."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unwritten:
-    """The lines of an attempt that the store is not known to have."""
+    """Log lines of an attempt that are not confirmed by the store."""
 
     entries: tuple[LogEntry, ...] = ()
-    #: The number of the last line of the run's log that it is known to have.
+    #: Number of the last confirmed line of the run's log.
     last: int = 0
 
 
@@ -57,55 +54,84 @@ class Call:
     """One attempt. The run carries target, policy, attempt number and fence."""
 
     run: Run
-    #: Store time at which the attempt begins; outgoing timestamps are made from it (F50).
+    #: Start of the attempt by the store's clock; outgoing timestamps use it, so that a node with a
+    #: wrong clock does not look like a replay.
     triggered_at: datetime
     #: Adds a line to the run's log: (level, message).
     log: Callable[[str, str], None]
-    #: For a resumable target only.
+    #: Resumable targets only.
     steps: Steps | None = None
-    #: For a target that keeps state between runs only.
+    #: Targets with a checkpoint only.
     state: State | None = None
-    #: Whether an attempt that is told to stop is canceled for good: nobody takes it up again.
+    #: Whether a stopped attempt is canceled for good and will not be taken over.
     canceled: Callable[[], bool] = lambda: False
-    #: Says that the target is about to end the run in a transaction of its own: no line of its
-    #: log is written ahead of it any more.
+    #: Announces that the target ends the run in its own transaction; live log writes stop.
     completing: Callable[[], None] | None = None
-    #: What such a transaction has to write of the log.
+    #: The log lines that such a transaction must write.
     unwritten: Callable[[], Unwritten] = Unwritten
 
 
-class NotHere(Exception):
-    """Only another node can carry the run out, and there is one. Nothing has happened."""
+class WrongNode(Exception):
+    """Another node must execute this run. Raised before any effect."""
 
 
 class TargetRunner(Protocol):
     kind: str
-    #: It has no effect of its own, only child runs: an attempt may be stopped at any moment and
-    #: taken up by another node, and it takes no place away from what works itself.
+    #: The target only manages child runs: an attempt may be stopped at any time and resumed by
+    #: another node, and it uses no worker permit.
     resumable: bool
 
     @property
     def places(self) -> int | None:
-        """How many of its runs a node has in hand at once, apart from all others; None: it shares
-        the node's ordinary places (`CHIMES_WORKERS`)."""
+        """Size of its own pool of permits; None: shares the worker permits (`CHIMES_WORKERS`)."""
 
     @property
-    def offers(self) -> frozenset[str]:
-        """The `target.needs` that it can carry out now; asked for at every claim."""
+    def capabilities(self) -> frozenset[str]:
+        """The requirements that it can execute now; read at every claim."""
 
     async def open(self) -> None:
-        """Make pools and the like; called once, on the worker's event loop."""
+        """Opens connection pools; called once on the worker's event loop."""
 
     async def close(self) -> None: ...
 
     async def execute(self, call: Call) -> Outcome:
-        """One attempt, within `call.run.policy.timeout` as a total deadline. Never raises for
-        what the other side does; being cancelled (asyncio) means: stop now. NotHere before any
-        effect: the run is given back, and this node leaves its kind to others for a while."""
+        """Executes one attempt within `call.run.policy.timeout` in total. Remote failures become
+        outcomes, never exceptions; asyncio cancellation means stop now. WrongNode before any
+        effect releases the run, and this node skips its requirement for a while."""
 
 
-# @@ Runs of a kind that no node is set up for: they fail and say what is missing, instead of
-# waiting for ever.
+class TargetError(Exception):
+    """Ends an attempt without success."""
+
+    def __init__(
+        self,
+        code: str,
+        text: str,
+        *,
+        end: AttemptEnd = AttemptEnd.FAILED,
+        retryable: bool = False,
+        retry_after: timedelta | None = None,
+        status: int = 0,
+    ) -> None:
+        super().__init__(text)
+        self.code = code
+        self.text = text
+        self.end = end
+        self.retryable = retryable
+        self.retry_after = retry_after
+        #: HTTP status; 0: none.
+        self.status = status
+
+    def outcome(self, result: dict[str, object], redactor: Redactor) -> Outcome:
+        return Outcome(
+            end=self.end,
+            retryable=self.retryable,
+            result=result,
+            error=map_text(self.text, redactor.text),
+            code=self.code,
+            retry_after=self.retry_after,
+        )
+
 
 NO_PIPELINE = _(
     "no node has a pipeline for prompts: set CHIMES_AGENT_PIPELINE (openai or runs) and "
@@ -115,15 +141,17 @@ NO_ACTION_SERVICE = _("no node knows an action service: set CHIMES_ACTION_URL (a
 
 
 class NotConfigured:
+    """Fails runs of a kind that no node is configured for and names the missing setting."""
+
     resumable = False
     places = None
 
     def __init__(
         self, kind: str, code: str, missing: Message, elsewhere: Callable[[], Awaitable[bool]]
     ) -> None:
-        """`elsewhere`: whether another node is set up for it."""
+        """`elsewhere`: whether another node is configured for it."""
         self.kind = kind
-        self.offers = frozenset({kind})
+        self.capabilities = frozenset({kind})
         self._code = code
         self._missing = missing
         self._elsewhere = elsewhere
@@ -136,6 +164,6 @@ class NotConfigured:
 
     async def execute(self, call: Call) -> Outcome:
         if await self._elsewhere():
-            raise NotHere
+            raise WrongNode
         call.log("error", self._missing)
         return Outcome(end=AttemptEnd.FAILED, error=self._missing, code=self._code)

@@ -1,4 +1,4 @@
-"""A text that is told to people, and nothing else."""
+"""Message target: the text is the result, and the schedule's notifications deliver it."""
 
 from __future__ import annotations
 
@@ -7,19 +7,15 @@ from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import MessageTarget
 from chimes.targets.base import Call
 
-# @@ Runs of messages: the text is the result, and whoever the schedule tells is told of it as of
-# any other run. Nothing is sent from here, so nothing can be sent twice from here.
-
-#: Of the text, in the log; the whole of it is the result.
+#: Characters of the text in the log; the result has all of it.
 _SHOWN = 200
 
 
 class MessageRunner:
     kind = "message"
     resumable = False
-    #: It works for no time at all.
     places = None
-    offers = frozenset({"message"})
+    capabilities = frozenset({"message"})
 
     async def open(self) -> None:
         pass
@@ -31,7 +27,7 @@ class MessageRunner:
         target = call.run.target
         assert isinstance(target, MessageTarget)
         shown = target.text if len(target.text) <= _SHOWN else f"{target.text[:_SHOWN]}…"
-        call.log("info", _("this text is told: {text}", text=shown))
+        call.log("info", _("Message: {text}", text=shown))
         return Outcome(end=AttemptEnd.SUCCEEDED, result={"text": target.text})
 
 

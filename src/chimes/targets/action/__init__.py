@@ -1,4 +1,4 @@
-"""Actions of a knowledge network, executed by the configured action service (R0.24)."""
+"""Actions of a knowledge network, executed by the configured action service."""
 
 from chimes.targets.action.runner import ActionRunner
 from chimes.targets.action.service import ActionConfig

@@ -1,5 +1,4 @@
-"""How the action service is spoken to: the pieces of HTTP callbacks, each request with its own
-deadline, nothing followed."""
+"""Client of the action service: configuration, egress, requests, responses, errors."""
 
 from __future__ import annotations
 
@@ -20,10 +19,11 @@ from chimes.i18n import _
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.checkpoint import MAX_EXECUTION_ID_LENGTH, execution_end
 from chimes.model.egress import Address, Denial, Egress, EgressRules, HttpUrl, parse_http_url
-from chimes.model.run import AttemptEnd, Origin, Outcome, Run
+from chimes.model.run import AttemptEnd, Origin, Run
 from chimes.model.target import ActionTarget
 from chimes.model.validation import check_header_name
 from chimes.redaction import Redactor, mask_tail
+from chimes.targets.base import TargetError
 from chimes.targets.http.connection import (
     EgressDenied,
     Exchange,
@@ -36,13 +36,10 @@ from chimes.targets.http.response import READ_LIMIT, Reply, wait_asked
 from chimes.targets.http.runner import failure_of
 from chimes.triggers import format_moment
 
-# @@ Where requests to the action service may go: where callbacks may, and to the service itself.
-#
-# The operator has named its server, so it may be private (RELIABILITY 9); everything else about
-# egress holds as for callbacks: no metadata address, no port of this node, no other server.
 
+class ActionEgress:
+    """Egress rules of callbacks plus the configured server, which may be private."""
 
-class AlsoTo:
     def __init__(self, egress: Egress, place: HttpUrl) -> None:
         self._egress = egress
         self._line = f"{place.bracketed_host.removesuffix('.')}:{place.port}"
@@ -64,35 +61,32 @@ class AlsoTo:
 
 @lru_cache(maxsize=16)
 def _widened(rules: EgressRules, line: str) -> EgressRules:
-    """One object for as long as the rules are the same: connections are judged again when it is
-    another one."""
+    """Cached by rules: connections are checked again when the object changes."""
     return replace(rules, allow=(*rules.allow, line))
 
 
-# @@ Where actions are executed.
-
-#: What may stand in braces in the address.
+#: Placeholders allowed in the address.
 PLACEHOLDERS = frozenset({"kn_id", "branch"})
 
-# Shorter words occur anywhere.
+# Shorter values occur everywhere.
 _SHORTEST_SECRET = 8
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ActionConfig:
-    """As the operator has set it: the address may be private (RELIABILITY 9)."""
+    """Settings of the action service; the address may be private."""
 
-    #: In front of `/action-types/{id}/execute`; without a slash at its end.
+    #: Base of `/action-types/{id}/execute`, without a trailing slash.
     url: str
     #: Sent with every request.
     headers: tuple[tuple[str, str], ...] = ()
-    #: Of one request.
+    #: Timeout of one request.
     timeout: timedelta = timedelta(seconds=30)
 
     @property
     def place(self) -> HttpUrl:
-        """Which server it is; the path does not count."""
+        """Host and port of the service."""
         return parse_http_url(self.url)
 
     @property
@@ -105,7 +99,7 @@ class ActionConfig:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Also the parts of `Bearer <token>`: the service may repeat the token alone."""
+        """Includes the parts of `Bearer <token>`: the service may echo the token alone."""
         words = {each for _unused, value in self.headers for each in value.split()}
         long = {each for each in words if len(each) >= _SHORTEST_SECRET}
         return tuple(sorted({value for _unused, value in self.headers} | long))
@@ -116,7 +110,7 @@ class ActionConfig:
 
 
 def checked_config(config: ActionConfig) -> ActionConfig:
-    """ConfigError names the setting that is wrong."""
+    """ConfigError names the invalid setting."""
     url = config.url.rstrip("/")
     try:
         found = parse_http_url(url)
@@ -144,35 +138,35 @@ def checked_config(config: ActionConfig) -> ActionConfig:
     return replace(config, url=url)
 
 
-# @@ What the action service says, as data: little is kept, whatever it sends.
+# Responses of the action service, truncated to what is kept.
 
 LONGEST_TEXT = 1000
 LONGEST_STATUS = 50
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
-#: What the service calls them, by our names.
+#: Our names of the counts and those of the service.
 _COUNTS = {"total": "total_count", "success": "success_count", "failed": "failed_count"}
 _MOST_COUNTED = 10**12
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Said:
-    """An answer about an execution; empty where it does not say."""
+class ExecutionReport:
+    """A response about an execution; missing fields are empty."""
 
     execution_id: str = ""
     status: str = ""
     message: str = ""
     counts: Mapping[str, int] | None = None
-    #: Why an object failed, of the first that says so; otherwise why the whole did.
+    #: Error of the first failed object, else of the execution.
     why: str = ""
 
 
-def said_in(reply: Reply) -> Said | None:
-    """None: it is not a JSON object."""
-    found = document_in(reply)
+def parse_report(reply: Reply) -> ExecutionReport | None:
+    """None if the body is not a JSON object."""
+    found = parse_document(reply)
     if found is None:
         return None
-    return Said(
+    return ExecutionReport(
         execution_id=_id(found.get("execution_id") or found.get("id")),
         status=short(found.get("status"), LONGEST_STATUS),
         message=short(found.get("message"), LONGEST_TEXT),
@@ -181,7 +175,7 @@ def said_in(reply: Reply) -> Said | None:
     )
 
 
-def document_in(reply: Reply) -> Mapping[str, object] | None:
+def parse_document(reply: Reply) -> Mapping[str, object] | None:
     try:
         found = json.loads(reply.body)
     except (ValueError, RecursionError):
@@ -189,9 +183,9 @@ def document_in(reply: Reply) -> Mapping[str, object] | None:
     return found if isinstance(found, dict) else None
 
 
-def refusal_in(reply: Reply) -> str:
-    """What a refusal says for people: the service's own shape, or another usual one."""
-    found = document_in(reply)
+def rejection_text(reply: Reply) -> str:
+    """The error text of a rejection in the service's format or another common one."""
+    found = parse_document(reply)
     if found is None:
         page = reply.body.lstrip().startswith("<")
         return "" if page else short(reply.body, LONGEST_TEXT)
@@ -204,7 +198,7 @@ def refusal_in(reply: Reply) -> str:
 
 
 def short(given: object, most: int) -> str:
-    """In one line, as text that every store takes."""
+    """One line of text that every store accepts."""
     if given is None or given == "":
         return ""
     text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
@@ -213,13 +207,13 @@ def short(given: object, most: int) -> str:
 
 
 def _id(given: object) -> str:
-    """Empty: there is none that could be asked for."""
+    """Empty if there is no usable id."""
     if isinstance(given, int) and not isinstance(given, bool):
         given = str(given)
     if not isinstance(given, str) or len(given) > MAX_EXECUTION_ID_LENGTH:
         return ""
     if given in (".", ".."):
-        # In a path they mean another one.
+        # In a path they mean another resource.
         return ""
     return given if given == short(given, MAX_EXECUTION_ID_LENGTH) else ""
 
@@ -244,7 +238,7 @@ def _why(found: Mapping[str, object]) -> str:
 
 
 class Record:
-    """Grows while an attempt is under way, so that a broken one can be told of, too."""
+    """What is known about an execution; a failed attempt reports it too."""
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
@@ -252,23 +246,23 @@ class Record:
         self.status = ""
         self.message = ""
         self.why = ""
-        #: The message that came with the end; that of the acceptance is no reason for anything.
+        #: The message that came with the end of the execution.
         self.last_words = ""
         self.counts: Mapping[str, int] | None = None
-        #: Of the answer to `execute`; None: there was none in this attempt.
+        #: Status of the response to `execute`; None: no response in this attempt.
         self.http_status: int | None = None
-        #: Whether the service took the action over, in this attempt or an earlier one.
+        #: Whether the service accepted the action, in this attempt or an earlier one.
         self.accepted = False
-        #: Whether the service was able to say how it ended.
+        #: Whether the service reported the end.
         self.followed = False
 
-    def add(self, said: Said) -> None:
-        self.status = said.status or self.status
-        self.message = said.message or self.message
-        self.why = said.why or self.why
-        if execution_end(said.status) is not None:
-            self.last_words = said.message
-        self.counts = said.counts or self.counts
+    def add(self, report: ExecutionReport) -> None:
+        self.status = report.status or self.status
+        self.message = report.message or self.message
+        self.why = report.why or self.why
+        if execution_end(report.status) is not None:
+            self.last_words = report.message
+        self.counts = report.counts or self.counts
 
     def result(self) -> dict[str, object]:
         found: dict[str, object] = {
@@ -285,12 +279,12 @@ class Record:
         return found
 
 
-# @@ The requests that the action service gets; pure.
+# Requests.
 
 EOL = "\r\n"
-#: Objects of an execution that are asked for where all of them are too many to be read.
+#: Objects in the summary of an execution.
 FEW_RESULTS = 20
-#: The service takes it for granted where nothing is said.
+#: The default branch of the service.
 MAIN = "main"
 
 
@@ -304,7 +298,7 @@ def execute_request(config: ActionConfig, run: Run, target: ActionTarget, agent:
         method="POST",
         path=path,
         body=execute_body(config, run, target),
-        # The same for all attempts: whoever honours it executes once (R0.24, C14).
+        # The same for all attempts: a service that honours it executes once.
         headers={"Idempotency-Key": header_safe(run.id)},
     )
 
@@ -319,7 +313,7 @@ def status_request(
 def summary_request(
     config: ActionConfig, run: Run, target: ActionTarget, agent: str, execution_id: str
 ) -> Request:
-    """The same facts, with few of the objects."""
+    """The same data with few objects."""
     path = f"/action-logs/{_part(execution_id)}?results_limit={FEW_RESULTS}"
     return _request(config, run, target, agent, method="GET", path=path)
 
@@ -338,8 +332,8 @@ def cancel_request(
 
 
 def execute_body(config: ActionConfig, run: Run, target: ActionTarget) -> dict[str, object]:
-    """The objects under both names (C23). Network and branch are named here where the address
-    does not name them."""
+    """The objects under both names that services use; the network if the address has no
+    placeholder for it."""
     identities = [dict(each) for each in target.identities]
     by_hand = run.origin is Origin.MANUAL
     body: dict[str, object] = {
@@ -354,7 +348,7 @@ def execute_body(config: ActionConfig, run: Run, target: ActionTarget) -> dict[s
 
 
 def account_headers(run: Run, target: ActionTarget) -> dict[str, str]:
-    """Of whoever made the schedule; where nobody is named, of its owner."""
+    """The account of the target, else the owner of the run."""
     if target.account_id:
         found = {"X-Account-Id": target.account_id}
         return found | ({"X-Account-Type": target.account_type} if target.account_type else {})
@@ -406,46 +400,23 @@ def _request(
 
 
 def _lines(headers: Mapping[str, str]) -> list[str]:
-    """Each name once, whatever its case; the last one counts."""
+    """Each name once, ignoring case; the last value wins."""
     once = {name.lower(): (name, value) for name, value in headers.items()}
     return [f"{name}: {header_safe(value)}" for name, value in once.values()]
 
 
-# @@ Why an attempt came to nothing, and whether another one may do better (R3.48, C14).
-
-
-class Trouble(Exception):
-    """Ends an attempt without success."""
-
-    def __init__(
-        self,
-        code: str,
-        text: str,
-        *,
-        end: AttemptEnd = AttemptEnd.FAILED,
-        retryable: bool = False,
-        retry_after: timedelta | None = None,
-    ) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-        self.end = end
-        self.retryable = retryable
-        self.retry_after = retry_after
-
-
-def not_accepted(reply: Reply, now: datetime) -> Trouble:
-    """An answer to `execute` that is neither 200 nor 202; `now` is the store's time."""
+def not_accepted(reply: Reply, now: datetime) -> TargetError:
+    """For a response to `execute` other than 200 and 202; `now` is the store's time."""
     status = reply.status
     if 300 <= status <= 399:
-        return Trouble(
+        return TargetError(
             "redirect",
             _(
                 "the action service answered HTTP {status}: redirects are not followed",
                 status=status,
             ),
         )
-    detail = refusal_in(reply)
+    detail = rejection_text(reply)
     if detail:
         text = _(
             "the action service answered HTTP {status}: {detail}", status=status, detail=detail
@@ -453,7 +424,7 @@ def not_accepted(reply: Reply, now: datetime) -> Trouble:
     else:
         text = _("the action service answered HTTP {status}", status=status)
     retryable = status in (408, 429) or status >= 500
-    return Trouble(
+    return TargetError(
         f"http_{status}",
         text,
         retryable=retryable,
@@ -461,26 +432,13 @@ def not_accepted(reply: Reply, now: datetime) -> Trouble:
     )
 
 
-def too_slow(seconds: float) -> Trouble:
-    """Of a single request."""
-    return Trouble(
+def too_slow(seconds: float) -> TargetError:
+    """Timeout of a single request."""
+    return TargetError(
         "timeout",
         _("the action service did not answer within {seconds:g} s", seconds=seconds),
         end=AttemptEnd.TIMEOUT,
         retryable=True,
-    )
-
-
-def outcome_of(trouble: Trouble, result: dict[str, object], redactor: Redactor) -> Outcome:
-    clean = redactor.text(trouble.text)
-    return Outcome(
-        end=trouble.end,
-        retryable=trouble.retryable,
-        result=result,
-        # As it was said, unless something had to be hidden: only then can it be told otherwise.
-        error=trouble.text if clean == trouble.text else clean,
-        code=trouble.code,
-        retry_after=trouble.retry_after,
     )
 
 
@@ -495,7 +453,7 @@ class ActionService:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._seconds = config.timeout.total_seconds()
-        self._egress = AlsoTo(egress, config.place)
+        self._egress = ActionEgress(egress, config.place)
         self._connections = connections
         self._lookup = lookup
         self._tls = tls
@@ -512,8 +470,8 @@ class ActionService:
         if self._exchange is not None:
             await self._exchange.close()
 
-    async def ask(self, request: Request) -> Reply:
-        """Any answer that is HTTP; Trouble where there is none."""
+    async def send(self, request: Request) -> Reply:
+        """Returns any HTTP response; TargetError if there is none."""
         assert self._exchange is not None, "open() comes first"
         try:
             async with asyncio.timeout(self._seconds):
@@ -522,7 +480,7 @@ class ActionService:
             raise too_slow(self._seconds) from None
         except (aiohttp.ClientError, EgressDenied, OSError) as error:
             failure = failure_of(error)
-            raise Trouble(
+            raise TargetError(
                 failure.code,
                 _("the action service: {failure}", failure=failure.text),
                 retryable=failure.retryable,

@@ -1,4 +1,4 @@
-"""Prompts: one attempt hands the prompt to the configured pipeline and brings its answer back."""
+"""AI prompts: one attempt sends the prompt to the configured pipeline and returns its answer."""
 
 from chimes.targets.agent.runner import AgentPrompt
 from chimes.targets.agent.service import AgentConfig

@@ -1,5 +1,4 @@
-"""The pipeline `openai`: an OpenAI-compatible chat endpoint, streaming. No tools are sent along,
-and none is called (S73)."""
+"""The pipeline `openai`: a streaming OpenAI-compatible chat endpoint, without tools."""
 
 from __future__ import annotations
 
@@ -15,9 +14,8 @@ from chimes.targets.agent.service import (
     KEEP_LIMIT,
     LONGEST_NAME,
     READ_LIMIT,
+    AgentRequest,
     Exchange,
-    Handing,
-    Trouble,
     bad_answer,
     clean,
     error_text,
@@ -26,40 +24,41 @@ from chimes.targets.agent.service import (
     too_long,
     whole,
 )
+from chimes.targets.base import TargetError
 
-# @@ Server-sent events, read from pieces that may be cut anywhere.
+# Server-sent events.
 
 _END_OF_LINE = re.compile(rb"\r\n|\n|\r")
 _BOM = b"\xef\xbb\xbf"
 
 
 class EventTooLong(Exception):
-    """A line or an event is longer than what is read of one."""
+    """A line or event exceeds the limit."""
 
 
 class EventReader:
-    """Only the data of events is of interest; names, ids and comments are passed over."""
+    """Incremental parser for the data of events; names, ids and comments are ignored."""
 
     def __init__(self, longest: int) -> None:
-        """`longest`: bytes of one event."""
+        """`longest`: maximum bytes of one event."""
         self._longest = longest
         self._rest = bytearray()
         self._searched = 0
-        #: The line feed that may come next belongs to the line before.
+        #: A line feed that follows belongs to the previous line.
         self._after_return = False
         self._begun = False
         self._data: list[bytes] = []
         self._size = 0
 
     def feed(self, piece: bytes) -> list[str]:
-        """The data of each event that this completes."""
+        """The data of each event that this piece completes."""
         events = [found for line in self._lines(piece) if (found := self._take(line)) is not None]
         if len(self._rest) > self._longest:
             raise EventTooLong
         return events
 
     def end(self) -> list[str]:
-        """What an event without an empty line behind it holds: some servers end so."""
+        """The data of a last event without a trailing empty line."""
         if self._rest:
             self._take(bytes(self._rest))
             self._rest.clear()
@@ -86,7 +85,7 @@ class EventReader:
         return lines
 
     def _take(self, line: bytes) -> str | None:
-        """The data of the event that an empty line ends."""
+        """The data of an event if this line ends one."""
         if not line:
             data, self._data, self._size = self._data, [], 0
             return b"\n".join(data).decode(errors="replace") if data else None
@@ -100,13 +99,13 @@ class EventReader:
         return None
 
 
-# @@ The answer in the run's log while it comes in: whole lines, at most once a second.
-
 EVERY_SECONDS = 1.0
 LONGEST_ENTRY = 4000
 
 
 class LiveText:
+    """Writes the streamed answer to the run's log: whole lines, at most once a second."""
+
     def __init__(
         self, log: Callable[[str, str], None], redactor: Redactor, clock: Callable[[], float]
     ) -> None:
@@ -119,7 +118,7 @@ class LiveText:
         self._told_at = clock()
 
     def add(self, piece: str) -> None:
-        """Only whole lines are told: a secret that comes in pieces is seen as a whole."""
+        """Logs whole lines only, so that a secret split over pieces is still redacted."""
         if self._size > KEEP_LIMIT:
             return
         self._size += len(piece)
@@ -143,26 +142,26 @@ class LiveText:
 
 PATH = "/v1/chat/completions"
 WHO = _("the model server")
-#: Bytes of a stream, its packing included: a token may take some hundred of them.
+#: Bytes of a stream including its framing: a token may take some hundred.
 STREAM_LIMIT = 32 * READ_LIMIT
-#: Bytes that are dealt with at a time: then it is the turn of others.
+#: Bytes per iteration, so that other tasks get their turn.
 _PIECE = 16 * 1024
 _DONE = "[DONE]"
 _LASTING_ERRORS = ("invalid", "authentication", "permission", "not_found", "insufficient_quota")
 
 
-async def ask_model(exchange: Exchange, handing: Handing) -> None:
-    """Fills the answer; Trouble if there is none."""
+async def ask_model(exchange: Exchange, request: AgentRequest) -> None:
+    """Fills the answer; TargetError if there is none."""
     try:
-        await _ask(exchange, handing, with_usage=True)
-    except Trouble as trouble:
-        # Some servers know no stream_options, and refuse what they do not know.
-        if trouble.status not in (400, 422) or "stream_options" not in trouble.text:
+        await _ask(exchange, request, with_usage=True)
+    except TargetError as error:
+        # Some servers reject the unknown field stream_options.
+        if error.status not in (400, 422) or "stream_options" not in error.text:
             raise
-        await _ask(exchange, handing, with_usage=False)
-    answer = handing.answer
+        await _ask(exchange, request, with_usage=False)
+    answer = request.answer
     if not answer.size and answer.refused_tools:
-        raise Trouble(
+        raise TargetError(
             "tool_call_refused",
             _(
                 "the model asked for {tools} instead of an answer; no tools are offered",
@@ -170,34 +169,36 @@ async def ask_model(exchange: Exchange, handing: Handing) -> None:
             ),
         )
     if not answer.size and answer.finish_reason == "content_filter":
-        raise Trouble("content_filter", _("the model server withheld the answer (content_filter)"))
+        raise TargetError(
+            "content_filter", _("the model server withheld the answer (content_filter)")
+        )
 
 
-async def _ask(exchange: Exchange, handing: Handing, *, with_usage: bool) -> None:
+async def _ask(exchange: Exchange, request: AgentRequest, *, with_usage: bool) -> None:
     async with exchange.ask(
-        handing.config,
+        request.config,
         "POST",
         PATH,
         who=WHO,
-        now=handing.now(),
-        body=_request(handing, with_usage),
+        now=request.now(),
+        body=_request(request, with_usage),
         headers={
             "Accept": "text/event-stream, application/json",
-            "Idempotency-Key": handing.call.run.id,
+            "Idempotency-Key": request.call.run.id,
         },
     ) as response:
         first = await response.content.read(_PIECE)
         if _is_document(response, first):
             data = await whole(response, who=WHO, begun=first)
-            _absorb(parsed(data, who=WHO), "message", handing, handing.answer.add)
+            _absorb(parsed(data, who=WHO), "message", request, request.answer.add)
             return
-        await _stream(response, first, handing)
+        await _stream(response, first, request)
 
 
-def _request(handing: Handing, with_usage: bool) -> dict[str, object]:
-    config = handing.config
+def _request(request: AgentRequest, with_usage: bool) -> dict[str, object]:
+    config = request.config
     body: dict[str, object] = {
-        "messages": [{"role": "user", "content": handing.target.prompt}],
+        "messages": [{"role": "user", "content": request.target.prompt}],
         "stream": True,
     }
     if config.model:
@@ -210,16 +211,16 @@ def _request(handing: Handing, with_usage: bool) -> dict[str, object]:
 
 
 def _is_document(response: aiohttp.ClientResponse, first: bytes) -> bool:
-    """Some servers do not stream, and say so in their own ways."""
+    """Whether the server returned one JSON document instead of a stream."""
     if response.content_type == "text/event-stream":
         return False
     return response.content_type == "application/json" or first.lstrip().startswith(b"{")
 
 
-async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handing) -> None:
-    answer, clock = handing.answer, handing.clock
+async def _stream(response: aiohttp.ClientResponse, piece: bytes, request: AgentRequest) -> None:
+    answer, clock = request.answer, request.clock
     events = EventReader(READ_LIMIT)
-    live = LiveText(handing.log, handing.redactor, clock)
+    live = LiveText(request.log, request.redactor, clock)
     began, first_after = clock(), None
     received = 0
 
@@ -227,7 +228,7 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
         nonlocal first_after
         if first_after is None:
             first_after = clock() - began
-            handing.log("info", _("first token after {seconds:.2f} s", seconds=first_after))
+            request.log("info", _("first token after {seconds:.2f} s", seconds=first_after))
         answer.add(text)
         live.add(text)
 
@@ -235,13 +236,13 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
     try:
         while piece and not done:
             received += len(piece)
-            done = _absorb_all(events.feed(piece), handing, add)
+            done = _absorb_all(events.feed(piece), request, add)
             if answer.too_long or received > STREAM_LIMIT:
                 raise too_long(WHO)
-            # A server on the same machine always has more: the others get their turn, too.
+            # A local server always has more data; let other tasks run.
             await asyncio.sleep(0)
             piece = b"" if done else await response.content.read(_PIECE)
-        done = done or _absorb_all(events.end(), handing, add)
+        done = done or _absorb_all(events.end(), request, add)
     except EventTooLong:
         raise too_long(WHO) from None
     except aiohttp.ClientPayloadError:
@@ -250,27 +251,27 @@ async def _stream(response: aiohttp.ClientResponse, piece: bytes, handing: Handi
     finally:
         live.end()
     if not done and not answer.finish_reason:
-        raise Trouble(
+        raise TargetError(
             "stream_broken", _("{who} ended its answer in the middle", who=WHO), retryable=True
         )
 
 
-def _absorb_all(events: list[str], handing: Handing, add: Callable[[str], None]) -> bool:
-    """Whether the last event has come."""
+def _absorb_all(events: list[str], request: AgentRequest, add: Callable[[str], None]) -> bool:
+    """Whether the last event has arrived."""
     for data in events:
         if data.strip() == _DONE:
             return True
-        _absorb(parsed(data, who=WHO), "delta", handing, add)
-        if handing.answer.too_long:
+        _absorb(parsed(data, who=WHO), "delta", request, add)
+        if request.answer.too_long:
             return False
     return False
 
 
 def _absorb(
-    found: Mapping[str, object], part: str, handing: Handing, add: Callable[[str], None]
+    found: Mapping[str, object], part: str, request: AgentRequest, add: Callable[[str], None]
 ) -> None:
-    """A whole answer (`message`), or a piece of one (`delta`)."""
-    answer = handing.answer
+    """Adds a whole answer (`message`) or a piece of one (`delta`)."""
+    answer = request.answer
     if found.get("error"):
         raise _model_error(found["error"])
     answer.model = short(found.get("model"), LONGEST_NAME) or answer.model
@@ -286,13 +287,13 @@ def _absorb(
         answer.finish_reason = short(choice.get("finish_reason"), 50) or answer.finish_reason
         said = choice.get(part)
         if isinstance(said, Mapping):
-            _refuse_tools(said, handing)
+            _refuse_tools(said, request)
             if text := _text(said.get("content")):
                 add(text)
 
 
 def _text(content: object) -> str:
-    """A text, or a list of parts of which some are text."""
+    """The text of a string or of a list of parts."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
@@ -301,29 +302,29 @@ def _text(content: object) -> str:
     return "".join(text for text in texts if isinstance(text, str))
 
 
-def _refuse_tools(said: Mapping[str, object], handing: Handing) -> None:
+def _refuse_tools(said: Mapping[str, object], request: AgentRequest) -> None:
     calls = said.get("tool_calls")
     wanted = [each.get("function") for each in calls if isinstance(each, Mapping)] if isinstance(
         calls, list
     ) else []  # fmt: skip
     wanted.append(said.get("function_call"))
     for function in wanted:
-        # Of a call that comes in pieces only the first has its name.
+        # Only the first piece of a streamed call has its name.
         if (
             isinstance(function, Mapping)
             and function.get("name")
-            and handing.answer.refuse_tool(function["name"])
+            and request.answer.refuse_tool(function["name"])
         ):
-            name = handing.answer.refused_tools[-1]
-            handing.log("warning", _("the model asked for the tool {name}: refused", name=name))
+            name = request.answer.refused_tools[-1]
+            request.log("warning", _("the model asked for the tool {name}: refused", name=name))
 
 
-def _model_error(error: object) -> Trouble:
+def _model_error(error: object) -> TargetError:
     kind = ""
     if isinstance(error, Mapping):
         kind = " ".join(str(error.get(name) or "") for name in ("type", "code")).lower()
     text = error_text(error) or _("an error without words")
     lasting = any(word in kind for word in _LASTING_ERRORS)
-    return Trouble(
+    return TargetError(
         "model_error", _("{who} broke off: {error}", who=WHO, error=text), retryable=not lasting
     )

@@ -1,16 +1,16 @@
-"""How the configured server is spoken to: one pool, one deadline, nothing followed.
+"""Client of the configured agent server: configuration, answers, errors, HTTP.
 
-Connections are not kept: a prompt takes longer than a handshake, and a kept one that broke
-meanwhile would look like a refusal.
+Connections are not kept: a prompt takes longer than a handshake, and a broken kept connection
+would look like a rejection.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import aiohttp
@@ -18,15 +18,13 @@ from yarl import URL
 
 from chimes.errors import ConfigError
 from chimes.i18n import _
-from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.target import AgentTarget
 from chimes.redaction import Redactor
-from chimes.targets.base import Call
+from chimes.targets.base import Call, TargetError
 from chimes.targets.http.request import scrubbed
 from chimes.targets.http.response import wait_asked
 from chimes.targets.http.runner import failure_of
-
-# @@ Where prompts go, and what an answer costs.
+from chimes.targets.remote import RemoteAttempt
 
 PIPELINES = ("openai", "runs")
 _MILLION = 1_000_000
@@ -34,24 +32,24 @@ _MILLION = 1_000_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgentConfig:
-    """As the operator has set it: the address may be private, and is not judged (RELIABILITY 9)."""
+    """Settings of the pipeline. The address may be private; egress rules do not apply."""
 
     #: `openai` or `runs`.
     pipeline: str
-    #: Without a slash at its end, and without `/v1`.
+    #: Without a trailing slash and without `/v1`.
     url: str
     model: str = ""
     api_key: str = ""
-    #: Of an answer; None: as many as the model likes.
+    #: Maximum tokens of an answer; None: the model decides.
     max_tokens: int | None = None
-    #: Of a million tokens.
+    #: Prices per million tokens.
     input_price: float = 0.0
     output_price: float = 0.0
-    #: Where the pipeline can call this server back; empty: it is only polled.
+    #: Base address for callbacks; empty: polling only.
     callback_url: str = ""
 
     def cost(self, prompt_tokens: int, completion_tokens: int) -> float | None:
-        """None where no prices are set."""
+        """None if no prices are set."""
         if not self.input_price and not self.output_price:
             return None
         total = prompt_tokens * self.input_price + completion_tokens * self.output_price
@@ -59,7 +57,7 @@ class AgentConfig:
 
     @property
     def public_url(self) -> str:
-        """The address without what may be secret in it."""
+        """The address without credentials."""
         parts = urlsplit(self.url)
         return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
 
@@ -70,7 +68,7 @@ class AgentConfig:
 
 
 def checked_config(config: AgentConfig) -> AgentConfig:
-    """ConfigError names the setting that is wrong."""
+    """ConfigError names the invalid setting."""
     url = _checked_url(config.url, "agent_url")
     if config.pipeline == "openai":
         url = url.removesuffix("/v1")
@@ -96,7 +94,7 @@ def _checked_url(text: str, key: str) -> str:
 
 
 def for_target(config: AgentConfig, target: AgentTarget) -> AgentConfig:
-    """With what the target says itself."""
+    """With the options of the target."""
     return replace(
         config,
         pipeline=target.pipeline or config.pipeline,
@@ -105,11 +103,11 @@ def for_target(config: AgentConfig, target: AgentTarget) -> AgentConfig:
     )
 
 
-# @@ What is kept of an answer: little, as data, whatever the other side sends (F67, S74).
+# Answers, truncated to what is kept.
 
-#: Bytes of text in a result; the rest is not kept.
+#: Bytes of text kept in a result.
 KEEP_LIMIT = 64 * 1024
-#: Bytes of text after which nobody listens any more.
+#: Bytes of text after which reading stops.
 READ_LIMIT = 1024 * 1024
 MOST_ARTIFACTS = 50
 LONGEST_NAME = 200
@@ -118,14 +116,14 @@ _MOST_TOOLS = 20
 
 
 class Answer:
-    """Grows while an attempt is under way, so that a broken one can be told of, too."""
+    """The answer so far; a failed attempt reports it too."""
 
     def __init__(self, config: AgentConfig) -> None:
         self._config = config
         self.model = config.model
         self.pipeline_run_id = ""
         self.finish_reason = ""
-        #: What the model wanted to call; nothing is called.
+        #: Tools that the model requested; none is called.
         self.refused_tools: list[str] = []
         self.artifacts: list[dict[str, str]] = []
         self._usage: dict[str, int] = {}
@@ -152,7 +150,7 @@ class Answer:
         return self.size > READ_LIMIT
 
     def add(self, piece: str) -> None:
-        # Half of a surrogate pair has its other half in the next piece.
+        # The other half of a surrogate pair may be in the next piece.
         size = len(piece.encode(errors="surrogatepass"))
         if self._kept <= KEEP_LIMIT:
             self._pieces.append(piece[: KEEP_LIMIT + 1])
@@ -160,7 +158,7 @@ class Answer:
         self.size += size
 
     def refuse_tool(self, name: object) -> bool:
-        """Whether it is another one than those before."""
+        """Whether the tool was not requested before."""
         shown = short(name, LONGEST_NAME) or "?"
         if shown in self.refused_tools or len(self.refused_tools) >= _MOST_TOOLS:
             return False
@@ -176,12 +174,12 @@ class Answer:
                 self._usage[name] = value
 
     def add_cost(self, given: object) -> None:
-        """As the pipeline has it; otherwise it follows from the prices."""
+        """The cost reported by the pipeline; otherwise computed from the prices."""
         if isinstance(given, int | float) and not isinstance(given, bool) and 0 <= given < 1e12:
             self._cost = float(given)
 
     def add_artifacts(self, given: object) -> int:
-        """How many were not taken: too many, or without an address that can be called."""
+        """The number of artifacts that were dropped: too many, or without a usable address."""
         found = given if isinstance(given, list) else []
         for each in found[:MOST_ARTIFACTS]:
             artifact = _artifact(each, f"{self._config.public_url}/")
@@ -204,7 +202,7 @@ class Answer:
         return self._config.cost(usage["prompt_tokens"], usage["completion_tokens"])
 
     def result(self) -> dict[str, object]:
-        """The result of the run; its `text` is what is delivered."""
+        """The result of the run; notifications deliver its `text`."""
         found: dict[str, object] = {
             "text": self.text,
             "model": self.model,
@@ -223,14 +221,14 @@ class Answer:
 
 
 def clean(text: str) -> str:
-    """Text that every store takes: no NUL, no lone surrogates."""
+    """Text that every store accepts: no NUL, no lone surrogates."""
     if not text.isascii():
         text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text.replace("\x00", "\ufffd")
 
 
 def short(value: object, most: int) -> str:
-    """In one line, for names, models and the errors of others."""
+    """One line, for names, models and foreign error texts."""
     if not isinstance(value, str | int | float):
         return ""
     return " ".join(clean(str(value)[: most * 4]).split())[:most]
@@ -243,7 +241,7 @@ def _artifact(given: object, base: str) -> dict[str, str] | None:
     if not isinstance(url, str) or not url or len(url) > LONGEST_URL:
         return None
     try:
-        # Only what a browser would call as well: no `tg:`, no `javascript:` (S74).
+        # http and https only: no `tg:`, no `javascript:`.
         whole = urljoin(base, url)
         parts = urlsplit(whole)
         callable_ = parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -255,45 +253,22 @@ def _artifact(given: object, base: str) -> dict[str, str] | None:
     return {"name": name[:LONGEST_NAME], "url": whole}
 
 
-# @@ Why an attempt came to nothing, and whether another one may do better (R1.32, C14).
-
 LONGEST_DETAIL = 300
 _WORTH_ANOTHER_TRY = frozenset({408, 409, 425, 429})
 
 
-class Trouble(Exception):
-    """Ends an attempt without success."""
-
-    def __init__(
-        self,
-        code: str,
-        text: str,
-        *,
-        retryable: bool = False,
-        retry_after: timedelta | None = None,
-        status: int = 0,
-    ) -> None:
-        super().__init__(text)
-        self.code = code
-        self.text = text
-        self.retryable = retryable
-        self.retry_after = retry_after
-        #: Of HTTP; 0: it is not about one.
-        self.status = status
-
-
-def trouble_of_status(
+def error_of_status(
     status: int, headers: Mapping[str, str], body: str, *, who: str, now: datetime
-) -> Trouble:
-    """For an answer that is none; `now` is the store's time."""
+) -> TargetError:
+    """For an unsuccessful response; `now` is the store's time."""
     if 300 <= status <= 399:
-        return Trouble(
+        return TargetError(
             "redirect",
             _("{who} answered HTTP {status}: redirects are not followed", who=who, status=status),
             status=status,
         )
     retryable = status in _WORTH_ANOTHER_TRY or status >= 500
-    detail = said_in(body)
+    detail = rejection_text(body)
     text = _("{who} answered HTTP {status}", who=who, status=status)
     if detail:
         text = _("{who} answered HTTP {status}: {detail}", who=who, status=status, detail=detail)
@@ -301,7 +276,7 @@ def trouble_of_status(
         text = _("{problem} (is CHIMES_AGENT_API_KEY right?)", problem=text)
     elif status == 404:
         text = _("{problem} (are CHIMES_AGENT_URL and the model right?)", problem=text)
-    return Trouble(
+    return TargetError(
         f"http_{status}",
         text,
         retryable=retryable,
@@ -310,26 +285,26 @@ def trouble_of_status(
     )
 
 
-def trouble_of_error(error: Exception, *, who: str) -> Trouble:
-    """For a connection that failed."""
+def error_of_connection(error: Exception, *, who: str) -> TargetError:
+    """For a failed connection."""
     if isinstance(error, aiohttp.InvalidURL):
-        return Trouble("bad_address", _("the address of {who} cannot be used", who=who))
+        return TargetError("bad_address", _("the address of {who} cannot be used", who=who))
     if isinstance(error, aiohttp.ServerTimeoutError):
-        return Trouble(
+        return TargetError(
             "connect_failed", _("{who}: no connection could be made", who=who), retryable=True
         )
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Trouble("reset", _("{who}: the connection was lost", who=who), retryable=True)
+        return TargetError("reset", _("{who}: the connection was lost", who=who), retryable=True)
     failure = failure_of(error)
-    return Trouble(
+    return TargetError(
         failure.code,
         _("no answer from {who}: {problem}", who=who, problem=failure.text),
         retryable=failure.retryable,
     )
 
 
-def said_in(body: str) -> str:
-    """What a refusal says for people, in whichever of the usual shapes; in one line."""
+def rejection_text(body: str) -> str:
+    """The error text of a rejection in any common format, in one line."""
     try:
         found = json.loads(body)
     except (ValueError, RecursionError):
@@ -346,18 +321,7 @@ def error_text(found: object) -> str:
     return short(found, LONGEST_DETAIL)
 
 
-def outcome_of(trouble: Trouble, result: dict[str, object], redactor: Redactor) -> Outcome:
-    return Outcome(
-        end=AttemptEnd.FAILED,
-        retryable=trouble.retryable,
-        result=result,
-        error=redactor.text(trouble.text),
-        code=trouble.code,
-        retry_after=trouble.retry_after,
-    )
-
-
-#: Seconds until somebody has answered the telephone.
+#: Connect timeout in seconds.
 CONNECT_SECONDS = 30.0
 ERROR_LIMIT = 16 * 1024
 DOCUMENT_LIMIT = 2 * 1024 * 1024
@@ -373,7 +337,7 @@ class Exchange:
             connector=aiohttp.TCPConnector(limit=0, force_close=True),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
-            # A bomb unfolds in one step; so nothing that is packed is asked for or unpacked.
+            # Responses are not decompressed, because a bomb would unfold in one step.
             auto_decompress=False,
             trust_env=False,
         )
@@ -394,8 +358,8 @@ class Exchange:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer of success; Trouble for every other, and for a connection that failed, also
-        while the answer is read."""
+        """A successful response; TargetError for every other one and for a connection that fails,
+        also while the response is read."""
         assert self._session is not None, "open() comes first"
         sent = {
             "Accept-Encoding": "identity",
@@ -420,7 +384,7 @@ class Exchange:
             ) as response:
                 if not 200 <= response.status <= 299:
                     said = await _read(response, ERROR_LIMIT)
-                    raise trouble_of_status(
+                    raise error_of_status(
                         response.status,
                         response.headers,
                         said.decode(errors="replace"),
@@ -429,7 +393,7 @@ class Exchange:
                     )
                 yield response
         except (aiohttp.ClientError, OSError) as error:
-            raise trouble_of_error(error, who=who) from None
+            raise error_of_connection(error, who=who) from None
 
     async def document(
         self,
@@ -442,7 +406,7 @@ class Exchange:
         body: object = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
-        """An answer that is one JSON object."""
+        """A response that is one JSON object."""
         async with self.ask(
             config, method, path, who=who, now=now, body=body, headers=headers
         ) as response:
@@ -466,14 +430,14 @@ def parsed(data: bytes | str, *, who: str) -> dict[str, object]:
     return found
 
 
-def bad_answer(who: str) -> Trouble:
-    return Trouble(
+def bad_answer(who: str) -> TargetError:
+    return TargetError(
         "bad_answer", _("{who} answered with something else than JSON", who=who), retryable=True
     )
 
 
-def too_long(who: str) -> Trouble:
-    return Trouble(
+def too_long(who: str) -> TargetError:
+    return TargetError(
         "answer_too_long", _("{who} answered with more than is read of an answer", who=who)
     )
 
@@ -485,24 +449,13 @@ async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
     return bytes(found)
 
 
-# @@ One prompt on its way, with all that its pipeline needs.
+class AgentRequest(RemoteAttempt):
+    """One attempt of a prompt; the pipelines fill its answer."""
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Handing:
-    call: Call
-    target: AgentTarget
-    config: AgentConfig
-    answer: Answer
-    redactor: Redactor
-    #: Monotonic seconds.
-    clock: Callable[[], float]
-    #: When the attempt began, by that clock.
-    began: float
-
-    def log(self, level: str, message: str) -> None:
-        self.call.log(level, self.redactor.text(message))
-
-    def now(self) -> datetime:
-        """The store's time, near enough to read a Retry-After against."""
-        return self.call.triggered_at + timedelta(seconds=self.clock() - self.began)
+    def __init__(self, call: Call, config: AgentConfig) -> None:
+        target = call.run.target
+        assert isinstance(target, AgentTarget), "a runner is only given runs of its own kind"
+        self.target = target
+        self.config = for_target(config, target)
+        super().__init__(call, Redactor(self.config.secrets))
+        self.answer = Answer(self.config)

@@ -1,4 +1,4 @@
-"""Flows: a graph of steps, each of which is a task, carried out as child runs."""
+"""Flows: a graph of steps, each a task that runs as a child run."""
 
 from chimes.targets.flow.definition import Flow, FlowBuilder, RunIf, Step
 from chimes.targets.flow.runner import FlowRunner

@@ -1,8 +1,7 @@
-"""Where a flow stands, and what is to be done next: a pure function of its child runs.
+"""Computes the next steps of a flow: a pure function of its child runs.
 
-Whatever was decided is a row: a condition is asked once, a skipped step has its record. The ids of
-the rows follow from the flow's run, so that deciding again, here or on another node, changes
-nothing.
+Every decision is a row: a condition is evaluated once, and a skipped step has its record. Row ids
+derive from the flow's run, so deciding again on any node changes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from chimes.targets.flow.definition import (
     Step,
 )
 
-#: Rows that are added together.
+#: Rows added per batch.
 BATCH = 500
 
 
@@ -51,13 +50,13 @@ class Stand(Enum):
     SUCCEEDED = "succeeded"
     SKIPPED = "skipped"
     FAILED = "failed"
-    #: Skipped because something before it failed.
+    #: Skipped because an earlier step failed.
     CUT_OFF = "cut_off"
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far one step has come."""
+    """Progress of one step."""
 
     stand: Stand
     output: object = None
@@ -65,29 +64,28 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advance:
-    """One of three: rows to add, runs to wait for, the end."""
+    """One of three: rows to add, runs to wait for, or the end."""
 
     add: tuple[Run, ...] = ()
     waiting: tuple[RunId, ...] = ()
     outcome: Outcome | None = None
 
 
-#: The id of a step's row; with an index, of one of its elements.
+#: The row id of a step, or of one element with an index.
 Ids = Callable[[str, int | None], RunId]
 
 
 def ids_of(flow_run: RunId) -> Ids:
-    """Remembers them: a long list is gone through again and again."""
+    """Caches ids, because a long list is visited repeatedly."""
     return cache(lambda step, index: step_run_id(flow_run, step, index))
 
 
 @dataclass(slots=True)
 class Elements:
-    """How far a step over a list had come at the last look. Rows only appear, in the order of the
-    list, and end: with this only those are looked at again that can have changed, and a long list
-    is not walked through for each of its elements."""
+    """Progress of a mapped step at the last pass. Rows appear in list order and end, so only rows
+    that can have changed are visited again."""
 
-    #: The first without a row.
+    #: The first element without a row.
     next: int = 0
     under_way: list[int] = field(default_factory=list)
     failed: bool = False
@@ -102,8 +100,7 @@ def advance(
     ids: Ids,
     mapped: dict[str, Elements] | None = None,
 ) -> Advance:
-    """`mapped` is for whoever looks again and again: it is filled here, and must go with the same
-    `children`, to which rows were only added or in which they have ended since."""
+    """`mapped` caches progress between passes over the same `children`."""
     assert isinstance(run.target, FlowTarget)
     state = _State(
         run=run,
@@ -185,7 +182,7 @@ class _State:
         return known.ended
 
     def _begin(self, step: Step) -> Progress:
-        """All that it waits for has ended, and nothing has been decided yet."""
+        """All dependencies have ended and nothing has been decided yet."""
         skip = self._skip_reason(step)
         if skip is not None:
             return self._decided(step, RunStatus.SKIPPED, reason=skip)
@@ -262,7 +259,7 @@ class _State:
         return items
 
     def _values(self, step: Step, wants: tuple[str, ...]) -> dict[str, object]:
-        """What is known by those names; a name that is not is left to its default."""
+        """Values by name; unknown names keep their default."""
         outputs = {name: self.progress[name].output for name in step.after}
         known = {**self.input, INPUT: dict(self.input), OUTPUTS: outputs, **outputs}
         return {name: known[name] for name in wants if name in known}
@@ -278,7 +275,7 @@ class _State:
         run = self.run
         return Run(
             id=self.ids(step.name, index),
-            # Not a run of the schedule: its history and its last result are those of the flow.
+            # Not a run of the schedule, whose history and last result are those of the flow.
             schedule_id=None,
             schedule_name=run.schedule_name,
             schedule_version=run.schedule_version,
@@ -293,7 +290,7 @@ class _State:
             catch_up=run.catch_up,
             created_at=self.now,
             planned_at=self.now,
-            # What has begun goes on ahead of what came later.
+            # Flows that have begun go before later ones.
             available_at=min(run.available_at, self.now),
         )
 

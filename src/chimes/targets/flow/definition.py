@@ -1,8 +1,8 @@
-"""What a flow is: steps, what each waits for, and which values it is given.
+"""Flow definitions: steps, dependencies and arguments, and the builder that applications use.
 
-A step is given values by the names of its parameters: the name of a step before it stands for that
-step's output, `input` for the flow's whole input, `item` and `index` for its part of a mapped
-list, any other name for a key of the flow's input. `context` is the task's own business.
+The parameters of a step select its arguments by name: an earlier step's name is that step's
+output, `input` the flow's whole input, `item` and `index` the element of a mapped list, any other
+name a key of the flow's input. `context` is the task's context.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from chimes.targets.python.arguments import parameters_of
 from chimes.targets.python.registry import DEFAULT_TIMEOUT, Task, is_async
 from chimes.triggers.duration import parse_duration
 
-#: Elements of a mapped list (RELIABILITY: everything has a bound).
+#: Maximum elements of a mapped list.
 MOST_ELEMENTS = 10_000
-#: Elements of one mapped step that are under way at once where nobody says otherwise.
+#: Default number of elements of a mapped step in flight.
 MAP_WINDOW = 500
 
 INPUT = "input"
 ITEM = "item"
 INDEX = "index"
 CONTEXT = "context"
-#: In a condition: all outputs of the steps before it, by name.
+#: In a condition: outputs of earlier steps by name.
 OUTPUTS = "outputs"
 RESERVED = frozenset({INPUT, ITEM, INDEX, CONTEXT, OUTPUTS})
 
@@ -42,13 +42,13 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}")
 
 
 class RunIf(StrEnum):
-    """Which ends of the steps before it let a step run; it waits for all of them in any case."""
+    """Which ends of its dependencies let a step run; it always waits for all of them."""
 
-    #: None has failed and one at least has succeeded.
+    #: None failed and at least one succeeded.
     ALL = "all"
-    #: One at least has succeeded.
+    #: At least one succeeded.
     ANY = "any"
-    #: Whatever became of them: for clearing up.
+    #: Always, for clean-up.
     ALWAYS = "always"
 
 
@@ -59,21 +59,21 @@ class Step:
     task: str
     function: Callable[..., object]
     after: tuple[str, ...] = ()
-    #: Asked when the steps before it have ended; False: the step is skipped.
+    #: Evaluated when its dependencies have ended; False skips the step.
     when: Callable[..., object] | None = None
-    #: The step before it, or the key of the input, whose list it is carried out over.
+    #: The step or input key whose list it maps over.
     map: str | None = None
-    #: Elements of a mapped list under way at once.
+    #: Elements of a mapped list in flight.
     concurrency: int = MAP_WINDOW
     run_if: RunIf = RunIf.ALL
     #: Retries, back-off and timeout of each of its runs.
     policy: Policy = field(default_factory=Policy)
-    #: How its task is kept apart from the node; None: as tasks are by default.
+    #: Isolation of its task; None: the default.
     isolation: str | None = None
 
     @property
     def wants(self) -> tuple[str, ...]:
-        """The values that its function asks for; its context is the task's business."""
+        """The arguments of its function without the context."""
         parameters = parameters_of(self.function)
         if parameters.rest is not None:
             raise InvalidInput(
@@ -90,7 +90,7 @@ class Step:
         return _parameters(self.when) if self.when is not None else ()
 
     def as_task(self) -> Task:
-        """What a node registers, so that it can carry the step out."""
+        """The task that a node registers to execute the step."""
         return Task(
             name=self.task,
             function=self.function,
@@ -105,28 +105,28 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True)
 class Flow:
-    """Complete and sound: `checked` has seen it."""
+    """A complete flow that `checked` has validated."""
 
     name: str
-    #: In the order in which they were declared.
+    #: In declaration order.
     steps: tuple[Step, ...]
 
     @cached_property
     def leaves(self) -> tuple[Step, ...]:
-        """Those that no other step comes after: their outputs are the flow's result."""
+        """Steps without dependents; their outputs are the flow's result."""
         followed = {name for step in self.steps for name in step.after}
         return tuple(step for step in self.steps if step.name not in followed)
 
     @cached_property
     def ordered(self) -> tuple[Step, ...]:
-        """Each step behind those that it comes after."""
+        """Steps in dependency order."""
         by_name = {step.name: step for step in self.steps}
         graph = {step.name: step.after for step in self.steps}
         return tuple(by_name[name] for name in TopologicalSorter(graph).static_order())
 
 
 def checked(flow: Flow) -> Flow:
-    """Raises InvalidInput, which names the flow, the step and what to do."""
+    """Raises InvalidInput that names the flow, the step and the fix."""
     if not flow.steps:
         raise InvalidInput(
             _("flow {flow!r} has no steps: add one with @flow.step()", flow=flow.name)
@@ -161,7 +161,7 @@ def check_step_name(name: str) -> str:
 
 
 def _unfit(name: str) -> str:
-    """Why it can be the name of neither; empty: it can."""
+    """Why the name is invalid; empty if it is valid."""
     if not _NAME.fullmatch(name):
         return _("a letter, then letters, digits, '_', '-' or '.', at most 100 in all")
     if name in RESERVED:
@@ -191,7 +191,7 @@ def _check_cycles(flow: Flow) -> None:
     try:
         TopologicalSorter({step.name: step.after for step in flow.steps}).prepare()
     except CycleError as error:
-        # graphlib names each step before the one that waits for it, the first again at the end.
+        # graphlib lists each step before its dependent, and the first again at the end.
         around = " -> ".join(error.args[1])
         raise InvalidInput(
             _("flow {flow!r} goes round in a circle: {around}", flow=flow.name, around=around)
@@ -301,7 +301,7 @@ def _with_nearest(problem: str, name: str, known: Collection[str]) -> str:
     return problem
 
 
-# @@ Declaring a flow, step by step, as an application does it.
+# Builder.
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -310,14 +310,13 @@ E = TypeVar("E", RunIf, Backoff, OnLost)
 #: A timedelta, text such as `90s`, or a number of seconds.
 Duration = timedelta | str | float
 
-#: How long one run of a step may take where nobody says otherwise.
+#: Default timeout of a step.
 STEP_TIMEOUT = DEFAULT_TIMEOUT
 STEP_BACKOFF = timedelta(seconds=5)
 
 
 class FlowBuilder:
-    """What `app.flow("name")` gives: a place for the steps. `complete()` is called when the
-    application has been read, and checks the whole."""
+    """Collects the steps of `app.flow("name")`. `complete()` validates the whole flow."""
 
     def __init__(self, name: str) -> None:
         self.name = check_flow_name(name)
@@ -367,11 +366,11 @@ class FlowBuilder:
         isolation: str | None = None,
         on_lost: str = OnLost.RETRY,
     ) -> object:
-        """The function becomes a step and stays what it is: it can be called as before. Without
-        options the brackets may be left out.
+        """Registers the function as a step and returns it unchanged; works with and without
+        brackets.
 
-        `after`: names of steps or their functions; `map`: a step, or a key of the flow's input,
-        whose list this step is carried out over, an element at a time.
+        `after`: names of steps or their functions; `map`: a step or input key whose list this
+        step maps over.
         """
 
         def declare(function: Callable[..., object]) -> Callable[..., object]:
@@ -402,7 +401,7 @@ class FlowBuilder:
                 ),
                 isolation=isolation,
             )
-            # What it takes is read here, so that the error shows this function.
+            # Parsed here so that errors point to this function.
             if when is not None and is_async(when):
                 raise InvalidInput(
                     _("step {step!r}: a condition is a plain function, not async", step=chosen)
@@ -415,10 +414,10 @@ class FlowBuilder:
         return declare if function is None else declare(function)
 
     def declared(self, step: Step) -> None:
-        """Called for each new step; for an application that keeps a list of its tasks."""
+        """Called for each new step."""
 
     def complete(self) -> Flow:
-        """Raises InvalidInput, which says what is wrong where."""
+        """Raises InvalidInput that names the place and the problem."""
         return checked(Flow(name=self.name, steps=tuple(self._steps)))
 
     def _names(self, after: Iterable[str | Callable[..., object]]) -> tuple[str, ...]:

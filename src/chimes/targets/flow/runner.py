@@ -1,6 +1,6 @@
-"""Carries out a flow: adds the child runs that are next, waits for one to end, looks again.
+"""Executes flows: adds the next child runs and waits for one to end.
 
-It keeps nothing to itself: whoever takes the run over reads its children and goes on (F68).
+All state is in the child runs, so another node can take over at any time.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from chimes.targets.flow.definition import Flow
 class FlowRunner:
     kind = "flow"
     resumable = True
-    #: Each costs little more than the rows of its steps.
+    #: A flow costs little more than the rows of its steps.
     places = 1000
 
     def __init__(self, flows: Iterable[Flow]) -> None:
         self._flows = {flow.name: flow for flow in flows}
-        self._offers = frozenset(FlowTarget(name=name).needs for name in self._flows)
+        self._offers = frozenset(FlowTarget(name=name).requirement for name in self._flows)
 
     @property
-    def offers(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         return self._offers
 
     async def open(self) -> None:
@@ -36,8 +36,7 @@ class FlowRunner:
         return None
 
     async def execute(self, call: Call) -> Outcome:
-        """Without a deadline of its own: that of a flow counts from its first start, on whatever
-        node that was, and the engine keeps it."""
+        """Has no deadline: the engine enforces the flow's timeout from its first start."""
         run, steps = call.run, call.steps
         assert isinstance(run.target, FlowTarget)
         assert steps is not None, "the engine gives a resumable target its steps"

@@ -1,4 +1,4 @@
-"""HTTP callbacks: one attempt is one request, to a checked address, within one deadline."""
+"""HTTP callbacks: one attempt is one request to a checked address within one deadline."""
 
 from chimes.targets.http.runner import HttpCallback
 

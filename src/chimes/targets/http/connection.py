@@ -1,4 +1,4 @@
-"""The pool of connections, with the last word on where bytes go."""
+"""HTTP connections: DNS, egress checks on the dialled address, pool, one request per call."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from chimes.model.egress import Denial, Egress, EgressRules, literal_address
 from chimes.targets.http.request import Request
 from chimes.targets.http.response import KEEP_LIMIT, Reply, read_reply
 
-# @@ Names to addresses, in threads of our own: asyncio's default executor has a handful, and
-# names that never answer would hold all of them (F62).
+# Name resolution in own threads: asyncio's default executor has few, and names that never answer
+# would block all of them.
 
 MAX_LOOKUPS = 128
 
-#: Blocking: all addresses of a name, or OSError. Replaced in tests by other people's DNS.
+#: Blocking: all addresses of a name, or OSError. Replaceable in tests.
 Lookup = Callable[[str], Sequence[str]]
 
 
@@ -50,7 +50,7 @@ def system_lookup(host: str) -> Sequence[str]:
 
 
 class CheckedResolver(AbstractResolver):
-    """Returns addresses only if every one of them may be dialled (S33)."""
+    """Returns addresses only if all of them pass the egress rules."""
 
     def __init__(self, rules: Egress, lookup: Lookup) -> None:
         self._rules = rules
@@ -66,7 +66,7 @@ class CheckedResolver(AbstractResolver):
             address = literal_address(text)
             if address is None:
                 raise OSError(_("{host} resolved to something that is not an address", host=host))
-            denial = self._rules.judge(address, port, host=host)
+            denial = self._rules.check_address(address, port, host=host)
             if denial is not None:
                 raise EgressDenied(denial)
             results.append(
@@ -84,10 +84,10 @@ class CheckedResolver(AbstractResolver):
         return results
 
     async def close(self) -> None:
-        """Threads that still wait for an answer are daemons: they hold nobody up."""
+        """Threads that still wait are daemons and do not block the exit."""
 
     async def _addresses(self, host: str) -> Sequence[str]:
-        """One lookup per name at a time, so that a dead name holds one place, not many."""
+        """One lookup per name at a time, so that a dead name blocks one thread only."""
         while (flight := self._flights.get(host)) is None:
             await self._places.acquire()
             if host in self._flights:
@@ -104,7 +104,7 @@ class CheckedResolver(AbstractResolver):
         flight: asyncio.Future[Sequence[str] | OSError] = loop.create_future()
 
         def land(found: Sequence[str] | OSError) -> None:
-            # Only now is the place free: the thread outlives an attempt that gave up waiting.
+            # Released here because the thread outlives an attempt that timed out.
             self._places.release()
             del self._flights[host]
             flight.set_result(found)
@@ -117,29 +117,29 @@ class CheckedResolver(AbstractResolver):
                 found = error
             except UnicodeError:
                 found = OSError(_("{host} is not a name that can be looked up", host=host))
-            with suppress(RuntimeError):  # the loop ended while we waited
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(land, found)
 
         threading.Thread(target=look_up, name=f"dns-{host}", daemon=True).start()
         return flight
 
 
-IDLE_SECONDS = 90  # R3.44
+IDLE_SECONDS = 90
 MAX_IDLE = 100
 
 
 class _Used(NamedTuple):
-    """What is known of a connection that was handed out before."""
+    """State of a reused connection."""
 
-    #: Whether it can be read from: an end of stream, or an answer to nothing.
+    #: Whether data or an end of stream is waiting although no request was sent.
     has_news: Callable[[], bool]
-    #: The rules that let its peer pass.
+    #: The egress rules that accepted its peer.
     rules: EgressRules
 
 
 class GuardedConnector(aiohttp.TCPConnector):
-    """Judges the host before dialling or taking from the pool (aiohttp asks no resolver about
-    literal addresses), and the peer of every connection before anything is sent on it."""
+    """Checks the host before dialling or reusing a connection (aiohttp does not resolve literal
+    addresses), and the peer of every connection before anything is sent."""
 
     def __init__(
         self,
@@ -151,7 +151,7 @@ class GuardedConnector(aiohttp.TCPConnector):
     ) -> None:
         super().__init__(
             resolver=CheckedResolver(rules, lookup),
-            # A cached answer would outlive the check that was made of it.
+            # A cached answer would outlive its check.
             use_dns_cache=False,
             limit=limit,
             keepalive_timeout=IDLE_SECONDS,
@@ -171,7 +171,7 @@ class GuardedConnector(aiohttp.TCPConnector):
         assert host is not None
         assert port is not None
         rules = self._rules.now()
-        denial = rules.judge_host(host, port)
+        denial = rules.check_host(host, port)
         if denial is not None:
             raise EgressDenied(denial)
         while True:
@@ -181,11 +181,11 @@ class GuardedConnector(aiohttp.TCPConnector):
             used = self._used.get(protocol)
             if used is None or not (protocol.transport is None or used.has_news()):
                 break
-            # The server closed it, or spoke out of turn, and the loop has not read that yet.
-            # Nothing was sent on it, so another one may be tried (F63).
+            # The server closed it or sent data unasked, and the loop has not read that yet.
+            # Nothing was sent, so another connection may be used.
             connection.close()
-        # Also what comes from the pool: the rules change while it is kept, the first key does it;
-        # and while a new one is dialled.
+        # Also for pooled connections: the rules change, for example with the first API key,
+        # and while a connection is dialled.
         rules = self._rules.now()
         if used is None or used.rules is not rules:
             denial = _judge_peer(rules, protocol, host, port)
@@ -198,8 +198,8 @@ class GuardedConnector(aiohttp.TCPConnector):
     def _release(
         self, key: ConnectionKey, protocol: ResponseHandler, *, should_close: bool = False
     ) -> None:
-        """aiohttp has no limit for idle connections; ten thousand hosts called once would keep
-        ten thousand sockets."""
+        """Limits idle connections, which aiohttp does not: ten thousand hosts would keep ten
+        thousand sockets."""
         if not should_close and sum(map(len, self._conns.values())) >= self._max_idle:
             should_close = True
         super()._release(key, protocol, should_close=should_close)
@@ -211,14 +211,14 @@ def _judge_peer(
     transport = protocol.transport
     peer = transport.get_extra_info("peername") if transport else None
     if transport is None or not peer:
-        # Gone again already; sending will say how.
+        # Already closed; sending reports it.
         return None
     address = literal_address(peer[0])
     if address is None:
         return Denial(text=_("{host} was connected to something that is not an address", host=host))
     own_end = transport.get_extra_info("sockname")
     same_machine = bool(own_end) and own_end[0] == peer[0]
-    return rules.judge(address, port, host=host, same_machine=same_machine)
+    return rules.check_address(address, port, host=host, same_machine=same_machine)
 
 
 def _news_of(protocol: ResponseHandler) -> Callable[[], bool]:
@@ -234,27 +234,25 @@ def _news_of(protocol: ResponseHandler) -> Callable[[], bool]:
     return lambda: bool(poll.poll(0))
 
 
-# @@ One request and its answer, on a connection of the pool.
-#
-# aiohttp's pool, TLS and parser, without its session: that follows redirects, keeps cookies,
-# reads the environment and sends idempotent requests again, unasked, when a kept connection
-# breaks (F63). None of it is wanted here, and switching it off costs as much as what is left.
+# One request on a pooled connection. Uses aiohttp's pool, TLS and parser without its session,
+# which follows redirects, keeps cookies, reads the environment and repeats idempotent requests
+# when a kept connection breaks.
 
-# Together about a megabyte of headers (F59).
+# About a megabyte of headers in total.
 MAX_RESPONSE_LINE = 8190
 MAX_RESPONSE_HEADERS = 128
 MAX_PLACES = 1024
 
-# The one deadline is the caller's; per-read time-outs would not stop a drip (F57).
+# The caller's deadline covers everything; per-read timeouts would not stop a slow drip.
 _NO_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=None)
 
 
 class LostConnection(aiohttp.ClientError):
-    """The connection ended after the request may have been read: the effect is unknown."""
+    """The connection ended after the request may have been processed: the effect is unknown."""
 
 
 class BadAnswer(aiohttp.ClientError):
-    """What came back is not HTTP."""
+    """The response is not valid HTTP."""
 
 
 class Exchange:
@@ -266,14 +264,14 @@ class Exchange:
         def place(origin: URL, verify_tls: bool) -> aiohttp.ClientRequest:
             return aiohttp.ClientRequest("GET", origin, loop=loop, ssl=verify_tls)
 
-        #: All that the pool looks at in a request: where to, and how.
+        #: What the pool needs of a request: destination and TLS.
         self._place = place
 
     async def close(self) -> None:
         await self._connector.close()
 
     async def send(self, request: Request, *, keep: int = KEEP_LIMIT) -> Reply:
-        """Sends once, whatever happens to the connection. `keep`: bytes of the answer's body."""
+        """Sends exactly once. `keep`: bytes of the response body to keep."""
         place = self._place(request.url.origin(), request.verify_tls)
         connection = await self._connector.connect(place, [], _NO_TIMEOUT)
         protocol = connection.protocol
@@ -319,7 +317,7 @@ async def _answer(protocol: ResponseHandler) -> tuple[RawResponseMessage, Stream
 
 
 def _all_written(protocol: ResponseHandler) -> bool:
-    """An answer may come before the whole body was taken; what is left would be read as the next
-    request."""
+    """A response may arrive before the whole body was sent; the rest would be read as the next
+    request, so the connection is closed."""
     transport = protocol.transport
     return transport is not None and transport.get_write_buffer_size() == 0

@@ -1,4 +1,4 @@
-"""From a run to the request that one attempt of it sends."""
+"""Builds the HTTP request of one attempt: placeholders, headers, signature, secrets to mask."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from chimes.redaction import HIDDEN, is_secret_name, mask_tail, query_pairs
 from chimes.targets.base import Call
 from chimes.triggers import format_moment
 
-# @@ What a callback says about its own run (R3.47). Texts are replaced, nothing is evaluated.
+# Placeholders. Text is replaced, nothing is evaluated.
 #
-# `{{name}}` is filled in url, header values and body; a name that is not known stays as written.
-# The seed's `"<filled-by-service>"` is filled by its key: in a JSON body wherever it is the whole
+# `{{name}}` is filled in url, header values and body; unknown names stay unchanged.
+# Ksana's `"<filled-by-service>"` is filled by its key: in a JSON body wherever it is the whole
 # value of a known key, at any depth; elsewhere after `key=` or `key:` on the same line.
 
 MARKER = "<filled-by-service>"
@@ -91,7 +91,7 @@ def fill_body(body: str, facts: Mapping[str, str], *, form: bool) -> str:
 
 
 def looks_like_json(body: str) -> bool:
-    """The seed's rule for the content type, white space and placeholders aside."""
+    """Ksana's rule for the content type, ignoring white space and placeholders."""
     start = body.lstrip()[:2]
     return start[:1] in ("{", "[") and start != "{{"
 
@@ -105,7 +105,7 @@ def _fill_named(text: str, facts: Mapping[str, str], encode: Encode) -> str:
 
 
 def _fill_json(body: str, facts: Mapping[str, str]) -> str:
-    """Only the marked strings change; every other byte stays as it was written."""
+    """Replaces marked strings only; every other byte stays unchanged."""
     try:
         json.loads(_NAMED.sub("0", body))
     except (ValueError, RecursionError):
@@ -150,25 +150,25 @@ def _in_json(value: str) -> str:
 
 
 def header_safe(value: str) -> str:
-    """A name may hold anything; a header may not."""
+    """A value that is safe inside a header."""
     return value if value.isprintable() else _CONTROL.sub(" ", value)
 
 
-# @@ Keeps secrets out of what is stored and logged about a callback (S45).
+# Secrets are masked in everything that is stored and logged about a callback.
 
-# Shorter values are words that occur anywhere; masking them would garble results.
+# Shorter values occur everywhere; masking them would garble results.
 _SHORTEST_SECRET = 8
 
 
 def secrets_of(
     headers: Iterable[tuple[str, str]], signing_secrets: Iterable[str], tail: str
 ) -> tuple[str, ...]:
-    """Values that must not be seen again, longest first so that none hides inside another."""
+    """Values to mask, longest first so that none is part of another."""
     found = set(signing_secrets)
     for name, value in headers:
         if is_secret_name(name):
             found.add(value)
-            # `Bearer <token>`: a sink may echo the token alone.
+            # `Bearer <token>`: a receiver may echo the token alone.
             found.update(value.split())
     for _unused, name, value in query_pairs("?" + tail.partition("?")[2]):
         if is_secret_name(unquote(name)):
@@ -177,7 +177,7 @@ def secrets_of(
 
 
 def scrubbed(value: object, secrets: Sequence[str]) -> object:
-    """A text, or the texts of a mapping or a list, without the secrets."""
+    """Masks secrets in a text, mapping or list."""
     if isinstance(value, str):
         for secret in secrets:
             value = value.replace(secret, HIDDEN)
@@ -189,11 +189,11 @@ def scrubbed(value: object, secrets: Sequence[str]) -> object:
     return value
 
 
-# @@ Standard Webhooks 1.0.0: how a receiver knows that a callback is ours and unaltered.
+# Standard Webhooks 1.0.0 signatures.
 
 
 def signatures(secrets: Iterable[str], *, message_id: str, timestamp: int, body: bytes) -> str:
-    """One signature per secret, so that receivers with either key verify during a rotation."""
+    """One signature per secret, so that receivers verify with either key during a rotation."""
     content = f"{message_id}.{timestamp}.".encode() + body
     return " ".join(
         "v1," + base64.b64encode(hmac.digest(signing_key(secret), content, "sha256")).decode()
@@ -202,7 +202,7 @@ def signatures(secrets: Iterable[str], *, message_id: str, timestamp: int, body:
 
 
 FORM = "application/x-www-form-urlencoded"
-#: A request of another method says that it has no body.
+#: Other methods send no body.
 METHODS_WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 EOL = "\r\n"
 
@@ -210,7 +210,7 @@ EOL = "\r\n"
 class Request(NamedTuple):
     method: str
     url: URL
-    #: The request line and the headers, with the empty line that ends them.
+    #: Request line and headers including the final empty line.
     head: bytes
     body: bytes
     verify_tls: bool
@@ -220,19 +220,19 @@ class Request(NamedTuple):
 
 
 class Frame(NamedTuple):
-    """What is the same for all attempts that send the same path and headers."""
+    """Parts shared by all attempts with the same path and headers."""
 
     url: URL
-    #: The head up to what the run and the body add.
+    #: The head without what the run and the body add.
     head: str
-    #: Of the target's own headers.
+    #: Secrets in the target's own headers.
     content_type: str | None
     shown_url: str
     secrets: tuple[str, ...]
 
 
 class Framing(NamedTuple):
-    """All that a frame is made of; placeholders are filled."""
+    """Cache key of a frame; placeholders are filled."""
 
     method: str
     url: str
@@ -244,7 +244,7 @@ class Framing(NamedTuple):
 
 
 def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: str) -> Request:
-    """`target` is that of the call's run."""
+    """`target` is the target of the call's run."""
     method = target.method.upper()
     tail = parse_http_url(target.url).tail
     headers = tuple(target.headers.items())
@@ -258,7 +258,7 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
     framing = Framing(
         method, target.url, tail, headers, target.signing_secrets, user_agent, node_id
     )
-    # One that varies would only push the others out.
+    # A varying frame would only evict the others.
     frame = frame_of(framing) if varies else known_frame(framing)
     content_type = frame.content_type or inferred_content_type(target.body)
     body = fill_body(target.body, facts, form=content_type.startswith(FORM)).encode()
@@ -281,12 +281,12 @@ def build_request(call: Call, target: HttpTarget, *, user_agent: str, node_id: s
 
 
 def frame_of(framing: Framing) -> Frame:
-    """Method and names are checked again: they may have been saved under other rules, and what
-    frames a request is ours (S38)."""
+    """Checks method and header names again: they may have been saved under other rules, and framing
+    headers are set here."""
     check_method(framing.method)
     destination = parse_http_url(framing.url)
     url = wire_url(destination, framing.tail)
-    # What response.py can undo of the encodings.
+    # The encodings that response.py decodes.
     lines = {
         "host": f"Host: {url.host_port_subcomponent}",
         "user-agent": f"User-Agent: {framing.user_agent}",
@@ -316,10 +316,10 @@ known_frame = lru_cache(maxsize=1024)(frame_of)
 
 
 def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
-    """What lets a receiver know the run, refuse stale attempts and trust the sender."""
+    """Headers that identify the run and attempt and authenticate the sender."""
     run = call.run
     run_id = header_safe(run.id)
-    # The store's time: a node whose clock is off must not look like a replay (F50, S42).
+    # Store time: a node with a wrong clock must not look like a replay.
     timestamp = int(call.triggered_at.timestamp())
     lines = (
         f"X-Chimes-Run-Id: {run_id}{EOL}"
@@ -343,7 +343,7 @@ def _identity(call: Call, target: HttpTarget, body: bytes) -> str:
 
 
 def _line(text: str) -> str:
-    """Nothing in a line can begin another one, or a request of its own (S37)."""
+    """Removes line breaks, so that a value cannot start another header or request."""
     if "\r" in text or "\n" in text or "\x00" in text:
         raise InvalidInput(
             _("a header holds a control character"), field="headers", code="header_value"
@@ -352,7 +352,7 @@ def _line(text: str) -> str:
 
 
 def wire_url(destination: HttpUrl, tail: str) -> URL:
-    """Built from the parts that were judged; yarl never parses the text (S36)."""
+    """Built from the checked parts; yarl does not parse the text again."""
     path, _unused, query = on_the_wire(tail).partition("?")
     return URL.build(
         scheme=destination.scheme,

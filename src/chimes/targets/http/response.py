@@ -1,4 +1,4 @@
-"""What is kept of an answer: little, as text, whatever the other side sends (F58, S44)."""
+"""Reads and truncates HTTP responses: bounded size, plain text, secrets masked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LONGEST_WAIT = timedelta(days=365)
 
 class Reply(NamedTuple):
     status: int
-    #: This and the last two matter only where something went wrong, and are read only there.
+    #: Like `location` and `retry_after`, set for unsuccessful responses only.
     phrase: str
     headers: Mapping[str, str]
     body: str
@@ -37,7 +37,7 @@ class Reply(NamedTuple):
 async def read_reply(
     message: RawResponseMessage, content: StreamReader, keep: int = KEEP_LIMIT
 ) -> Reply:
-    """`keep`: how many bytes of the body, READ_LIMIT at most."""
+    """`keep`: bytes of the body to keep, at most READ_LIMIT."""
     headers = message.headers
     body, truncated = await _read_body(content, headers.get("Content-Encoding", ""), keep)
     successful = message.code < 300
@@ -53,7 +53,7 @@ async def read_reply(
 
 
 def wait_asked(value: str | None, now: datetime) -> timedelta | None:
-    """Retry-After: seconds, or a date on the store's clock; anything else is ignored (F64)."""
+    """Retry-After in seconds or as a date by the store's clock; other values are ignored."""
     if value is None:
         return None
     value = value.strip()
@@ -68,7 +68,7 @@ def wait_asked(value: str | None, now: datetime) -> timedelta | None:
 
 
 async def _read_body(content: StreamReader, encoding: str, keep: int) -> tuple[str, bool]:
-    """Reads on after what is kept, so that the connection can be used again; not for ever."""
+    """Reads past the kept bytes so that the connection can be reused, up to READ_LIMIT."""
     decoder = _Decoder(encoding)
     kept = bytearray()
     received = decoded = 0
@@ -86,17 +86,17 @@ async def _read_body(content: StreamReader, encoding: str, keep: int) -> tuple[s
 
 
 def _as_text(kept: bytearray, keep: int) -> tuple[str, bool]:
-    """The text, and whether its end was lost."""
+    """The text and whether it was truncated."""
     if len(kept) < keep and kept.isascii() and 0 not in kept:
         return kept.decode("ascii"), False
     text = _clean(codecs.getincrementaldecoder("utf-8")("replace").decode(bytes(kept)))
-    # A replaced byte takes three.
+    # A replacement character takes three bytes.
     short = text.encode()[:keep].decode(errors="ignore")
     return short, len(short) < len(text)
 
 
 class _Decoder:
-    """Undoes gzip and deflate a bounded piece at a time, so that a bomb never unfolds."""
+    """Decodes gzip and deflate in bounded pieces, so that a decompression bomb stays harmless."""
 
     def __init__(self, encoding: str) -> None:
         self._encoding = encoding.strip().lower()
@@ -143,7 +143,7 @@ def _header(headers: Mapping[str, str], name: str) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """Text that every store takes: no NUL, no lone surrogates (aiohttp makes them of bad bytes)."""
+    """Text that every store accepts: no NUL, no lone surrogates (from bad bytes)."""
     if not text.isascii():
         text = text.encode(errors="surrogateescape").decode(errors="replace")
     return text.replace("\x00", "\ufffd")

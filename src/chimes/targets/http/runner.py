@@ -1,4 +1,4 @@
-"""Carries out one attempt of an HTTP callback."""
+"""Executes HTTP callbacks and maps responses and failures to outcomes."""
 
 from __future__ import annotations
 
@@ -26,9 +26,6 @@ from chimes.targets.http.connection import (
 from chimes.targets.http.request import Request, build_request, scrubbed
 from chimes.targets.http.response import Reply, wait_asked
 
-# @@ What came of an attempt: which answers and failures mean success, a retry, or the end
-# (R3.48).
-
 _CERTIFICATE_REASONS = {
     9: "not_yet_valid",
     10: "expired",
@@ -52,7 +49,7 @@ _VERSION_REASONS = ("PROTOCOL_VERSION", "UNSUPPORTED_PROTOCOL", "VERSION_TOO_LOW
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Failure:
-    """Why no answer came."""
+    """Why there was no response."""
 
     code: str
     text: str
@@ -62,7 +59,7 @@ class Failure:
 def outcome_of_reply(
     target: HttpTarget, reply: Reply, result: dict[str, object], now: datetime
 ) -> Outcome:
-    """`now` is the store's time; dates in Retry-After are read against it."""
+    """`now` is the store's time, used for dates in Retry-After."""
     status = reply.status
     if status in target.expected_status or (not target.expected_status and 200 <= status <= 299):
         return Outcome(end=AttemptEnd.SUCCEEDED, result=result)
@@ -106,7 +103,7 @@ def outcome_of_timeout(timeout: timedelta, result: dict[str, object]) -> Outcome
 
 
 def failure_of(error: Exception) -> Failure:
-    """The stable code of a failure; a driver's wording goes no further than here."""
+    """The stable code and message of a client error."""
     match error:
         case EgressDenied():
             return Failure(code="egress_denied", text=error.args[0], retryable=False)
@@ -161,7 +158,7 @@ class HttpCallback:
     kind = "http"
     resumable = False
     places = None
-    offers = frozenset({"http"})
+    capabilities = frozenset({"http"})
 
     def __init__(
         self,
@@ -173,7 +170,7 @@ class HttpCallback:
         lookup: Lookup = system_lookup,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """`tls` replaces the system's trusted certificates, for sites with their own."""
+        """`tls` replaces the system's trusted certificates."""
         self._egress = egress
         self._user_agent = user_agent
         self._max_connections = max_connections
@@ -201,7 +198,7 @@ class HttpCallback:
                 call, target, user_agent=self._user_agent, node_id=self._node_id
             )
         except InvalidInput as error:
-            # Saved under other rules, or edited by hand in jobs.json.
+            # Saved under other rules, or edited manually in jobs.json.
             call.log("error", _("it was not sent: {problem}", problem=error.message))
             failure = Failure(code="invalid_target", text=error.message, retryable=False)
             return outcome_of_failure(failure, {})

@@ -407,7 +407,7 @@ class PythonTask:
         self._handlers: set[asyncio.Task[None]] = set()
 
     @property
-    def offers(self) -> frozenset[str]:
+    def capabilities(self) -> frozenset[str]:
         if self._known != len(self._registry):
             self._known = len(self._registry)
             self._offers = frozenset(

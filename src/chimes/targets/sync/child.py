@@ -82,7 +82,6 @@ def _prepare(request: Request, tether: Tether) -> None:
     )
 
 
-
 # @@ Log records of the operator's own code as lines of its task's log.
 
 
@@ -104,7 +103,6 @@ def _level_of(number: int) -> str:
     if number >= logging.WARNING:
         return "warning"
     return "info" if number >= logging.INFO else "debug"
-
 
 
 if __name__ == "__main__":

@@ -206,7 +206,10 @@ def _unknown_key(path: str, given: str, known: Collection_sections[str]) -> Conf
     from chimes.triggers.duration import quote_text
 
     message = _(
-        "{path}: unknown key {key}; {hint}", path=path, key=quote_text(given), hint=_meant(given, known)
+        "{path}: unknown key {key}; {hint}",
+        path=path,
+        key=quote_text(given),
+        hint=_meant(given, known),
     )
     return ConfigError(message, key=path)
 
@@ -215,7 +218,10 @@ def _unknown_word(path: str, given: str, known: Collection_sections[str]) -> Con
     from chimes.triggers.duration import quote_text
 
     message = _(
-        "{path}: unknown {word}; {hint}", path=path, word=quote_text(given), hint=_meant(given, known)
+        "{path}: unknown {word}; {hint}",
+        path=path,
+        word=quote_text(given),
+        hint=_meant(given, known),
     )
     return ConfigError(message, key=path)
 

@@ -21,7 +21,7 @@ from chimes.model.run import AttemptEnd, Outcome
 from chimes.model.sync import Source, Sources
 from chimes.model.target import SyncTarget
 from chimes.redaction import Redactor
-from chimes.targets.base import Call, NotHere, State
+from chimes.targets.base import Call, State, WrongNode
 from chimes.targets.process.channel import LogLine, RunLog
 from chimes.targets.process.child import GRACE, Child, surely
 from chimes.targets.process.sanitize import ERROR_LIMIT, process_ended
@@ -281,7 +281,7 @@ class SyncRunner:
             return _refused(call, "not_supported", _("this system has no process groups"))
         if source is None or source.collection(target.collection) is None:
             if self._elsewhere is not None and await self._elsewhere(target):
-                raise NotHere
+                raise WrongNode
             return _refused(call, "unknown_collection", _unknown(sources, target))
         assert call.state is not None, "the engine gives sync tasks their state"
         log = RunLog(call.log, LOG_LIMITS, Redactor(secrets_in(dict(source.config))))
