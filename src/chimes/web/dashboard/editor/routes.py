@@ -42,9 +42,7 @@ from chimes.web.dashboard.editor.form import (
     fields_of,
     new_fields,
 )
-from chimes.web.dashboard.editor.merge import value_text
-from chimes.web.dashboard.editor.options import available_options
-from chimes.web.dashboard.editor.page import (
+from chimes.web.dashboard.editor.form_state import (
     Edit,
     FormState,
     build_state,
@@ -54,6 +52,8 @@ from chimes.web.dashboard.editor.page import (
     resolve_target,
     validation_errors,
 )
+from chimes.web.dashboard.editor.merge import value_text
+from chimes.web.dashboard.editor.options import available_options
 from chimes.web.dashboard.editor.preview import NEIGHBOURS
 from chimes.web.dashboard.editor.recipient_fields import filled_rows, recipient_body
 from chimes.web.dashboard.editor.save import (

@@ -24,9 +24,7 @@ from chimes.web.dashboard.core.flash import Undo
 from chimes.web.dashboard.core.page_request import PageRequest
 from chimes.web.dashboard.core.times import absolute
 from chimes.web.dashboard.editor.form import definition_of, field_error_from, fields_of
-from chimes.web.dashboard.editor.merge import diff, flatten, get_value, merge, patch_of, set_value
-from chimes.web.dashboard.editor.options import available_options
-from chimes.web.dashboard.editor.page import (
+from chimes.web.dashboard.editor.form_state import (
     Edit,
     FormState,
     build_state,
@@ -37,6 +35,8 @@ from chimes.web.dashboard.editor.page import (
     resolve_target,
     resolve_zone,
 )
+from chimes.web.dashboard.editor.merge import diff, flatten, get_value, merge, patch_of, set_value
+from chimes.web.dashboard.editor.options import available_options
 from chimes.web.dashboard.editor.target_fields import arguments_from_schema, missing_argument
 from chimes.web.dashboard.editor.trigger_fields import Fields, JsonObject
 from chimes.web.problems import FieldError
