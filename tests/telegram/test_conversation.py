@@ -108,6 +108,9 @@ async def test_the_whole_life_of_a_schedule(chats: Chats) -> None:
     assert run.id in started
     assert run.id in await chats.say(f"/schedule_runs {found}")
     assert "Schedule paused" in await chats.say(f"/schedule_disable {found}")
+    assert "Schedule resumed" in await chats.say(f"/schedule_enable {found}")
+    assert "Schedule snoozed until" in await chats.say(f"/schedule_snooze {found}")
+    assert not (await only(chats)).enabled
     assert "Schedule deleted" in await chats.say(f"/schedule_delete {found}")
     assert "Schedule not found" in await chats.say(f"/schedule_runs {found}")
     routers = {each.interface for each in await chats.store.list_audit(AuditQuery(limit=100))}

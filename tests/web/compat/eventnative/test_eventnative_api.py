@@ -293,6 +293,9 @@ class TestListing:
         zoned = {"start": "2030-01-15T16:01:00+07:00", "end": "2030-01-15T09:02:00Z"}
         assert [each["id"] for each in await api.tasks(**zoned)] == made[1:3]
         assert await api.tasks(start="2031-01-01T00:00:00Z", end="2031-01-02T00:00:00Z") == []
+        # An unescaped plus sign arrives as a space.
+        unescaped = zoned | {"start": "2030-01-15T16:01:00 07:00"}
+        assert [each["id"] for each in await api.tasks(**unescaped)] == made[1:3]
 
     async def test_a_limit_counts_for_each_collection(self, api: Api) -> None:
         made = []

@@ -119,6 +119,21 @@ class TestCreate:
             "last_error": "",
         }
 
+    async def test_read_only_fields_are_ignored(self, api: Api) -> None:
+        sent = {
+            "last_run_at": "2020-01-01T00:00:00Z",
+            "next_run_at": "2020-01-01T00:00:00Z",
+            "last_status": "success",
+            "last_error": "x",
+        }
+        made = await api.create(**sent)
+        assert {name: made[name] for name in sent} == {
+            "last_run_at": "",
+            "next_run_at": "2030-01-15T09:05:00Z",
+            "last_status": "",
+            "last_error": "",
+        }
+
     async def test_durations_come_back_as_they_were_given(self, api: Api) -> None:
         made = await api.create(
             schedule={"kind": "every", "every": "90s", "jitter": "1500ms"},
@@ -568,3 +583,22 @@ async def test_what_a_task_does_is_not_changed_here(api: Api, patch: dict[str, A
 async def test_only_http_jobs_are_made_here(api: Api) -> None:
     answer = await api.client.post("/jobs", json=job(type="task"))
     assert (answer.status_code, answer.json()["message"]) == (400, "job type must be 'http'")
+
+
+async def test_a_patch_of_single_fields_keeps_the_others(api: Api) -> None:
+    schedule = {"kind": "every", "every": "5m", "jitter": "2s"}
+    made = await api.create(schedule=schedule, http={"method": "GET", "url": URL, "body": "x"})
+    path = f"/jobs/{made['id']}"
+    for patch in (
+        {"schedule": {"every": "10m"}},
+        {"http": {"method": "POST"}},
+        {"enabled": False},
+        {"enabled": True},
+    ):
+        answer = await api.client.patch(path, json=patch)
+        assert answer.status_code == 200, answer.text
+        if "enabled" in patch:
+            assert answer.json()["enabled"] is patch["enabled"]
+    found = await api.get(made["id"])
+    assert found["schedule"] == {"kind": "every", "every": "10m", "start_at": "", "jitter": "2s"}
+    assert found["http"] == {"method": "POST", "url": URL, "headers": {}, "body": "x"}

@@ -381,6 +381,8 @@ async def test_run_now_changes_nothing_and_works_while_paused(softnix: Rig) -> N
     ("given", "status", "error", "reason"),
     [
         ({"status": RunStatus.QUEUED}, "queued", None, None),
+        ({"status": RunStatus.UNKNOWN}, "failed",
+         "unknown: the node that executed the run is gone", "unknown"),
         ({"status": RunStatus.SUCCEEDED}, "completed", None, "completed"),
         ({"status": RunStatus.FAILED, "error": "no"}, "failed", "no", "failed"),
         ({"status": RunStatus.TIMEOUT}, "failed", "timeout", "timeout"),
