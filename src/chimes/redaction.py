@@ -13,18 +13,18 @@ _Mask = Callable[[Mapping[str, object]], dict[str, object]]
 
 _MIN_SECRET_LENGTH = 4
 _MAX_DEPTH = 8
-_SECRET_WORDS = (
+_SENSITIVE_WORDS = (
     r"auth(?!or(?!i))|token|secret|passw|pwd|api-?_?key|access-?_?key|private-?_?key|signature"
     r"|credential|session|cookie"
 )
-_SECRET_NAMES = r"key|sig|code|jwt"
+_SENSITIVE_NAMES = r"key|sig|code|jwt"
 #: Secret as names of headers and parameters, but ordinary as fields of a record.
 _ORDINARY_FIELDS = frozenset({"code", "key"})
 
 
 @lru_cache(maxsize=1)
 def _secret_names() -> re.Pattern[str]:
-    return re.compile(rf"{_SECRET_WORDS}|^({_SECRET_NAMES})$", re.IGNORECASE)
+    return re.compile(rf"{_SENSITIVE_WORDS}|^({_SENSITIVE_NAMES})$", re.IGNORECASE)
 
 
 @lru_cache(maxsize=1024)
@@ -115,7 +115,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         (
             re.compile(
                 r"(?i)\b((?:proxy-)?authorization|(?:set-)?cookie"
-                rf"|x-[a-z0-9_-]{{0,40}}?(?:{_SECRET_WORDS})[a-z0-9_-]{{0,40}})"
+                rf"|x-[a-z0-9_-]{{0,40}}?(?:{_SENSITIVE_WORDS})[a-z0-9_-]{{0,40}})"
                 r"(\\?[\"']?\s*[:=,]\s*b?\\?[\"']?)[^\"'\\\r\n]+"
             ),
             r"\1\2" + HIDDEN,
@@ -131,7 +131,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
         ),
         (
             re.compile(
-                rf"(?i)([?&;](?:[\w.-]{{0,40}}?(?:{_SECRET_WORDS})[\w.-]{{0,40}}|{_SECRET_NAMES})=)"
+                rf"(?i)([?&;](?:[\w.-]{{0,40}}?(?:{_SENSITIVE_WORDS})[\w.-]{{0,40}}|{_SENSITIVE_NAMES})=)"
                 r"[^&;\s\"'#]+"
             ),
             r"\1" + HIDDEN,

@@ -22,8 +22,8 @@ from chimes.model.recipient import Channel
 from chimes.model.run import RunStatus
 from chimes.store.epoch import describe_rollback
 from chimes.store.redis import RedisStore, open_redis
-from chimes.store.redis.connection import Address, address_of
-from chimes.store.redis.server import Durability, judged
+from chimes.store.redis.connection import Address, parse_address
+from chimes.store.redis.server import Durability, assess_durability
 from tests.builders import (
     INBOX,
     LEASE,
@@ -60,7 +60,7 @@ async def store(server: PrivateServer) -> AsyncIterator[RedisStore]:
 
 # --- where it is ------------------------------------------------------------------------------
 def test_an_address_in_full() -> None:
-    assert address_of("rediss://me:p%40ss@h:6380/3?prefix=a:&ssl_cert_reqs=none") == Address(
+    assert parse_address("rediss://me:p%40ss@h:6380/3?prefix=a:&ssl_cert_reqs=none") == Address(
         host="h",
         port=6380,
         database=3,
@@ -70,9 +70,9 @@ def test_an_address_in_full() -> None:
         tls_options=(("ssl_cert_reqs", "none"),),
         prefix="a:",
     )
-    assert address_of("redis://:only@[::1]") == Address(host="::1", password="only")
-    assert address_of("redis://h").shown == "redis://h:6379/0"
-    assert "hush" not in repr(address_of("redis://u:hush@h"))
+    assert parse_address("redis://:only@[::1]") == Address(host="::1", password="only")
+    assert parse_address("redis://h").shown == "redis://h:6379/0"
+    assert "hush" not in repr(parse_address("redis://u:hush@h"))
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-pol
     ],
 )
 def test_what_settings_are_worth(changed: dict[str, str], refused: str, note: str) -> None:
-    found = judged(GOOD | changed)
+    found = assess_durability(GOOD | changed)
     assert refused in found.refused
     assert note in found.note
     assert (found == Durability()) == (not refused and not note)

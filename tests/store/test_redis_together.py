@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from chimes.store.redis.base import Together
+from chimes.store.redis.base import Batcher
 
 
 class Server:
@@ -26,7 +26,7 @@ class Server:
         return [str(number) for number in asked]
 
 
-async def asking(together: Together[int, str], *numbers: int) -> list[asyncio.Task[str]]:
+async def asking(together: Batcher[int, str], *numbers: int) -> list[asyncio.Task[str]]:
     tasks = [asyncio.ensure_future(together(number)) for number in numbers]
     await asyncio.sleep(0)
     return tasks
@@ -34,7 +34,7 @@ async def asking(together: Together[int, str], *numbers: int) -> list[asyncio.Ta
 
 async def test_those_who_come_meanwhile_go_together() -> None:
     server = Server()
-    together = Together(server.call, most=3)
+    together = Batcher(server.call, most=3)
     tasks = await asking(together, 1, 2, 3, 4, 5)
     assert server.asked == [[1]]
     for _ in range(3):
@@ -48,7 +48,7 @@ async def test_those_who_come_meanwhile_go_together() -> None:
 async def test_an_error_is_told_to_those_it_concerns() -> None:
     server = Server()
     server.fails = {1, 3}
-    together = Together(server.call, most=2)
+    together = Batcher(server.call, most=2)
     tasks = await asking(together, 1, 2, 3, 4)
     for _ in range(3):
         server.turn.release()
@@ -59,7 +59,7 @@ async def test_an_error_is_told_to_those_it_concerns() -> None:
 
 async def test_who_gives_up_takes_nobody_along() -> None:
     server = Server()
-    together = Together(server.call, most=10)
+    together = Batcher(server.call, most=10)
     first, second, third = await asking(together, 1, 2, 3)
     first.cancel()
     second.cancel()
@@ -74,5 +74,5 @@ def test_every_loop_has_its_own_line() -> None:
     async def call(asked: Sequence[int]) -> list[int]:
         return [2 * number for number in asked]
 
-    together = Together(call, most=10)
+    together = Batcher(call, most=10)
     assert [asyncio.run(together(number)) for number in (1, 2)] == [2, 4]

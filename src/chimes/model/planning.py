@@ -303,9 +303,8 @@ class _Admission:
             self._in_line = True
             return run
         overlap = self._schedule.policy.overlap
-        # Slots that one late pass brings together did not overlap by themselves: they wait for
-        # each other instead of being dropped. Not tasks: of a pair only one is active, and one
-        # that waits is active too (R4.18).
+        # Slots that a late pass fires together did not overlap when planned: they queue instead of
+        # being skipped. Not sync runs: a queued one counts as the active run of its pair.
         waits = (catch_up or self._in_line) and self._schedule.target.kind != "sync"
         if waits or overlap in (Overlap.QUEUE, Overlap.ALLOW):
             self._in_line = True

@@ -1,6 +1,5 @@
-"""Model values as plain JSON data and back, the same for every store and for exports.
+"""Encodes model values as JSON data and decodes them, for all stores and exports.
 
-Encoding leaves out what is empty; decoding gives an absent key its default, so that rows stay
-small and old rows still load, and refuses a key it does not know, which would otherwise be lost
-at the next write.
+Encoding leaves out empty values; decoding uses defaults for missing keys, so that rows stay small
+and old rows load, and rejects unknown keys, which would be lost at the next write.
 """

@@ -1,4 +1,4 @@
-"""What a node tells of itself, as JSON."""
+"""Encodes node reports and run defaults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def report_to_text(report: NodeReport | None) -> str:
 
 
 def report_from_text(text: str) -> NodeReport | None:
-    """What a newer node says and this one cannot read is as if it had said nothing."""
+    """None for a report of a newer version that cannot be read."""
     try:
         plain = json.loads(text) if text else None
         if plain is None:
@@ -45,9 +45,6 @@ def report_from_text(text: str) -> NodeReport | None:
         return None
 
 
-# @@ What nodes say about the runs of what they offer, as plain data: one form for all stores.
-
-
 def defaults_to_plain(defaults: RunDefaults | None) -> dict[str, object] | None:
     if defaults is None:
         return None
@@ -61,8 +58,8 @@ def defaults_to_plain(defaults: RunDefaults | None) -> dict[str, object] | None:
 
 
 def defaults_from_plain(capabilities: object) -> dict[str, RunDefaults]:
-    """By name. A list has only names. What a newer node says and this one cannot read is as if it
-    had said nothing."""
+    """Defaults by capability. A list has only names; entries of a newer version that cannot be read
+    are ignored."""
     found: dict[str, RunDefaults] = {}
     for requirement, plain in capabilities.items() if isinstance(capabilities, Mapping) else ():
         if plain is None:

@@ -1,4 +1,4 @@
-"""Audit entries, keys and kept states."""
+"""Encodes audit entries, keys and checkpoints."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def key_from_plain(data: object) -> ApiKey:
     return key
 
 
-def kept_state_to_plain(kept: Checkpoint) -> Plain:
+def checkpoint_to_plain(kept: Checkpoint) -> Plain:
     return {
         "name": kept.name,
         "value": kept.value,
@@ -96,7 +96,7 @@ def kept_state_to_plain(kept: Checkpoint) -> Plain:
     }
 
 
-def kept_state_from_plain(data: object) -> Checkpoint:
+def checkpoint_from_plain(data: object) -> Checkpoint:
     read = Reader(data)
     kept = Checkpoint(
         name=read.text("name"),

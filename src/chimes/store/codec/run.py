@@ -1,4 +1,4 @@
-"""Runs with their attempts, and log entries."""
+"""Encodes runs, attempts and log entries."""
 
 from __future__ import annotations
 

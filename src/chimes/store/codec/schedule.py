@@ -1,4 +1,4 @@
-"""Schedules and what they consist of."""
+"""Encodes schedules, policies, targets, recipients and owners."""
 
 from __future__ import annotations
 
@@ -35,20 +35,18 @@ from chimes.model.target import (
 from chimes.store.json_values import MICROSECOND, Plain, Reader, drop_empty, maybe_text, to_text
 from chimes.triggers import trigger_from_dict
 
-# @@ Recipients.
-
 
 def recipient_to_plain(recipient: Recipient) -> Plain:
     plain = drop_empty(
         {
             "channel": recipient.channel.value,
             "to": recipient.to,
-            "on": _words(recipient.on),
+            "on": _event_names(recipient.on),
             "language": recipient.language,
             "signing_secrets": list(recipient.signing_secrets),
         }
     )
-    # Left out where they say nothing: versions that do not know them can read the others.
+    # Only written if set, so that older versions can read recipients without them.
     if recipient.late_after != DEFAULT_LATE_AFTER:
         plain["late_after"] = recipient.late_after // MICROSECOND
     if recipient.quiet is not None:
@@ -63,7 +61,7 @@ def recipient_from_plain(data: object) -> Recipient:
     recipient = Recipient(
         channel=Channel(read.text("channel")),
         to=read.text("to", ""),
-        on=_occasions(read, "on"),
+        on=_read_events(read, "on"),
         language=read.text("language", ""),
         signing_secrets=tuple(str(each) for each in read.items("signing_secrets")),
         late_after=read.seconds("late_after", DEFAULT_LATE_AFTER),
@@ -80,7 +78,7 @@ def _quiet_to_plain(quiet: QuietHours) -> Plain:
             "start": clock_text(quiet.start),
             "end": clock_text(quiet.end),
             "zone": quiet.zone,
-            "but": _words(quiet.except_for),
+            "but": _event_names(quiet.except_for),
         }
     )
 
@@ -91,7 +89,7 @@ def _quiet_from_plain(data: object) -> QuietHours:
         start=time.fromisoformat(read.text("start")),
         end=time.fromisoformat(read.text("end")),
         zone=read.text("zone", ""),
-        except_for=_occasions(read, "but"),
+        except_for=_read_events(read, "but"),
     )
     read.done()
     return quiet
@@ -104,7 +102,7 @@ def _digest_to_plain(digest: Digest) -> Plain:
             "at": clock_text(digest.at),
             "weekday": digest.weekday,
             "zone": digest.zone,
-            "but": _words(digest.except_for),
+            "but": _event_names(digest.except_for),
         }
     )
 
@@ -116,7 +114,7 @@ def _digest_from_plain(data: object) -> Digest:
         at=time.fromisoformat(read.text("at")),
         weekday=read.integer("weekday", 0),
         zone=read.text("zone", ""),
-        except_for=_occasions(read, "but"),
+        except_for=_read_events(read, "but"),
     )
     read.done()
     return digest
@@ -126,11 +124,11 @@ def clock_text(at: time) -> str:
     return at.strftime("%H:%M")
 
 
-def _words(occasions: tuple[NotifyOn, ...]) -> list[str]:
+def _event_names(occasions: tuple[NotifyOn, ...]) -> list[str]:
     return [notify_on.value for notify_on in occasions]
 
 
-def _occasions(read: Reader, name: str) -> tuple[NotifyOn, ...]:
+def _read_events(read: Reader, name: str) -> tuple[NotifyOn, ...]:
     return tuple(NotifyOn(str(each)) for each in read.items(name))
 
 
@@ -302,7 +300,7 @@ def _message_target(read: Reader) -> MessageTarget:
     return MessageTarget(text=read.text("text"))
 
 
-#: One line per kind of target.
+#: Decoder by kind of target.
 TARGETS: Mapping[str, Callable[[Reader], Target]] = {
     "http": _http_target,
     "task": _task_target,

@@ -1,4 +1,4 @@
-"""The store that keeps everything in one JSON file, in the shape that Ksana's users know."""
+"""Store in one JSON file, in Ksana's format."""
 
 from chimes.store.jsonfile.store import JsonFileStore
 

@@ -1,7 +1,7 @@
-"""Rows that have left the file for `<stem>-<yyyymm>.jsonl`, so that a write stays short (F37).
+"""Archives of old rows in `<stem>-<yyyymm>.jsonl`, which keep jobs.json small.
 
-A row is appended, and is on the disk, before the first jobs.json without it. So a crash in between
-leaves it in both, and the one in jobs.json counts.
+A row is appended and synced before the first jobs.json without it is written. After a crash in
+between it is in both, and the one in jobs.json wins.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from chimes.store.jsonfile import files as disk
 from chimes.store.jsonfile.document import encode_line
 from chimes.store.jsonfile.state import Mark, age
 
-#: An archive is written anew when this many of its rows, and at least half of them, are forgotten.
+#: An archive is rewritten when this many of its rows, and at least half of them, are deleted.
 REWRITE_FROM = 1000
 
 _log = logging.getLogger("chimes.store")
 
 
 class Archive:
-    """Append-only files, one for each month."""
+    """Append-only files, one per month."""
 
     def __init__(self, directory: Path, stem: str) -> None:
         self._directory = directory
         self._stem = stem
         #: Readable rows in each file.
         self.rows: dict[Path, int] = {}
-        #: Lines that could not be read; they stay where they are.
+        #: Lines that could not be read; they stay in the file.
         self.unreadable = 0
 
     def path_for(self, moment: datetime) -> Path:
@@ -69,7 +69,7 @@ class Archive:
             content = disk.read(path) or b""
             whole = content.rfind(b"\n") + 1
             if whole < len(content):
-                # The process died while appending; jobs.json still has those rows.
+                # The process died during the append; jobs.json still has these rows.
                 disk.cut(path, whole)
             for number, line in enumerate(content[:whole].splitlines(), 1):
                 try:
@@ -80,7 +80,7 @@ class Archive:
                     _log.warning("%s line %d cannot be read: %s", path.name, number, error)
 
     def rewrite(self, path: Path, keep: Callable[[object], bool]) -> None:
-        """Without the rows that are not kept; what cannot be read stays."""
+        """Rewrite without deleted rows; unreadable lines stay."""
         left: list[bytes] = []
         self.rows[path] = 0
         for line in (disk.read(path) or b"").splitlines(keepends=True):
@@ -123,13 +123,13 @@ class RunArchive:
         self._archive.read(one)
 
     def forget(self, runs: Iterable[Run], pruned_until: Mark) -> None:
-        """Once jobs.json says that these are forgotten."""
+        """Call after jobs.json records that these are deleted."""
         for run in runs:
             self._count_forgotten(run)
         for path, count in list(self._forgotten.items()):
             rows = self._archive.rows.get(path, 0)
             if count >= rows or (count >= REWRITE_FROM and 2 * count >= rows):
-                with contextlib.suppress(OSError):  # tried again with the next
+                with contextlib.suppress(OSError):  # retried next time
                     self._archive.rewrite(path, lambda data: age(_run(data)[0]) > pruned_until)
                     del self._forgotten[path]
 
@@ -169,18 +169,15 @@ class AuditArchive:
         return found
 
 
-# @@ Messages that have left the file for `messages-<yyyymm>.jsonl`: deliveries that were
-# delivered, and inbox items, whose text does not change any more.
-#
-# jobs.json goes on saying which of them there are, and of an item what its owner made of it:
-# read, starred, archived, snoozed. So whatever is forgotten needs no word here, and a line that
-# nobody refers to is only waste, which goes when there is much of it.
+# --- archive of delivered deliveries and inbox items in `messages-<yyyymm>.jsonl`. jobs.json keeps
+# their ids and the marks of items (read, starred, archived, snoozed). A line without a reference is
+# garbage, removed when there is much of it.
 
 
 class MessageArchive:
     def __init__(self, directory: Path) -> None:
         self._archive = Archive(directory, "messages")
-        #: Lines that nobody refers to, after they were last thrown away.
+        #: Lines without a reference after the last cleanup.
         self._waste = 0
 
     @property
@@ -216,7 +213,7 @@ class MessageArchive:
         return deliveries, items
 
     def tidy(self, deliveries: Collection[DeliveryId], items: Collection[InboxId]) -> None:
-        """Once jobs.json refers to these only."""
+        """Call after jobs.json refers only to these."""
         used = len(deliveries) + len(items)
         waste = sum(self._archive.rows.values()) - used
         much = waste >= self._waste + REWRITE_FROM and waste >= used
@@ -227,7 +224,7 @@ class MessageArchive:
             row = _row(data)
             return row.id in (deliveries if isinstance(row, Delivery) else items)
 
-        with contextlib.suppress(OSError):  # tried again with the next
+        with contextlib.suppress(OSError):  # retried next time
             for path in list(self._archive.rows):
                 self._archive.rewrite(path, keep)
                 if not self._archive.rows[path]:

@@ -1,5 +1,5 @@
-"""The whole file: `{"version": 1, "updated_at", "jobs": [...]}` (R3.14) and, under `chimes`, what
-Ksana's jobs have no place for."""
+"""Encodes and decodes jobs.json: Ksana's `{"version": 1, "updated_at", "jobs": [...]}`, and the data
+of Chimes under `chimes`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from chimes.store.codec.notifications import (
 from chimes.store.codec.records import (
     audit_from_plain,
     audit_to_plain,
-    kept_state_from_plain,
-    kept_state_to_plain,
+    checkpoint_from_plain,
+    checkpoint_to_plain,
     key_from_plain,
     key_to_plain,
 )
@@ -45,7 +45,7 @@ TOP_KEYS = frozenset({"version", "updated_at", "jobs", DETAILS})
 
 
 class BadFile(Exception):
-    """The file does not hold what a jobs.json holds"""
+    """The file is not a valid jobs.json"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,18 +60,18 @@ class Contents:
     requests: Requests = field(default_factory=dict)
     deliveries: tuple[Delivery, ...] = ()
     inbox: tuple[InboxItem, ...] = ()
-    #: Of messages that lie in an archive: the ids of deliveries, and what owners made of items.
+    #: Archived messages: ids of deliveries, and marks of items.
     filed_deliveries: tuple[DeliveryId, ...] = ()
     filed_items: tuple[object, ...] = ()
-    #: Schedules of waiting or running runs that were not there when the file was written.
+    #: Missing schedules of queued or running runs.
     absent: frozenset[str] = frozenset()
     pruned_until: Mark | None = None
-    #: Keys of the file that nobody here knows.
+    #: Unknown keys of the file.
     extras: Plain = field(default_factory=dict)
 
 
 def decode(content: bytes, now: datetime) -> Contents:
-    """Raises BadFile; single jobs that make no sense do not (see `read_job`)."""
+    """Raises BadFile; single invalid jobs do not (see `read_job`)."""
     try:
         data = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
@@ -114,7 +114,7 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
         },
         audit=tuple(audit_from_plain(each) for each in read.items("audit")),
         keys=tuple(key_from_plain(each) for each in read.items("keys")),
-        states=tuple(kept_state_from_plain(each) for each in read.items("states")),
+        states=tuple(checkpoint_from_plain(each) for each in read.items("states")),
         requests=dict(_request_from_plain(each) for each in read.items("requests")),
         deliveries=tuple(delivery_from_plain(each) for each in read.items("deliveries")),
         inbox=tuple(inbox_from_plain(each) for each in read.items("inbox")),
@@ -129,7 +129,7 @@ def _contents(data: Plain, jobs: list[Plain], now: datetime) -> Contents:
 
 
 def _job_id(raw: Plain, taken: set[ScheduleId], now: datetime) -> ScheduleId:
-    """R3.30: an empty id is made; so is the second of two jobs that were copied with their id."""
+    """Generate an id if it is empty or already used by another job."""
     given = raw.get("id")
     if isinstance(given, str) and given and given not in taken:
         return ScheduleId(given)
@@ -157,14 +157,14 @@ def _request_from_plain(
     return request
 
 
-# @@ Generations to the bytes of the file.
+# --- encoding
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class Encoder:
-    """Keeps the text of every row that has not changed, so that a write costs what changed."""
+    """Caches the encoded rows, so that a write encodes only what changed."""
 
     def __init__(self, contents: Contents) -> None:
         self._jobs = {job.schedule.id: job for job in contents.jobs}
@@ -189,7 +189,7 @@ class Encoder:
                 b"[]",
             ),
             ("keys", self._section("keys", generation.keys, key_to_plain), b"[]"),
-            ("states", self._section("states", generation.states, kept_state_to_plain), b"[]"),
+            ("states", self._section("states", generation.states, checkpoint_to_plain), b"[]"),
             (
                 "deliveries",
                 self._section("deliveries", generation.deliveries, delivery_to_plain),
@@ -254,8 +254,8 @@ class Encoder:
         return [row[1] for row in rows.values()]
 
     def forget_logs(self) -> None:
-        """After a write that failed: logs are told apart by their length, and what was undone may
-        come again in other words."""
+        """Call after a failed write: logs are compared by length, and undone entries may be replaced
+        by others."""
         self._rows.pop("logs", None)
 
     def _logs(self, generation: Generation) -> list[bytes]:
@@ -302,8 +302,8 @@ def _dump(value: object, encoder: json.JSONEncoder = _compact) -> bytes:
 
 
 def _dump_job(job: object) -> bytes:
-    """A line for each key that a person may want to edit; the part of Chimes is one line. By hand,
-    because json indents ten times slower than it writes."""
+    """One line per key that users edit; the `chimes` part is one line. Formatted here, because `json`
+    with indentation is ten times slower."""
     assert isinstance(job, dict)
     lines = []
     for name, value in job.items():
@@ -320,7 +320,7 @@ def _dump_job(job: object) -> bytes:
 
 
 def _block(rows: Iterable[bytes], ends: bytes, indent: bytes) -> list[bytes]:
-    """One row to a line, in pieces: a file of megabytes is put together once."""
+    """One row per line, as pieces that are joined once."""
     joined = (b",\n" + indent).join(rows)
     if not joined:
         return [ends]

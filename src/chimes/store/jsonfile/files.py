@@ -1,6 +1,6 @@
-"""Files that are whole or not there: the only module of this store that writes to the disk.
+"""Atomic file operations, generations of jobs.json, and the directory lock.
 
-Every file is 0600 (S71). A file is replaced by writing `<name>.tmp` beside it and renaming (R3.27).
+Every file has mode 0600. A file is replaced by writing `<name>.tmp` and renaming it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def read(path: Path) -> bytes | None:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of all files in it. One that goes meanwhile counts nothing."""
+    """Total size of the files in the directory."""
     total = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(OSError):
@@ -44,7 +44,7 @@ def size_of(directory: Path) -> int:
 
 
 def prepare(path: Path, content: bytes, *, sync: bool = True) -> Path:
-    """The content in the temporary file of `path`, on the disk unless `sync` is False."""
+    """Write the content to the temporary file of `path`, synced unless `sync` is False."""
     temporary = path.with_name(path.name + TEMPORARY)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
@@ -62,7 +62,7 @@ def prepare(path: Path, content: bytes, *, sync: bool = True) -> Path:
 
 
 def _write_all(descriptor: int, content: bytes, path: Path) -> None:
-    """A full disk may take a part of what is written without an error (F35)."""
+    """A full disk may accept a partial write without an error."""
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
@@ -78,26 +78,26 @@ def _write_all(descriptor: int, content: bytes, path: Path) -> None:
         )
 
 
-def put_in_place(temporary: Path, path: Path) -> None:
+def rename_into_place(temporary: Path, path: Path) -> None:
     try:
         os.replace(temporary, path)
     except OSError:
         if not WINDOWS:
             remove(temporary)
             raise
-        # R3.45: somebody has the old file open there. The previous generation covers the moment
-        # in which there is none.
+        # Windows: another process has the old file open. The previous generation covers the moment
+        # without a file.
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
         os.rename(temporary, path)
 
 
 def replace(path: Path, content: bytes, *, sync: bool = True) -> None:
-    put_in_place(prepare(path, content, sync=sync), path)
+    rename_into_place(prepare(path, content, sync=sync), path)
 
 
 def overwrite(path: Path, content: bytes) -> None:
-    """In place and unsynced, for what may be torn; always of the same length."""
+    """In place and unsynced, for content that may be torn; always the same length."""
     descriptor = os.open(path, _FLAGS, 0o600)
     try:
         os.write(descriptor, content)
@@ -106,13 +106,13 @@ def overwrite(path: Path, content: bytes) -> None:
 
 
 def keep_as(path: Path, previous: Path) -> None:
-    """Give the file its second name, atomically and without writing its content again."""
+    """Link the file under a second name, atomically and without copying."""
     temporary = previous.with_name(previous.name + TEMPORARY)
     with contextlib.suppress(FileNotFoundError):
         os.unlink(temporary)
     try:
         if os.path.samefile(path, previous):
-            return  # renaming one name of a file to another of its names does nothing
+            return  # both names already refer to the same file
     except FileNotFoundError:
         pass
     try:
@@ -122,11 +122,11 @@ def keep_as(path: Path, previous: Path) -> None:
     except OSError:  # a file system without hard links
         replace(previous, path.read_bytes(), sync=False)
         return
-    put_in_place(temporary, previous)
+    rename_into_place(temporary, previous)
 
 
 def append(path: Path, content: bytes) -> None:
-    """All of it on the disk, or the file as long as before."""
+    """Append and sync, or restore the previous length."""
     descriptor = os.open(path, _FLAGS | os.O_APPEND, 0o600)
     try:
         before = os.fstat(descriptor).st_size
@@ -148,7 +148,7 @@ def cut(path: Path, length: int) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Makes a rename last; Windows has no such call."""
+    """Makes a rename durable; not available on Windows."""
     if WINDOWS:
         return
     descriptor = os.open(directory, os.O_RDONLY)
@@ -159,7 +159,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def protect(path: Path) -> None:
-    """A file that somebody else made may be readable for all."""
+    """A file made by another program may be world-readable."""
     with contextlib.suppress(OSError):
         os.chmod(path, 0o600)
 
@@ -170,7 +170,7 @@ def remove(path: Path) -> None:
 
 
 def free_name(path: Path, name: str) -> Path:
-    """`<name>.json`, or the first of `<name>.1.json`, … that is free (C27)."""
+    """`<name>.json`, or the first of `<name>.1.json`, … that is free."""
     number = 0
     while True:
         free = path.with_name(f"{name}.{number}.json" if number else f"{name}.json")
@@ -179,7 +179,7 @@ def free_name(path: Path, name: str) -> Path:
         number += 1
 
 
-def set_aside(path: Path, name: str) -> Path:
+def move_aside(path: Path, name: str) -> Path:
     aside = free_name(path, name)
     os.rename(path, aside)
     protect(aside)
@@ -187,13 +187,13 @@ def set_aside(path: Path, name: str) -> Path:
     return aside
 
 
-# @@ jobs.json and what lies around it: which generation is loaded, and how the next one is
-# written.
+# --- generations of jobs.json
 #
-# jobs.json the current generation jobs.prev.json the one before it, or a copy of the current one
-# after a clean stop jobs.json.sum length and SHA-256 of the last two; only to tell a hand edit
-# jobs.bad.json what could not be loaded (jobs.bad.1.json, …), never touched again (C27)
-# jobs.edited.json a hand edit made while the process ran: it came too late to count
+# jobs.json          the current generation
+# jobs.prev.json     the previous one, or a copy of the current one after a clean stop
+# jobs.json.sum      length and SHA-256 of the last two, to detect manual edits
+# jobs.bad.json      a file that could not be loaded (jobs.bad.1.json, …), never changed again
+# jobs.edited.json   a manual edit made while the process ran, which is ignored
 
 _log = logging.getLogger("chimes.store")
 
@@ -208,20 +208,20 @@ class Generations:
         self._written: tuple[int, int, int] | None = None
 
     def clean(self) -> None:
-        """What a killed process left half done (F34)."""
+        """Remove temporary files of a killed process."""
         for pattern in ("jobs*", "runs-*.jsonl", "audit-*.jsonl", "messages-*.jsonl"):
             for stray in self._directory.glob(pattern + TEMPORARY):
                 remove(stray)
 
     def load(self, now: datetime) -> tuple[Contents, str]:
-        """What the newest good generation holds, and why it is not the current one, if so."""
+        """The newest valid generation, and why it is not the current one, if so."""
         content = read(self.current)
         if content is not None:
             protect(self.current)
             try:
                 contents = decode(content, now)
             except BadFile as bad:
-                aside = set_aside(self.current, "jobs.bad")
+                aside = move_aside(self.current, "jobs.bad")
                 reason = _(
                     "jobs.json could not be loaded ({why}) and was kept as {file}",
                     why=bad.args[0],
@@ -246,7 +246,7 @@ class Generations:
         try:
             return decode(content, now), _("the previous generation was loaded")
         except BadFile as bad:
-            aside = set_aside(self.previous, "jobs.bad")
+            aside = move_aside(self.previous, "jobs.bad")
             return Contents(), _(
                 "so was the previous one ({why}; {file}); started empty",
                 why=bad.args[0],
@@ -257,16 +257,16 @@ class Generations:
         recorded = (read(self._sums) or b"").decode("ascii", "replace")
         self._last_sum = _sum(content)
         if recorded and self._last_sum not in recorded:
-            _log.warning("jobs.json was edited by hand since it was last written; it counts")
+            _log.warning("jobs.json was edited since it was last written; using the edited file")
 
     def write(self, content: bytes) -> None:
-        """All of it or nothing (R3.27). Raises OSError; the current generation is then intact."""
+        """Atomic. Raises OSError; the current generation is then intact."""
         temporary = prepare(self.current, content)
         try:
             this_sum = _sum(content)
             overwrite(self._sums, f"{self._last_sum:>85}\n{this_sum}\n".encode())
             self._keep_outgoing()
-            put_in_place(temporary, self.current)
+            rename_into_place(temporary, self.current)
             self._written = _identity(self.current)
         except BaseException:
             remove(temporary)
@@ -288,8 +288,8 @@ class Generations:
             )
 
     def finish(self) -> None:
-        """After the last write: a copy of its own of what is current, so that whatever happens to
-        jobs.json while nobody runs can be undone."""
+        """After the last write: copy the current generation, so that later damage to jobs.json can be
+        undone."""
         content = read(self.current)
         if content is not None and _sum(content) == self._last_sum:
             replace(self.previous, content)
@@ -308,13 +308,13 @@ def _sum(content: bytes) -> str:
     return f"{len(content):>20} {hashlib.sha256(content).hexdigest()}"
 
 
-# @@ One process per directory: an advisory lock that dies with its process (F36).
+# --- one process per directory: an advisory lock that ends with its process
 
 if sys.platform == "win32":
     import msvcrt
 
     def _take(descriptor: int) -> None:
-        # Far behind the pid, because what is locked there cannot be read by others.
+        # Far behind the pid, because a locked range cannot be read by others.
         os.lseek(descriptor, 1 << 30, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -327,7 +327,7 @@ else:
 
 
 class DirectoryLock:
-    """The file is never removed: a process that waits on a removed file would own nothing."""
+    """The file is never removed: a process waiting on a removed file would lock nothing."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / ".lock"

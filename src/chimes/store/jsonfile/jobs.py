@@ -1,7 +1,7 @@
-"""Schedules as jobs (R3.15), and the part under `chimes` that Ksana's keys cannot say.
+"""Converts schedules to Ksana jobs and back; what Ksana's keys cannot express is under `chimes`.
 
-The keys of a job are what a person edits. `chimes.seen` is the digest of those that define the
-job, as they were written; where it no longer fits, somebody edited the job (see `reading`).
+Users edit the keys of a job. `chimes.seen` is the digest of the defining keys as written; if it
+differs on load, the job was edited.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ KSANA = "ksana"
 DETAILS = "chimes"
 SEEN = "seen"
 
-#: What a person defines, besides the target, and what the service writes down.
+#: Keys that users edit, besides the target, and keys that the service writes.
 DEFINITION = (
     *("name", "enabled", "type", "schedule"),
     *("timeout", "max_retries", "retry_backoff"),
 )
 RECORD = ("last_run_at", "next_run_at", "last_status", "last_error")
 JOB_KEYS = frozenset({"id", *DEFINITION, *RECORD, DETAILS})
-#: By the type of a job, the keys of the part that has the type's name.
+#: Keys of the target part, by the type of the job.
 TARGET_KEYS: Mapping[str, frozenset[str]] = {
     "http": frozenset({"method", "url", "headers", "body"}),
     "task": frozenset({"name", "args"}),
@@ -77,7 +77,7 @@ SCHEDULE_KEYS: Mapping[str, frozenset[str]] = {
     "cron": frozenset({"kind", "expression", "timezone", "dialect", "dst", "anchor"}),
 }
 
-#: C10; `pause_schedule` is only a view.
+#: Ksana's status words; `pause_schedule` is only displayed.
 WORDS = {
     RunStatus.SUCCEEDED: "success",
     RunStatus.FAILED: "failed",
@@ -101,7 +101,7 @@ _IN_JOB = ("id", "name", "next_run_at", "last_run_at", "last_error")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Extras:
-    """Keys of a job that nobody here knows; they are written back as they were."""
+    """Unknown keys of a job; they are written back unchanged."""
 
     job: Plain = field(default_factory=dict)
     target: Plain = field(default_factory=dict)
@@ -133,7 +133,7 @@ def job_to_plain(schedule: Schedule, extras: Extras = NO_EXTRAS) -> Plain:
 
 
 def _details(schedule: Schedule) -> Plain:
-    """Without what the job's own keys say exactly."""
+    """The `chimes` part, without what the job's keys express exactly."""
     whole = schedule_to_plain(schedule)
     target, policy = whole.pop("target"), whole.pop("policy")
     assert isinstance(target, dict)
@@ -194,7 +194,7 @@ def target_keys(target: Target) -> Plain:
 
 
 def given_texts(schedule: Schedule) -> Mapping[str, object]:
-    """How the Ksana door was given durations and times (R3.16)."""
+    """Durations and times as the Ksana API received them."""
     given = schedule.compat_data.get(KSANA)
     return given if isinstance(given, Mapping) else {}
 
@@ -215,7 +215,7 @@ def schedule_keys(trigger: Trigger, given: Mapping[str, object]) -> Plain:
 
 
 def duration_text(value: timedelta, given: object) -> str:
-    """In the form it was given, as long as that still says the same."""
+    """In the given form, if it still has the same value."""
     if isinstance(given, str) and given:
         try:
             if parse_duration(given, allow_zero=True) == value:
@@ -233,10 +233,10 @@ def status_word(schedule: Schedule) -> str:
     return WORDS[schedule.last_status] if schedule.last_status else ""
 
 
-# @@ The keys of a job, one by one, strictly: an error names the key that makes no sense.
+# --- strict parsing of the keys of a job
 
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-#: What a plain Ksana job means (C1, R3.15).
+#: Defaults of a Ksana job.
 KSANA_POLICY = Policy(
     misfire=Misfire.SKIP,
     misfire_grace=timedelta(seconds=1),
@@ -246,12 +246,12 @@ KSANA_POLICY = Policy(
     timeout=timedelta(seconds=10),
     pause_on_gone=False,
 )
-#: How Go writes a time that is not there.
+#: Go's zero time.
 GO_ZERO_TIME = "0001-01-01T00:00:00Z"
 
 
 def trigger_of(keys: Plain, before: Schedule | None, implied: datetime) -> Trigger:
-    """`implied` is where an interval without start_at starts, unless it goes on as before."""
+    """`implied` is the start of an interval without start_at, unless it continues unchanged."""
     kind = text_of(keys, "kind")
     if kind not in SCHEDULE_KEYS:
         raise InvalidInput(
@@ -298,7 +298,7 @@ def policy_of(raw: Plain, recorded: Plain, *, check: bool) -> Plain:
     return policy | {"max_retries": retries}
 
 
-def checked_http(http: Plain) -> Plain:
+def check_http(http: Plain) -> Plain:
     method = (text_of(http, "method") or "POST").upper()
     if method not in METHODS:
         raise InvalidInput(_("unknown HTTP method {method!r}", method=method), field="http.method")
@@ -311,12 +311,12 @@ def checked_http(http: Plain) -> Plain:
 
 
 def target_of(raw: Plain, *, check: bool) -> Plain:
-    """What the part that is named after the job's type says."""
+    """The target from the part named after the job's type."""
     kind = text_of(raw, "type") or "http"
     part = mapping(raw.get(kind), kind)
     keys = {name: part.get(name) for name in TARGET_KEYS.get(kind, ())}
     if check and kind == "http":
-        keys |= checked_http(keys)
+        keys |= check_http(keys)
     elif check:
         check_target(target_from_plain({"kind": kind, **keys}))
     return {"kind": kind, **keys}
@@ -369,12 +369,12 @@ def time_of(data: Mapping[str, object], name: str) -> datetime | None:
     return None if text in ("", GO_ZERO_TIME) else parse_moment(text, field=name)
 
 
-# @@ Jobs as they stand in the file to schedules. What a person wrote there counts: Ksana's keys
-# win over what the `chimes` part recorded, and an edited job is the next version of its schedule.
+# --- loading jobs: Ksana's keys win over the `chimes` part, and an edited job is the next version of
+# its schedule
 
 EDITOR = "jobs.json"
 ERROR_PREFIX = f"{EDITOR}: "
-#: Stands in for a schedule that cannot be read; the end of the calendar never comes.
+#: Placeholder trigger of an invalid job; it never fires.
 UNREADABLE = Once("9998-12-31T23:59:59Z")
 
 
@@ -382,14 +382,13 @@ UNREADABLE = Once("9998-12-31T23:59:59Z")
 class LoadedJob:
     schedule: Schedule
     extras: Extras = NO_EXTRAS
-    #: The job as it stands in the file, if it makes no sense: written back until that is mended.
+    #: The original of an invalid job, written back until it is fixed.
     broken: Plain | None = None
     edited: bool = False
 
 
 def read_job(raw: Plain, job_id: ScheduleId, *, now: datetime, written_at: datetime) -> LoadedJob:
-    """Never raises and never drops: a job that makes no sense comes back switched off, with its
-    error."""
+    """Never raises and never drops: an invalid job is loaded disabled, with its error."""
     try:
         details = raw.get(DETAILS)
         if details is None:
@@ -456,19 +455,19 @@ def _edited_job(before: Schedule, raw: Plain, now: datetime) -> Schedule:
 
 
 def _policy_for(target: Target, policy: Policy) -> Policy:
-    """The key of a pair goes with the pair (R4.18)."""
+    """A sync target keeps the concurrency key of its pair."""
     if policy.concurrency_key is not None and is_pair_key(policy.concurrency_key):
         policy = replace(policy, concurrency_key=None)
     return require_exclusive(policy, target) if isinstance(target, SyncTarget) else policy
 
 
 def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: datetime) -> Schedule:
-    """A job that Ksana wrote, or a person by hand."""
+    """A job without a `chimes` part, written by Ksana or a user."""
     if text_of(raw, "type") not in ("http", ""):
         raise InvalidInput(_("job type must be 'http'"), field="type")
     policy = policy_of(raw, policy_to_plain(KSANA_POLICY), check=True)
     next_at = time_of(raw, "next_run_at")
-    http = checked_http(mapping(raw.get("http"), "http"))
+    http = check_http(mapping(raw.get("http"), "http"))
     schedule = schedule_from_plain(
         {
             "id": job_id,
@@ -492,7 +491,7 @@ def _plain_job(raw: Plain, job_id: ScheduleId, now: datetime, written_at: dateti
 def _first_cursor(
     schedule: Schedule, raw: Plain, next_at: datetime | None, now: datetime
 ) -> Schedule:
-    """R3.18, R3.29: a stale cursor stays, so that what was missed is recorded; none is planned."""
+    """Keep a stale cursor, so that missed slots are recorded; plan a missing one."""
     trigger = schedule.trigger
     if not schedule.enabled:
         return schedule
@@ -508,7 +507,7 @@ def _first_cursor(
 
 
 def _with_cursor(schedule: Schedule, now: datetime) -> Schedule:
-    """An emptied next_run_at asks for a new one; a changed one moves the slot that is next."""
+    """An emptied next_run_at is planned again; a changed one moves the next slot."""
     if schedule.next_slot is not None and schedule.next_run_at is None:
         return _overdue_once(plan_after(schedule, now), now)
     if schedule.next_slot is None and schedule.next_run_at is not None:
@@ -517,7 +516,7 @@ def _with_cursor(schedule: Schedule, now: datetime) -> Schedule:
 
 
 def _overdue_once(schedule: Schedule, now: datetime) -> Schedule:
-    """A moment that has passed without a record becomes `missed` when it is fired (R3.7)."""
+    """A past `once` job without a run becomes `missed` when it fires."""
     if not schedule.enabled or schedule.next_slot or schedule.policy.misfire is not Misfire.SKIP:
         return schedule
     slot = schedule.trigger.next_after(EPOCH) if isinstance(schedule.trigger, Once) else None

@@ -1,4 +1,4 @@
-"""The state of a JSON file store, and its generations: what one write of the file holds."""
+"""State of the JSON file store, and its generations: immutable snapshots for one write."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from chimes.store.json_values import Plain, Reader, drop_empty, maybe_text
 from chimes.store.memory.state import State
 from chimes.store.port import IdempotencyRecord
 
-# @@ Which messages leave the file, and what the file goes on saying of them (see `messages`).
+# --- archiving of messages
 
-#: Messages that stay in the file, and how many more may gather before those beyond are archived.
+#: Messages that stay in the file, and how many more may accumulate before archiving.
 DELIVERED, ITEMS = 500, 200
 SLACK = 100
 
 
 def surplus_deliveries(kept: Mapping[DeliveryId, Delivery]) -> list[Delivery]:
-    """The oldest of those that were delivered, if there are too many. Dead letters stay: they may
-    be tried again."""
+    """The oldest delivered ones, if there are too many. Dead letters stay: they may be retried."""
     ended = [each for each in kept.values() if each.state is DeliveryState.DELIVERED]
     ended.sort(key=lambda each: (each.finished_at or each.created_at, each.id))
     return ended[:-DELIVERED] if len(ended) > DELIVERED + SLACK else []
@@ -41,7 +40,7 @@ def surplus_items(kept: Mapping[InboxId, InboxItem]) -> list[InboxItem]:
 
 
 def is_filed(item: InboxItem, archived: InboxItem | None) -> bool:
-    """Whether the archive has all of it that jobs.json would not say."""
+    """Whether the archive has everything that jobs.json does not keep."""
     return archived is not None and (archived is item or _text(archived) == _text(item))
 
 
@@ -53,7 +52,7 @@ def _text(item: InboxItem) -> tuple[object, ...]:
 
 
 def marks_to_plain(item: InboxItem) -> Plain:
-    """What its owner made of it."""
+    """The owner's marks: read, starred, archived, snoozed."""
     return drop_empty(
         {
             "id": item.id,
@@ -65,8 +64,8 @@ def marks_to_plain(item: InboxItem) -> Plain:
     )
 
 
-def marked(data: object, archived: Mapping[InboxId, InboxItem]) -> InboxItem | None:
-    """None: the archive does not have it."""
+def apply_marks(data: object, archived: Mapping[InboxId, InboxItem]) -> InboxItem | None:
+    """None: not in the archive."""
     read = Reader(data)
     item = archived.get(InboxId(read.text("id")))
     if item is None:
@@ -83,7 +82,7 @@ def marked(data: object, archived: Mapping[InboxId, InboxItem]) -> InboxItem | N
 
 
 Requests = dict[tuple[str, str], tuple[IdempotencyRecord, datetime]]
-#: Retention forgets ended runs in this order.
+#: Order in which retention deletes ended runs.
 Mark = tuple[datetime, str]
 
 
@@ -93,7 +92,7 @@ def age(run: Run) -> Mark:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunLogs:
-    """The first `length` lines of a log, which only ever grows."""
+    """The first `length` lines of an append-only log."""
 
     lines: list[LogEntry]
     length: int
@@ -113,28 +112,27 @@ class Generation:
     requests: Requests = field(default_factory=dict)
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
-    #: Those whose text lies in an archive.
+    #: Items whose text is archived.
     filed_deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     filed_items: dict[InboxId, InboxItem] = field(default_factory=dict)
-    #: Ended runs up to here are forgotten, also where an archive still has them.
+    #: Ended runs up to here are deleted, even if an archive still has them.
     pruned_until: Mark | None = None
-    #: Archived runs that this generation is the first to be without.
+    #: Archived runs that this generation deletes.
     forgotten: tuple[tuple[Run, list[LogEntry]], ...] = ()
 
 
 @dataclass(slots=True)
 class FileState(State):
-    """`runs`, `logs` and `audit` hold the archived ones too; only what is kept goes into the
-    file."""
+    """`runs`, `logs` and `audit` include archived rows; only the others go into the file."""
 
     kept: dict[RunId, Run] = field(default_factory=dict)
-    #: The newest audit entry that lies in an archive.
+    #: Number of the newest archived audit entry.
     archived_audit: int = 0
     pruned_until: Mark | None = None
-    #: Messages as they lie in an archive.
+    #: Archived messages.
     archived_deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     archived_items: dict[InboxId, InboxItem] = field(default_factory=dict)
-    #: Archived runs that no generation on the disk is without yet.
+    #: Deleted archived runs whose deletion is not on disk yet.
     forgotten: list[tuple[Run, list[LogEntry]]] = field(default_factory=list)
 
     def put_run(self, run: Run) -> None:
@@ -144,7 +142,7 @@ class FileState(State):
     def spared(self, run: Run) -> bool:
         spared = State.spared(self, run)
         if spared:
-            # Back into the file itself: of the archive nothing older than the mark is read.
+            # Back into the file: archived runs older than the mark are not read.
             self.kept[run.id] = run
         return spared
 
@@ -165,13 +163,13 @@ class FileState(State):
             self.kept.pop(run.id, None)
 
     def generation(self) -> Generation:
-        """A picture that later changes do not touch. The caller holds the lock."""
+        """An immutable snapshot. The caller holds the lock."""
         forgotten, self.forgotten = tuple(self.forgotten), []
         first = bisect_right(self.audit, self.archived_audit, key=lambda entry: entry.number)
         old, items = self.archived_deliveries, self.archived_items
         filed = {k: each for k, each in self.deliveries.items() if old.get(k) is each}
         filed_items = {k: item for k, item in self.inbox.items() if is_filed(item, items.get(k))}
-        # The archive forgets what no generation refers to.
+        # The archive drops what no generation refers to.
         self.archived_deliveries, self.archived_items = filed, filed_items
         return Generation(
             schedules=dict(self.schedules),
@@ -194,8 +192,8 @@ class FileState(State):
         )
 
     def back_to(self, durable: Generation, failed: Generation | None) -> FileState:
-        """The state as of `durable`. Nodes, requests under way and buckets of tokens are facts of
-        this process and stay; archives hold only what was durable."""
+        """Roll back to `durable`. Nodes, pending idempotency records and token buckets belong to the
+        process and stay; archives contain only durable rows."""
         before = FileState(
             nodes=self.nodes,
             node_events=self.node_events,

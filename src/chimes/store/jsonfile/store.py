@@ -1,8 +1,8 @@
-"""The memory store with a file behind it (R3.6): every change is on the disk before its verb
-answers, and all of one change is in one file, so that a cursor and its run are never apart.
+"""The JSON file store: the memory store with a durable file.
 
-Nodes are not written. The lock proves that the process that wrote the file is gone, so whatever
-it was running is lost at the moment that the file is opened; no lease has to be waited for.
+Every change is on disk before its method returns, and all of it is in one file, so that a cursor
+and its run stay consistent. Nodes are not written: the lock proves that the previous process is
+gone, so its in-flight runs are lost when the file is opened, without waiting for a lease.
 """
 
 from __future__ import annotations
@@ -29,25 +29,23 @@ from chimes.store.jsonfile.state import (
     FileState,
     Generation,
     age,
-    marked,
+    apply_marks,
     surplus_deliveries,
     surplus_items,
 )
 from chimes.store.memory import MemoryStore
 from chimes.store.port import StoreStatus
 
-# @@ Group commit: changes that arrive while a write is under way share the next one.
-#
-# Every caller waits for the write that holds its change. When a write fails, the state goes back
-# to the last generation on the disk, and everybody whose change was not in it is told; so what
-# callers were promised and what is on the disk never differ.
+# --- group commit: changes that arrive during a write share the next one. Every caller waits for the
+# write that contains its change. After a failed write the state rolls back to the last generation on
+# disk, and all callers whose change was lost get an error.
 
 Batch = Future[None]
 
 
 class StateLock:
-    """The lock over the state. It remembers, for each thread, after which roll-back the thread
-    last held it: a change that was made before one and reports itself after it is lost."""
+    """The lock of the state. It records per thread the roll-back count at the last release: a change
+    made before a roll-back and reported after it is lost."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -72,9 +70,8 @@ class StateLock:
 
 
 class GroupCommit:
-    """`write` is called in a thread of its own, without the lock. It calls what it is handed under
-    the lock, at the moment that its picture of the state is taken. `undo` is called under the
-    lock."""
+    """`write` runs in its own thread, without the lock. It calls its argument under the lock when it
+    takes the snapshot. `undo` is called under the lock."""
 
     def __init__(
         self,
@@ -93,7 +90,7 @@ class GroupCommit:
         )
 
     def join(self) -> Batch:
-        """The batch of the caller, who has just left the lock."""
+        """The batch of the caller, which has just released the lock."""
         seen = self._lock.seen
         with self._lock:
             if self._executor is None:
@@ -102,7 +99,7 @@ class GroupCommit:
                 raise StoreUnavailable(_("the change was lost with a write that failed"))
             if self._waiting is None:
                 self._waiting = Batch()
-                # A caller that gives up must not take the others' answer away.
+                # A canceled caller must not cancel the others' future.
                 self._waiting.set_running_or_notify_cancel()
             batch = self._waiting
             if not self._busy:
@@ -145,17 +142,17 @@ class GroupCommit:
             batch.set_exception(StoreUnavailable(reason))
 
 
-# @@ Says so when a JSON file is the wrong store for what it is asked to do (F37).
+# --- warning about a write rate that is too high for a JSON file
 
 PER_SECOND = 20
 WINDOW = 10.0
-#: Seconds before it is said again.
+#: Seconds before the warning is repeated.
 REPEAT = 600.0
 
 _log = logging.getLogger("chimes.store")
 
 
-class Pace:
+class WriteRateWarning:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since = clock.monotonic()
@@ -180,8 +177,8 @@ class Pace:
             )
 
 
-#: Ended runs and audit entries that stay in the file, and how many more may gather before those
-#: beyond are archived: an archive costs a sync of its own.
+#: Ended runs and audit entries that stay in the file, and how many more may accumulate before
+#: archiving, which costs an extra sync.
 ENDED_RUNS, AUDIT_ENTRIES = 500, 1000
 SLACK = 100
 MOST_ROWS = 5000
@@ -205,12 +202,12 @@ class JsonFileStore(MemoryStore):
         self._durable = Generation()
         self._writing: Generation | None = None
         self._commits: GroupCommit | None = None
-        self._pace = Pace(self._clock)
+        self._pace = WriteRateWarning(self._clock)
         self._unwritten = False
         self._degraded: tuple[str, ...] = ()
         self._write_error = ""
 
-    # --- life -----------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------
     async def open(self) -> None:
         await asyncio.to_thread(self._open)
 
@@ -261,11 +258,11 @@ class JsonFileStore(MemoryStore):
             commits.close()
             self._generations.finish()
         except OSError as error:
-            _log.warning("jobs.json could not be copied at the end: %s", error)
+            _log.warning("cannot copy jobs.json at shutdown: %s", error)
         finally:
             self._directory_lock.release()
 
-    # --- reading --------------------------------------------------------------------------------
+    # --- loading --------------------------------------------------------------------------------
     def _load(self) -> None:
         now = self._clock.now()
         self._generations.clean()
@@ -282,7 +279,7 @@ class JsonFileStore(MemoryStore):
         self._degraded = tuple(filter(None, (reason, *self._complaints(contents), lost)))
         self._durable = self._state.generation()
         for run in self._lose([run for run in self._state.active.values() if run.holder], now):
-            _log.warning("run %s was lost with the process before this one", run.id)
+            _log.warning("run %s was lost with the previous process", run.id)
         self._cancel_runs_of_removed(contents.absent, now)
 
     def _load_rows(self, contents: Contents) -> None:
@@ -290,7 +287,7 @@ class JsonFileStore(MemoryStore):
         for schedule in (*(job.schedule for job in contents.jobs), *contents.deleted):
             state.put_schedule(schedule)
         self._run_archive.read(contents.pruned_until, state.put_archived)
-        for run in contents.runs:  # after the archives: where both have a run, the file counts
+        for run in contents.runs:  # after the archives: the file wins
             state.put_run(run)
         for run_id, log in contents.logs.items():
             state.logs[run_id] = log
@@ -301,12 +298,12 @@ class JsonFileStore(MemoryStore):
         state.archived_audit = archived[-1] if archived else 0
 
     def _load_messages(self, contents: Contents) -> str:
-        """Why some of them are not there, or nothing."""
+        """Why some messages are missing; empty if none are."""
         state = self._state
         state.archived_deliveries, state.archived_items = self._message_archive.read()
         filed = [state.archived_deliveries.get(each) for each in contents.filed_deliveries]
-        items = [marked(each, state.archived_items) for each in contents.filed_items]
-        # The archives first: where both have one, the file counts.
+        items = [apply_marks(each, state.archived_items) for each in contents.filed_items]
+        # The archives first: the file wins.
         state.deliveries = {e.id: e for e in (*filed, *contents.deliveries) if e is not None}
         state.inbox = {item.id: item for item in (*items, *contents.inbox) if item is not None}
         lost = filed.count(None) + items.count(None)
@@ -323,7 +320,7 @@ class JsonFileStore(MemoryStore):
             if job.edited:
                 _log.warning("job %s was edited in jobs.json", job.schedule.id)
             if job.broken is not None:
-                _log.error("job %s is switched off: %s", job.schedule.id, job.schedule.last_error)
+                _log.error("job %s is disabled: %s", job.schedule.id, job.schedule.last_error)
                 yield _(
                     "job {id} is switched off ({error})",
                     id=job.schedule.id,
@@ -339,7 +336,7 @@ class JsonFileStore(MemoryStore):
             )
 
     def _cancel_runs_of_removed(self, absent: frozenset[str], now: datetime) -> None:
-        """A job that was taken out of the file by hand is deleted, with its waiting runs (C16)."""
+        """A job that was removed from the file is deleted, with its queued runs."""
         for run in list(self._state.active.values()):
             owner = run.schedule_id
             if owner is None or owner in self._state.schedules or owner in absent:
@@ -364,7 +361,7 @@ class JsonFileStore(MemoryStore):
             raise StoreUnavailable(error.message) from error
 
     def _write(self, begin: Callable[[], None]) -> None:
-        """One generation."""
+        """Write one generation."""
         self._archive()
         with self._lock:
             begin()
@@ -391,14 +388,14 @@ class JsonFileStore(MemoryStore):
         self.wake()
 
     def _archive(self) -> None:
-        """Only what is durable already leaves the file: a change that is undone must not have
-        left anything behind. Whether it works does not matter to the change under way."""
+        """Archive only durable rows, so that a roll-back leaves nothing behind. A failure does not
+        affect the current change."""
         try:
             self._archive_runs()
             self._archive_audit()
             self._archive_messages()
         except OSError as error:
-            _log.warning("rows could not be archived: %s", error)
+            _log.warning("cannot archive rows: %s", error)
 
     def _archive_runs(self) -> None:
         durable = self._durable

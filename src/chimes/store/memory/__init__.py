@@ -1,4 +1,4 @@
-"""The store that keeps everything in this process."""
+"""In-memory store."""
 
 from chimes.store.memory.store import MemoryStore
 

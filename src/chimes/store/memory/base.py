@@ -1,4 +1,4 @@
-"""What all parts of the memory store share: the state, its lock, and the hook after a change."""
+"""Base of the memory store: state, lock and commit hook."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class MemoryBase:
         self._wakeup.wake()
 
     async def _commit(self, *, durable: bool = True) -> None:
-        """Called after every change, before the verb answers; a store that writes its state
-        somewhere returns only when the change is safe there. Not `durable`: it may be written
-        with the next change, for nobody is worse off if it dies with the process."""
+        """Called after every change, before the method returns; a persistent subclass returns only
+        when the change is durable. Not `durable`: may be written with the next change, because
+        losing it with the process does no harm."""
 
     def _audit(self, entry: AuditEntry | None) -> None:
         if entry is not None:
@@ -59,7 +59,7 @@ class MemoryBase:
         self._state.put_schedule(schedule)
 
     def _post(self, run: Run, now: datetime) -> None:
-        """What is to be delivered because it has ended."""
+        """Write the deliveries of a run that has ended."""
         schedule = self._state.schedules.get(run.schedule_id) if run.schedule_id else None
         previous = schedule.last_status if schedule else None
         for delivery in plan_deliveries(run, previous, now):
@@ -74,7 +74,7 @@ class MemoryBase:
                 self._unblock(after)
 
     def _unblock(self, run: Run) -> bool:
-        """Lets blocked runs of the same key go, as far as its limit allows; whether there were."""
+        """Unblock runs of the same key up to its limit; returns whether there were any."""
         return run.status.terminal and self._state.unblock(run.concurrency_key)
 
     def _cancel(self, run: Run, reason: str, now: datetime) -> Run:

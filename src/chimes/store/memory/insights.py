@@ -1,4 +1,4 @@
-"""What is counted, by looking at every row."""
+"""Insights by full scans."""
 
 from __future__ import annotations
 

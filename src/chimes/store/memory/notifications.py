@@ -1,4 +1,4 @@
-"""Deliveries, the inbox, and the buckets of tokens that limit callers."""
+"""Deliveries, inbox and token buckets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from chimes.store.token_bucket import refilled_until, take_from
 MOST_BUCKETS = 10_000
 
 
-class MemoryMessages(MemoryBase):
+class MemoryMessageStore(MemoryBase):
     async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
         with self._lock:
             if not self._state.add_delivery(delivery):

@@ -1,4 +1,4 @@
-"""Nodes with their leases, the audit trail, keys, remembered requests."""
+"""Nodes, audit trail, API keys and idempotency records."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class MemoryRecords(MemoryBase):
         with self._lock:
             known = self._state.remember(scope, key, fingerprint, self._clock.now(), keep)
         if known is None:
-            # The change that it guards is written later, and with it this record.
+            # Written together with the change that it guards.
             await self._commit(durable=False)
         return known
 
@@ -167,10 +167,10 @@ def _age(run: Run) -> tuple[datetime, str]:
     return (run.created_at, run.id)
 
 
-# @@ Nodes as operators see them, and what the store tells about itself.
+# --- operations on nodes
 
 
-class MemoryNodeControl(MemoryBase):
+class MemoryNodeStore(MemoryBase):
     async def drain_node(
         self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
     ) -> Node:

@@ -1,4 +1,4 @@
-"""Runs from the queue to their verdict, and their logs."""
+"""Runs from the queue to their completion, logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class MemoryRuns(MemoryBase):
             if known is None:
                 self._state.insert_run(run)
                 self._audit(audit)
-        # Also for one that was there: whoever added it may still be waiting for the disk.
+        # Also for an existing run: its insert may not be durable yet.
         await self._commit()
         if known is not None:
             return known, False

@@ -1,4 +1,4 @@
-"""Schedules, and how due ones become runs."""
+"""Schedules and firing."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class MemorySchedules(MemoryBase):
         with self._lock:
             now = self._clock.now()
             found = [(edit, self._present(edit.schedule_id)) for edit in edits]
-            # All of them are computed before the first is written: each of them may raise.
+            # Compute all before the first write: each may raise.
             changed = [
                 (edit, edit.change(before, now), edit.runs(before, now) if edit.runs else ())
                 for edit, before in found

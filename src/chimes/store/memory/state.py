@@ -38,14 +38,14 @@ class State:
     )
     deliveries: dict[DeliveryId, Delivery] = field(default_factory=dict)
     inbox: dict[InboxId, InboxItem] = field(default_factory=dict)
-    #: Tokens in a bucket, and when that was.
+    #: Tokens in each bucket, and the time of that.
     buckets: dict[str, tuple[float, datetime]] = field(default_factory=dict)
 
     # Indexes; derived from the above by put_schedule and put_run.
     by_slot: dict[tuple[ScheduleId, datetime], RunId] = field(default_factory=dict)
     active: dict[RunId, Run] = field(default_factory=dict)
     by_key: dict[str, dict[RunId, None]] = field(default_factory=dict)
-    #: Heap of (next_run_at, id); entries that no longer hold are dropped when met.
+    #: Heap of (next_run_at, id); stale entries are dropped on read.
     due_heap: list[tuple[datetime, ScheduleId]] = field(default_factory=list)
 
     # --- schedules ----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ class State:
             self.by_key.setdefault(key, {})[run.id] = None
 
     def spared(self, run: Run) -> bool:
-        """Whether it is a step of a flow that has not ended."""
+        """Whether it is a step of an unfinished flow, which retention keeps."""
         return run.parent_id is not None and run.parent_id in self.active
 
     def forget_run(self, run: Run) -> None:
@@ -132,7 +132,7 @@ class State:
         return min(runs, key=lambda run: (run.created_at, run.id), default=None)
 
     def held_back(self, run: Run) -> bool:
-        """Whether a new run has to wait because its key is at its limit."""
+        """Whether a new run is blocked because its key is at its limit."""
         if run.concurrency_key is None or run.status.terminal:
             return False
         return len(self.admitted(run.concurrency_key)) >= run.concurrency_limit
@@ -157,7 +157,7 @@ class State:
         ]
 
     def children_of(self, run_id: RunId) -> list[Run]:
-        """Those that have not ended."""
+        """Unfinished steps of a flow."""
         return [run for run in self.active.values() if run.parent_id == run_id]
 
     def append_logs(self, run_id: RunId, entries: Sequence[LogEntry]) -> None:
@@ -165,7 +165,7 @@ class State:
             log = self.logs.setdefault(run_id, [])
             log.extend(replace(e, number=n) for n, e in enumerate(entries, len(log) + 1))
 
-    # --- the rest -----------------------------------------------------------------------------
+    # --- records ------------------------------------------------------------------------------
     def alive(self, node_id: NodeId, now: datetime) -> bool:
         node = self.nodes.get(node_id)
         return node is not None and node.lease_until > now
@@ -255,20 +255,20 @@ class State:
     def _adopt_record(self, item: ApiKey | Checkpoint | Delivery | InboxItem) -> bool:
         match item:
             case ApiKey():
-                return _added(self.keys, item.id, item)
+                return _add_new(self.keys, item.id, item)
             case Checkpoint():
-                return _added(self.states, item.name, item)
+                return _add_new(self.states, item.name, item)
             case Delivery():
                 return self.add_delivery(item)
             case InboxItem():
-                return _added(self.inbox, item.id, item)
+                return _add_new(self.inbox, item.id, item)
 
     def add_delivery(self, delivery: Delivery) -> bool:
-        return _added(self.deliveries, delivery.id, delivery)
+        return _add_new(self.deliveries, delivery.id, delivery)
 
 
-def _added(rows: dict[Name, Row], name: Name, row: Row) -> bool:
-    """False: there is one of that name already."""
+def _add_new(rows: dict[Name, Row], name: Name, row: Row) -> bool:
+    """False: it exists already."""
     if name in rows:
         return False
     rows[name] = row

@@ -1,7 +1,7 @@
-"""The memory store: the reference that every other store is compared with.
+"""The memory store: the reference for all other stores.
 
-All state lies in one `State`; each verb changes it under one lock, without waiting for anything,
-so each verb is atomic. Nothing survives the process.
+Each method changes one `State` under one lock without awaiting, so it is atomic. Nothing survives
+the process.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from datetime import datetime
 from chimes.i18n import _
 from chimes.model.listing import Counts
 from chimes.store.memory.insights import MemoryInsights
-from chimes.store.memory.notifications import MemoryMessages
-from chimes.store.memory.records import MemoryNodeControl, MemoryRecords
+from chimes.store.memory.notifications import MemoryMessageStore
+from chimes.store.memory.records import MemoryNodeStore, MemoryRecords
 from chimes.store.memory.runs import MemoryRuns
 from chimes.store.memory.schedules import MemorySchedules
 from chimes.store.port import Item, StoreStatus
@@ -23,9 +23,9 @@ class MemoryStore(
     MemorySchedules,
     MemoryRuns,
     MemoryRecords,
-    MemoryMessages,
+    MemoryMessageStore,
     MemoryInsights,
-    MemoryNodeControl,
+    MemoryNodeStore,
 ):
     async def open(self) -> None:
         return None

@@ -1,11 +1,11 @@
-"""Redis as a store: shared by all nodes, with the keys that seed 4 names (R4.7, R4.10-R4.12)."""
+"""Redis store, shared by all nodes; task keys are compatible with EventNative."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from chimes.clock import Clock
-from chimes.store.redis.connection import address_of
+from chimes.store.redis.connection import parse_address
 from chimes.store.redis.store import RedisStore
 
 __all__ = ["RedisStore", "open_redis"]
@@ -18,5 +18,5 @@ def open_redis(
     allow_volatile: bool = False,
     marker: Path | None = None,
 ) -> RedisStore:
-    """Not opened yet. `marker`: the file that remembers which store was used."""
-    return RedisStore(address_of(url), clock=clock, allow_volatile=allow_volatile, marker=marker)
+    """A store that is not opened yet. `marker`: file with the id of the store that was used."""
+    return RedisStore(parse_address(url), clock=clock, allow_volatile=allow_volatile, marker=marker)

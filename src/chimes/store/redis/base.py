@@ -1,4 +1,4 @@
-"""What all verbs share: calling the scripts, the store's time, loading records."""
+"""Base of the Redis store: script calls, optimistic commits, batching, loading records."""
 
 from __future__ import annotations
 
@@ -27,40 +27,38 @@ from chimes.store.redis.rows import Revision, RunRows, ScheduleRows
 from chimes.store.redis.scripts import READING, URGENT, WRITING
 from chimes.store.redis.wire import (
     Wire,
-    encoded,
+    to_json,
     items,
     micros,
     moment,
-    packed,
+    pack,
     rows,
     text,
-    unpacked,
+    unpack,
 )
 from chimes.store.wakeup import Wakeup
 
-# @@ Calls that come while another of their kind is under way go together in the next one.
-#
-# A trip to the server costs the same for one as for many. Nobody waits for company: the first
-# goes at once, and those who come meanwhile would have waited for the server anyway.
+# Calls that arrive during a round trip share the next one: a round trip costs the same for one call
+# as for many, and the first call is not delayed.
 
 Asked = TypeVar("Asked")
 Answer = TypeVar("Answer")
 
 
-class Together(Generic[Asked, Answer]):
-    """`call` answers many at once, in their order."""
+class Batcher(Generic[Asked, Answer]):
+    """Batches concurrent calls; `call` returns the results of a batch in order."""
 
     def __init__(
         self, call: Callable[[Sequence[Asked]], Awaitable[Sequence[Answer]]], *, most: int
     ) -> None:
         self._call = call
         self._most = most
-        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Line[Asked, Answer]]
+        self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _Batch[Asked, Answer]]
         self._loops = WeakKeyDictionary()
 
     async def __call__(self, asked: Asked) -> Answer:
         loop = asyncio.get_running_loop()
-        line = self._loops.setdefault(loop, _Line())
+        line = self._loops.setdefault(loop, _Batch())
         if line.under_way:
             future: asyncio.Future[Answer] = loop.create_future()
             line.waiting.append((asked, future))
@@ -70,13 +68,13 @@ class Together(Generic[Asked, Answer]):
             (answer,) = await self._call([asked])
         finally:
             if line.waiting:
-                # In a task of its own: whoever asked first may go, or be canceled.
+                # In its own task: the first caller may be canceled.
                 line.task = loop.create_task(self._go_on(line), name="chimes redis batch")
             else:
                 line.under_way = False
         return answer
 
-    async def _go_on(self, line: _Line[Asked, Answer]) -> None:
+    async def _go_on(self, line: _Batch[Asked, Answer]) -> None:
         while line.waiting:
             together = [
                 line.waiting.popleft() for _unused in range(min(self._most, len(line.waiting)))
@@ -103,8 +101,8 @@ class Together(Generic[Asked, Answer]):
         line.under_way = False
 
 
-class _Line(Generic[Asked, Answer]):
-    """Those of one event loop."""
+class _Batch(Generic[Asked, Answer]):
+    """The pending calls of one event loop."""
 
     def __init__(self) -> None:
         self.under_way = False
@@ -116,18 +114,18 @@ T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
-#: Somebody else was faster this often or this long: then the caller is told.
+#: Conflicts and seconds after which StoreBusy is raised.
 CONFLICT_TRIES = 200
 CONFLICT_SECONDS = 8.0
-#: Runs that go into the queue in one step.
+#: Runs enqueued per script call.
 ADDED_TOGETHER = 200
 
 
-class Conflicted(Exception):
-    """What was read has changed meanwhile: read again."""
+class WriteConflict(Exception):
+    """A read record has changed meanwhile: read again."""
 
 
-class Trail:
+class AuditTrail:
     """Audit entries, chained to the end of the trail."""
 
     def __init__(self, head: tuple[int, str], audit: Sequence[AuditEntry]) -> None:
@@ -147,40 +145,40 @@ class Trail:
 
     @property
     def row(self) -> list[Wire]:
-        """Of at most one entry, for a verb that appends it itself."""
+        """At most one entry, for scripts that append it themselves."""
         number, digest = self.before
         return [each for op in self.ops for each in (str(number), digest, *op[1:])]
 
     @property
     def ops(self) -> list[Wire]:
         return [
-            ["audit", str(entry.number), entry.hash, encoded(audit_to_plain(entry))]
+            ["audit", str(entry.number), entry.hash, to_json(audit_to_plain(entry))]
             for entry in self.entries
         ]
 
 
 class RedisBase:
     def __init__(self, connections: Connections, clock: Clock | None = None) -> None:
-        """Without a clock the server's own decides (C21); a clock is for tests."""
+        """Without a clock the server's clock is used; a clock is for tests."""
         self._connections = connections
         self._clock = clock
         self._elapsed = SystemClock()
         self._wakeup = Wakeup()
         self._store_id = ""
-        #: The id of the store whose loss was told.
+        #: The id of the store whose loss was logged.
         self._lost_id: str | None = None
         self._runs = RunRows()
         self._schedules = ScheduleRows()
-        self._asking_now = Together(self._ask_now, most=10_000)
-        self._adding = Together(self._add_together, most=ADDED_TOGETHER)
+        self._asking_now = Batcher(self._ask_now, most=10_000)
+        self._adding = Batcher(self._add_together, most=ADDED_TOGETHER)
         self._conflicts = 0
-        #: Claimed by this process and not judged yet, with their revisions.
+        #: Runs in flight in this process, with their revisions.
         self._in_hand: OrderedDict[RunId, tuple[Run, str]] = OrderedDict()
-        #: The end of the audit's chain as this process knows it; each loop appends in turn.
+        #: Cached end of the audit chain; each event loop appends in turn.
         self._head: tuple[int, str] | None = None
         self._turns: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]
         self._turns = WeakKeyDictionary()
-        #: So that nobody wakes itself by its own notices.
+        #: Sender id, to ignore own wake-up messages.
         self._me = f"{os.getpid()}-{uuid4().hex[:12]}"
 
     def wake(self) -> None:
@@ -188,7 +186,7 @@ class RedisBase:
 
     # --- scripts ------------------------------------------------------------------------------
     async def _ask(self, verb: str, *args: Wire) -> tuple[datetime, list[Wire]]:
-        """A question: the moment of the answer, and what it consists of."""
+        """Run a read-only script; returns the server's time and the response."""
         try:
             return _dated(await self._connections.ask(READING, *self._call(verb, args)))
         except StoreLost as error:
@@ -198,7 +196,7 @@ class RedisBase:
     async def _tell(
         self, verb: str, *args: Wire, urgent: bool = False
     ) -> tuple[datetime, list[Wire]]:
-        """A change. `urgent`: also while the server is short of memory."""
+        """Run a writing script. `urgent`: also while the server is out of memory."""
         script = URGENT[verb] if urgent else WRITING[verb]
         try:
             return _dated(await self._connections.tell(script, *self._call(verb, args)))
@@ -207,7 +205,7 @@ class RedisBase:
             raise
 
     def _notice_loss(self, error: StoreLost) -> None:
-        """Said once, and loudly: nothing can be done until somebody does something (F41)."""
+        """Log the loss of the store once: it needs an operator."""
         if self._lost_id != self._store_id:
             self._lost_id = self._store_id
             self._head = None
@@ -217,7 +215,7 @@ class RedisBase:
     def _call(self, verb: str, args: tuple[Wire, ...]) -> tuple[str | bytes, ...]:
         address = self._connections.address
         now = micros(self._clock.now()) if self._clock is not None else ""
-        return (address.prefix, self._store_id, now, self._me, address.channel, verb, packed(args))
+        return (address.prefix, self._store_id, now, self._me, address.channel, verb, pack(args))
 
     async def _commit(
         self,
@@ -228,45 +226,45 @@ class RedisBase:
         wakes: bool = False,
         urgent: bool = False,
     ) -> datetime:
-        """All of `ops`, if everything is as expected; raises Conflicted if not."""
+        """Apply all `ops` if the expected revisions match; else raises WriteConflict."""
 
-        async def attempt(trail: Trail) -> datetime | None:
+        async def attempt(trail: AuditTrail) -> datetime | None:
             unit: Wire = [[*expected, *trail.expected], [*ops, *trail.ops]]
             now, (answer,) = await self._commit_units([unit], wakes=wakes, urgent=urgent)
             if answer == "head":
                 return None
             if answer != "done":
-                raise Conflicted(answer)
+                raise WriteConflict(answer)
             return now
 
         return (await self._appending(audit, attempt))[0]
 
     async def _appending(
-        self, audit: Sequence[AuditEntry], attempt: Callable[[Trail], Awaitable[T | None]]
+        self, audit: Sequence[AuditEntry], attempt: Callable[[AuditTrail], Awaitable[T | None]]
     ) -> tuple[T, tuple[AuditEntry, ...]]:
-        """A change with its audit entries, in one's `_turn`. Which entry they follow is part of
-        what they say, so `attempt` is repeated while it answers None: another came between."""
+        """A change with audit entries, within `_turn`. An entry contains the hash of the previous
+        one, so `attempt` is repeated while it returns None: another entry came between."""
         if not audit:
-            answer = await attempt(Trail((0, ""), ()))
+            answer = await attempt(AuditTrail((0, ""), ()))
             assert answer is not None
             return answer, ()
         for _unused in range(CONFLICT_TRIES):
             if self._head is None:
                 _now, (number, digest) = await self._ask("head")
                 self._head = int(text(number)), text(digest)
-            trail = Trail(self._head, audit)
-            # Whatever goes wrong now, the end of the chain has to be looked up again.
+            trail = AuditTrail(self._head, audit)
+            # After any error the end of the chain must be read again.
             self._head = None
             answer = await attempt(trail)
             if answer is not None:
                 self._head = trail.head
                 return answer, trail.entries
-        raise StoreBusy(_("the audit trail is appended to all the time; try again"))
+        raise StoreBusy(_("too many concurrent audit entries; try again"))
 
     async def _commit_units(
         self, units: list[Wire], *, wakes: bool = False, urgent: bool = False
     ) -> tuple[datetime, list[str]]:
-        """Each unit for itself: `done`, or why not."""
+        """Commit each unit separately; returns `done` or the conflict."""
         wake = "1" if wakes else ""
         now, (answers, woken) = await self._tell("commit", units, wake, urgent=urgent)
         if woken == "1":
@@ -275,8 +273,8 @@ class RedisBase:
 
     @asynccontextmanager
     async def _turn(self, audit: object = True) -> AsyncIterator[None]:
-        """Those of this loop who append to the audit go one after the other. From before they read
-        what they change: whoever waited in between would find it changed by then."""
+        """Serialise appends to the audit trail within this event loop, including the preceding
+        reads, which would be stale after waiting."""
         if not audit:
             yield
             return
@@ -286,7 +284,7 @@ class RedisBase:
     async def _until_agreed(
         self, attempt: Callable[[], Awaitable[T]], audit: AuditEntry | None = None
     ) -> T:
-        """Read, compute and commit, again from the start whenever somebody else was faster."""
+        """Read, compute and commit; restart on every conflict."""
         async with self._turn(audit):
             return await self._repeated(attempt)
 
@@ -295,32 +293,32 @@ class RedisBase:
         for tries in range(CONFLICT_TRIES):
             try:
                 return await attempt()
-            except Conflicted:
+            except WriteConflict:
                 self._conflicts += 1
                 if self._elapsed.monotonic() - begun > CONFLICT_SECONDS:
                     break
                 await asyncio.sleep(random.uniform(0, 0.002) * min(tries, 5))  # noqa: S311
-        raise StoreBusy(_("this is changed by others all the time; try again"))
+        raise StoreBusy(_("too many concurrent changes; try again"))
 
     async def _ask_now(self, asked: Sequence[None]) -> list[datetime]:
         now, _unused = await self._ask("now")
         return [now] * len(asked)
 
     async def _add_together(self, rows_: Sequence[Wire]) -> list[tuple[datetime, Wire]]:
-        """New runs of several callers, without an audit: each is for itself."""
+        """Insert new runs of several callers without audit entries."""
         now, (answer,) = await self._tell("add", list(rows_), [])
         return [(now, each) for each in rows(answer)]
 
     # --- records ------------------------------------------------------------------------------
     async def _read_runs(self, ids: Collection[RunId]) -> dict[RunId, tuple[Run, str]]:
-        """With their revisions; those that are not there are left out."""
+        """Runs with their revisions; missing ones are left out."""
         _now, found, _children = await self._read_family(ids, children=False)
         return found
 
     async def _read_family(
         self, ids: Collection[RunId], *, children: bool = True
     ) -> tuple[datetime, dict[RunId, tuple[Run, str]], dict[RunId, list[RunId]]]:
-        """The runs, and of each flow among them the children that have not ended."""
+        """The runs, and the unfinished steps of flows among them."""
         now, (answer,) = await self._ask("runs", list(ids), "1" if children else "")
         found: dict[RunId, tuple[Run, str]] = {}
         of: dict[RunId, list[RunId]] = {}
@@ -343,5 +341,5 @@ class RedisBase:
 
 
 def _dated(answer: bytes) -> tuple[datetime, list[Wire]]:
-    now, *rest = unpacked(answer)
+    now, *rest = unpack(answer)
     return moment(text(now)), rest

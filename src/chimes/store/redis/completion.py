@@ -1,5 +1,5 @@
-"""Verdicts. Those on plain runs that this process has claimed itself take one trip to the server:
-what the claim said is used as it was, and the revision tells whether it still holds."""
+"""Completions. For plain runs claimed by this process one round trip suffices: the claimed record is
+reused, and its revision is checked."""
 
 from __future__ import annotations
 
@@ -22,26 +22,21 @@ from chimes.model.run import (
 )
 from chimes.model.schedule import Schedule, pause_schedule
 from chimes.store.port import CompletionResult
-from chimes.store.redis.base import Conflicted, RedisBase
+from chimes.store.redis.base import WriteConflict, RedisBase
 from chimes.store.redis.rows import (
     Revision,
     all_fields,
     changed_fields,
-    is_damaged,
+    is_corrupt,
     log_rows,
-    post_ops,
+    outbox_ops,
 )
 from chimes.store.redis.wire import Wire, flat
 
-# @@ What follows when runs change: schedules, children and those that wait, as one list of
-# changes.
-#
-# The rules are those of the model; this only says them in the words of the `commit` script.
 
-
-class Settling:
-    """Of runs that were read, with their revisions. `children`: of the flows among them, those
-    that have not ended."""
+class CompletionEffects:
+    """Side effects of changed runs as operations of the `commit` script: schedules, steps, unblocking
+    and deliveries. `children`: unfinished steps of flows among the runs."""
 
     def __init__(
         self,
@@ -56,7 +51,7 @@ class Settling:
         self._touched: set[RunId] = set()
         self.ops: list[Wire] = []
         self.expected: list[Wire] = []
-        #: Schedules that a verdict pauses, with the audit entries of it.
+        #: Schedules that a completion pauses, with audit entries.
         self.audit: list[AuditEntry] = []
         self.pauses: dict[ScheduleId, str] = {}
 
@@ -71,7 +66,7 @@ class Settling:
         self.runs[after.id] = after
 
     def settle(self, after: Run, completion: Completion | None = None) -> None:
-        """The run as it is now, and what follows from that."""
+        """Write the updated run and its side effects."""
         self.put(after)
         if completion is not None and completion.logs:
             self.ops.append(["log", after.id, log_rows(completion.logs)])
@@ -104,32 +99,32 @@ class Settling:
                 self.unblock(after)
 
     def post(self, run: Run) -> None:
-        """Ahead of the summary: whether this is a recovery is seen from the run before it."""
-        self.ops += post_ops(run)
+        """Before the summary, because a recovery depends on the previous status."""
+        self.ops += outbox_ops(run)
 
     def unblock(self, run: Run) -> None:
-        # Also of one whose key cannot be read any more: the script knows it.
+        # Also for a corrupt run: the script knows its key.
         if run.status.terminal:
             self.ops.append(["unblock", run.id])
 
     def pause(self, schedules: Iterable[tuple[Schedule, Revision]]) -> None:
-        """The receivers of these want no more calls (410)."""
+        """Pause schedules whose receivers answered 410 Gone."""
         for schedule, revision in schedules:
             note = self.pauses[schedule.id]
             if not schedule.enabled:
                 continue
             stopped = pause_schedule(schedule, self.now, "chimes", note=note)
             self.expected.append(["schedule", schedule.id, revision.definition, revision.summary])
-            # Ahead of the summaries, which then stand in what this writes.
+            # Before the summaries, which update what this writes.
             self.ops.insert(0, ["schedule", schedule.id, all_fields(stopped)])
             self.audit.append(gone_pause_entry(schedule.id, str(schedule.owner), note, self.now))
 
 
-#: Runs of this process that are under way; more than any node has places.
+#: Cached in-flight runs; more than any node has permits.
 MOST_HELD = 20_000
 
 
-class RedisFinishing(RedisBase):
+class RedisCompletions(RedisBase):
     def _hold(self, run: Run, rev: str) -> None:
         self._in_hand[run.id] = run, rev
         if len(self._in_hand) > MOST_HELD:
@@ -149,7 +144,7 @@ class RedisFinishing(RedisBase):
             if plain:
                 try:
                     return await self._finish_plain(known, completions)
-                except Conflicted:
+                except WriteConflict:
                     pass
         return await self._until_agreed(lambda: self._finish(completions))
 
@@ -161,7 +156,7 @@ class RedisFinishing(RedisBase):
         wakes = False
         ended: list[Run] = []
         for (run, rev), completion in zip(known, completions, strict=True):
-            # The moment is the server's to say; any will do until then.
+            # Placeholder: the script sets the server's time.
             after = complete(run, completion, run.created_at)
             ended.append(after)
             expected.append(["run", run.id, rev])
@@ -169,7 +164,7 @@ class RedisFinishing(RedisBase):
             ops.append(["put", run.id, flat(changes.items())])
             if completion.logs:
                 ops.append(["log", run.id, log_rows(completion.logs)])
-            ops += post_ops(after)
+            ops += outbox_ops(after)
             if run.schedule_id is not None:
                 ops.append(["summary", run.schedule_id, run.id, after.status.value, after.error])
             if run.concurrency_key is not None:
@@ -183,7 +178,7 @@ class RedisFinishing(RedisBase):
         refused: list[RunId] = []
         ids = list(dict.fromkeys(completion.run_id for completion in completions))
         now, found, children = await self._read_family(ids)
-        settling = Settling(now, found, children)
+        settling = CompletionEffects(now, found, children)
         wakes = False
         for completion in completions:
             run = settling.runs.get(completion.run_id)
@@ -208,11 +203,11 @@ class RedisFinishing(RedisBase):
         return CompletionResult(accepted=tuple(accepted), refused=tuple(refused))
 
     async def _claimed_runs(self, records: Sequence[Wire]) -> tuple[Run, ...]:
-        """What a claim brought; a run that cannot be read ends instead of being handed out."""
+        """The claimed runs; a corrupt run is ended instead."""
         good: list[Run] = []
         for record in records:
             run, rev = self._runs.run(record)
-            if is_damaged(run):
+            if is_corrupt(run):
                 await self._until_agreed(partial(self._end_damaged, run.id))
             else:
                 good.append(run)
@@ -222,15 +217,15 @@ class RedisFinishing(RedisBase):
     async def _end_damaged(self, run_id: RunId) -> None:
         now, found, children = await self._read_family([run_id])
         if run_id in found:
-            settling = Settling(now, found, children)
+            settling = CompletionEffects(now, found, children)
             settling.settle(fail_unreadable(settling.runs[run_id], now))
             await self._commit(settling.expected, settling.ops, wakes=True)
 
 
 def _plain(run: Run, completion: Completion) -> bool:
-    """It ends, and nothing hangs on it but its schedule and those of its key."""
+    """Whether it ends with no side effects except on its schedule and key."""
     if any(told.depends_on_time for told in run.policy.delivery):
-        # When somebody is told depends on the moment, which only the server knows.
+        # The time of sending depends on the server's time.
         return False
     return (
         owns_fence(run, completion.fence)

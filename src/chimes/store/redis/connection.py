@@ -1,8 +1,7 @@
-"""Connections to the server, a few for each event loop, and how a script is called over one.
+"""Connections to the Redis server, a pool per event loop, and script calls.
 
-A call that surely did not reach the server is tried again. Once a write was sent nobody knows what
-became of it until the answer is there: then the caller is told, and repeats the verb, which every
-verb of the port allows (F23).
+A call that did not reach the server is retried. A write that was sent without a response may have
+been applied: the caller gets an error and can repeat the method, which the port allows.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from chimes.errors import ConfigError, StoreError, StoreLost, StoreReadOnly, Sto
 from chimes.i18n import _
 from chimes.store.redis.scripts import Script
 
-# @@ From the URL of a Redis server to where and how to connect.
+# --- address
 
 DEFAULT_PORT = 6379
 _TLS_OPTIONS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_cert_reqs")
@@ -42,12 +41,12 @@ class Address:
     password: str | None = field(default=None, repr=False)
     tls: bool = False
     tls_options: tuple[tuple[str, str], ...] = ()
-    #: Before every key; without one the keys of tasks are called as the seed calls them (R4.7).
+    #: Prefix of every key; without one the task keys have EventNative's names.
     prefix: str = ""
 
     @property
     def shown(self) -> str:
-        """For people: without user and password."""
+        """For messages: without user and password."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         behind = f"?prefix={self.prefix}" if self.prefix else ""
         scheme = "rediss" if self.tls else "redis"
@@ -55,17 +54,17 @@ class Address:
 
     @property
     def channel(self) -> str:
-        """Where nodes wake each other. Channels know no databases, so the name has its number."""
+        """The channel of wake-ups. It contains the database number, because channels are global."""
         return f"{self.prefix}chimes:wake:{self.database}"
 
 
-def address_of(url: str) -> Address:
+def parse_address(url: str) -> Address:
     """`redis://[user][:password]@host[:port][/database][?prefix=...]`, `rediss://` for TLS."""
     try:
         parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
     except ValueError:
-        raise ConfigError(_("store: the port of the Redis URL is none: 1 to 65535")) from None
+        raise ConfigError(_("store: the port of the Redis URL must be 1 to 65535")) from None
     if parts.scheme not in ("redis", "rediss"):
         raise ConfigError(
             _("{scheme}:// is not a Redis URL; write redis://host:6379/0", scheme=parts.scheme)
@@ -120,14 +119,14 @@ def _database(path: str) -> int:
     return int(number)
 
 
-# @@ What the driver's errors mean to those above.
+# --- error mapping
 
-#: What our scripts answer when the store is not the one it was (F41).
+#: Error of our scripts when the store has another id.
 LOST = "CHIMESLOST"
 
 
-def translated(error: Exception, where: str) -> StoreError:
-    """An error of the driver as one of ours."""
+def map_error(error: Exception, where: str) -> StoreError:
+    """Map an error of the driver to a StoreError."""
     said = str(error)
     if said.startswith(LOST) or f" {LOST}" in said:
         return StoreLost(
@@ -162,18 +161,18 @@ def translated(error: Exception, where: str) -> StoreError:
     raise error
 
 
-def is_trouble(error: BaseException) -> bool:
-    """Whether the server or the way to it is at fault."""
+def is_connection_error(error: BaseException) -> bool:
+    """Whether the server or the network caused the error."""
     return isinstance(error, driver.RedisError | OSError | TimeoutError)
 
 
-#: As for the SQL servers (F24, F31): to be connected, for a free connection, for an answer.
+#: Timeouts as for the SQL servers: connect, free connection, response.
 CONNECT_SECONDS = 3.0
 POOL_SECONDS = 5.0
 SILENCE_SECONDS = 10.0
-#: The engine's loop; any other one is a heartbeat's, or somebody's who only passes.
+#: Pool size of the engine's event loop; other loops (heartbeat, short-lived) get a small one.
 SIZE, SMALL = 12, 2
-#: A connection that was idle for longer is looked at before it is used.
+#: A connection idle for longer is checked before use.
 STALE_SECONDS = 0.5
 READ_TRIES = 3
 
@@ -181,7 +180,7 @@ _elapsed = SystemClock().monotonic
 
 
 def connection(address: Address) -> Connection:
-    """Not connected yet. Nothing is repeated behind our back."""
+    """A connection that is not connected yet, without driver retries."""
     given: dict[str, Any] = {
         "host": address.host,
         "port": address.port,
@@ -200,7 +199,7 @@ def connection(address: Address) -> Connection:
     return SSLConnection(**given)
 
 
-async def connected(address: Address) -> Connection:
+async def connect(address: Address) -> Connection:
     found = connection(address)
     # The driver's own method has no types.
     connect: Callable[[], Awaitable[None]] = found.connect
@@ -208,16 +207,15 @@ async def connected(address: Address) -> Connection:
         async with asyncio.timeout(CONNECT_SECONDS):
             await connect()
     except BaseException:
-        await _ended(found)
+        await _disconnect(found)
         raise
-    # From here on the callers' own limit counts, one for a whole exchange: the driver's would
-    # make a task of every word that is sent.
+    # From here on one timeout covers a whole exchange; the driver's would create a task per send.
     found.socket_timeout = None
     return found
 
 
 class _Pool:
-    """Of one loop. The connection that was used last goes first."""
+    """The pool of one event loop, last used first."""
 
     def __init__(self, address: Address, size: int) -> None:
         self._address = address
@@ -226,14 +224,14 @@ class _Pool:
         self._closed = False
 
     async def take(self) -> Connection:
-        """One that is connected; to be given back, whatever becomes of it."""
+        """A connected connection; the caller must give it back."""
         if self._request.locked():
             try:
                 await asyncio.wait_for(self._request.acquire(), POOL_SECONDS)
             except TimeoutError:
                 raise StoreUnavailable(_("all connections to the store are in use")) from None
         else:
-            # At once, and without a task of its own to wait in.
+            # Fast path without a task.
             await self._request.acquire()
         try:
             return await self._ready()
@@ -244,7 +242,7 @@ class _Pool:
     async def give_back(self, found: Connection) -> None:
         self._request.release()
         if self._closed:
-            await _ended(found)
+            await _disconnect(found)
         elif found.is_connected:
             self._free.append((found, _elapsed()))
 
@@ -258,16 +256,16 @@ class _Pool:
                     return found
             except (driver.RedisError, OSError):
                 pass
-            await _ended(found)
-        return await connected(self._address)
+            await _disconnect(found)
+        return await connect(self._address)
 
     async def close(self) -> None:
         self._closed = True
         while self._free:
-            await _ended(self._free.pop()[0])
+            await _disconnect(self._free.pop()[0])
 
 
-async def _ended(found: Connection) -> None:
+async def _disconnect(found: Connection) -> None:
     with contextlib.suppress(driver.RedisError, OSError):
         await found.disconnect()
 
@@ -279,13 +277,12 @@ class Connections:
         self._pools: dict[asyncio.AbstractEventLoop, tuple[_Pool, asyncio.Task[None]]] = {}
         self._main: asyncio.AbstractEventLoop | None = None
         self._open = False
-        #: Calls tried again because their connection was lost (F22), and changes whose answer was
-        #: lost (F23). They only rise.
+        #: Counters: retried calls after a lost connection, and writes without a response.
         self.lost = 0
         self.ambiguous = 0
 
     def open(self) -> None:
-        """This loop gets the large pool."""
+        """Give this event loop the large pool."""
         self._main = asyncio.get_running_loop()
         self._open = True
 
@@ -304,35 +301,35 @@ class Connections:
                     loop.call_soon_threadsafe(guard.cancel)
 
     async def ask(self, script: Script, *arguments: str | bytes) -> bytes:
-        """A question: repeated where the connection was lost."""
+        """Read-only call; retried when the connection was lost."""
         for left in reversed(range(READ_TRIES)):
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error):
+                if not left or not _is_lost_connection(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
-                if not is_trouble(error):
+                if not is_connection_error(error):
                     raise
-                if not left or not _worth_a_try(error) or _timed_out(error):
+                if not left or not _is_lost_connection(error) or _timed_out(error):
                     raise self._ours(error) from error
                 self.lost += 1
         raise AssertionError("the last try answers or raises")
 
     async def tell(self, script: Script, *arguments: str | bytes) -> bytes:
-        """A change: repeated only where it was surely not sent."""
+        """Writing call; retried only if it was not sent."""
         for left in reversed(range(READ_TRIES)):
             try:
                 return await self._called(script, arguments)
             except _Unsent as unsent:
-                if not left or not _worth_a_try(unsent.error):
+                if not left or not _is_lost_connection(unsent.error):
                     raise self._ours(unsent.error) from unsent.error
                 self.lost += 1
             except Exception as error:
-                if not is_trouble(error):
+                if not is_connection_error(error):
                     raise
-                if _worth_a_try(error):
+                if _is_lost_connection(error):
                     self.ambiguous += 1
                     raise StoreUnavailable(
                         _(
@@ -345,7 +342,7 @@ class Connections:
         raise AssertionError("the last try answers or raises")
 
     async def command(self, *words: str | int) -> object:
-        """A plain command that changes nothing."""
+        """A read-only command."""
         try:
             pool = self._here()
             found = await pool.take()
@@ -356,7 +353,7 @@ class Connections:
             finally:
                 await pool.give_back(found)
         except Exception as error:
-            if not is_trouble(error):
+            if not is_connection_error(error):
                 raise
             raise self._ours(error) from error
 
@@ -365,21 +362,21 @@ class Connections:
         try:
             found = await pool.take()
         except Exception as error:
-            if not is_trouble(error):
+            if not is_connection_error(error):
                 raise
             raise _Unsent(error) from error
         try:
             async with asyncio.timeout(SILENCE_SECONDS):
                 try:
-                    return await _evaluated(found, "EVALSHA", script.sha, arguments)
+                    return await _evaluate(found, "EVALSHA", script.sha, arguments)
                 except driver.NoScriptError:
-                    # The server was restarted, or its scripts were flushed: nothing was done.
-                    return await _evaluated(found, "EVAL", script.text, arguments)
+                    # Restarted server or flushed scripts: nothing was executed.
+                    return await _evaluate(found, "EVAL", script.text, arguments)
         finally:
             await pool.give_back(found)
 
     def _ours(self, error: Exception) -> Exception:
-        return translated(error, _("Redis at {address}", address=self.address.shown))
+        return map_error(error, _("Redis at {address}", address=self.address.shown))
 
     def _here(self) -> _Pool:
         if not self._open:
@@ -395,8 +392,7 @@ class Connections:
         return known[0]
 
     async def _guard(self, pool: _Pool) -> None:
-        """The end of a loop cancels its tasks and waits for them, which is when its connections
-        have to be closed."""
+        """Closes the connections when the event loop cancels its tasks at its end."""
         loop = asyncio.get_running_loop()
         try:
             await loop.create_future()
@@ -407,7 +403,7 @@ class Connections:
 
 
 class _Unsent(Exception):
-    """The call did not leave this process."""
+    """The call was not sent."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -415,12 +411,12 @@ class _Unsent(Exception):
 
 
 def _timed_out(error: Exception) -> bool:
-    """Whoever has waited that long is told, rather than made to wait again."""
+    """A timeout is reported, not retried."""
     return isinstance(error, driver.TimeoutError | TimeoutError)
 
 
-def _worth_a_try(error: Exception) -> bool:
-    """The connection was lost, rather than the call refused."""
+def _is_lost_connection(error: Exception) -> bool:
+    """The connection was lost; the call was not rejected."""
     if isinstance(error, driver.AuthenticationError | driver.AuthorizationError):
         return False
     if isinstance(error, driver.BusyLoadingError):
@@ -428,7 +424,7 @@ def _worth_a_try(error: Exception) -> bool:
     return isinstance(error, driver.ConnectionError | driver.TimeoutError | OSError)
 
 
-async def _evaluated(
+async def _evaluate(
     found: Connection, how: str, what: str, arguments: tuple[str | bytes, ...]
 ) -> bytes:
     await found.send_command(how, what, 0, *arguments)

@@ -1,9 +1,8 @@
-"""How due schedules become runs: taken, planned here, and written down in one step.
+"""Firing due schedules: reserve, plan, write.
 
-Two trips to the server for a whole batch. The first takes the schedules, so that other nodes pass
-them over for a moment; the second writes, each schedule for itself, and only if nothing that was
-planned from has changed meanwhile. A schedule that has to be planned again is the exception, and
-takes two trips more.
+Two round trips per batch. The first reserves the schedules, so that other nodes skip them for a
+moment; the second writes each schedule if nothing that the plan depends on has changed. A conflict
+takes two more round trips.
 """
 
 from __future__ import annotations
@@ -25,21 +24,20 @@ from chimes.model.planning import (
 from chimes.model.run import Reason, Run
 from chimes.model.schedule import Schedule, stop_with_error
 from chimes.store.port import ClaimRequest, FireResult, Planner
-from chimes.store.redis.completion import RedisFinishing, Settling
+from chimes.store.redis.completion import RedisCompletions, CompletionEffects
 from chimes.store.redis.rows import (
     Revision,
     cursor_fields,
     new_fields,
     outcome_fields,
-    post_ops,
+    outbox_ops,
     task_row,
 )
 from chimes.store.redis.wire import Wire, flat, items, maybe_moment, micros, rows, text, texts
 
-#: How long a schedule that a node has taken is left alone by the others; should that node die,
-#: it fires as much later.
+#: How long other nodes skip a reserved schedule; it fires that much later if the node dies.
 RESERVED_MICROS = 2_000_000
-#: How often a schedule that changes all the time is planned again, before it waits for its turn.
+#: Retries of a schedule with conflicts before it is left for the next pass.
 TRIES = 8
 
 
@@ -54,37 +52,37 @@ class _Due:
 
 @dataclass(slots=True)
 class _Unit:
-    """What is to be written about one schedule."""
+    """The planned write of one schedule."""
 
     schedule: Schedule
     expected: list[Wire]
     inserted: list[Run] = field(default_factory=list)
     plan: tuple[Schedule, FirePlan] | None = None
     broken: bool = False
-    #: A slot of it did not run, which its summary tells.
+    #: A slot was skipped or missed, which changes the summary.
     outcome: bool = False
     cancel: tuple[RunId, ...] = ()
     more: list[Wire] = field(default_factory=list)
-    #: Another one of this batch changes who holds its places: it is planned when that is done.
+    #: Another schedule of the batch shares its key: plan after that one is written.
     postponed: bool = False
 
 
 @dataclass(slots=True)
 class _Pass:
-    """What has come of a call so far."""
+    """The result of the pass so far."""
 
     inserted: list[Run] = field(default_factory=list)
     claimed: tuple[Run, ...] = ()
-    #: Of the inserted ones that were not claimed: whether they are blocked now.
+    #: Inserted runs that were not claimed: whether they are blocked.
     others: dict[RunId, bool] = field(default_factory=dict)
     plans: list[tuple[Schedule, FirePlan]] = field(default_factory=list)
     broken: list[Schedule] = field(default_factory=list)
     stopped: bool = False
-    #: Somebody is to be told of a slot that did not run.
+    #: A skipped or missed slot has deliveries.
     told: bool = False
 
 
-class RedisFiring(RedisFinishing):
+class RedisFiring(RedisCompletions):
     async def fire_due(
         self,
         plan: Planner,
@@ -133,7 +131,7 @@ class RedisFiring(RedisFinishing):
         )
 
     async def _due_again(self, left: Sequence[_Due]) -> tuple[datetime, list[_Due]]:
-        """Those that are still due, as they are now."""
+        """Read again; returns those still due."""
         ids: list[Wire] = [each.schedule.id for each in left]
         now, (answer,) = await self._ask("schedules", ids, "1")
         found = [self._due(row) for row in rows(answer)]
@@ -142,7 +140,7 @@ class RedisFiring(RedisFinishing):
     async def _planned(
         self, plan: Planner, due: Sequence[_Due], now: datetime, *, careful: bool
     ) -> list[_Unit]:
-        """`careful`: some slots have their rows already, so it is looked which."""
+        """`careful`: check which slots already have runs."""
         request: dict[str, list[Run | RunId]] = {}
         unsettled: set[str] = set()
         units: list[_Unit] = []
@@ -161,12 +159,12 @@ class RedisFiring(RedisFinishing):
             if unit.postponed:
                 continue
             if each.revision.damaged:
-                _break(unit, each.schedule.last_error)
+                _stop_schedule(unit, each.schedule.last_error)
                 continue
             try:
                 firing = plan(each.schedule, _context(each, held), now)
             except Exception as error:
-                _break(unit, f"{type(error).__name__}: {error}")
+                _stop_schedule(unit, f"{type(error).__name__}: {error}")
                 continue
             unit.plan = each.schedule, firing
             await self._planned_unit(unit, firing, careful=careful)
@@ -191,7 +189,7 @@ class RedisFiring(RedisFinishing):
 
     async def _cancel(self, unit: _Unit, now: datetime) -> None:
         _, found, children = await self._read_family(unit.cancel)
-        settling = Settling(now, found, children)
+        settling = CompletionEffects(now, found, children)
         for run_id in unit.cancel:
             if run_id in settling.runs:
                 settling.cancel(settling.runs[run_id], Reason.REPLACED)
@@ -201,7 +199,7 @@ class RedisFiring(RedisFinishing):
     async def _write(
         self, units: Sequence[_Unit], request: ClaimRequest | None, done: _Pass, *, last: bool
     ) -> list[str]:
-        """For each unit `done`, or why not."""
+        """Returns `done` or the conflict of each unit."""
         hit("fire.before_commit")
         _, (answer, taken, rest) = await self._tell(
             "fire",
@@ -220,7 +218,7 @@ class RedisFiring(RedisFinishing):
             if word == "done":
                 done.inserted += unit.inserted
                 done.stopped |= bool(unit.cancel)
-                done.told |= any(map(post_ops, unit.inserted))
+                done.told |= any(map(outbox_ops, unit.inserted))
                 if unit.broken:
                     done.broken.append(unit.schedule)
                 elif unit.plan is not None:
@@ -232,7 +230,7 @@ class RedisFiring(RedisFinishing):
             ["insert", run.id, new_fields(run, self._runs.body(run)), task_row(run)]
             for run in unit.inserted
         ]
-        ops += [op for run in unit.inserted for op in post_ops(run)]
+        ops += [op for run in unit.inserted for op in outbox_ops(run)]
         fields = cursor_fields(unit.schedule)
         if unit.outcome:
             fields |= outcome_fields(unit.schedule)
@@ -242,7 +240,7 @@ class RedisFiring(RedisFinishing):
 
 
 def _context(due: _Due, held: Sequence[Run | RunId]) -> FireContext:
-    """With what others of this batch have got, in their order (`held`)."""
+    """The context, including runs planned earlier in this batch (`held`)."""
     others = set(due.others)
     admitted: list[RunId] = []
     for each in held:
@@ -259,7 +257,7 @@ def _context(due: _Due, held: Sequence[Run | RunId]) -> FireContext:
     )
 
 
-def _break(unit: _Unit, error: str) -> None:
+def _stop_schedule(unit: _Unit, error: str) -> None:
     unit.schedule = stop_with_error(unit.schedule, error)
     unit.broken = unit.outcome = True
 

@@ -1,7 +1,6 @@
-"""Moving house: everything out, everything in.
+"""Export and import of the whole store.
 
-Redis has no view of one moment, so a dump is taken part by part: for a copy without seams nothing
-else should write meanwhile.
+Redis has no snapshots, so an export is consistent only if nothing else writes meanwhile.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from chimes.store.codec.records import (
 )
 from chimes.store.port import Item, RunLog
 from chimes.store.redis.listing import MOST, Walk
-from chimes.store.redis.notifications import RedisMessages, delivery_in, inbox_in
+from chimes.store.redis.notifications import RedisMessageStore, delivery_in, inbox_in
 from chimes.store.redis.rows import (
     all_fields,
     delivery_fields,
@@ -33,14 +32,14 @@ from chimes.store.redis.rows import (
     new_fields,
     task_row,
 )
-from chimes.store.redis.runs import RedisRuns, state_of, state_row
-from chimes.store.redis.wire import Wire, encoded, micros, rows, text, texts
+from chimes.store.redis.runs import RedisRuns, decode_checkpoint, checkpoint_row
+from chimes.store.redis.wire import Wire, to_json, micros, rows, text, texts
 
-#: Of a log at a time.
+#: Log entries per read.
 LINES = 5000
 
 
-class RedisMoving(RedisMessages, RedisRuns):
+class RedisExport(RedisMessageStore, RedisRuns):
     async def dump(self) -> AsyncIterator[Item]:
         ever = Walk(facet="schedules:ever", kind="schedule")
         async for schedule in self._walk(ever, self._schedule, None, MOST):
@@ -62,7 +61,7 @@ class RedisMoving(RedisMessages, RedisRuns):
         _, (answer,) = await self._ask("pairs", "states")
         pairs = texts(answer)
         for name, row in zip(pairs[::2], pairs[1::2], strict=True):
-            yield state_of(name, row)
+            yield decode_checkpoint(name, row)
         messages = Walk(facet="deliveries", kind="delivery")
         async for delivery in self._walk(messages, delivery_in, None, MOST):
             yield delivery
@@ -92,7 +91,7 @@ class RedisMoving(RedisMessages, RedisRuns):
             lowest = str(entry.number + 1)
 
     async def load(self, items: Sequence[Item]) -> int:
-        """In parts; whoever is interrupted repeats it, what is there stays."""
+        """In batches; can be repeated after an interruption, existing items stay."""
         count = 0
         for start in range(0, len(items), MOST):
             part: list[Wire] = [self._adopted(item) for item in items[start : start + MOST]]
@@ -114,12 +113,12 @@ class RedisMoving(RedisMessages, RedisRuns):
             case RunLog():
                 return ["log", item.run_id, log_rows(item.entries)]
             case AuditEntry():
-                line = encoded(audit_to_plain(item))
+                line = to_json(audit_to_plain(item))
                 return ["audit", str(item.number), item.hash, line]
             case ApiKey():
-                return ["value", "keys", item.id, encoded(key_to_plain(item))]
+                return ["value", "keys", item.id, to_json(key_to_plain(item))]
             case Checkpoint():
-                row = state_row(item.value, micros(item.changed_at), item.run_id)
+                row = checkpoint_row(item.value, micros(item.changed_at), item.run_id)
                 return ["value", "states", item.name, row]
             case Delivery():
                 return ["delivery", item.id, delivery_fields(item)]

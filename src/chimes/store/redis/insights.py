@@ -1,5 +1,5 @@
-"""What is counted, by walking the sorted set that holds the fewest runs which matter. There are no
-sums here: windows are counted by scripts, and cost as much as there are runs in them (ADR 30)."""
+"""Insights, computed by scanning the smallest sorted set that contains the matching runs. There are
+no rollups: scripts count the runs of a window (ADR 30)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from chimes.store.selection import (
     schedule_issues,
 )
 
-#: Runs that one script counts; some milliseconds.
+#: Runs counted per script call; some milliseconds.
 AT_ONCE = 2000
 _STATUSES = {status.value: status for status in RunStatus}
 _ORIGINS = {origin.value: origin for origin in Origin}
@@ -107,7 +107,7 @@ class RedisInsights(RedisListing):
     async def _counted(
         self, window: Window, filter_: RunFilter, step: timedelta | None, *more: Wire
     ) -> AsyncIterator[tuple[list[str], int]]:
-        """A part at a time, so that nobody else has to wait for long."""
+        """In batches, so that the server is not blocked for long."""
         owner, name = filter_.owner, filter_.schedule_id
         wanted = (
             *((owner.type.value, owner.id) if owner is not None else ("", "")),

@@ -1,5 +1,4 @@
-"""Pages of runs and schedules. The sorted set that fits the question best is walked in its order,
-a part at a time, and what does not match is left out here."""
+"""Lists of runs and schedules: scan the best sorted set in order, in batches, and filter here."""
 
 from __future__ import annotations
 
@@ -29,20 +28,20 @@ from chimes.store.selection import (
 
 T = TypeVar("T", Run, Schedule, Delivery, InboxItem)
 
-#: Records that are fetched at a time, at least and at most.
+#: Minimum and maximum batch size.
 LEAST, MOST = 50, 500
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Walk:
-    """A part of a sorted set, in one direction."""
+    """A range of a sorted set, in one direction."""
 
     facet: str
     kind: str
     descending: bool = False
     lowest: str = ""
     highest: str = ""
-    #: All scores are the same, members go by their bytes.
+    #: All scores are equal; members are ordered by bytes.
     lexical: bool = False
 
 
@@ -55,7 +54,7 @@ class RedisListing(RedisBase):
         facets = await self._run_facets(query)
         walks = [_run_walk(facet, query) for facet in facets]
         if any(walk is None for walk in walks):
-            # Sorted by what this set is not sorted by: all of it, which is what it is small for.
+            # The set has another order: read all of it, which is small.
             every = [_all_of(facet) for facet in facets]
             runs = [run for walk in every async for run in self._walk(walk, self._run, None, MOST)]
             return select_runs(runs, query)
@@ -75,7 +74,7 @@ class RedisListing(RedisBase):
         return self._runs.run(record)[0]
 
     async def _run_facets(self, query: RunQuery) -> list[str]:
-        """Sets that together hold every match, as few records as possible."""
+        """Sets that together contain every match, with the fewest records."""
         groups: list[list[str]] = []
         if query.parent_id is not None:
             groups.append([f"runs:parent:{query.parent_id}"])
@@ -92,7 +91,7 @@ class RedisListing(RedisBase):
         return await self._smallest(groups or [["runs"]])
 
     async def _smallest(self, groups: Sequence[list[str]]) -> list[str]:
-        """Of groups of sets the one with the fewest records."""
+        """The group of sets with the fewest records."""
         if len(groups) == 1:
             return groups[0]
         _, (answer,) = await self._ask("sizes", [facet for group in groups for facet in group])
@@ -127,7 +126,7 @@ class RedisListing(RedisBase):
     async def zones_in_use(self, owner: Owner | None = None) -> dict[str, tuple[ScheduleId, ...]]:
         query = ScheduleQuery(owner=owner, enabled=True)
         walk = Walk(facet=_schedule_facets(query)[0], kind="schedule")
-        # Of each part only the names are kept: there may be very many.
+        # Keep only the names: there may be very many.
         return group_by_zone(
             [
                 (each.trigger.zone, each.id)
@@ -147,7 +146,7 @@ class RedisListing(RedisBase):
         return len((await self.list_schedules(every)).items)
 
     async def _schedule_facet(self, query: ScheduleQuery) -> str:
-        """The smallest set by creation that holds every match."""
+        """The smallest set, ordered by creation, that contains every match."""
         facets = _schedule_facets(query)
         if len(facets) == 1 or not _by_creation(query):
             return facets[0]
@@ -166,7 +165,7 @@ class RedisListing(RedisBase):
         limit: int | None,
         matches: Callable[[T], bool],
     ) -> list[T]:
-        """The first that match, one more than asked for: whether there is another page."""
+        """The first matches, one more than the limit, to detect another page."""
         found: list[T] = []
         chunk = MOST if limit is None else min(MOST, max(LEAST, limit + 1))
         async for row in self._walk(walk, read, after, chunk):
@@ -204,7 +203,7 @@ class RedisListing(RedisBase):
 
 
 def _place(walk: Walk, after: Position | None) -> tuple[str, str]:
-    """Score and member of the last that was seen."""
+    """Score and member of the last record of the previous page."""
     if after is None:
         return ("lex" if walk.lexical else "", "")
     value, row_id = after
@@ -233,7 +232,7 @@ def _all_of(facet: str) -> Walk:
 
 
 def _run_walk(facet: str, query: RunQuery) -> Walk | None:
-    """None: this set has another order than the query wants."""
+    """None: the set has another order than the query."""
     if query.sort is RunSort.PLANNED_AT:
         if facet == "runs":
             facet = "runs:planned"
@@ -254,7 +253,7 @@ def _is_default(namespace: str) -> bool:
 
 
 def _schedule_facets(query: ScheduleQuery) -> list[str]:
-    """Sets by creation, each of which holds every match."""
+    """Sets ordered by creation, each of which contains every match."""
     found: list[str] = []
     if query.owner is not None:
         found.append(f"schedules:owner:{query.owner}")
@@ -269,7 +268,7 @@ def _by_creation(query: ScheduleQuery) -> bool:
 
 
 def _schedule_walks(query: ScheduleQuery, facet: str) -> list[Walk]:
-    """`facet`: the set to take by creation."""
+    """`facet`: the set to use for the order by creation."""
     down = query.descending
     if query.name is not None:
         return [
@@ -307,5 +306,5 @@ def _is_idle(walk: Walk) -> bool:
 
 
 def _keeps_order(walk: Walk, query: ScheduleQuery) -> bool:
-    """Whether the walk goes in the order of the query; else all of it is sorted here."""
+    """Whether the walk has the order of the query; else all records are sorted here."""
     return walk.kind != "name" or query.sort is ScheduleSort.NAME

@@ -1,4 +1,4 @@
-"""Deliveries, the inbox, and the buckets of tokens that limit callers."""
+"""Deliveries, inbox and token buckets."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from chimes.store.selection import matches_delivery, matches_inbox, select_deliv
 from chimes.store.token_bucket import take_from
 
 
-class RedisMessages(RedisListing):
+class RedisMessageStore(RedisListing):
     # --- deliveries ---------------------------------------------------------------------------
     async def add_delivery(self, delivery: Delivery, audit: AuditEntry | None = None) -> Delivery:
         async def attempt() -> Delivery:
@@ -74,8 +74,7 @@ class RedisMessages(RedisListing):
         return tuple(row.delivery for row in found if not row.damaged)
 
     async def _give_up(self, damaged: Sequence[DeliveryRow], now: datetime) -> None:
-        """What cannot be read cannot be sent. Whatever has changed meanwhile is for the next who
-        claims it."""
+        """Give up corrupt deliveries. A conflict is left to the next claim."""
         units: list[Wire] = []
         for row in damaged:
             word = DeliveryCompletion(
@@ -156,7 +155,7 @@ class RedisMessages(RedisListing):
                 query.limit,
                 lambda delivery: matches_delivery(delivery, query),
             )
-        # One that changed its state between two walks was met twice.
+        # A delivery that changed its state between two scans appears twice.
         return select_deliveries({each.id: each for each in found}.values(), query)
 
     async def next_delivery(self) -> datetime | None:
@@ -228,7 +227,7 @@ class RedisMessages(RedisListing):
     async def take_tokens(
         self, name: str, *, rate: float, burst: int, count: int = 1
     ) -> TokenGrant:
-        # A name may be as long as it likes, and have any character.
+        # Names have any length and characters.
         key = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
         _unused, (there,) = await self._tell(
             "take_tokens", key, repr(float(rate)), str(burst), str(count), urgent=True
@@ -237,7 +236,7 @@ class RedisMessages(RedisListing):
 
 
 def _unit(row: DeliveryRow, after: Delivery) -> tuple[list[Wire], list[Wire]]:
-    """Expectations and operations of the change of one delivery."""
+    """Expected revision and operations of one delivery change."""
     return [["delivery", after.id, row.rev]], [["delivery", after.id, changed_delivery(after)]]
 
 
@@ -250,7 +249,7 @@ def inbox_in(record: Wire) -> InboxItem:
 
 
 def _delivery_facets(query: DeliveryQuery) -> list[list[str]]:
-    """Groups of sets; those of each together hold every match."""
+    """Groups of sets; each group together contains every match."""
     groups: list[list[str]] = []
     if query.run_id is not None:
         groups.append([f"deliveries:run:{query.run_id}"])

@@ -1,4 +1,4 @@
-"""Nodes with their leases, the audit trail, keys, remembered requests."""
+"""Nodes, audit trail, API keys and idempotency records."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from chimes.store.port import (
     node_gone,
     node_not_found,
 )
-from chimes.store.redis.base import Conflicted, RedisBase, Trail
-from chimes.store.redis.completion import Settling
-from chimes.store.redis.rows import is_damaged
+from chimes.store.redis.base import WriteConflict, RedisBase, AuditTrail
+from chimes.store.redis.completion import CompletionEffects
+from chimes.store.redis.rows import is_corrupt
 from chimes.store.redis.server import memory_of
-from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+from chimes.store.redis.wire import Wire, to_json, micros, moment, rows, text, texts
 from chimes.store.selection import matches_audit
 
-#: Entries of the audit that are looked through at a time.
+#: Audit entries per read.
 CHUNK = 200
-#: An entry is appended at its moment, give or take what waiting for others can cost.
+#: Maximum difference between the time of an entry and its append.
 _APPENDED_WITHIN = timedelta(hours=1)
 
 
@@ -124,13 +124,13 @@ class RedisRecords(RedisBase):
 
     async def _lost(
         self, ids: list[RunId], holders: set[NodeId] | None
-    ) -> tuple[Settling, tuple[Run, ...]]:
+    ) -> tuple[CompletionEffects, tuple[Run, ...]]:
         found: dict[RunId, tuple[Run, str]] = {}
         children: dict[RunId, list[RunId]] = {}
         now = None
         if ids:
             now, found, children = await self._read_family(ids)
-        settling = Settling(now or await self._now(), found, children)
+        settling = CompletionEffects(now or await self._now(), found, children)
         after: list[Run] = []
         for run_id in ids:
             run = settling.runs.get(run_id)
@@ -138,8 +138,8 @@ class RedisRecords(RedisBase):
                 settling.ops.append(["vanished", run_id])
                 continue
             if run.holder is None or (holders and run.holder not in holders):
-                raise Conflicted(_("a run was given back meanwhile"))
-            ends = fail_unreadable if is_damaged(run) else mark_lost
+                raise WriteConflict(_("a run was released meanwhile"))
+            ends = fail_unreadable if is_corrupt(run) else mark_lost
             gone = ends(run, settling.now)
             settling.settle(gone)
             after.append(gone)
@@ -155,7 +155,7 @@ class RedisRecords(RedisBase):
 
     # --- audit --------------------------------------------------------------------------------
     async def append_audit(self, entry: AuditEntry) -> AuditEntry:
-        async def attempt(trail: Trail) -> tuple[AuditEntry, ...] | None:
+        async def attempt(trail: AuditTrail) -> tuple[AuditEntry, ...] | None:
             _unused, (answer,) = await self._commit_units([[trail.expected, trail.ops]])
             return None if answer == "head" else trail.entries
 
@@ -184,10 +184,10 @@ class RedisRecords(RedisBase):
             async with self._turn(audit):
                 await self._commit(
                     [["value", "keys", key.id, ""]],
-                    [["set", "keys", key.id, encoded(key_to_plain(key))]],
+                    [["set", "keys", key.id, to_json(key_to_plain(key))]],
                     [audit] if audit else (),
                 )
-        except Conflicted:
+        except WriteConflict:
             raise AlreadyExists(_("key {id} exists already", id=key.id)) from None
         return key
 
@@ -213,7 +213,7 @@ class RedisRecords(RedisBase):
             changed = change(key_from_plain(json.loads(text(answer))), now)
             await self._commit(
                 [["value", "keys", key_id, answer]],
-                [["set", "keys", key_id, encoded(key_to_plain(changed))]],
+                [["set", "keys", key_id, to_json(key_to_plain(changed))]],
                 [audit] if audit else (),
             )
             return changed
@@ -244,13 +244,13 @@ def _offset(seconds: float) -> str:
 
 
 def _named(scope: str, key: str) -> str:
-    """Scopes and keys may be as long as they like, and have any character."""
-    return hashlib.sha256(encoded([scope, key]).encode("utf-8", "surrogatepass")).hexdigest()
+    """A fixed-length name, because scopes and keys have any length and characters."""
+    return hashlib.sha256(to_json([scope, key]).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _remembered_row(answer: IdempotencyRecord) -> str:
     headers = [list(header) for header in answer.headers]
-    return encoded([answer.fingerprint, answer.status, answer.body, headers])
+    return to_json([answer.fingerprint, answer.status, answer.body, headers])
 
 
 def _remembered(row: str) -> IdempotencyRecord:
@@ -265,7 +265,7 @@ def _remembered(row: str) -> IdempotencyRecord:
 
 def _node_body(node: Node) -> str:
     offers = {name: defaults_to_plain(node.defaults.get(name)) for name in published_names(node)}
-    return encoded(
+    return to_json(
         {
             "version": node.version,
             "roles": list(node.roles),
@@ -294,10 +294,10 @@ def _node(fields: list[str]) -> Node:
     )
 
 
-# @@ Nodes as operators see them, and what the store tells about itself.
+# --- operations on nodes
 
 
-class RedisNodeControl(RedisRecords):
+class RedisNodeStore(RedisRecords):
     async def drain_node(
         self, node_id: NodeId, drain: bool, audit: AuditEntry | None = None
     ) -> Node:
@@ -342,7 +342,7 @@ class RedisNodeControl(RedisRecords):
         return int(text(answer))
 
     async def size(self) -> int | None:
-        """Of the whole server, which may have other things to keep."""
+        """Memory of the whole server, including other data."""
         return await memory_of(self._connections)
 
     async def _node(self, node_id: NodeId) -> tuple[Node, datetime]:

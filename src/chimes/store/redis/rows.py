@@ -1,7 +1,7 @@
-"""Runs as hashes: `body` is what never changes, `rest` what only the end of an attempt changes,
-and the fields that scripts judge or that change by themselves stand beside them.
+"""Encodes runs, schedules, deliveries and inbox items as Redis hashes.
 
-The body of a run that this process has seen is not decoded again: the value is frozen.
+Of a run, `body` never changes, `rest` changes at the end of an attempt, and fields that scripts
+read or change are stored separately. Decoded bodies are cached, since values are frozen.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from chimes.store.codec.schedule import (
 from chimes.store.json_values import EPOCH, Plain, to_micros, to_text
 from chimes.store.json_values import moment as moment_damage
 from chimes.store.redis.wire import (
-    Seen,
+    DecodeCache,
     Wire,
-    encoded,
+    to_json,
     flag,
     flat,
     maybe_moment,
@@ -68,16 +68,14 @@ from chimes.store.redis.wire import (
 )
 from chimes.triggers import Once, trigger_from_dict
 
-# @@ Records that cannot be read, damaged or written by hand: as much of them as can be.
-#
-# One such record must not hide the others, nor stop the work on them (R2.10). What cannot be read
-# stands as a placeholder in the value, and the error says so.
+# --- corrupt rows: one bad record must not block the others. Unreadable parts become placeholders, and
+# the error says so.
 
 _log = logging.getLogger(__name__)
 
 Word = TypeVar("Word", bound=StrEnum)
 
-#: How to try a part, and what stands in its place.
+#: Decoder and placeholder of each part.
 _Part = tuple[Callable[[object], object], object]
 _LONG_AGO = to_text(EPOCH)
 _SHARED: dict[str, _Part] = {
@@ -100,18 +98,18 @@ _NEEDED_OF_RUN = ("owner", "target", "policy", "created_at", "planned_at", "orig
 _NEEDED_OF_SCHEDULE = ("owner", "target", "policy", "created_at", "updated_at", "trigger")
 
 
-def is_damaged(run: Run) -> bool:
+def is_corrupt(run: Run) -> bool:
     return run.reason == Reason.UNREADABLE and not run.status.terminal
 
 
-def mended_run(fields: Mapping[str, str], error: Exception) -> Run:
+def decode_corrupt_run(fields: Mapping[str, str], error: Exception) -> Run:
     _log.warning("run %s cannot be read: %s", fields["id"], error)
-    plain, damage = _mended(fields["body"], _RUN, _NEEDED_OF_RUN)
+    plain, damage = _decode_parts(fields["body"], _RUN, _NEEDED_OF_RUN)
     plain |= {"id": fields["id"], "status": "queued", "available_at": _LONG_AGO}
     try:
         base = run_from_plain(plain)
     except Exception:
-        # A field that nobody knows, or one of a wrong kind among those that are never wrong.
+        # An unknown field, or a wrong type in a field that has no placeholder.
         damage |= {"body"}
         kept = {name: plain[name] for name in (*_NEEDED_OF_RUN, "id", "status", "available_at")}
         base = run_from_plain(kept)
@@ -137,9 +135,9 @@ def mended_run(fields: Mapping[str, str], error: Exception) -> Run:
     )
 
 
-def mended_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
+def decode_corrupt_schedule(fields: Mapping[str, str], error: Exception) -> Schedule:
     _log.warning("schedule %s cannot be read: %s", fields["id"], error)
-    plain, damage = _mended(fields["body"], _SCHEDULE, _NEEDED_OF_SCHEDULE)
+    plain, damage = _decode_parts(fields["body"], _SCHEDULE, _NEEDED_OF_SCHEDULE)
     plain["id"] = fields["id"]
     try:
         base = schedule_from_plain(plain)
@@ -186,8 +184,8 @@ def _unreadable_schedule(damage: set[str], error: Exception) -> str:
     )
 
 
-def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
-    """Only what stands beside its body; to whom it was to go is not known any more."""
+def decode_corrupt_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
+    """Only the fields outside the body; the recipient is lost."""
     _log.warning("delivery %s cannot be read: %s", fields["id"], error)
     return Delivery(
         id=DeliveryId(fields["id"]),
@@ -208,7 +206,7 @@ def mended_delivery(fields: Mapping[str, str], error: Exception) -> Delivery:
     )
 
 
-def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
+def decode_corrupt_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
     _log.warning("inbox item %s cannot be read: %s", fields["id"], error)
     return InboxItem(
         id=InboxId(fields["id"]),
@@ -222,17 +220,17 @@ def mended_inbox(fields: Mapping[str, str], error: Exception) -> InboxItem:
     )
 
 
-def damage_of(body: str) -> frozenset[str]:
-    """Which parts of a schedule's definition cannot be read."""
+def corrupt_parts(body: str) -> frozenset[str]:
+    """The corrupt parts of a schedule's definition."""
     try:
         schedule_from_plain(json.loads(body))
     except Exception:
-        damage = _mended(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)[1]
+        damage = _decode_parts(body, _SCHEDULE, _NEEDED_OF_SCHEDULE)[1]
         return frozenset(damage or {"body"})
     return frozenset()
 
 
-def _mended(
+def _decode_parts(
     body: str, parts: Mapping[str, _Part], needed: tuple[str, ...]
 ) -> tuple[Plain, set[str]]:
     damage: set[str] = set()
@@ -297,7 +295,7 @@ def _time(value: str) -> datetime | None:
 
 
 _STATUSES = {status.value: status for status in RunStatus}
-#: What scripts show of a run, in their order.
+#: Fields of a run in the order of the scripts.
 SHOWN = (
     "body",
     "rest",
@@ -315,7 +313,7 @@ SHOWN = (
     "rev",
     "id",
 )
-#: In fields of their own, or in `rest`.
+#: Stored in separate fields or in `rest`.
 _BESIDE = (
     "status",
     "blocked",
@@ -333,14 +331,14 @@ _BESIDE = (
     "reason",
     "attempts",
 )
-#: Ranks are small numbers of either sign; higher ones go first, so they are counted down.
+#: Offset that makes ranks positive and sorts higher ranks first.
 _RANKS = 10**19
-#: No run waits since before 1970 by more than anybody could tell.
+#: Digits of a time in a queue member.
 _DIGITS = 18
 
 
 def member(run: Run) -> str:
-    """Its place in a queue: sorted as `queue_order` says; see `needs_of` in the Lua."""
+    """The queue member, sorted like `queue_order`; see `needs_of` in the Lua."""
     available = max(0, to_micros(run.available_at))
     planned = max(0, to_micros(run.planned_at))
     return (
@@ -350,7 +348,7 @@ def member(run: Run) -> str:
 
 
 def state_fields(run: Run) -> dict[str, str]:
-    """What changes in the life of a run."""
+    """The fields that change during a run."""
     return {
         "rest": rest_of(run),
         "status": run.status.value,
@@ -369,13 +367,13 @@ def state_fields(run: Run) -> dict[str, str]:
 
 
 def changed_fields(before: Run, after: Run) -> dict[str, str]:
-    """What differs."""
+    """The fields that differ."""
     old, new = state_fields(before), state_fields(after)
     return {name: value for name, value in new.items() if old[name] != value}
 
 
 def new_fields(run: Run, body: str) -> list[str]:
-    """All of a run that is not there yet, but for its id and revision."""
+    """All fields of a new run except id and revision."""
     sync = run.target if isinstance(run.target, SyncTarget) else None
     task = is_task(run)
     fixed = {
@@ -398,7 +396,7 @@ def new_fields(run: Run, body: str) -> list[str]:
 
 
 def task_row(run: Run) -> Wire:
-    """R4.10 and R4.11: the hash of a task and its score in the index; nothing for other runs."""
+    """The EventNative hash of a task and its score in the index; empty for other runs."""
     if not is_task(run):
         return ""
     fields = task_fields(run)
@@ -406,12 +404,12 @@ def task_row(run: Run) -> Wire:
 
 
 def log_rows(entries: Sequence[LogEntry]) -> list[Wire]:
-    """For each: the entry, the time of R4.12 as its score, and the seed's entry up to its end."""
+    """For each: our entry, its time as score, and the prefix of EventNative's entry."""
     return [
         [
-            encoded([micros(entry.at), entry.level, entry.message]),
+            to_json([micros(entry.at), entry.level, entry.message]),
             f"{to_micros(entry.at) / 1_000_000:.6f}",
-            encoded({"time": task_time(entry.at), "message": entry.message, "level": entry.level})[
+            to_json({"time": task_time(entry.at), "message": entry.message, "level": entry.level})[
                 :-1
             ],
         ]
@@ -425,26 +423,26 @@ def log_entry(row: str, number: int) -> LogEntry:
 
 
 class RunRows:
-    """Decodes records, and remembers the bodies of the latest."""
+    """Decodes run records with a cache of bodies."""
 
     def __init__(self) -> None:
-        self._bodies: Seen[Run] = Seen()
+        self._bodies: DecodeCache[Run] = DecodeCache()
 
     def body(self, run: Run) -> str:
         plain = _to_plain(run)
         for name in _BESIDE:
             plain.pop(name, None)
-        body = encoded(plain)
+        body = to_json(plain)
         self._bodies.keep(body, run)
         return body
 
     def run(self, record: Wire) -> tuple[Run, str]:
-        """The run and its revision. What cannot be read of it stands as a placeholder."""
+        """The run and its revision; corrupt parts are placeholders."""
         fields = texts(record)
         try:
             return self._run(fields), fields[-2]
         except Exception as error:
-            return mended_run(dict(zip(SHOWN, fields, strict=True)), error), fields[-2]
+            return decode_corrupt_run(dict(zip(SHOWN, fields, strict=True)), error), fields[-2]
 
     def _run(self, fields: list[str]) -> Run:
         (
@@ -506,13 +504,12 @@ def rest_of(run: Run) -> str:
         plain["reason"] = run.reason
     if run.attempts:
         plain["attempts"] = [attempt_to_plain(attempt) for attempt in run.attempts]
-    return encoded(plain) if plain else ""
+    return to_json(plain) if plain else ""
 
 
-# @@ Schedules as hashes: `body` is the definition, the fields beside it what firing and the ends
-# of runs change.
+# --- schedules: `body` is the definition; the other fields change with firing and completions
 
-#: What scripts show of a schedule, in their order.
+#: Fields of a schedule in the order of the scripts.
 SHOWN_SCHEDULE_ROWS = (
     "body",
     "next_slot",
@@ -544,7 +541,7 @@ _BESIDE_SCHEDULE_ROWS = (
 
 
 def cursor_fields(schedule: Schedule) -> dict[str, str]:
-    """What firing changes, but for the summary."""
+    """The fields that firing changes, without the summary."""
     return {
         "next_slot": micros(schedule.next_slot),
         "next_run": micros(schedule.next_run_at),
@@ -556,7 +553,7 @@ def cursor_fields(schedule: Schedule) -> dict[str, str]:
 
 
 def outcome_fields(schedule: Schedule) -> dict[str, str]:
-    """What a slot that did not run says of itself."""
+    """The summary fields of a skipped or missed slot."""
     return {
         "last_status": schedule.last_status.value if schedule.last_status else "",
         "last_error": schedule.last_error,
@@ -572,7 +569,7 @@ def all_fields(schedule: Schedule) -> list[str]:
             cursor_fields(schedule)
             | outcome_fields(schedule)
             | {
-                "body": encoded(plain),
+                "body": to_json(plain),
                 "last_run": micros(schedule.last_run_at),
                 "last_success": micros(schedule.last_success_at),
                 "name": schedule.name,
@@ -593,26 +590,28 @@ def all_fields(schedule: Schedule) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """Which state of a schedule was read."""
+    """The revision of a schedule that was read."""
 
     definition: str
     summary: str
-    #: Parts of it are placeholders.
+    #: Some parts are placeholders.
     damaged: bool = False
 
 
 class ScheduleRows:
     def __init__(self) -> None:
-        self._bodies: Seen[Schedule] = Seen()
+        self._bodies: DecodeCache[Schedule] = DecodeCache()
 
     def schedule(self, record: Wire) -> tuple[Schedule, Revision]:
-        """What cannot be read of it stands as a placeholder (`damage_of`)."""
+        """Corrupt parts are placeholders (`corrupt_parts`)."""
         fields = texts(record)
         revision = Revision(fields[-3], fields[-2])
         try:
             return self._schedule(fields), revision
         except Exception as error:
-            mended = mended_schedule(dict(zip(SHOWN_SCHEDULE_ROWS, fields, strict=True)), error)
+            mended = decode_corrupt_schedule(
+                dict(zip(SHOWN_SCHEDULE_ROWS, fields, strict=True)), error
+            )
             return mended, replace(revision, damaged=True)
 
     def _schedule(self, fields: list[str]) -> Schedule:
@@ -651,10 +650,9 @@ class ScheduleRows:
         )
 
 
-# @@ Deliveries and inbox items as hashes: `body` is what scripts do not look at, the fields
-# beside it are what they judge, change, or find a record by.
+# --- deliveries and inbox items: `body` is opaque to scripts; they use the other fields
 
-#: What scripts show of a delivery and of an inbox item, in their order.
+#: Fields of a delivery and an inbox item in the order of the scripts.
 DELIVERY = (
     "body",
     "rest",
@@ -673,7 +671,7 @@ DELIVERY = (
     "id",
 )
 INBOX = ("body", "owner", "created", "rev", "id")
-#: In fields of their own, or in `rest`.
+#: Stored in separate fields or in `rest`.
 _BESIDE_MESSAGE_ROWS = (
     "id",
     "state",
@@ -688,7 +686,7 @@ _BESIDE_MESSAGE_ROWS = (
     "receipt",
 )
 _ANY_TIMES = {"created_at": to_text(EPOCH), "available_at": to_text(EPOCH)}
-#: How the run before a success has to have ended for it to be a recovery.
+#: Previous statuses that make a success a recovery.
 _RECOVERED_FROM = [
     status.value
     for status in RunStatus
@@ -696,11 +694,10 @@ _RECOVERED_FROM = [
 ]
 
 
-def posted(run: Run) -> list[Wire]:
-    """What a script posts because this run has ended: who is told, who is told instead if the run
-    of its schedule before it ended as one of these words. The script knows when that is, and how
-    that one ended."""
-    # For what waits; what goes out at once has the moment of the script.
+def outbox_rows(run: Run) -> list[Wire]:
+    """The deliveries that a script writes for an ended run: the normal ones, and those to use if the
+    previous run has one of these statuses. The script knows the time and the previous status."""
+    # For delayed deliveries; the others get the time of the script.
     now = run.finished_at or run.created_at
     usual = plan_deliveries(run, None, now)
     if run.status is not RunStatus.SUCCEEDED or not run.policy.delivery:
@@ -708,9 +705,9 @@ def posted(run: Run) -> list[Wire]:
     return [_new(usual), _new(plan_deliveries(run, RunStatus.FAILED, now)), _RECOVERED_FROM]
 
 
-def post_ops(run: Run) -> list[Wire]:
-    """As an operation of a commit; none if there is nothing to tell."""
-    rows = posted(run)
+def outbox_ops(run: Run) -> list[Wire]:
+    """The same as commit operations; empty without deliveries."""
+    rows = outbox_rows(run)
     return [["post", run.schedule_id or "", *rows]] if any(rows[:2]) else []
 
 
@@ -719,7 +716,7 @@ def _new(deliveries: tuple[Delivery, ...]) -> list[Wire]:
 
 
 def _times(delivery: Delivery) -> dict[str, str]:
-    """What waits does so for a time that was made from that of its writing: both stay."""
+    """The times of a delayed delivery, which were computed together."""
     waits = delivery.available_at > delivery.created_at
     return {} if waits else {"created": "@now", "available": "@now"}
 
@@ -733,7 +730,7 @@ def _delivery_fields(delivery: Delivery) -> dict[str, str]:
     for name in _BESIDE_MESSAGE_ROWS:
         plain.pop(name, None)
     return {
-        "body": encoded(plain),
+        "body": to_json(plain),
         "run": delivery.run_id or "",
         "schedule": delivery.schedule_id or "",
         "owner": str(delivery.owner),
@@ -743,7 +740,7 @@ def _delivery_fields(delivery: Delivery) -> dict[str, str]:
 
 
 def changed_delivery(delivery: Delivery) -> list[str]:
-    """What changes in the life of a delivery."""
+    """The fields of a delivery that change."""
     return flat(_state_fields(delivery).items())
 
 
@@ -756,7 +753,7 @@ def _state_fields(delivery: Delivery) -> dict[str, str]:
         "progress": str(delivery.progress),
         "available": micros(delivery.available_at),
         "finished": micros(delivery.finished_at),
-        "rest": encoded(rest) if any(rest) else "",
+        "rest": to_json(rest) if any(rest) else "",
     }
 
 
@@ -764,7 +761,7 @@ def _state_fields(delivery: Delivery) -> dict[str, str]:
 class DeliveryRow:
     delivery: Delivery
     rev: str
-    #: Parts of it are placeholders.
+    #: Some parts are placeholders.
     damaged: bool = False
 
 
@@ -773,7 +770,7 @@ def delivery_of(record: Wire) -> DeliveryRow:
     try:
         return DeliveryRow(_delivery(fields), fields["rev"])
     except Exception as error:
-        return DeliveryRow(mended_delivery(fields, error), fields["rev"], damaged=True)
+        return DeliveryRow(decode_corrupt_delivery(fields, error), fields["rev"], damaged=True)
 
 
 def _delivery(fields: dict[str, str]) -> Delivery:
@@ -797,7 +794,7 @@ def _delivery(fields: dict[str, str]) -> Delivery:
 def inbox_fields(item: InboxItem) -> list[str]:
     return flat(
         {
-            "body": encoded(inbox_to_plain(item)),
+            "body": to_json(inbox_to_plain(item)),
             "owner": str(item.owner),
             "run": item.run_id or "",
             "schedule": item.schedule_id or "",
@@ -811,9 +808,9 @@ def inbox_fields(item: InboxItem) -> list[str]:
 
 
 def inbox_of(record: Wire) -> tuple[InboxItem, str]:
-    """The item and its revision; one that cannot be read is a notice that says so."""
+    """The item and its revision; a corrupt item becomes a notice."""
     fields = dict(zip(INBOX, texts(record), strict=True))
     try:
         return inbox_from_plain(json.loads(fields["body"])), fields["rev"]
     except Exception as error:
-        return mended_inbox(fields, error), fields["rev"]
+        return decode_corrupt_inbox(fields, error), fields["rev"]

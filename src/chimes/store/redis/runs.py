@@ -1,4 +1,4 @@
-"""Runs from the queue to their verdict, their logs, and what their targets keep."""
+"""Runs from the queue to their completion, logs and checkpoints."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from chimes.model.run import (
     release_or_cancel,
 )
 from chimes.store.port import ClaimRequest
-from chimes.store.redis.base import Trail
-from chimes.store.redis.completion import RedisFinishing, Settling
-from chimes.store.redis.rows import log_entry, log_rows, new_fields, posted, rest_of, task_row
-from chimes.store.redis.wire import Wire, encoded, micros, moment, rows, text, texts
+from chimes.store.redis.base import AuditTrail
+from chimes.store.redis.completion import RedisCompletions, CompletionEffects
+from chimes.store.redis.rows import log_entry, log_rows, new_fields, outbox_rows, rest_of, task_row
+from chimes.store.redis.wire import Wire, to_json, micros, moment, rows, text, texts
 
 
-class RedisRuns(RedisFinishing):
+class RedisRuns(RedisCompletions):
     async def add_runs(
         self, runs: Sequence[Run], audit: AuditEntry | None = None
     ) -> tuple[Run, ...]:
@@ -41,7 +41,7 @@ class RedisRuns(RedisFinishing):
             return (self._added(given[0], answer, now),)
         asked = [self._new_row(run) for run in given]
 
-        async def attempt(trail: Trail) -> tuple[datetime, list[Wire]] | None:
+        async def attempt(trail: AuditTrail) -> tuple[datetime, list[Wire]] | None:
             now, (answer,) = await self._tell("add", asked, trail.row)
             return None if answer == "head" else (now, rows(answer))
 
@@ -76,7 +76,7 @@ class RedisRuns(RedisFinishing):
             str(run.concurrency_limit),
             run.parent_id or "",
             over,
-            *posted(run),
+            *outbox_rows(run),
         ]
 
     async def add_unless_active(
@@ -85,7 +85,7 @@ class RedisRuns(RedisFinishing):
         assert run.concurrency_key is not None
         row = self._new_row(run)
 
-        async def attempt(trail: Trail) -> Wire | None:
+        async def attempt(trail: AuditTrail) -> Wire | None:
             _, (answer,) = await self._tell("add_unless_active", row, trail.row)
             return None if answer == "head" else answer
 
@@ -127,7 +127,7 @@ class RedisRuns(RedisFinishing):
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
         async def attempt() -> None:
             now, found, children = await self._read_family([run_id for run_id, _ in claims])
-            settling = Settling(now, found, children)
+            settling = CompletionEffects(now, found, children)
             for run_id, fence in claims:
                 run = settling.runs.get(run_id)
                 if run is not None and owns_fence(run, fence):
@@ -146,7 +146,7 @@ class RedisRuns(RedisFinishing):
             now, found, children = await self._read_family([run_id])
             if run_id not in found:
                 return None
-            settling = Settling(now, found, children)
+            settling = CompletionEffects(now, found, children)
             after = settling.cancel(settling.runs[run_id], reason)
             await self._commit(
                 settling.expected, settling.ops, [audit] if audit else (), wakes=True
@@ -190,14 +190,14 @@ class RedisRuns(RedisFinishing):
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         await self._tell("drop_logs", list(run_ids))
 
-    # --- state of targets ---------------------------------------------------------------------
+    # --- checkpoints --------------------------------------------------------------------------
     async def save_checkpoint(self, run_id: RunId, fence: int, name: str, value: str) -> bool:
         _, (answer,) = await self._tell("keep_state", run_id, str(fence), name, value)
         return answer == "1"
 
     async def get_checkpoint(self, name: str) -> Checkpoint | None:
         _, (answer,) = await self._ask("value", "states", name)
-        return state_of(name, text(answer)) if answer else None
+        return decode_checkpoint(name, text(answer)) if answer else None
 
     async def set_checkpoint(
         self, name: str, value: str | None, audit: AuditEntry | None = None
@@ -207,17 +207,17 @@ class RedisRuns(RedisFinishing):
             before = text(answer)
             ops: list[Wire] = [["unset", "states", name]]
             if value is not None:
-                ops = [["set", "states", name, state_row(value, micros(now), "")]]
+                ops = [["set", "states", name, checkpoint_row(value, micros(now), "")]]
             await self._commit([["value", "states", name, before]], ops, [audit] if audit else ())
-            return state_of(name, before) if before else None
+            return decode_checkpoint(name, before) if before else None
 
         return await self._until_agreed(attempt, audit)
 
 
-def state_row(value: str, changed: str, run_id: str) -> str:
-    return encoded([value, changed, run_id])
+def checkpoint_row(value: str, changed: str, run_id: str) -> str:
+    return to_json([value, changed, run_id])
 
 
-def state_of(name: str, row: str) -> Checkpoint:
+def decode_checkpoint(name: str, row: str) -> Checkpoint:
     value, changed, run_id = json.loads(row)
     return Checkpoint(name=name, value=value, changed_at=moment(changed), run_id=RunId(run_id))

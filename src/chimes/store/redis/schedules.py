@@ -1,4 +1,4 @@
-"""Schedules as people change them."""
+"""Creating and changing schedules."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from chimes.model.namespace import canonical_namespace
 from chimes.model.run import Reason, Run, cancel
 from chimes.model.schedule import Schedule, counts_against, quota_exceeded
 from chimes.store.port import ScheduleChange, ScheduleEdit
-from chimes.store.redis.base import Conflicted
-from chimes.store.redis.completion import Settling
+from chimes.store.redis.base import WriteConflict
+from chimes.store.redis.completion import CompletionEffects
 from chimes.store.redis.due_schedules import RedisFiring
-from chimes.store.redis.rows import all_fields, damage_of, new_fields, posted, task_row
+from chimes.store.redis.rows import all_fields, corrupt_parts, new_fields, outbox_rows, task_row
 from chimes.store.redis.wire import Wire, flag, micros, moment, rows, text
 
 
@@ -31,7 +31,7 @@ class RedisSchedules(RedisFiring):
         try:
             async with self._turn(audit):
                 await self._commit(expected, ops, [audit] if audit else (), wakes=True)
-        except Conflicted as conflict:
+        except WriteConflict as conflict:
             if quota := _exceeded(conflict, quotas):
                 raise quota_exceeded(schedule.owner, quota) from None
             raise AlreadyExists(_("schedule {id} exists already", id=schedule.id)) from None
@@ -62,7 +62,7 @@ class RedisSchedules(RedisFiring):
                 raise _missing(schedule_id)
             after = change(before, now)
             if revision.damaged and after.deleted_at is None:
-                _check_mended(text(found[0][0][0]), before, after)
+                _check_corrupt(text(found[0][0][0]), before, after)
             expected: list[Wire] = [
                 ["schedule", schedule_id, revision.definition, revision.summary]
             ]
@@ -75,7 +75,7 @@ class RedisSchedules(RedisFiring):
                 ops += ending.ops
             try:
                 await self._commit(expected, ops, [audit] if audit else (), wakes=True)
-            except Conflicted as conflict:
+            except WriteConflict as conflict:
                 if quota := _exceeded(conflict, quotas):
                     raise quota_exceeded(after.owner, quota) from None
                 raise
@@ -103,7 +103,7 @@ class RedisSchedules(RedisFiring):
                     raise _missing(edit.schedule_id)
                 after = edit.change(before, now)
                 if revision.damaged and after.deleted_at is None:
-                    _check_mended(text(record[0]), before, after)
+                    _check_corrupt(text(record[0]), before, after)
                 expected.append(["schedule", before.id, revision.definition, revision.summary])
                 new = edit.runs(before, now) if edit.runs else ()
                 ops += [self._insert_new(run) for run in new]
@@ -125,10 +125,12 @@ class RedisSchedules(RedisFiring):
     def _insert_new(self, run: Run) -> Wire:
         fields = new_fields(run, self._runs.body(run))
         key: list[Wire] = [run.schedule_id or "", micros(run.slot)]
-        return ["insert_new", run.id, fields, task_row(run), *key, *posted(run)]
+        return ["insert_new", run.id, fields, task_row(run), *key, *outbox_rows(run)]
 
-    async def _end_waiting(self, schedule_ids: Sequence[ScheduleId], now: datetime) -> Settling:
-        """The waiting runs of schedules that are being deleted."""
+    async def _end_waiting(
+        self, schedule_ids: Sequence[ScheduleId], now: datetime
+    ) -> CompletionEffects:
+        """Cancel the queued runs of deleted schedules."""
         waiting: list[RunId] = []
         for schedule_id in schedule_ids:
             _unused, (answer,) = await self._ask("waiting", schedule_id)
@@ -137,11 +139,11 @@ class RedisSchedules(RedisFiring):
         children: dict[RunId, list[RunId]] = {}
         if waiting:
             _unused, found, children = await self._read_family(waiting)
-        settling = Settling(now, found, children)
+        settling = CompletionEffects(now, found, children)
         for run_id in waiting:
             run = settling.runs.get(run_id)
             if run is None or run.status.terminal or run.holder is not None:
-                raise Conflicted(_("a run was claimed meanwhile"))
+                raise WriteConflict(_("a run was claimed meanwhile"))
             ended = cancel(run, Reason.SCHEDULE_DELETED, now)
             settling.put(ended)
             settling.post(ended)
@@ -160,9 +162,8 @@ def _missing(schedule_id: ScheduleId) -> NotFound:
 
 
 def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) -> list[Wire]:
-    """For each quota that the schedule counts against from now on: its number, its limit, whether
-    only active ones count, and the sets that hold together what does. Counted by the script that
-    writes (S25)."""
+    """For each quota that the schedule newly counts against: index, limit, whether only active ones
+    count, and the sets to count. The writing script counts, so the check is atomic."""
     found: list[Wire] = []
     for number, quota in enumerate(quotas):
         if not counts_against(after, quota) or (before and counts_against(before, quota)):
@@ -174,14 +175,14 @@ def _counted(before: Schedule | None, after: Schedule, quotas: Sequence[Quota]) 
     return found
 
 
-def _exceeded(conflict: Conflicted, quotas: Sequence[Quota]) -> Quota | None:
+def _exceeded(conflict: WriteConflict, quotas: Sequence[Quota]) -> Quota | None:
     word, _unused, number = str(conflict).partition(":")
     return quotas[int(number)] if word == "quota" else None
 
 
-def _check_mended(body: str, before: Schedule, after: Schedule) -> None:
-    """A placeholder must not take the place of what may still be saved by hand."""
-    for part in sorted(damage_of(body)):
+def _check_corrupt(body: str, before: Schedule, after: Schedule) -> None:
+    """A placeholder must not overwrite corrupt data that may still be repaired."""
+    for part in sorted(corrupt_parts(body)):
         if part == "body" or getattr(after, part, None) == getattr(before, part, None):
             raise Conflict(
                 _(

@@ -1,4 +1,4 @@
-"""The Lua of this store, put together from its files: scripts that write, and one that cannot."""
+"""The Lua scripts of the store, assembled from files: writing ones, and a read-only one."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-#: A script without this flag is refused as a whole while the server is out of memory (F45); one
-#: with it also works there, and on a replica.
+#: A script without this flag is rejected while the server is out of memory; one with it also works
+#: then, and on a replica.
 _READING = "#!lua flags=no-writes\n"
 _WRITING = "#!lua\n"
-#: For what must not be lost because others have filled the memory: leases, and the results of runs
-#: and deliveries that were carried out; and for limits, without which nobody could even look.
+#: For writes that must succeed even when memory is full: leases, completions of runs and deliveries,
+#: and rate limits, which every request needs.
 _URGENT = "#!lua flags=allow-oom\n"
 _BASE = ("00_begin", "10_runs", "15_shared")
 _MESSAGES = ("16_outbox", "17_inbox")
 _END = ("99_end",)
-#: A script makes all its functions anew at each call, so the busiest verbs have small ones.
+#: Each call defines all functions of its script again, so hot commands have small scripts.
 _WRITERS = {
     ("16_outbox", "40_queue"): ("add", "add_unless_active", "claim", "start", "append_logs"),
     (*_MESSAGES, "20_schedules", "30_commit", "45_firing"): ("commit", "fire", "take_due"),
@@ -49,7 +49,7 @@ URGENT = {
     "take_tokens": _script(_URGENT, ("00_begin", "48_tokens", *_END)),
 }
 FOUNDING = _script(_WRITING, ("05_founding",))
-#: By verb.
+#: By command.
 WRITING = {
     verb: script
     for files_, verbs in _WRITERS.items()

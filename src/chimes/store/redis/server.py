@@ -1,10 +1,9 @@
-"""Which store this is (F41). A store has an id from its set-up on, and every script checks it, so
-that a server that was emptied or exchanged is noticed by the next call, whatever that is.
+"""Identity, durability and inspection of the Redis server.
 
-Across restarts a small file in the data directory remembers the id: an empty server is then known
-to be one that has lost its data, and not a new one. Who has no such file cannot know better and
-sets an empty server up; but whoever used the store before takes another one for its own only if
-somebody has said `chimes store init --force`.
+A store gets an id when it is set up. Every script checks it, so that the next call notices an
+emptied or replaced server. A marker file in the data directory keeps the id across restarts, to
+tell a server that lost its data from a new one. Without the file an empty server is set up; with
+it, another store is accepted only after `chimes store init --force`.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from uuid import uuid4
 from chimes.clock import Clock
 from chimes.errors import SchemaMismatch, StoreError, StoreLost, StoreUnavailable, StoreUnsafe
 from chimes.i18n import _
-from chimes.store.redis.connection import Address, Connections, address_of
+from chimes.store.redis.connection import Address, Connections, parse_address
 from chimes.store.redis.scripts import FOUNDING
-from chimes.store.redis.wire import texts, unpacked
+from chimes.store.redis.wire import texts, unpack
 
 _log = logging.getLogger(__name__)
 
-#: How keys and records are laid out.
+#: Version of the layout of keys and records.
 LAYOUT = "1"
 
 
@@ -34,12 +33,12 @@ LAYOUT = "1"
 class Identity:
     id: str
     layout: str
-    #: Somebody said that it takes the place of whatever was there before.
+    #: Set up with --force: replaces the previous store.
     forced: bool
 
 
 class Marker:
-    """The file that remembers which store was used. None: there is no place for it."""
+    """The file with the id of the store that was used. None: no file."""
 
     def __init__(self, path: Path | None, address: Address) -> None:
         self._path = path
@@ -66,13 +65,13 @@ class Marker:
             draft.write_text(json.dumps(found | {self._location: store_id}), "utf-8")
             draft.replace(self._path)
         except OSError as error:
-            _log.warning("which store was used cannot be remembered: %s", error)
+            _log.warning("cannot write the store marker file: %s", error)
 
 
-async def opened(connections: Connections, marker: Marker) -> Identity:
-    """The store that is there; one that never was is set up."""
+async def open_store(connections: Connections, marker: Marker) -> Identity:
+    """The existing store; an empty server is set up."""
     known = marker.known()
-    found = await _founded(connections, create=not known)
+    found = await _create_identity(connections, create=not known)
     if found is None:
         raise StoreLost(
             _(
@@ -85,13 +84,13 @@ async def opened(connections: Connections, marker: Marker) -> Identity:
         )
     if known and known != found.id:
         if not found.forced:
-            raise exchanged(connections.address)
-        _log.warning("the store at %s was set up anew since", connections.address.shown)
+            raise replaced_error(connections.address)
+        _log.warning("the store at %s was set up again meanwhile", connections.address.shown)
     marker.keep(found.id)
     return found
 
 
-def exchanged(address: Address) -> StoreLost:
+def replaced_error(address: Address) -> StoreLost:
     return StoreLost(
         _(
             "store_lost: Redis at {address} holds another store than before: it was emptied or"
@@ -103,19 +102,19 @@ def exchanged(address: Address) -> StoreLost:
     )
 
 
-async def present(connections: Connections) -> Identity | None:
-    return await _founded(connections, create=False)
+async def read_identity(connections: Connections) -> Identity | None:
+    return await _create_identity(connections, create=False)
 
 
-async def set_up_anew(connections: Connections, marker: Marker) -> Identity:
-    """A new identity, whatever was there; records that are there stay."""
-    found = await _founded(connections, create=True, anew=True)
+async def reinitialize(connections: Connections, marker: Marker) -> Identity:
+    """Give the store a new identity; existing records stay."""
+    found = await _create_identity(connections, create=True, anew=True)
     assert found is not None
     marker.keep(found.id)
     return found
 
 
-async def _founded(
+async def _create_identity(
     connections: Connections, *, create: bool, anew: bool = False
 ) -> Identity | None:
     answer = await connections.tell(
@@ -126,7 +125,7 @@ async def _founded(
         "1" if create else "",
         "1" if anew else "",
     )
-    store_id, layout, founded = texts(unpacked(answer))
+    store_id, layout, founded = texts(unpack(answer))
     if not store_id:
         return None
     if layout != LAYOUT:
@@ -142,7 +141,7 @@ async def _founded(
     return Identity(store_id, layout, founded == "forced")
 
 
-# @@ Whether a server keeps what it has acknowledged (F42), by its own settings.
+# --- durability settings of the server
 
 ASKED = (
     "appendonly",
@@ -151,19 +150,19 @@ ASKED = (
     "save",
     "maxmemory-policy",
 )
-#: Scripts that say what they may do, and are refused whole when memory is short.
+#: First version with script flags, which reject writing scripts when memory is full.
 OLDEST = (7, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Durability:
-    #: Why it must not be used; empty: nothing.
+    #: Why it must not be used; empty: usable.
     refused: str = ""
-    #: What may be lost although it is used.
+    #: What a crash may lose.
     note: str = ""
 
 
-def judged(settings: dict[str, str]) -> Durability:
+def assess_durability(settings: dict[str, str]) -> Durability:
     policy = settings.get("maxmemory-policy", "")
     if policy and policy != "noeviction":
         return Durability(
@@ -185,7 +184,7 @@ def judged(settings: dict[str, str]) -> Durability:
         )
     fsync = settings.get("appendfsync", "")
     if fsync in ("always", "everysec") and settings.get("no-appendfsync-on-rewrite") == "yes":
-        # Redis leaves the fsync out then, whatever appendfsync says.
+        # Redis then skips fsync, whatever appendfsync says.
         return Durability(
             note=_(
                 "no-appendfsync-on-rewrite is yes: a crash of the machine while Redis saves or"
@@ -204,8 +203,8 @@ def judged(settings: dict[str, str]) -> Durability:
     return Durability()
 
 
-async def checked(connections: Connections, *, allow_volatile: bool) -> str:
-    """What to say about the server's durability; raises StoreUnsafe where it must not be used."""
+async def check_server(connections: Connections, *, allow_volatile: bool) -> str:
+    """A note on the server's durability; raises StoreUnsafe if it must not be used."""
     where = _("Redis at {address}", address=connections.address.shown)
     await _check_version(connections, where)
     try:
@@ -215,12 +214,12 @@ async def checked(connections: Connections, *, allow_volatile: bool) -> str:
             raise
         found = Durability(
             refused=_(
-                "its settings cannot be read (CONFIG GET is not allowed), so nobody knows"
-                " whether it keeps what it acknowledges"
+                "its settings cannot be read (CONFIG GET is not allowed), so its durability"
+                " is unknown"
             )
         )
     else:
-        found = judged(_settings(answer))
+        found = assess_durability(_settings(answer))
     if found.refused and not allow_volatile:
         raise StoreUnsafe(
             _(
@@ -243,7 +242,7 @@ async def version_of(connections: Connections) -> str:
 
 
 async def memory_of(connections: Connections) -> int | None:
-    """Bytes that the server uses, if it lets us ask."""
+    """Memory of the server in bytes, if permitted to read it."""
     try:
         used = (await _about(connections, "memory")).get("used_memory", "")
     except StoreError:
@@ -261,7 +260,7 @@ async def _check_version(connections: Connections, where: str) -> None:
     found = await _about(connections)
     if found.get("redis_mode") == "cluster":
         raise StoreUnsafe(
-            _("{where} is a cluster: its keys cannot be changed together", where=where)
+            _("{where} is a cluster, which has no multi-key transactions", where=where)
         )
     version = found.get("redis_version", "")
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
@@ -280,16 +279,16 @@ def _settings(answer: object) -> dict[str, str]:
     return dict(zip(words[::2], words[1::2], strict=False))
 
 
-# @@ A look at a Redis server for `doctor`; nothing is set up.
+# --- read-only inspection for `doctor`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RedisInspection:
     location: str
     version: str
-    #: What may be lost there; empty: nothing that was acknowledged.
+    #: What a crash may lose; empty: nothing acknowledged.
     durability: str
-    #: The layout of the store that is there; None: there is none.
+    #: Layout version of the existing store, or None.
     layout: str | None
     head: str = LAYOUT
     #: Seconds that this machine's clock is ahead of the server's.
@@ -298,11 +297,11 @@ class RedisInspection:
 
 async def inspect_redis(url: str, clock: Clock, *, allow_volatile: bool) -> RedisInspection:
     """Raises StoreUnsafe, SchemaMismatch or StoreUnavailable."""
-    connections = Connections(address_of(url))
+    connections = Connections(parse_address(url))
     connections.open()
     try:
-        note = await checked(connections, allow_volatile=allow_volatile)
-        found = await present(connections)
+        note = await check_server(connections, allow_volatile=allow_volatile)
+        found = await read_identity(connections)
         seconds, micros = _time(await connections.command("TIME"))
         offset = clock.now().timestamp() - seconds - micros / 1_000_000
         return RedisInspection(

@@ -1,4 +1,4 @@
-"""The Redis store: every verb one script, or one look and one script that checks what was seen."""
+"""The Redis store: each method is one script, or a read and a script that checks revisions."""
 
 from __future__ import annotations
 
@@ -21,31 +21,29 @@ from chimes.model.notification import DeliveryState
 from chimes.model.run import RunStatus
 from chimes.store.epoch import Epoch
 from chimes.store.port import StoreStatus
-from chimes.store.redis.connection import Address, Connections, connected
-from chimes.store.redis.export import RedisMoving
+from chimes.store.redis.connection import Address, Connections, connect
+from chimes.store.redis.export import RedisExport
 from chimes.store.redis.insights import RedisInsights
-from chimes.store.redis.records import RedisNodeControl
+from chimes.store.redis.records import RedisNodeStore
 from chimes.store.redis.schedules import RedisSchedules
 from chimes.store.redis.server import (
     LAYOUT,
     Marker,
-    checked,
-    exchanged,
-    opened,
-    present,
-    set_up_anew,
+    check_server,
+    replaced_error,
+    open_store,
+    read_identity,
+    reinitialize,
 )
 from chimes.store.redis.wire import text, texts
 
-# @@ Hears the wake-ups of other processes. The scripts send them; one connection listens.
-#
-# A notice may be lost with its connection: polling is what nothing is lost by, notices only make
-# it prompt.
+# Wake-ups of other processes: the scripts publish them, one connection subscribes. A wake-up may be
+# lost with its connection; polling finds the work anyway.
 
 _log = logging.getLogger(__name__)
 
 _SHORTEST, _LONGEST = 0.1, 5.0
-#: After so long without a word the server is asked whether it is still there.
+#: Seconds without a message after which the server is pinged.
 QUIET_SECONDS = 15.0
 ANSWER_SECONDS = 10.0
 
@@ -63,7 +61,7 @@ class Listener:
     async def stop(self) -> None:
         task, self._task = self._task, None
         while task is not None and not task.done():
-            # Once may not be enough: drivers may swallow it.
+            # The driver may swallow a cancellation.
             task.cancel()
             await asyncio.wait([task], timeout=0.1)
 
@@ -72,15 +70,15 @@ class Listener:
         while True:
             found = None
             try:
-                found = await connected(self._address)
+                found = await connect(self._address)
                 await found.send_command("SUBSCRIBE", self._address.channel)
                 await found.read_response()
                 delay = _SHORTEST
-                # Whatever was said meanwhile was not heard.
+                # Messages may have been missed.
                 self._wake()
                 await self._hear(found)
             except (driver.RedisError, OSError, TimeoutError) as error:
-                _log.debug("no wake-ups from other nodes until they can be heard again: %s", error)
+                _log.debug("lost the connection for wake-ups, reconnecting: %s", error)
             finally:
                 if found is not None:
                     with contextlib.suppress(driver.RedisError, OSError):
@@ -94,7 +92,7 @@ class Listener:
             said = await found.read_response(timeout=ANSWER_SECONDS if asked else QUIET_SECONDS)
             if said is None:
                 if asked:
-                    raise TimeoutError(_("the server says nothing any more"))
+                    raise TimeoutError(_("the server does not respond"))
                 await found.send_command("PING")
                 asked = True
                 continue
@@ -103,11 +101,11 @@ class Listener:
                 self._wake()
 
 
-#: How old an answer of the server's clock may be that somebody sleeps by.
+#: Maximum age of the cached server time for sleeping.
 RECENT_SECONDS = 30.0
 
 
-class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
+class RedisStore(RedisSchedules, RedisNodeStore, RedisExport, RedisInsights):
     def __init__(
         self,
         address: Address,
@@ -121,16 +119,16 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
         self._marker = Marker(marker, address)
         self._listener: Listener | None = None
         self._note = ""
-        #: The id of a store that others founded in place of ours, once that was told.
+        #: The id of a store that replaced ours, once logged.
         self._strange_id = ""
-        #: What the server's clock said last, and when that was on ours.
+        #: Last server time, with our monotonic time.
         self._last_now: tuple[datetime, float] | None = None
 
     async def open(self) -> None:
         self._connections.open()
         try:
-            self._note = await checked(self._connections, allow_volatile=self._allow_volatile)
-            self._store_id = (await opened(self._connections, self._marker)).id
+            self._note = await check_server(self._connections, allow_volatile=self._allow_volatile)
+            self._store_id = (await open_store(self._connections, self._marker)).id
         except BaseException:
             await self._connections.close()
             raise
@@ -147,12 +145,11 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
         self.wake()
 
     async def init(self) -> str:
-        """Instead of `open`: give the store a new identity, also where an earlier one was lost
-        (F41). Its id."""
+        """Used instead of `open`: give the store a new identity and return its id."""
         self._connections.open()
         try:
-            await checked(self._connections, allow_volatile=self._allow_volatile)
-            return (await set_up_anew(self._connections, self._marker)).id
+            await check_server(self._connections, allow_volatile=self._allow_volatile)
+            return (await reinitialize(self._connections, self._marker)).id
         finally:
             await self._connections.close()
 
@@ -165,22 +162,22 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
         )
 
     async def epoch(self) -> Epoch:
-        """Here, and only here, another store is taken for this one, if it was set up anew by hand:
-        one that a node has founded because it found nothing is none of ours. The first counter is
-        lower than any then, and whoever watches it lets everything go (F41)."""
+        """Only here another store is accepted, if it was set up by `store init --force`; not one that
+        a node created on an empty server. Its counter starts lower, so watching nodes drop their
+        claims."""
         try:
             _unused, (counter,) = await self._tell("epoch")
         except StoreLost:
-            found = await present(self._connections)
+            found = await read_identity(self._connections)
             if found is None:
                 raise
             if not found.forced:
-                lost = exchanged(self._connections.address)
+                lost = replaced_error(self._connections.address)
                 if self._strange_id != found.id:
                     self._strange_id = found.id
                     _log.critical("%s", lost, extra={"event": "store_lost"})
                 raise lost from None
-            _log.error("the store is another one than before: it was set up anew")
+            _log.error("the store was replaced: it was set up again")
             self._store_id = found.id
             self._head = None
             self._in_hand.clear()
@@ -189,7 +186,7 @@ class RedisStore(RedisSchedules, RedisNodeControl, RedisMoving, RedisInsights):
         return Epoch(int(text(counter)), self._store_id)
 
     def counters(self) -> Mapping[str, int]:
-        """What went wrong and was put right so far, by name (F22, F23, F26)."""
+        """Counters of recovered errors, by name."""
         return {
             "conflicts": self._conflicts,
             "lost": self._connections.lost,

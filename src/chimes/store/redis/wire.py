@@ -1,4 +1,4 @@
-"""How values travel: JSON of texts only, so that Lua never makes a double of a number."""
+"""Wire format of the scripts: JSON of strings only, because Lua turns numbers into doubles."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from chimes.errors import StoreError
 from chimes.i18n import _
 from chimes.store.json_values import EPOCH, MICROSECOND
 
-#: What a script takes and gives: texts, and lists of such.
+#: Arguments and results of scripts: strings and nested lists.
 Wire = str | Sequence["Wire"]
 
 _dumps = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def packed(value: Wire) -> bytes:
-    # Half a surrogate pair, as a broken receiver may send, comes back as it was.
+def pack(value: Wire) -> bytes:
+    # Keeps lone surrogates, which a broken receiver may send.
     return _dumps(value).encode("utf-8", "surrogatepass")
 
 
-def unpacked(answer: bytes) -> list[Wire]:
+def unpack(answer: bytes) -> list[Wire]:
     found = json.loads(answer.decode("utf-8", "surrogatepass"))
     if not isinstance(found, list):
         raise StoreError(_("a script answered {found!r}", found=found))
@@ -42,7 +42,7 @@ def rows(value: Wire) -> list[Wire]:
 
 
 def items(value: Wire) -> Sequence[Wire]:
-    """A list of which the caller knows how long it is."""
+    """A list of known length."""
     if isinstance(value, str):
         raise StoreError(_("a script answered {value!r} where a list was expected", value=value))
     return value
@@ -52,8 +52,8 @@ def texts(value: Wire) -> list[str]:
     return [text(each) for each in rows(value)]
 
 
-def encoded(value: object) -> str:
-    """JSON of a value of ours, as a field of a record."""
+def to_json(value: object) -> str:
+    """A value as JSON, for a field of a record."""
     return _dumps(value)
 
 
@@ -77,20 +77,19 @@ def flat(fields: Iterable[tuple[str, str]]) -> list[str]:
     return [part for field in fields for part in field]
 
 
-# @@ Values that were decoded already, by the text they were decoded from.
+# --- decode cache
 
 T = TypeVar("T")
 
-#: How much is remembered: entries, and characters of their texts. A value takes about as much
-#: memory again as its text.
+#: Limits of the cache: entries and characters. A value takes about as much memory as its text.
 MOST = 8192
 MOST_CHARACTERS = 8 * 1024 * 1024
-#: A text above this is decoded each time: it would drive out hundreds of others.
+#: Longer texts are not cached: they would evict hundreds of others.
 LARGEST = 32 * 1024
 
 
-class Seen(Generic[T]):
-    """The latest of them, as far as there is room. The values have to be frozen."""
+class DecodeCache(Generic[T]):
+    """A bounded cache of decoded values by their text; evicts the oldest. Values must be frozen."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[str, T] = OrderedDict()

@@ -25,7 +25,7 @@ local function wake()
   call('PUBLISH', ARGV[5], ARGV[4])
 end
 
--- The moment as seed 4 writes it (C18); '' stays ''.
+-- The time in EventNative's format; '' stays ''.
 local function iso(micros)
   if not micros or micros == '' then return '' end
   local floor = math.floor
@@ -55,8 +55,8 @@ local function less(x, y)
   return #x < #y
 end
 
--- Fields of a record by name. One that somebody has taken away by hand reads as empty: what is
--- damaged must not stop a script half-way.
+-- Fields of a record by name. A missing field reads as empty: corrupt data must not stop a script
+-- half-way.
 local function fields_of(key, names)
   local values, any = call('HMGET', key, unpack(names)), false
   for place = 1, #names do

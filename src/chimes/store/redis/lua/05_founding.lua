@@ -1,6 +1,6 @@
 -- The store itself. ARGV: prefix, new id, revision of the layout, '1' to set it up anew where it
 -- is missing, '1' to give it a new id even so. The answer: id, revision, how it was founded
--- (`forced` if somebody said so, `first` if it was only found to be missing); or nothing if there
+-- (`forced` by an operator, `first` if it was missing); or nothing if there
 -- is none.
 local store = ARGV[1] .. 'chimes:store'
 if ARGV[5] == '1' or ARGV[4] == '1' and redis.call('EXISTS', store) == 0 then

@@ -103,9 +103,8 @@ local function reindex_holder(id, a, b, created)
   end
 end
 
--- A write to a key of seed 4. Others use those too, and Redis takes nothing back when a script
--- fails half-way: so nothing about them may raise. What is of another type was spoiled by somebody
--- and makes room.
+-- A write to an EventNative key. Other programs use these keys too, and Redis does not roll back a
+-- failed script: so this must not raise. A key of a wrong type is replaced.
 local function view(command, key, ...)
   local answer = redis.pcall(command, key, ...)
   if type(answer) == 'table' and answer.err and string.find(answer.err, 'WRONGTYPE', 1, true) then
@@ -114,7 +113,7 @@ local function view(command, key, ...)
   end
 end
 
--- The keys of R4.7 and R4.11, literally.
+-- The keys of EventNative, literally.
 local function reindex_task(task, a, b)
   local queue = P .. 'sync_tasks_priority_queue'
   if a.status == 'queued' and b.status ~= 'queued' then
@@ -196,7 +195,7 @@ local function facets(id)
   return found, f
 end
 
--- `task`: '' or {hash of R4.11 as names and values, score in the index}.
+-- `task`: '' or {EventNative hash as names and values, score in the index}.
 local function insert(id, fields, task)
   call('HSET', run_key(id), 'id', id, 'rev', '1', unpack(fields))
   local found, f = facets(id)
@@ -255,7 +254,7 @@ local function unblock(key)
   return any
 end
 
--- `lines`: {list entry, score and beginning of the seed's entry} each; numbers go on.
+-- `lines`: {list entry, score and beginning of EventNative's entry} each; numbering continues.
 local function append_log(id, lines)
   local task = call('HGET', run_key(id), 'task') or ''
   for _, line in ipairs(lines) do

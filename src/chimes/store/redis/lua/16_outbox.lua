@@ -17,7 +17,7 @@ local function delivery_stands(id)
   if not values then return found end
   local d = {}
   for place, name in ipairs(DELIVERY) do d[name] = values[place] end
-  -- Also one that somebody has damaged stands somewhere.
+  -- A corrupt one is indexed too.
   local function at(set, score) found[set] = {set, id, tonumber(score) and score or '0'} end
   at('deliveries', d.created)
   at('deliveries:run:' .. d.run, d.created)

@@ -57,7 +57,7 @@ local function oldest_active(key)
   return id
 end
 
--- R4.20. args: a run as for add (its key in place 6), audit.
+-- add_unless_active. args: a run as for add (its key in place 6), audit.
 function verbs.add_unless_active()
   local run = args[1]
   local known = existing(run[1], run[4], run[5]) or oldest_active(run[6])
