@@ -1,4 +1,4 @@
-"""Who may do what (C15)."""
+"""Who may do what."""
 
 from __future__ import annotations
 

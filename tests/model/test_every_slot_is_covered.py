@@ -47,7 +47,6 @@ class Life:
             self.schedule = firing.schedule
             for run_id in firing.cancel:
                 self.end(run_id)
-            # I11
             assert len(self.admitted) <= self.limit
         raise AssertionError("the schedule stays due for ever")
 
@@ -170,7 +169,7 @@ def test_with_a_last_run(
 def test_when_the_cursor_is_set_back(
     interval: int, policy: Policy, pattern: list[tuple[float, int]], back: int
 ) -> None:
-    """F51, C5: slots that have their rows keep them, and nothing is made twice."""
+    """Slots that have their rows keep them, and nothing is made twice."""
     trigger = Every(timedelta(seconds=interval), anchor=NOW)
     schedule = set_cursor(a_schedule(trigger=trigger, policy=policy), NOW)
     life = Life(schedule, limit=policy.concurrency_limit)

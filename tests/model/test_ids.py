@@ -29,7 +29,6 @@ def test_an_id_is_a_uuid_of_version_7_with_its_time() -> None:
         assert parsed.int >> 80 == int(NOW.timestamp() * 1000)
 
 
-# C5
 def test_the_key_of_a_slot_reads_as_in_the_seed() -> None:
     schedule_id = ScheduleId("s1")
     slot = datetime(2030, 1, 1, tzinfo=UTC)
@@ -40,7 +39,7 @@ def test_the_key_of_a_slot_reads_as_in_the_seed() -> None:
     )
 
 
-# RELIABILITY 0.7: the same on every node, store and release
+# the same on every node, store and release
 def test_the_run_id_of_a_slot_never_changes() -> None:
     slot = datetime(2030, 1, 1, tzinfo=UTC)
     assert slot_run_id(ScheduleId("s1"), slot) == "b8fc34a3-2113-545b-8cb6-eefea637a774"

@@ -1,4 +1,4 @@
-"""What becomes of a due schedule: on time, late, limited (C1)."""
+"""What becomes of a due schedule: on time, late, limited."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chimes.model.run import Origin, Reason, Run
 from chimes.model.schedule import Dependency, set_cursor
 from chimes.triggers import Cron, Every, Once
 from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule, due_schedule, full_schedule
-from tests.model.firings import FREE, MISSED, QUEUED, SKIPPED, busy, minutes, shown
+from tests.model.fire_plans import FREE, MISSED, QUEUED, SKIPPED, busy, minutes, shown
 
 
 def late_by(now: datetime, **given: Any) -> PolicyPlan:
@@ -74,7 +74,7 @@ def test_a_schedule_that_is_not_due_is_left_alone() -> None:
     assert plan(unplanned, FREE, NOW) == PolicyPlan(schedule=unplanned, runs=())
 
 
-# C1: late within the grace is on time, under any policy
+# late within the grace is on time, under any policy
 @pytest.mark.parametrize("misfire", Misfire)
 def test_the_grace_is_inclusive(misfire: Misfire) -> None:
     firing = late_by(NOW + MINUTE, misfire=misfire, misfire_grace=MINUTE)
@@ -95,7 +95,7 @@ def test_very_many_slots_within_the_grace_come_in_several_passes() -> None:
     assert rest.schedule.next_slot == now + SECOND
 
 
-# --- misfires, C1 -----------------------------------------------------------------------------
+# --- misfires -----------------------------------------------------------------------------
 def test_skip_leaves_one_row_for_all_missed_slots() -> None:
     firing = late_by(NOW + 10.5 * MINUTE, misfire=Misfire.SKIP, misfire_grace=SECOND)
     (row,) = firing.runs
@@ -157,7 +157,7 @@ def test_all_takes_its_limit_a_pass_and_nothing_goes_before_the_rest() -> None:
     assert third.schedule.fired_count == 8
 
 
-# F46: 30 days of minutes
+# 30 days of minutes
 @pytest.mark.parametrize("misfire", [Misfire.SKIP, Misfire.ONE])
 def test_a_month_is_counted_not_walked(misfire: Misfire) -> None:
     trigger = Cron("* * * * *")
@@ -170,7 +170,6 @@ def test_a_month_is_counted_not_walked(misfire: Misfire) -> None:
     assert missed.missed_until == NOW + timedelta(days=30)
 
 
-# R3.7
 def test_an_overdue_once_is_missed_and_over() -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = due_schedule(trigger=Once(NOW), policy=policy)
@@ -194,7 +193,7 @@ def test_a_once_on_time_runs_and_is_over() -> None:
     assert firing.schedule.next_slot is None
 
 
-# C9: the plan grid never moves
+# the plan grid never moves
 def test_every_does_not_drift() -> None:
     schedule = due_schedule(trigger=Every("7s", anchor=NOW, jitter="5s"))
     now = NOW
@@ -208,7 +207,7 @@ def test_every_does_not_drift() -> None:
         assert schedule.next_run_at == schedule.next_slot + jitter
 
 
-# T9, F49: jitter is added to the moment, not to the slot
+# jitter is added to the moment, not to the slot
 def test_lateness_counts_from_the_jittered_moment() -> None:
     trigger = Every("1m", anchor=NOW, jitter="1m")
     schedule = a_schedule(

@@ -1,5 +1,5 @@
-"""What becomes of a slot while others of its schedule run (C6), and of one that depends on
-another schedule (R2.39)."""
+"""What becomes of a slot while others of its schedule run, and of one that depends on
+another schedule."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from chimes.model.run import Reason, RunStatus
 from chimes.model.schedule import Dependency
 from chimes.triggers import Every
 from tests.builders import HOUR, MINUTE, NOW, SECOND, due_schedule
-from tests.model.firings import FREE, QUEUED, SKIPPED, busy, shown
+from tests.model.fire_plans import FREE, QUEUED, SKIPPED, busy, shown
 
 
-# --- overlap, C6 ------------------------------------------------------------------------------
+# --- overlap ------------------------------------------------------------------------------
 def test_overlap_skip_leaves_a_row() -> None:
     firing = plan(due_schedule(), busy(1), NOW)
     (row,) = firing.runs
@@ -29,7 +29,7 @@ def test_overlap_skip_leaves_a_row() -> None:
     assert row.result == {BLOCKING_RUN: busy(1).admitted[-1]}
 
 
-def test_who_stood_in_the_way_under_a_shared_key_is_not_told() -> None:  # S04
+def test_who_stood_in_the_way_under_a_shared_key_is_not_told() -> None:
     shared = due_schedule(policy=Policy(concurrency_key="db"))
     (row,) = plan(shared, busy(1), NOW).runs
     assert (row.reason, row.result) == (Reason.OVERLAP, None)
@@ -120,7 +120,7 @@ def test_late_slots_wait_even_when_the_schedule_is_busy() -> None:
     assert shown(firing) == [(QUEUED, NOW, True), (QUEUED, NOW + MINUTE, True)]
 
 
-# --- dependencies, R2.39 ----------------------------------------------------------------------
+# --- dependencies ----------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("succeeded_at", "status"),
     [

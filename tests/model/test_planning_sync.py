@@ -1,4 +1,4 @@
-"""Ticks of a collection: one task of a pair is active, and one that waits is active (R4.18)."""
+"""Ticks of a collection: one task of a pair is active, and one that waits is active."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from chimes.model.sync import task_policy
 from chimes.model.target import SyncTarget
 from chimes.triggers import Every
 from tests.builders import NOW, SECOND, due_schedule
-from tests.model.firings import FREE, QUEUED, SKIPPED, busy, shown
+from tests.model.fire_plans import FREE, QUEUED, SKIPPED, busy, shown
 
 PAIR = SyncTarget(source="shop", collection="orders")
 

@@ -18,7 +18,6 @@ def delay(policy: Policy, attempt: int = 1, retry_after: timedelta | None = None
     return policy.retry_delay(attempt, run_id="run", retry_after=retry_after)
 
 
-# C6
 @pytest.mark.parametrize(
     ("policy", "limit"),
     [
@@ -35,7 +34,6 @@ def test_how_many_may_run_at_once(policy: Policy, limit: int) -> None:
     assert policy.concurrency_limit == limit
 
 
-# R3.24
 def test_a_fixed_delay_is_always_the_same() -> None:
     assert {delay(Policy(), attempt) for attempt in range(1, 50)} == {5 * SECOND}
 
@@ -48,7 +46,9 @@ def test_an_exponential_delay_doubles_up_to_its_cap() -> None:
 
 
 def test_the_jitter_of_a_delay_is_the_same_every_time_and_differs_between_runs() -> None:
-    waits = {EXPONENTIAL.retry_delay(1, run_id=str(number), retry_after=None) for number in range(50)}
+    waits = {
+        EXPONENTIAL.retry_delay(1, run_id=str(number), retry_after=None) for number in range(50)
+    }
     assert len(waits) > 40
     assert delay(EXPONENTIAL, 3) == delay(EXPONENTIAL, 3)
 
@@ -63,7 +63,6 @@ def test_no_delay_leaves_the_range(attempt: int, base: timedelta, cap: timedelta
     assert timedelta(0) <= delay(policy, attempt) <= cap * 1.1 + SECOND
 
 
-# F64
 def test_retry_after_lengthens_but_never_shortens() -> None:
     policy = Policy(retry_backoff=10 * SECOND)
     assert delay(policy, retry_after=SECOND) == 10 * SECOND

@@ -81,7 +81,6 @@ def test_a_release_forgets_the_started_mark() -> None:
     assert not release(mark_started(running())).started
 
 
-# I5
 def test_only_the_holder_of_the_current_fence_owns_a_run() -> None:
     run = running()
     assert owns_fence(run, 1)
@@ -92,7 +91,6 @@ def test_only_the_holder_of_the_current_fence_owns_a_run() -> None:
 
 
 # --- what a run says about itself -------------------------------------------------------------
-# F46
 def test_rank_is_priority_with_catch_up_behind() -> None:
     ranks = [
         a_run(priority=priority, catch_up=late).rank
@@ -141,7 +139,7 @@ def test_failures_and_crashes_are_counted_apart() -> None:
     assert (run.failures, run.crashes) == (2, 1)
 
 
-# --- from outcome to verdict, C14, R3.48 ------------------------------------------------------
+# --- from outcome to verdict ------------------------------------------------------
 def judge(run: Run, **outcome: Any) -> Completion:
     made = Outcome(**({"end": AttemptEnd.FAILED} | outcome))
     return completion_of(
@@ -201,7 +199,6 @@ def test_the_back_off_grows_with_the_failures() -> None:
     assert [round(wait // 1) for wait in waits] == [1, 2, 4, 8]
 
 
-# F64
 def test_the_receiver_may_ask_for_a_longer_wait() -> None:
     run = running(policy=Policy(max_retries=1))
     assert judge(run, retryable=True, retry_after=MINUTE).retry_in == MINUTE
@@ -217,7 +214,6 @@ def test_what_a_task_says_itself_is_when_it_is_tried_again() -> None:
     assert for_ever == timedelta(days=365)
 
 
-# F65
 def test_gone_pauses_the_schedule_where_the_policy_says_so() -> None:
     gone = {"gone": True, "code": "gone"}
     assert judge(running(), **gone).pause_schedule == "gone"
@@ -282,14 +278,13 @@ def test_a_running_run_is_asked() -> None:
     assert request_cancel(run, "why", NOW) == replace(run, cancel_requested=True, reason="why")
 
 
-# I4
 @pytest.mark.parametrize("status", [status for status in RunStatus if status.terminal])
 def test_an_ended_run_stays(status: RunStatus) -> None:
     run = a_run(status=status)
     assert request_cancel(run, "why", NOW) is run
 
 
-# --- lost leases, F04-F07, F66 ----------------------------------------------------------------
+# --- lost leases ----------------------------------------------------------------
 def lost_attempt(run: Run) -> Attempt:
     return Attempt(
         number=run.attempt,

@@ -45,7 +45,6 @@ def test_planning_puts_the_cursor_on_the_next_slot() -> None:
     assert after == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
 
 
-# T9, C9
 def test_jitter_moves_the_moment_and_not_the_slot() -> None:
     schedule = plan_after(a_schedule(trigger=Every("1m", anchor=NOW, jitter="30s")), NOW)
     assert schedule.next_slot == NOW + MINUTE
@@ -80,7 +79,7 @@ def test_runs_left() -> None:
     assert not has_runs_left(limited, fired=1)
 
 
-# --- edits, F55 -------------------------------------------------------------------------------
+# --- edits -------------------------------------------------------------------------------
 def test_an_edit_of_something_else_leaves_the_cursor_alone() -> None:
     schedule = move_next_run(a_schedule(), NOW + HOUR, NOW, "me")
     after = apply_edit(schedule, replace(schedule, name="new"), LATER, "me")
@@ -108,7 +107,6 @@ def test_a_pause_takes_the_cursor_away() -> None:
     )
 
 
-# C8
 def test_resuming_starts_after_now() -> None:
     asleep = pause_schedule(a_schedule(), NOW, "me", note="lunch", until=NOW + HOUR)
     after = resume_schedule(asleep, LATER, "me")
@@ -123,7 +121,6 @@ def test_resuming_what_runs_changes_no_slot() -> None:
     assert resume_schedule(schedule, LATER, "me") == changed(schedule)
 
 
-# C16
 def test_deleting() -> None:
     schedule = a_schedule()
     assert delete_schedule(schedule, LATER, "me") == changed(
@@ -131,7 +128,6 @@ def test_deleting() -> None:
     )
 
 
-# R2.22
 def test_rescheduling_makes_another_next_slot() -> None:
     schedule = a_schedule()
     to = NOW + HOUR + SECOND
@@ -162,7 +158,6 @@ def test_passing_a_slot() -> None:
     assert (after.next_slot, after.last_slot) == (None, NOW)
 
 
-# R2.10
 def test_setting_aside() -> None:
     schedule = due_schedule()
     assert stop_with_error(schedule, "broken") == replace(
@@ -179,7 +174,7 @@ def test_a_cursor_can_be_put_anywhere() -> None:
     assert (schedule.next_slot, schedule.next_run_at) == (NOW - HOUR, NOW - HOUR)
 
 
-# --- the summary of the latest run, R3.25 -----------------------------------------------------
+# --- the summary of the latest run -----------------------------------------------------
 def ended(status: RunStatus, started: int | None, finished: int, error: str = "") -> Run:
     return a_run(
         status=status,

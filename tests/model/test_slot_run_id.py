@@ -1,4 +1,4 @@
-"""The run id of a slot is a UUID version 5 that anybody can compute (RELIABILITY 0.7)."""
+"""The run id of a slot is a UUID version 5 that anybody can compute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs as tasks of seed 4 (R4.6-R4.12, C10, C18)."""
+"""Sync runs as EventNative tasks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN = replace(a_run(target=PAIR, priority=300, created_at=CREATED), id=RUN_ID)
 
 
 def test_the_score_is_the_seeds_own_example() -> None:
-    """R4.8: what the original stored for NOW at that second."""
+    """What the original stored for NOW at that second."""
     assert task_priority(RUN) == 299998384585588
     assert float(task_priority(RUN)) == task_priority(RUN)
 

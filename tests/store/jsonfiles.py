@@ -12,7 +12,7 @@ from chimes.store.jsonfile import JsonFileStore
 from chimes.store.port import Item
 from chimes.testing import SettableClock
 
-#: Section 4 of the seed, word for word.
+#: A jobs.json of Ksana, literally.
 SEED_FILE = """{
   "version": 1,
   "updated_at": "2025-09-19T11:00:00Z",

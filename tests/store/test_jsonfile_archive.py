@@ -1,4 +1,4 @@
-"""Old rows leave the file and are still there (F37)."""
+"""Old rows leave the file and are still there."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_the_oldest_ended_runs_are_archived_and_still_there(tmp_path: Path
         assert len(page.items) == FULL
 
 
-# C5: for ever, wherever the row lies
+# for ever, wherever the row lies
 async def test_an_archived_slot_stays_taken(tmp_path: Path) -> None:
     schedule = a_schedule()
     runs = [ended(n, schedule_id=schedule.id, slot=NOW + n * SECOND) for n in range(FULL)]
@@ -97,7 +97,7 @@ async def test_each_month_has_a_file(tmp_path: Path) -> None:
     archives = sorted(name for name in os.listdir(tmp_path) if name.endswith(".jsonl"))
     assert archives[:3] == ["runs-203001.jsonl", "runs-203002.jsonl", "runs-203003.jsonl"]
     modes = {(tmp_path / name).stat().st_mode & 0o777 for name in archives}
-    assert modes == {0o600}  # S71
+    assert modes == {0o600}
 
 
 # Beyond 5,000 rows in all, fewer ended ones stay.
@@ -161,7 +161,7 @@ async def test_a_row_in_both_is_one_row(tmp_path: Path) -> None:
             assert by_name(await dumped(again)) == before
 
 
-# F34: the process died while it appended
+# the process died while it appended
 async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
     runs = [ended(number) for number in range(FULL)]
     async with opened(tmp_path) as store:

@@ -43,7 +43,6 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     return counting
 
 
-# F37
 async def test_changes_that_arrive_together_share_a_write(
     tmp_path: Path, counting: Counting
 ) -> None:
@@ -186,7 +185,6 @@ except StoreLocked as error:
 """
 
 
-# F36
 async def test_a_second_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SECOND_PROCESS, str(tmp_path)]
     async with opened(tmp_path) as store:
@@ -217,7 +215,6 @@ async def test_a_stale_lock_file_stops_nobody(tmp_path: Path) -> None:
 
 
 # --- too much of it -------------------------------------------------------------------------------
-# F37
 @pytest.mark.parametrize(("seconds", "warned"), [(0.1, False), (0.04, True)])
 async def test_more_than_twenty_changes_a_second_are_warned_about_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float, warned: bool

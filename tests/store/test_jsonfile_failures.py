@@ -107,7 +107,7 @@ async def contents(store: JsonFileStore) -> list[Item]:
     return sorted(await dumped(store), key=repr)
 
 
-# F34 F35 I12: the n-th call fails, for every n, until a life comes through clean
+# the n-th call fails, for every n, until a life comes through clean
 async def test_every_single_io_error_leaves_memory_and_disk_together(
     tmp_path: Path, seam: Disk
 ) -> None:
@@ -167,7 +167,7 @@ def leftovers(directory: Path) -> list[str]:
     return [path.name for path in directory.iterdir() if path.name.endswith(".tmp")]
 
 
-# F35: the error is the disk's, the old file is whole, and it goes on when there is room again
+# the error is the disk's, the old file is whole, and it goes on when there is room again
 @pytest.mark.parametrize("call", ["open", "write", "fsync", "link", "replace"])
 async def test_a_failed_write_is_told_and_undone(tmp_path: Path, seam: Disk, call: str) -> None:
     async with opened(tmp_path) as store:
@@ -193,7 +193,6 @@ async def test_a_failed_write_is_told_and_undone(tmp_path: Path, seam: Disk, cal
         assert await contents(store) == model
 
 
-# R3.45
 async def test_where_rename_refuses_the_old_file_is_removed_first(
     tmp_path: Path, seam: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -207,7 +206,7 @@ async def test_where_rename_refuses_the_old_file_is_removed_first(
         assert await dumped(store) == [schedule]
 
 
-# F35: os.write takes a part and says nothing
+# os.write takes a part and says nothing
 async def test_short_writes_are_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Short:
         def __getattr__(self, name: str) -> Any:
@@ -246,7 +245,7 @@ async def test_a_failed_write_is_told_to_all_who_built_on_it(tmp_path: Path, sea
         assert await dumped(store) == []
 
 
-# R4.18: nobody is sent to a task that goes with the write it was in.
+# nobody is sent to a task that goes with the write it was in.
 async def test_a_task_that_stands_is_told_of_once_it_is_safe(tmp_path: Path, seam: Disk) -> None:
     async with opened(tmp_path) as store:
         reached, go_on = threading.Event(), threading.Event()
@@ -365,7 +364,7 @@ asyncio.run(main(Path(sys.argv[1])))
 """
 
 
-# F35: 65,536 bytes are written without an error, then the limit speaks
+# 65,536 bytes are written without an error, then the limit speaks
 def test_a_file_size_limit_is_an_error_and_no_short_file(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LIMITED, str(tmp_path)],

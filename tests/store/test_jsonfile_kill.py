@@ -1,4 +1,4 @@
-"""Real processes, killed while they write: what was acknowledged is there (R3.11, F34)."""
+"""Real processes, killed while they write: what was acknowledged is there."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def killed_after(directory: Path, life: int, acknowledgements: int) -> list[str]
     return [line.decode().strip() for line in (*lines, *rest.splitlines()) if line.strip()]
 
 
-# R3.11 F34 I1
 async def test_nothing_acknowledged_is_lost_to_kill_9(tmp_path: Path) -> None:
     acknowledged: set[str] = set()
     for life in range(6):
@@ -118,7 +117,7 @@ while True:
 """
 
 
-# F34: before and after each single step of a write
+# before and after each single step of a write
 async def test_a_kill_at_any_step_leaves_the_old_or_the_new_generation(tmp_path: Path) -> None:
     done = subprocess.run(  # noqa: ASYNC221
         [sys.executable, "-c", STEPWISE, str(tmp_path)],
@@ -146,7 +145,7 @@ async def test_a_kill_at_any_step_leaves_the_old_or_the_new_generation(tmp_path:
     assert outcomes == sorted(outcomes, key=len)
 
 
-# F36: the lock dies with its process
+# the lock dies with its process
 async def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
     killed_after(tmp_path, 0, acknowledgements=1)
     assert (tmp_path / ".lock").read_text().strip() != str(os.getpid())

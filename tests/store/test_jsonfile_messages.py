@@ -1,4 +1,4 @@
-"""Messages in the JSON file: whole while they are new, and then their text in an archive (F37)."""
+"""Messages in the JSON file: whole while they are new, and then their text in an archive."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_an_archive_that_is_gone_is_said(tmp_path: Path) -> None:
         assert f"{SLACK + 1} archived messages" in (await store.status()).degraded
 
 
-# F34: between the archive and the file without them
+# between the archive and the file without them
 async def test_a_crash_before_the_file_is_written_loses_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +170,7 @@ async def test_a_crash_before_the_file_is_written_loses_nothing(
         assert (await store.status()).degraded == ""
 
 
-# R3.14: the shape of a job stays, also for a prompt and whom it tells
+# the shape of a job stays, also for a prompt and whom it tells
 async def test_an_agent_job_and_its_recipients(tmp_path: Path) -> None:
     target = AgentTarget(prompt="สรุปข่าว", model="small", max_tokens=500)
     schedule = a_schedule(target=target, policy=Policy(delivery=(INBOX, CHAT, HOOK)))
@@ -222,7 +222,7 @@ async def test_a_prompt_that_was_edited_by_hand(
             assert (after.policy.delivery, after.version) == ((INBOX,), schedule.version + 1)
 
 
-# C16: a job that was taken out by hand tells of the runs that end with it
+# a job that was taken out by hand tells of the runs that end with it
 async def test_a_job_that_was_taken_out_tells_of_its_waiting_runs(tmp_path: Path) -> None:
     schedule = a_schedule(policy=Policy(delivery=(INBOX,)))
     run = a_run(schedule)

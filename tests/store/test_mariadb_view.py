@@ -131,9 +131,7 @@ async def test_a_schedule_reads_as_a_row_of_that_table(store: SqlStore, mariadb_
 
 
 # R0.17, R0.38: the same words as the door has
-async def test_updater_and_cron_read_as_in_the_api(
-    store: SqlStore, mariadb_url: str
-) -> None:
+async def test_updater_and_cron_read_as_in_the_api(store: SqlStore, mariadb_url: str) -> None:
     draft = a_schedule(
         id="door-made",
         trigger=Cron("0 9 * JAN MON-FRI", timezone="UTC"),

@@ -1,4 +1,4 @@
-"""The keys of tasks as seed 4 names them, read by a plain client (R4.7, R4.10-R4.12, C10, C18)."""
+"""EventNative task keys, read by a plain client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ INDEX = "sync_tasks_index:source#shop:collection#orders"
 
 @pytest.fixture
 def url() -> str:
-    """Without a prefix: then the names are the seed's."""
+    """Without a prefix, as in EventNative."""
     return empty_place().partition("?")[0]
 
 
@@ -142,7 +142,7 @@ async def test_a_canceled_task_leaves_the_queue(store: RedisStore, client: redis
 async def test_the_queue_is_in_the_order_of_execution(
     store: RedisStore, client: redis.Redis
 ) -> None:
-    """R4.8: the class first, then the older one."""
+    """The class first, then the older one."""
     old, new, urgent = (
         task(1, "a", priority=200, created_at=NOW - 5 * SECOND, available_at=NOW - 5 * SECOND),
         task(2, "b", priority=200),

@@ -330,7 +330,6 @@ async def test_records_without_what_is_new_are_read(store: RedisStore, client: r
 async def test_a_damaged_delivery_is_given_up_and_the_others_are_sent(
     store: RedisStore, client: redis.Redis, field: str, value: str
 ) -> None:
-    """R2.10."""
     good, bad = a_delivery(), a_delivery(schedule_id="its schedule")
     await store.load([bad, good])
     client.hset(f"chimes:delivery:{bad.id}", field, value)

@@ -1,4 +1,4 @@
-"""A Redis server at its worst: volatile, full, emptied, restarted, silent (F41-F43, F45)."""
+"""A Redis server at its worst: volatile, full, emptied, restarted, silent."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def store(server: PrivateServer) -> AsyncIterator[RedisStore]:
         yield store
 
 
-# --- where it is ------------------------------------------------------------------------------
+# --- where it is -
 def test_an_address_in_full() -> None:
     assert parse_address("rediss://me:p%40ss@h:6380/3?prefix=a:&ssl_cert_reqs=none") == Address(
         host="h",
@@ -105,7 +105,7 @@ async def test_a_wrong_password(server: PrivateServer) -> None:
         assert "right" not in (await store.status()).location
 
 
-# --- F42 --------------------------------------------------------------------------------------
+# --- durability settings -
 GOOD = {"appendonly": "yes", "appendfsync": "always", "save": "", "maxmemory-policy": "noeviction"}
 
 
@@ -159,7 +159,7 @@ async def test_a_server_that_may_lose_a_second_says_so(server: PrivateServer) ->
 async def test_a_server_that_does_not_sync_while_it_rewrites_says_so(
     server: PrivateServer,
 ) -> None:
-    """F43: also where appendfsync is always."""
+    """Also where appendfsync is always."""
     server.admin("CONFIG SET appendfsync always")
     async with opened(server.url) as store:
         assert (await store.status()).degraded == ""
@@ -177,7 +177,7 @@ async def test_settings_that_nobody_may_read(server: PrivateServer) -> None:
         await store.add_schedule(a_schedule())
 
 
-# --- F41 --------------------------------------------------------------------------------------
+# --- lost or replaced store -
 async def _all_verbs(store: RedisStore) -> list[Callable[[], Any]]:
     node, run = NodeId("node-1"), RunId("r")
     return [
@@ -306,7 +306,7 @@ async def test_a_restarting_node_knows_what_was_there(
         pass
 
 
-# --- F43 --------------------------------------------------------------------------------------
+# --- restarts -
 async def test_everything_is_there_after_a_restart(
     server: PrivateServer, store: RedisStore
 ) -> None:
@@ -375,7 +375,7 @@ async def test_kill_9_loses_nothing_that_was_acknowledged() -> None:
             await store.close()
 
 
-# --- F45 --------------------------------------------------------------------------------------
+# --- full memory -
 async def test_a_full_server_does_nothing_by_halves(
     server: PrivateServer, store: RedisStore
 ) -> None:
@@ -431,7 +431,7 @@ async def test_a_full_server_does_nothing_by_halves(
     assert {run.id for run in page.items} == {*kept, at_work.id}
 
 
-# --- the way there ----------------------------------------------------------------------------
+# --- the way there -
 async def test_flushed_scripts_are_sent_again(server: PrivateServer, store: RedisStore) -> None:
     await store.add_schedule(a_schedule())
     server.admin("SCRIPT FLUSH")
@@ -473,7 +473,7 @@ async def test_nobody_wakes_itself_twice(server: PrivateServer, store: RedisStor
 
 
 async def test_work_is_found_by_polling_alone(server: PrivateServer) -> None:
-    """A user without the right to listen: C20."""
+    """A user without the right to subscribe."""
     server.admin("ACL SETUSER deaf on >pw ~* resetchannels +@all")
     deaf_url = f"redis://deaf:pw@127.0.0.1:{server.port}/0"
     async with opened(server.url) as other:
@@ -487,7 +487,7 @@ async def test_work_is_found_by_polling_alone(server: PrivateServer) -> None:
 
 
 async def test_the_heartbeat_has_connections_of_its_own(store: RedisStore) -> None:
-    """The engine beats from a thread with a loop of its own (F31)."""
+    """The engine beats from a thread with a loop of its own."""
     await store.join(a_node("node-1"), LEASE)
     now = await store.now()
 
@@ -506,7 +506,7 @@ async def test_the_time_is_the_servers(store: RedisStore, server: PrivateServer)
     assert seconds + micros / 1e6 <= found.timestamp() <= later + more / 1e6
 
 
-# --- TLS --------------------------------------------------------------------------------------
+# --- TLS -
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"

@@ -245,7 +245,6 @@ async def test_a_schedule_that_changes_while_it_fires_is_planned_again(
 async def test_a_server_that_says_nothing_is_not_waited_for_for_ever(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """F24."""
     monkeypatch.setattr(connections, "SILENCE_SECONDS", 0.3)
     with start(REDIS) as server:
         async with opened(server.url) as store:

@@ -1,7 +1,4 @@
-"""The memory store with bugs planted, one a class. The machine has to find every one of them.
-
-The names follow RELIABILITY section 5 where it has one.
-"""
+"""Memory stores with one planted bug each; the state machine must find every one."""
 
 from __future__ import annotations
 
@@ -115,7 +112,7 @@ class StuckCursor(MemoryStore):
 
 
 class ForgetsVerdicts(MemoryStore):
-    """A verdict repeated after a lost answer is refused (F23)."""
+    """A verdict repeated after a lost answer is refused."""
 
     async def finish(self, completions: Sequence[Completion]) -> CompletionResult:
         runs = self._state.runs
@@ -134,7 +131,7 @@ class _StateThatSeesRunningOnly(State):
 
 
 class OnlyRunningIsActive(MemoryStore):
-    """A pair whose task still waits gets another (R4.18)."""
+    """A pair whose task still waits gets another."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         super().__init__(clock)

@@ -71,7 +71,6 @@ async def test_a_running_run_is_asked_and_its_node_told(store: Store, clock: Set
     assert (await store.heartbeat(NODE, LEASE, clock=clock.now())).cancel == ()
 
 
-# I4
 async def test_an_ended_run_stays_as_it_is(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted

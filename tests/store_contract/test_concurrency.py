@@ -1,4 +1,4 @@
-"""Many at once: each slot one run, each run one holder (I2, I5, C13)."""
+"""Many at once: each slot one run, each run one holder."""
 
 from __future__ import annotations
 
@@ -90,7 +90,6 @@ async def test_the_limit_holds_between_two_processes(
     await _verdicts_race([await shared_home.open(), await shared_home.open()], clock)
 
 
-# I11
 async def test_runs_added_at_once_do_not_pass_the_limit(store: Store) -> None:
     rows = [a_run(concurrency_key="k", concurrency_limit=3) for _ in range(20)]
     await asyncio.gather(*(store.add_runs([row]) for row in rows))
@@ -98,7 +97,6 @@ async def test_runs_added_at_once_do_not_pass_the_limit(store: Store) -> None:
     assert len(await store.claim(claim_request(free=100))) == 3
 
 
-# C5
 async def test_one_slot_added_at_once_is_one_run(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule(enabled=False))
     rows = [a_run(schedule, slot=NOW) for _ in range(10)]

@@ -31,7 +31,6 @@ from tests.store_contract.scenes import all_runs, contents, joined, running_run,
 ENDS = [AttemptEnd.SUCCEEDED, AttemptEnd.FAILED, AttemptEnd.TIMEOUT, AttemptEnd.CANCELED]
 
 
-# R3.25
 @pytest.mark.parametrize("end", ENDS)
 async def test_a_verdict_ends_the_run_and_shows_on_its_schedule(
     store: Store, clock: SettableClock, end: AttemptEnd
@@ -100,7 +99,6 @@ async def test_an_empty_batch_is_nothing(store: Store) -> None:
     assert await store.finish([]) == CompletionResult()
 
 
-# C14, R3.24
 async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
@@ -117,7 +115,6 @@ async def test_a_retry_goes_back_to_the_queue(store: Store, clock: SettableClock
     assert again.attempts == (completion.attempt,)
 
 
-# F23
 async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     store: Store, clock: SettableClock
 ) -> None:
@@ -133,7 +130,6 @@ async def test_a_repeated_verdict_is_accepted_and_changes_nothing(
     assert await contents(store) == after
 
 
-# F23
 async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
     store: Store, clock: SettableClock
 ) -> None:
@@ -146,7 +142,7 @@ async def test_a_repeated_retry_is_accepted_even_after_the_next_claim(
     assert await store.get_run(run.id) == again
 
 
-# F23: the answer was lost and the worker thought better of it meanwhile
+# the answer was lost and the worker thought better of it meanwhile
 async def test_another_verdict_on_the_same_attempt_is_refused(
     store: Store, clock: SettableClock
 ) -> None:
@@ -157,7 +153,6 @@ async def test_another_verdict_on_the_same_attempt_is_refused(
     assert await store.get_run(run.id) == ended
 
 
-# F15, I4, I5
 async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     clock.advance(LEASE)
@@ -177,7 +172,7 @@ async def test_a_stale_verdict_is_refused(store: Store, clock: SettableClock) ->
     assert summary.last_status is RunStatus.FAILED
 
 
-# I5: queued again, nobody owns it
+# queued again, nobody owns it
 async def test_a_verdict_on_a_rescued_run_that_waits_is_refused(
     store: Store, clock: SettableClock
 ) -> None:
@@ -240,7 +235,6 @@ async def test_the_accepted_come_in_the_order_of_their_verdicts(
     assert finished.refused == (first.id,)
 
 
-# F65
 async def test_a_verdict_may_pause_the_schedule(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(1)
@@ -267,7 +261,7 @@ async def test_a_paused_or_deleted_schedule_is_not_paused_again(
         assert await store.get_schedule(schedule.id) == record_run(before, ended)
 
 
-# C6, queued
+# queued
 async def test_the_next_of_the_key_goes_when_one_ends(store: Store, clock: SettableClock) -> None:
     await joined(store)
     key = {"concurrency_key": "k"}
@@ -364,7 +358,6 @@ async def test_a_cancel_beats_a_retry(store: Store, clock: SettableClock) -> Non
     assert summary == record_run(schedule, ended)
 
 
-# C16
 async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock) -> None:
     (first,), (second,) = (
         await store.add_runs([a_run(concurrency_key="k")]),
@@ -378,7 +371,7 @@ async def test_a_waiting_run_ends_by_a_cancel(store: Store, clock: SettableClock
     assert await all_runs(store) == {first.id: ended, second.id: unblock(second)}
 
 
-# F65: the trail says who paused it; nobody asked for it by hand
+# the trail says who paused it; nobody asked for it by hand
 async def test_a_pause_by_the_receiver_is_in_the_audit(store: Store, clock: SettableClock) -> None:
     schedule = await store.add_schedule(a_schedule())
     await joined(store)

@@ -78,7 +78,7 @@ async def test_the_earliest_fire_first_up_to_the_limit(store: Store) -> None:
     assert (len(second.others), second.more) == (2, False)
 
 
-# C5, I2: rewind the cursor; the slot's row stands for ever and the cursor still moves.
+# rewind the cursor; the slot's row stands for ever and the cursor still moves.
 async def test_a_slot_that_has_a_row_keeps_it(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     (ended,) = (await store.finish([a_verdict(run, clock.now())])).accepted
@@ -101,7 +101,7 @@ async def test_a_slot_taken_under_another_id_keeps_its_row(store: Store) -> None
     assert await all_runs(store) == {taken.id: taken}
 
 
-# I3: the place of a slot that has its row goes to the slot behind it.
+# the place of a slot that has its row goes to the slot behind it.
 async def test_nobody_waits_behind_a_slot_that_has_its_row(
     store: Store, clock: SettableClock
 ) -> None:
@@ -116,7 +116,6 @@ async def test_nobody_waits_behind_a_slot_that_has_its_row(
     assert (behind.slot, behind.blocked) == (NOW + MINUTE, False)
 
 
-# R2.10
 async def test_a_broken_plan_sets_aside_its_schedule_alone(
     store: Store, clock: SettableClock
 ) -> None:
@@ -170,7 +169,7 @@ async def test_no_more_runs_come_claimed_than_places_are_free(store: Store) -> N
     assert [run.schedule_id for run in rest] == ["0 3", "-1 9"]
 
 
-# C1: oldest first, also where all of them may go at once
+# oldest first, also where all of them may go at once
 async def test_slots_of_one_catch_up_are_claimed_in_their_order(
     store: Store, clock: SettableClock
 ) -> None:
@@ -197,7 +196,7 @@ async def test_nothing_comes_claimed_for_a_node_that_never_joined(store: Store) 
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-# F14: the lease ends at the very moment, not one later.
+# the lease ends at the very moment, not one later.
 async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: SettableClock) -> None:
     await joined(store)
     clock.advance(LEASE)
@@ -206,7 +205,6 @@ async def test_nothing_comes_claimed_after_the_lease(store: Store, clock: Settab
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-# F70
 async def test_only_known_kinds_come_claimed(store: Store) -> None:
     await joined(store)
     await store.add_schedule(due_schedule())
@@ -229,7 +227,7 @@ async def test_a_run_that_becomes_available_later_is_not_claimed(store: Store) -
     assert (len(fired.claimed), len(fired.others)) == (0, 1)
 
 
-# C6: two slots in one pass, one at a time
+# two slots in one pass, one at a time
 async def test_a_blocked_run_waits_for_the_one_before_it(
     store: Store, clock: SettableClock
 ) -> None:
@@ -245,7 +243,7 @@ async def test_a_blocked_run_waits_for_the_one_before_it(
     assert next_one == claim(replace(second, blocked=False), NODE, clock.now())
 
 
-# C6, the default
+# the default
 async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     now = clock.advance(MINUTE)
@@ -254,13 +252,13 @@ async def test_an_overlapping_slot_leaves_a_skipped_row(store: Store, clock: Set
     assert fired == FireResult(others=expected.runs, plans=((schedule, expected),))
     (skipped,) = fired.others
     assert (skipped.status, skipped.reason) == (RunStatus.SKIPPED, Reason.OVERLAP)
-    # Which run stood in its way stays on record (UX A.3).
+    # Which run stood in its way stays on record.
     assert skipped.result == {BLOCKING_RUN: run.id}
     assert await store.get_run(skipped.id) == skipped
     assert await store.get_schedule(schedule.id) == expected.schedule
 
 
-# C6: cancel_old, the old one not begun yet
+# cancel_old, the old one not begun yet
 async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableClock) -> None:
     await joined(store, lease=HOUR)
     await store.add_schedule(due_schedule(policy=Policy(overlap=Overlap.CANCEL_OLD)))
@@ -271,7 +269,7 @@ async def test_a_waiting_run_is_replaced_at_once(store: Store, clock: SettableCl
     assert (new.slot, new.status) == (NOW + MINUTE, RunStatus.RUNNING)
 
 
-# C6: cancel_old, the old one at work
+# cancel_old, the old one at work
 async def test_a_running_run_is_asked_to_make_place(store: Store, clock: SettableClock) -> None:
     _, old = await running_slot(store, policy=Policy(overlap=Overlap.CANCEL_OLD))
     clock.advance(20)
@@ -310,7 +308,6 @@ async def test_the_plan_hears_which_runs_are_active_oldest_first(
     assert heard == [FireContext(admitted=(rows[1].id, rows[0].id))]
 
 
-# R2.39
 async def test_the_plan_hears_when_the_dependency_succeeded(
     store: Store, clock: SettableClock
 ) -> None:
@@ -335,7 +332,6 @@ async def test_the_plan_hears_when_the_dependency_succeeded(
     }
 
 
-# R3.7, C1
 async def test_a_missed_slot_leaves_its_row(store: Store, clock: SettableClock) -> None:
     policy = Policy(misfire=Misfire.SKIP, misfire_grace=SECOND)
     schedule = await store.add_schedule(due_schedule(trigger=Once(NOW), policy=policy))
@@ -365,7 +361,7 @@ def _id(run: Run) -> str:
     return run.id
 
 
-# C1: `all` runs every missed slot, oldest first; the rest wait and are let go in that order
+# `all` runs every missed slot, oldest first; the rest wait and are let go in that order
 async def test_caught_up_slots_go_in_their_order(store: Store, clock: SettableClock) -> None:
     late = Policy(misfire=Misfire.ALL, misfire_grace=SECOND, overlap=Overlap.QUEUE)
     await store.add_schedule(due_schedule(policy=late))

@@ -1,4 +1,4 @@
-"""Runs of flows and their steps: what the store does about them by itself (F68)."""
+"""Runs of flows and their steps: what the store does about them by itself."""
 
 from __future__ import annotations
 

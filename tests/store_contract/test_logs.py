@@ -52,7 +52,6 @@ async def test_logs_are_read_in_parts(store: Store) -> None:
     assert await store.read_logs(RunId("nobody")) == ()
 
 
-# I5
 async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     assert not await store.append_logs(run.id, run.fence + 1, log_lines("no"))
@@ -67,7 +66,7 @@ async def test_only_the_holder_may_write(store: Store, clock: SettableClock) -> 
     assert await store.read_logs(ended.id) == ()
 
 
-# UX A.1: what runs just now, with its last line
+# what runs just now, with its last line
 async def test_the_last_line_of_each_of_many(store: Store) -> None:
     one, other, silent = [await running_run(store) for _ in range(3)]
     hostile = LogEntry(at=NOW + SECOND, message="ก <b>\n水", level="error")

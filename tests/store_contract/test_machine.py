@@ -1,4 +1,4 @@
-"""Every store lives the same random lives as the memory store (RELIABILITY section 5)."""
+"""Every store lives the same random lives as the memory store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine proves itself: it finds every planted bug (RELIABILITY decision 12)."""
+"""The machine proves itself: it finds every planted bug."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators and nodes: drain, resume, forget; what nodes tell, and who came and went (UX A.8)."""
+"""Operators and nodes: drain, resume, forget; what nodes tell, and who came and went."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_a_node_tells_how_its_tasks_are_carried_out(store: Store) -> None:
         "task:a": RunDefaults(
             policy=policy,
             priority=-4,
-            # For the editor's form (UX A.4).
+            # For the editor's form.
             arguments={"type": "object", "properties": {"วัน": {"type": "integer"}}},
         ),
         # Of a source, which is offered as such, each collection by itself.
@@ -97,7 +97,6 @@ async def test_a_beat_tells_which_runs_are_to_stop(store: Store, clock: Settable
     assert kept.id not in (mine.id, theirs.id)
 
 
-# F16, I5
 async def test_a_beat_after_the_lease_is_refused_for_ever(
     store: Store, clock: SettableClock
 ) -> None:
@@ -130,7 +129,7 @@ async def test_an_unknown_node_is_not_alive(store: Store, clock: SettableClock) 
     assert await store.nodes() == ()
 
 
-# F69: what a stopping node still holds is taken over at once
+# what a stopping node still holds is taken over at once
 async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> None:
     run = await running_run(store)
     theirs = await running_run(store, node_id="node-2")
@@ -145,7 +144,6 @@ async def test_leaving_gives_the_runs_up(store: Store, clock: SettableClock) -> 
     await store.leave(NodeId("nobody"))
 
 
-# F04-F06
 async def test_rescue_takes_the_runs_of_ended_leases_only(
     store: Store, clock: SettableClock
 ) -> None:
@@ -206,7 +204,6 @@ async def test_an_idle_node_whose_lease_ended_is_forgotten(
     assert await store.nodes() == ()
 
 
-# F66
 async def test_a_run_that_kills_its_nodes_is_given_up(store: Store, clock: SettableClock) -> None:
     schedule = await store.add_schedule(a_schedule())
     (run,) = await store.add_runs([a_run(schedule, concurrency_key="k")])

@@ -165,7 +165,6 @@ async def test_a_repeated_verdict_tells_nobody_again(store: Store, clock: Settab
     assert await all_deliveries(store) == {sent.id: sent}
 
 
-# I5
 async def test_a_fenced_verdict_tells_nobody(store: Store, clock: SettableClock) -> None:
     _, run = await running_slot(store, policy=TOLD)
     clock.advance(LEASE)

@@ -100,7 +100,7 @@ async def test_a_forgotten_id_may_come_again_but_no_slot(store: Store) -> None:
     assert await store.add_runs([run]) == (run,)
 
 
-# C5, I2: uniqueness does not die with retention
+# uniqueness does not die with retention
 async def test_a_forgotten_slot_is_never_made_again(store: Store, clock: SettableClock) -> None:
     schedule, run = await running_slot(store)
     await store.finish([a_verdict(run, clock.now())])

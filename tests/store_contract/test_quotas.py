@@ -1,4 +1,4 @@
-"""How many schedules an owner may have, and how many of them may be active (R1.13, S25)."""
+"""How many schedules an owner may have, and how many of them may be active."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_taken_id_is_said_before_the_quota(store: Store) -> None:
         await store.add_schedule(schedule, quotas=one)
 
 
-# R1.13: what is paused, used up or of another door does not count as active
+# what is paused, used up or of another door does not count as active
 async def test_only_what_will_fire_again_is_active(store: Store, clock: SettableClock) -> None:
     quotas = [Quota(limit=1, active=True, namespace="softnix")]
     await store.add_schedule(a_schedule(namespace="native"))
@@ -95,7 +95,7 @@ async def test_only_what_will_fire_again_is_active(store: Store, clock: Settable
     await store.add_schedule(second, quotas=quotas)
 
 
-# R1.13, S25: at the end of such a pause nobody is there to be refused
+# at the end of such a pause nobody is there to be refused
 async def test_a_pause_that_ends_by_itself_counts_as_active(store: Store) -> None:
     quotas = [Quota(limit=2, active=True, namespace="softnix")]
     made = [await store.add_schedule(a_schedule(namespace="softnix")) for _ in range(2)]
@@ -137,7 +137,7 @@ async def test_every_quota_counts(store: Store) -> None:
         await store.add_schedule(a_schedule(enabled=False), quotas=quotas)
 
 
-# R1.13: the 21st
+# the 21st
 async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
     softnix = {"namespace": "softnix", "owner": ALICE}
     for _ in range(20):
@@ -171,7 +171,7 @@ async def test_a_schedule_is_not_resumed_over_the_quota(store: Store) -> None:
         )
 
 
-# S25: 100 creates at once
+# 100 creates at once
 async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
     quotas = [Quota(limit=10)]
     made = (store.add_schedule(a_schedule(owner=ALICE), quotas=quotas) for _ in range(100))
@@ -179,7 +179,7 @@ async def test_the_quota_holds_when_many_create_at_once(store: Store) -> None:
     assert await store.count_schedules(ScheduleQuery(owner=ALICE)) == 10
 
 
-# S25: the same by resuming and by adding, on several nodes
+# the same by resuming and by adding, on several nodes
 async def test_the_quota_holds_when_many_resume_at_once(shared_home: Home) -> None:
     stores = [await shared_home.open() for _ in range(2)]
     quotas = [Quota(limit=5, active=True)]

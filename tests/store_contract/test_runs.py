@@ -63,7 +63,6 @@ async def test_a_known_id_is_answered_with_the_existing_run(store: Store) -> Non
     assert await all_runs(store) == {run.id: run, other.id: other}
 
 
-# C5
 async def test_a_taken_slot_is_answered_with_the_existing_run(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule())
     neighbour = await store.add_schedule(a_schedule())
@@ -73,7 +72,7 @@ async def test_a_taken_slot_is_answered_with_the_existing_run(store: Store) -> N
     assert await store.get_run(twin.id) is None
     free = [a_run(schedule, slot=NOW + SECOND / 1_000_000), a_run(neighbour, slot=NOW)]
     assert await store.add_runs(free) == tuple(free)
-    # C7: manual runs have no slot and are never twins.
+    # manual runs have no slot and are never twins.
     manual = [a_run(schedule), a_run(schedule)]
     assert await store.add_runs(manual) == tuple(manual)
 
@@ -131,7 +130,7 @@ async def test_next_available_is_the_earliest_of_the_claimable(
     assert await store.next_available() == NOW + 2 * MINUTE
 
 
-# F46: catch-up behind on-time work of the same priority
+# catch-up behind on-time work of the same priority
 async def test_claims_go_by_rank_then_time_then_plan_then_id(
     store: Store, clock: SettableClock
 ) -> None:
@@ -163,7 +162,6 @@ async def test_claims_take_no_more_than_free(store: Store) -> None:
     assert await store.claim(claim_request(free=0)) == ()
 
 
-# F70
 async def test_claims_take_known_kinds_only(store: Store) -> None:
     await store.add_runs([a_run()])
     await joined(store)
@@ -182,7 +180,6 @@ async def test_claims_leave_runs_of_later(store: Store, clock: SettableClock) ->
     assert len(await store.claim(claim_request())) == 1
 
 
-# F14, I5
 async def test_claims_need_a_living_lease(store: Store, clock: SettableClock) -> None:
     await store.add_runs([a_run()])
     assert await store.claim(claim_request("never joined")) == ()
@@ -213,7 +210,6 @@ async def test_the_started_mark_needs_the_current_fence(store: Store, clock: Set
     assert not await store.start(RunId("nobody"), 1)
 
 
-# F69
 async def test_a_released_run_waits_as_if_never_claimed(store: Store, clock: SettableClock) -> None:
     before = a_run()
     run = await running_run(store, before)
@@ -254,7 +250,7 @@ async def test_what_is_not_owned_is_not_released(store: Store, clock: SettableCl
     await store.release([])
 
 
-# F23, F69: the mark was written, but its answer never came and the attempt did not begin
+# the mark was written, but its answer never came and the attempt did not begin
 async def test_a_run_that_was_only_marked_as_started_is_released(store: Store) -> None:
     before = a_run(policy=Policy(on_lost=OnLost.STOP))
     run = await running_run(store, before)

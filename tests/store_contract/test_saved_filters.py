@@ -1,4 +1,4 @@
-"""Filters that several save at the same moment (UX A.0): on every store all of them are kept."""
+"""Filters that several save at the same moment: on every store all of them are kept."""
 
 from __future__ import annotations
 

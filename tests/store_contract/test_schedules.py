@@ -69,7 +69,6 @@ async def test_an_unknown_schedule_is_none(store: Store) -> None:
     assert await store.get_schedule(ScheduleId("nobody")) is None
 
 
-# C5
 async def test_an_id_is_used_once_for_ever(store: Store) -> None:
     schedule = await store.add_schedule(a_schedule(), an_entry(verb="first"))
     with pytest.raises(AlreadyExists):
@@ -200,7 +199,6 @@ async def test_rows_of_a_change_are_made_from_the_value_before_it(
     assert await all_runs(store) == {row.id: row}
 
 
-# C16, F55
 async def test_deleting_ends_waiting_runs_and_lets_a_running_one_finish(
     store: Store, clock: SettableClock
 ) -> None:
@@ -246,7 +244,7 @@ async def test_changes_at_once_do_not_overwrite_each_other(store: Store) -> None
     assert await store.get_schedule(schedule.id) == replace(schedule, priority=25)
 
 
-# F55: an edit beside the fire loses neither.
+# an edit beside the fire loses neither.
 async def test_changes_are_serial_with_firing(store: Store) -> None:
     schedule = await store.add_schedule(due_schedule())
 
@@ -283,7 +281,7 @@ async def test_next_due_follows_a_cursor_that_moves(store: Store, clock: Settabl
     assert await store.next_due() is None
 
 
-# UX A.1: whose clock changes soon
+# whose clock changes soon
 async def test_the_zones_of_what_is_to_come(store: Store) -> None:
     assert await store.zones_in_use() == {}
 

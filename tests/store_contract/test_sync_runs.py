@@ -1,4 +1,4 @@
-"""Runs of pairs, of which one is active at a time (R4.16, R4.18, R4.20)."""
+"""Runs of pairs, of which one is active at a time."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ async def test_a_run_whose_node_is_gone_keeps_its_pair(store: Store, clock: Sett
     assert await store.add_unless_active(a_task()) == (waiting, False)
 
 
-# F23: a request whose answer was lost is repeated with the id that it had.
+# a request whose answer was lost is repeated with the id that it had.
 @pytest.mark.parametrize("ended", [False, True])
 async def test_a_run_whose_id_exists_is_the_answer(
     store: Store, clock: SettableClock, ended: bool
@@ -203,7 +203,6 @@ async def _twenty_at_once(stores: list[Store]) -> None:
     assert len(await stores[0].list_audit(AuditQuery())) == len(pairs)
 
 
-# R4.20
 async def test_one_of_twenty_callers_inserts(store: Store) -> None:
     await _twenty_at_once([store])
 
@@ -231,7 +230,7 @@ async def test_the_run_of_a_tick_is_the_answer(store: Store) -> None:
     assert await store.add_unless_active(a_task(priority=300)) == (run, False)
 
 
-# R4.19: ticks that were late together become one task, not a line of them.
+# ticks that were late together become one task, not a line of them.
 async def test_late_ticks_do_not_wait_in_line_for_a_pair(store: Store) -> None:
     late = replace(OF_PAIR, misfire_grace=timedelta(minutes=10))
     await store.add_schedule(due_schedule(NOW - 3 * MINUTE, target=SYNC, policy=late))
@@ -272,7 +271,7 @@ async def test_the_same_between_two_processes(shared_home: Home) -> None:
 
 
 # --- the queue --------------------------------------------------------------------------------
-# R4.8: the higher class first, then the older.
+# the higher class first, then the older.
 async def test_tasks_are_handed_out_by_class_and_age(store: Store) -> None:
     order = [(300, 1), (300, 2), (200, 0), (200, 3), (100, 1)]
     runs = []
@@ -314,7 +313,6 @@ async def _ids(store: Store, query: RunQuery) -> list[str]:
         query = replace(query, after=page.next)
 
 
-# R4.16
 async def test_runs_are_asked_for_by_source_pair_and_time(store: Store) -> None:
     shop = SyncTarget(source="shop", collection="deals.eu")
     other = SyncTarget(source="crm", collection="people")

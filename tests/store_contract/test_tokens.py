@@ -1,4 +1,4 @@
-"""Buckets of tokens that all nodes share (R1.33): how often somebody may ask."""
+"""Buckets of tokens that all nodes share: how often somebody may ask."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Cron by brute force: walk real time, read the wall clock, ask each field.
 
-Written from the text of TIME.md alone and sharing nothing with the engine; slow on purpose. Zones
+Written from the rules alone, sharing no code with the engine; slow on purpose. Zones
 come from zoneinfo, reading the same pinned tzdata.
 """
 

@@ -1,4 +1,4 @@
-"""What a change of the clocks does to a trigger (UX A.1, A.4; T2-T10)."""
+"""What a change of the clocks does to a trigger."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_fire_that_is_moved_or_repeated(
         Cron("0 9 * * *", timezone=NEW_YORK),
         Cron("30 2 * * *", timezone="UTC"),
         Cron("30 2 * * MON", timezone=NEW_YORK),
-        # T4: nothing is added for what comes every hour anyway.
+        # nothing is added for what comes every hour anyway.
         Cron("30 * * * *", timezone=NEW_YORK),
         Cron("@every 1h", timezone=NEW_YORK),
         Every("1h"),

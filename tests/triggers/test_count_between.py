@@ -99,7 +99,7 @@ def test_bounds_and_once() -> None:
 
 
 def test_a_long_gap_is_counted_exactly() -> None:
-    # F46: thirty days of every second
+    # thirty days of every second
     start = datetime(2026, 3, 1, tzinfo=UTC)
     every_second = Cron("* * * * * *", timezone="America/New_York")
     assert every_second.count_between(start, start + timedelta(days=30)) == 30 * 86400 + 1

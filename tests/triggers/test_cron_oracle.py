@@ -129,7 +129,7 @@ def test_days_over_years(days: str, months: str, weekdays: str, year: int) -> No
 
 @settings(max_examples=300, deadline=None)
 @given(cases(), st.integers(-(10**12), 10**12))
-def test_exact_inverse(case: tuple[str, str, datetime], shift: int) -> None:  # T1
+def test_exact_inverse(case: tuple[str, str, datetime], shift: int) -> None:
     expression, zone, moment = case
     trigger = Cron(expression, timezone=zone)
     start = moment + timedelta(microseconds=shift)

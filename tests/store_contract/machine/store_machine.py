@@ -1,9 +1,8 @@
-"""A machine that drives a store and the memory store through the same random life.
+"""A Hypothesis state machine that applies the same random operations to a store and the memory store.
 
-Every answer is compared as a whole value, the contents at the end, and the safety rules of
-RELIABILITY section 2 after every step. Faults that need several steps in a row (a stall past the
-lease with a takeover, a run that kills its nodes) are single rules: left to chance they are never
-reached. `reached` counts what happened; a life in which nothing was fenced proves nothing (I15).
+It compares every result, checks the invariants after every step and the contents at the end. Faults
+that need several steps (a stall past the lease with a takeover, a run that kills its nodes) are
+single rules, because random steps never reach them. `reached` counts what happened.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class StoreMachine(MessageRules):
             self.directory.cleanup()
 
     def _drain(self) -> None:
-        """I3: with one healthy node and all the time of the world, every run ends."""
+        """With one healthy node and all the time of the world, every run ends."""
         self.clock.advance(LEASE)
         self.rescue()
         for schedule_id in self.schedules:

@@ -8,14 +8,14 @@ from hypothesis.stateful import rule
 from chimes.model.ids import RunId
 from chimes.model.listing import RunQuery
 from tests.builders import SYNC, a_task, an_entry
-from tests.store_contract.machine.by_hand import HandRules
+from tests.store_contract.machine.manual_actions import HandRules
 from tests.store_contract.machine.draws import INTERVALS, STATES, index
 
 
 class TaskRules(HandRules):
     @rule(again=st.booleans(), priority=st.integers(-1, 1))
     def ask_for_task(self, again: bool, priority: int) -> None:
-        """One that was asked for before, whose answer was lost, or a new one (F23, R4.18)."""
+        """One that was asked for before, whose answer was lost, or a new one."""
         self.made += not again
         now = self._now()
         run = a_task(

@@ -80,7 +80,7 @@ class TwoStores(RuleBasedStateMachine):
     # --- what always holds --------------------------------------------------------------------
     @invariant()
     def is_safe(self) -> None:
-        """I2, I4, I5, F66, C6 on the reference; the other store gives the same answers."""
+        """Invariants of the reference store; the other store returns the same values."""
         runs = self._runs()
         slots = Counter((run.schedule_id, run.slot) for run in runs.values() if run.slot)
         assert all(times == 1 for times in slots.values())

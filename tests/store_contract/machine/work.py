@@ -125,7 +125,7 @@ class WorkRules(NodeRules):
             )
             self.told.append(Told(completion, shown))
 
-    # F23: the answer was lost
+    # the answer was lost
     @precondition(lambda self: self.told)
     @rule(number=index)
     def tell_again(self, number: int) -> None:
@@ -142,7 +142,6 @@ class WorkRules(NodeRules):
         run = self._pick(self.held, number)
         self._both("release", [(run.id, run.fence)])
 
-    # F14-F16
     @precondition(lambda self: self.held)
     @rule(number=index, deeds=st.permutations(STALE_DEEDS), again=st.booleans())
     def stall_past_lease(self, number: int, deeds: list[str], again: bool) -> None:
@@ -179,7 +178,6 @@ class WorkRules(NodeRules):
                     self._tell(a_verdict(run, self._now()))
                     self.tell_again(-1)
 
-    # F66
     @rule(times=st.integers(1, CRASH_LIMIT + 1))
     def poison(self, times: int) -> None:
         """Whatever is claimed kills its node, several times in a row."""

@@ -1,4 +1,4 @@
-"""The stores on SQL databases."""
+"""Stores on SQL databases: SQLite, PostgreSQL and MariaDB."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ __all__ = ["SqlStore", "open_mariadb", "open_postgres", "open_sqlite"]
 
 
 def open_sqlite(path: str | Path, *, clock: Clock | None = None) -> SqlStore:
-    """A store in this file, shared by the processes of one host; `open()` it before use."""
-    # Each of them brings its dialect and its driver; a node needs one.
+    """Creates a store in a SQLite file, shared by the processes of one host. Call `open()` before
+    use."""
+    # Imported here, because a node needs only one dialect and its driver.
     from chimes.store.sql.database.sqlite import SqliteDatabase
 
     return SqlStore(SqliteDatabase(Path(path), clock))
 
 
 def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
-    """A store on a PostgreSQL server, shared by all nodes; `open()` it before use. The server's
-    own clock decides, unless a test gives one."""
+    """Creates a store on a PostgreSQL server, shared by all nodes. Call `open()` before use. The
+    server's clock decides, unless a test passes a clock."""
     _need("asyncpg", extra="postgres")
     from chimes.store.sql.database.postgres import PostgresServer
     from chimes.store.sql.database.server import ServerDatabase
@@ -32,7 +33,7 @@ def open_postgres(url: str, *, clock: Clock | None = None) -> SqlStore:
 
 
 def open_mariadb(url: str, *, clock: Clock | None = None) -> SqlStore:
-    """The same on a MariaDB server, 10.6 or newer."""
+    """Creates a store on a MariaDB server, 10.6 or newer. Call `open()` before use."""
     _need("asyncmy", extra="mysql")
     from chimes.store.sql.database.mariadb import MariadbServer
     from chimes.store.sql.database.server import ServerDatabase

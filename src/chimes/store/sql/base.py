@@ -1,4 +1,4 @@
-"""What the verbs share: the database, loading and writing rows, the audit trail."""
+"""Row loading and writing, lock order and degraded mode, shared by all parts of the SQL store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LAST_NUMBER = (
 class SqlBase:
     def __init__(self, database: Database) -> None:
         self._database = database
-        #: The node that joined last through this store, for the record of what it fires.
+        #: The node that joined last through this store; recorded with the batches that it fires.
         self._node_id: NodeId | None = None
 
 
@@ -85,7 +85,7 @@ def load_schedules_and_damage(
 
 
 def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Schedule]:
-    """To be changed: without those that cannot be read."""
+    """Loads and locks schedules; rows that cannot be decoded are left out."""
     if not ids or not tx.schedules_usable:
         return {}
     statement = select(schedules).where(tx.dialect.among(schedules.c.id, "ids"))
@@ -95,7 +95,7 @@ def load_schedules(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, Sche
 
 
 def load_summaries(tx: Tx, ids: Collection[ScheduleId]) -> dict[ScheduleId, LastRunSummary]:
-    """Schedules as far as recording the end of a run looks at them."""
+    """Loads and locks the columns of schedules that a completion updates."""
     if not ids or not tx.schedules_usable:
         return {}
     columns = [schedules.c[name] for name in SUMMARY_COLUMNS]
@@ -128,7 +128,7 @@ def load_runs(tx: Tx, ids: Collection[RunId]) -> dict[RunId, Run]:
 
 
 class Taken:
-    """Which of a batch of new runs have their row already, by id or by slot."""
+    """Finds the runs of a batch whose row exists already, by id or by slot."""
 
     def __init__(self, tx: Tx, new: Sequence[Run]) -> None:
         ids = select(runs.c.id).where(tx.dialect.among(runs.c.id, "ids"))
@@ -141,13 +141,13 @@ class Taken:
         }
 
     def by(self, run: Run) -> RunId | None:
-        """The id of the row that stands in the way."""
+        """Returns the id of the existing row."""
         slot = _slot(run)
         found = self._by_id.get(run.id) or (self._by_slot.get(slot) if slot else None)
         return None if found is None else RunId(found)
 
     def take(self, run: Run) -> bool:
-        """False: it was taken before."""
+        """Returns False if the row exists already."""
         if self.by(run) is not None:
             return False
         self._by_id[run.id] = run.id
@@ -176,7 +176,7 @@ def write_states(tx: Tx, changed: Iterable[Run]) -> None:
 
 
 def append_logs(tx: Tx, logs: dict[RunId, list[LogEntry]]) -> None:
-    """Numbers go on where each run's log ends."""
+    """Line numbers continue from the end of each run's log."""
     wanted = [run_id for run_id, entries in logs.items() if entries]
     if not wanted:
         return
@@ -205,7 +205,8 @@ def append_audit(tx: Tx, entry: AuditEntry) -> AuditEntry:
 
 
 def append_audits(tx: Tx, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
-    """The last lock that a transaction takes: everybody who appends waits for it."""
+    """Locks the head of the audit chain. This is the last lock of every transaction, because all
+    appending transactions wait for it."""
     if not entries:
         return []
     last = tx.first(tx.held(_AUDIT_HEAD, audit_head.c.id))
@@ -221,7 +222,7 @@ def append_audits(tx: Tx, entries: Sequence[AuditEntry]) -> list[AuditEntry]:
 
 
 def adopt_audit(tx: Tx, entry: AuditEntry) -> None:
-    """As it is; the chain goes on from it."""
+    """Inserts the entry unchanged; the chain continues from it."""
     tx.run(_ADD_AUDIT, audit_values(entry))
     tx.run(_MOVE_AUDIT_HEAD, {"number": entry.number, "hash": entry.hash})
 
@@ -232,39 +233,39 @@ def last_audit_number(tx: Tx) -> int:
     return int(last.number)
 
 
-# @@ The order in which every transaction takes its locks, so that no two wait for each other:
+# Lock order of every transaction, which prevents deadlocks:
 #
 # schedules (by id) -> concurrency keys (by key) -> runs (by id) -> nodes -> deliveries (by id) ->
-# inbox (by id) -> the audit's head
+# inbox (by id) -> head of the audit chain
 #
-# Whether a run may go depends on the other runs of its concurrency key, so whoever adds or ends
-# one holds the key meanwhile: the row of its schedule, or a row of its own in `concurrency_keys`.
-# It looks at those runs in a later statement than the one that got the lock, because only that
-# one sees what the holder before has committed. A run that is inserted blocked by one node is
-# therefore seen by another that ends the run it waits for, or the other way round; it is never
-# left behind.
+# Whether a run is admitted depends on the other runs of its concurrency key. A transaction that
+# adds or ends a run therefore locks the key: the row of the schedule, or a row in
+# `concurrency_keys`. It reads the runs of the key in a later statement than the one that acquired
+# the lock, because only a later statement sees what the previous lock holder committed. Without
+# this, a run that one node inserts as blocked could be missed by the node that ends the run before
+# it.
 
 _OWN = "schedule:"
 _PLACES = select(runs.c.schedule_id, runs.c.concurrency_key, runs.c.kind)
 
 
 def is_own_key(key: str) -> bool:
-    """Whether the row of its schedule stands for it."""
+    """Returns whether the lock of this key is the row of its schedule."""
     return key.startswith(_OWN)
 
 
 def schedule_of_key(key: str) -> ScheduleId:
-    """Whose own it is."""
+    """Returns the schedule that a schedule's own key belongs to."""
     return ScheduleId(key.removeprefix(_OWN))
 
 
-#: Of a run: its schedule, and its concurrency key.
+#: Schedule id and concurrency key of a run.
 Place = tuple[str | None, str | None]
 
 
 def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozenset[str]:
-    """Schedules and keys of runs. With `skip` the schedules that somebody else holds are left
-    out; those that were taken, or that there is no row of, are the answer."""
+    """Locks the schedules and concurrency keys of runs. With `skip`, schedules that another
+    transaction has locked are skipped. Returns the schedules that were locked or have no row."""
     if not tx.dialect.locks_rows:
         return frozenset()
     wanted: set[str] = set()
@@ -279,7 +280,7 @@ def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozens
         else:
             shared.add(key)
     held = hold_schedules(tx, wanted, skip=skip)
-    # A key may be without a schedule: where runs were loaded without it, or are timed in memory.
+    # The schedule of a key may be missing: runs may be loaded without it.
     absent = wanted - held
     if skip:
         absent -= _present(tx, absent)
@@ -288,13 +289,13 @@ def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozens
 
 
 def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
-    """What has to be held before these runs may end; neither changes in the life of a run."""
+    """Locks what must be locked before these runs may end. Schedule and key of a run never change."""
     if tx.dialect.locks_rows and ids:
         hold_places(tx, places_of(tx, ids))
 
 
 def places_of(tx: Tx, ids: Collection[RunId]) -> set[Place]:
-    """Also those of unfinished steps, which end with their flows."""
+    """Includes the unfinished steps of flows, which end with their flow."""
     given = {"ids": tx.dialect.listed(ids)}
     rows = list(tx.rows(_PLACES.where(tx.dialect.among(runs.c.id, "ids")), given))
     if any(row.kind == "flow" for row in rows):
@@ -328,15 +329,15 @@ def hold_keys(tx: Tx, keys: Collection[str]) -> None:
     given = {"keys": tx.dialect.listed(keys)}
     missing = set(keys) - {row.key for row in tx.rows(statement, given)}
     if missing:
-        # Also locks those that are new, and waits for whoever is just adding the same.
+        # Also locks the new rows, and waits for transactions that insert the same key.
         tx.run(tx.dialect.insert_new(concurrency_keys), [{"key": key} for key in sorted(missing)])
         tx.rows(statement, given)
 
 
 @contextmanager
 def or_busy(tx: Tx, what: str) -> Iterator[None]:
-    """Around locks that are worth one wait and no second try (R4.20): StoreBusy says that somebody
-    else has held one of them all that time."""
+    """Waits for locks once, without a second try. Raises StoreBusy if another transaction held one
+    of them for the whole wait."""
     try:
         yield
     except DBAPIError as error:
@@ -346,16 +347,16 @@ def or_busy(tx: Tx, what: str) -> Iterator[None]:
 
 
 def hold_owner(tx: Tx, owner: Owner) -> None:
-    """So that no two count the same quota at once."""
+    """Serializes transactions that count the same quota."""
     hold_keys(tx, [f"owner:{owner}"[:300]])
 
 
-# @@ Runs go on while the table of schedules cannot be used (R2.33, C12).
+# Degraded mode: runs continue while the table of schedules cannot be used.
 #
-# What becomes of a run depends on its schedule only in passing: the schedule hears of its end,
-# and its row stands for the lock of its concurrency key. When a unit fails in a way that is
-# neither a conflict nor the server's absence, it is tried once more without touching that table;
-# if the table was not to blame, it fails again, and that is the answer.
+# A run needs its schedule only to update the schedule's summary and as the lock of its concurrency
+# key. When a transaction fails for a reason that is neither a conflict nor an unavailable server,
+# it is tried once more without touching that table. If the table was not the cause, the second try
+# fails too and its error is raised.
 
 T = TypeVar("T")
 

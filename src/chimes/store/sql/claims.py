@@ -1,4 +1,4 @@
-"""Runs in the hands of workers: claim, start, finish, release."""
+"""Claims, starts, completes and releases runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from chimes.store.sql.rows.corrupt import readable_run
 from chimes.store.sql.rows.values import micros
 from chimes.store.sql.tables import runs
 
-#: Fenced in the statement itself: no row touched means that ownership is lost.
+#: The fence is checked in the statement itself: no row updated means that ownership is lost.
 _START = (
     update(runs)
     .where(
@@ -63,12 +63,13 @@ class SqlWork(SqlBase):
         if not completions:
             return CompletionResult()
         if self._database.dialect.fast and stand_alone(completions):
-            # Where the table of schedules is broken, which that statement names too, it fails.
+            # That statement also names the table of schedules, so it fails when the table is
+            # broken.
             with suppress(DBAPIError):
                 done = await self._database.write_alone(lambda tx: finished_alone(tx, completions))
                 if done is not None:
                     return done
-        # What was written already is recognised.
+        # Completions that were stored already are recognised as repetitions.
         return await write_runs(self._database, lambda tx: finished(tx, completions))
 
     async def release(self, claims: Sequence[tuple[RunId, int]]) -> None:
@@ -91,7 +92,7 @@ class SqlWork(SqlBase):
 
 
 def _anything_available(tx: Tx) -> bool:
-    """Asked by a reader, so that an idle worker never waits for the writer."""
+    """Runs on a read connection, so that an idle worker never waits for the writer."""
     earliest = tx.dialect.next_available(tx.connection)
     return earliest is not None and earliest <= micros(tx.now())
 
@@ -126,7 +127,7 @@ def _still_ours(tx: Tx, taken: Sequence[Run]) -> Sequence[Run]:
 
 
 def _end_broken(tx: Tx, broken: Sequence[Run]) -> None:
-    """Runs whose rows are damaged end here."""
+    """Ends runs whose rows are corrupt."""
     now = tx.now()
     settling = Settling(tx, now, broken)
     for run in broken:

@@ -1,8 +1,9 @@
-"""How verdicts are written: fenced, in batches, with what follows from them.
+"""Stores completions in batches: checks the fence, updates schedules, writes the outbox, admits
+blocked runs.
 
-Most verdicts end a run that nobody waits for. Where the dialect can, those are written with one
-statement; what it did not match, and verdicts from which more follows, go the long way in the
-same transaction.
+Most completions have no such effects. Where the dialect supports it, these are stored with one
+statement; the others, and those that the statement did not match, are stored one by one in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ from chimes.store.sql.rows.schedule import summary_values
 from chimes.store.sql.rows.values import Value, clean, moment_of
 from chimes.store.sql.tables import ACTIVE, BLOCKED, deliveries, runs
 
-# @@ The outbox: what is to be delivered because runs end, in the very transaction that ends them.
+# Outbox: deliveries are inserted in the transaction that ends the runs.
 
 
 def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
-    """A delivery that is there already stays as it is."""
+    """Inserts deliveries; existing ones stay unchanged."""
     if new:
         rows = sorted(new, key=lambda delivery: delivery.id)
         tx.run(tx.dialect.insert_new(deliveries), [delivery_values(row) for row in rows])
@@ -56,11 +57,12 @@ def write_outbox(tx: Tx, new: Sequence[Delivery]) -> None:
 
 
 def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
-    """For rows that are inserted as they end, or after that; their schedules are held."""
+    """Writes the deliveries of runs that are inserted in a terminal status. Their schedules are
+    locked."""
     told = [run for run in new if run.policy.delivery and run.status.terminal]
     if not told:
         return
-    # Only a success looks at what was before it.
+    # Only a success depends on the status before it.
     good = {run.schedule_id for run in told if run.status is RunStatus.SUCCEEDED}
     summaries = load_summaries(tx, {each for each in good if each is not None})
     found: list[Delivery] = []
@@ -70,13 +72,12 @@ def post_inserted(tx: Tx, new: Iterable[Run], now: datetime) -> None:
     write_outbox(tx, found)
 
 
-# @@ Runs that end: their schedules and their recipients hear of it, and blocked runs of their key
-# are let go.
+# Completion effects: update the schedule, write the outbox, admit the next blocked run of the key.
 #
-# The changes of a batch are applied one after another, as if each were alone, on rows that were
-# loaded together; then they are written together.
+# The changes of a batch are applied in order, as if each were alone, on rows that were loaded
+# together, and are then written together.
 
-#: Blocked runs of one key that a batch looks at, besides one for each run that ends. A key with
+#: Blocked runs of one key that a batch loads, in addition to one for each run that ends. A key with
 #: a higher limit catches up with the next batch.
 WINDOW = 200
 
@@ -92,8 +93,8 @@ class Settling:
     def __init__(
         self, tx: Tx, now: datetime, before: Collection[Run], *, recording: bool = True
     ) -> None:
-        """`before` are the runs that are going to change, as they are now; their schedules and
-        keys are held (`locking`). Without `recording` the schedules do not hear of it."""
+        """`before` are the runs that will change, in their current state; their schedules and keys
+        are locked. Without `recording`, schedules are not updated."""
         self._tx = tx
         self._now = now
         self._children = _children(tx, [run.id for run in before if run.resumable])
@@ -105,11 +106,11 @@ class Settling:
         self._recorded: set[ScheduleId] = set()
         self._paused: dict[ScheduleId, str] = {}
         self._outbox: list[Delivery] = []
-        #: Whether some blocked run may go now.
+        #: Whether a blocked run may have become claimable.
         self.let_go = False
 
     def apply(self, run: Run, completion: Completion | None = None) -> None:
-        """The run as it is from now on."""
+        """Adds the new state of a run."""
         self._changed[run.id] = run
         if not run.status.terminal:
             return
@@ -120,7 +121,7 @@ class Settling:
             self.apply(cancel_step(self._changed.get(child.id, child), self._now))
 
     def changed(self, run_id: RunId) -> Run | None:
-        """The run as a change of this batch left it."""
+        """Returns the run as changed by this batch."""
         return self._changed.get(run_id)
 
     def write(self) -> None:
@@ -138,7 +139,7 @@ class Settling:
                 append_audit(self._tx, gone_pause_entry(schedule.id, owner, note, self._now))
 
     def _post(self, run: Run) -> None:
-        """Before its schedule hears of it: what it told of until then is what was before."""
+        """Called before `_record`: the message depends on the previous status of the schedule."""
         if run.policy.delivery:
             summary = self._summaries.get(run.schedule_id) if run.schedule_id else None
             previous = summary.last_status if summary else None
@@ -155,7 +156,7 @@ class Settling:
 
 
 def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
-    """Unfinished steps of flows, by flow."""
+    """Returns the unfinished steps of flows, by flow."""
     found: dict[str, list[Run]] = {}
     if flows:
         statement = select(runs).where(text(ACTIVE), tx.dialect.among(runs.c.parent_id, "flows"))
@@ -166,7 +167,7 @@ def _children(tx: Tx, flows: Collection[RunId]) -> dict[str, list[Run]]:
 
 
 class Keys:
-    """The concurrency keys of a batch that have blocked runs; all of them are held."""
+    """The concurrency keys of a batch that have blocked runs. All of them are locked."""
 
     def __init__(self, tx: Tx, runs_: Collection[Run]) -> None:
         self._tx = tx
@@ -183,7 +184,7 @@ class Keys:
         self.let_go: list[str] = []
 
     def count_again(self, ended: Collection[Run]) -> None:
-        """They have all ended in the store; here they do so one after another, as everywhere."""
+        """In the store all of them have ended; here they end one after another."""
         for run in ended:
             if run.concurrency_key in self._admitted:
                 self._admitted[run.concurrency_key].add(run.id)
@@ -193,7 +194,7 @@ class Keys:
         self._tx.dialect.write_states(self._tx.connection, unblocked)
 
     def end(self, run: Run) -> bool:
-        """Whether runs were let go in its place."""
+        """Returns whether runs were admitted in its place."""
         key = run.concurrency_key
         if key is None or key not in self._waiting:
             return False
@@ -219,7 +220,7 @@ def finished(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
         hold_runs(tx, ids)
     left = [completion for completion in completions if completion.run_id not in done]
     if done and left:
-        # Those that are left may be flows, whose steps end with them.
+        # The remaining ones may be flows, whose steps end with them.
         hold_runs(tx, {completion.run_id for completion in left})
     slow = iter(_by_the_book(tx, left) if left else ())
     answers = [done[v.run_id] if v.run_id in done else next(slow) for v in completions]
@@ -234,8 +235,8 @@ def finished(tx: Tx, completions: Sequence[Completion]) -> CompletionResult:
 
 
 def stand_alone(completions: Sequence[Completion]) -> bool:
-    """Whether nothing else follows from them, whatever the store has: then they are written with
-    one statement that commits by itself."""
+    """Returns whether the completions have no further effects, whatever the store contains. They
+    are then stored with one statement that commits by itself."""
     return len({completion.run_id for completion in completions}) == len(completions) and all(
         (run := completion.run) is not None
         and run.fence == completion.fence
@@ -250,11 +251,11 @@ def stand_alone(completions: Sequence[Completion]) -> bool:
 
 
 def finished_alone(tx: Tx, completions: Sequence[Completion]) -> CompletionResult | None:
-    """None: not all of them can be, or were, written like that."""
+    """Returns None if some of them could not be stored with one statement."""
     values = [_values(completion) for completion in completions]
     if not all(map(_storable_as_it_is, values)):
         return None
-    values.sort()  # by id, as everybody takes runs
+    values.sort()  # runs are locked in the order of their ids
     rows: dict[RunId, Sequence[Any]] = {
         row[0]: row
         for row in tx.dialect.finish_plain(tx.connection, tx.set_clock(), values, recording=False)
@@ -269,7 +270,7 @@ def finished_alone(tx: Tx, completions: Sequence[Completion]) -> CompletionResul
 
 
 def _by_the_book(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
-    """One after another, as if each were alone. None: refused."""
+    """Applies the completions in order, as if each were alone. None: rejected."""
     now = tx.now()
     current = load_runs(tx, {completion.run_id for completion in completions})
     settling = Settling(tx, now, current.values())
@@ -294,7 +295,8 @@ def _by_the_book(tx: Tx, completions: Sequence[Completion]) -> list[Run | None]:
 
 
 def _plainly(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
-    """Those that could be dealt with, as they are now."""
+    """Stores completions with one statement where possible. Returns the new state of those that
+    were stored."""
     before = _before(tx, completions)
     _hold(tx, before.values())
     times = Counter(completion.run_id for completion in completions)
@@ -347,8 +349,8 @@ def _plainly(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
 
 
 def _telling(completions: Sequence[Completion], before: Mapping[RunId, Run]) -> Collection[RunId]:
-    """Runs whose end somebody is told of, and the other runs of their schedules, which may have
-    ended before them: why somebody is told depends on that."""
+    """Returns the runs whose end is notified, and the other runs of their schedules: these may have
+    ended earlier in the batch, and the notification depends on that."""
     told = [
         run
         for v in completions
@@ -362,8 +364,8 @@ def _telling(completions: Sequence[Completion], before: Mapping[RunId, Run]) -> 
 
 
 def _before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
-    """The runs as their workers have them. For verdicts that do not say, they are read, without
-    holding them: what matters of a run does not change while its fence stays."""
+    """Returns the runs as their workers have them. Runs that a completion does not include are read
+    without a lock: the relevant fields do not change while the fence stays the same."""
     before = {v.run_id: v.run for v in completions if v.run is not None and v.run.fence == v.fence}
     missing = {v.run_id for v in completions} - before.keys()
     if missing:
@@ -376,7 +378,7 @@ def _before(tx: Tx, completions: Sequence[Completion]) -> dict[RunId, Run]:
 
 
 def _hold(tx: Tx, before: Collection[Run]) -> None:
-    """The schedules and the keys of the runs, and of the unfinished steps of flows."""
+    """Locks the schedules and keys of the runs and of the unfinished steps of flows."""
     keys: set[Place] = {(run.schedule_id, run.concurrency_key) for run in before}
     if any(run.resumable for run in before):
         keys |= places_of(tx, {run.id for run in before})
@@ -384,7 +386,7 @@ def _hold(tx: Tx, before: Collection[Run]) -> None:
 
 
 def _tell(tx: Tx, ended: Collection[Run]) -> None:
-    """Schedules of which several runs have ended hear of them in the order of the verdicts."""
+    """Updates schedules of which several runs have ended, in the order of the completions."""
     told = [run for run in ended if run.status.terminal and run.schedule_id is not None]
     summaries = load_summaries(tx, {run.schedule_id for run in told if run.schedule_id})
     for run in told:
@@ -395,14 +397,15 @@ def _tell(tx: Tx, ended: Collection[Run]) -> None:
 
 
 def _as_written(before: Run, completion: Completion, row: Sequence[Any]) -> Run:
-    """As `finish_plain` has answered."""
+    """Builds the run from a row that `finish_plain` returned."""
     run = complete(before, completion, moment_of(row[1]))
     canceling = row[2] == 1
     return run if canceling == run.cancel_requested else replace(run, cancel_requested=canceling)
 
 
 def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
-    """Not all that is said can be (`clean`): then the store's word counts."""
+    """Returns whether the texts can be stored unchanged (see `clean`). Otherwise the stored row
+    decides."""
     _, attempt, _, _, _, result, error, reason = values
     return (
         (result is None or str(result).isascii())
@@ -413,7 +416,7 @@ def _storable_as_it_is(values: tuple[Value, ...]) -> bool:
 
 
 def _values(completion: Completion) -> tuple[Value, ...]:
-    """As PLAIN_VERDICT names them."""
+    """Returns the values in the order of PLAIN_VERDICT."""
     again = completion.retry_in
     return (
         completion.run_id,

@@ -1,4 +1,4 @@
-"""How due schedules become runs: one transaction for a batch."""
+"""Fires due schedules: plans and inserts their runs, one transaction per batch."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ from chimes.store.sql.rows.values import (
 )
 from chimes.store.sql.tables import fire_batches, fire_failures, runs, schedules
 
-# @@ What a plan has to know about due schedules: who has their places, and their dependencies.
+# Planning context of due schedules: active runs of their keys, and their dependencies.
 
 _DEPENDENCIES = (schedules.c.id, schedules.c.last_success_at)
 
 
 def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
-    """What the plan hears of each, besides the schedule, which is held."""
+    """Returns the planning context of each schedule. The schedules are locked."""
     if not due:
         return []
     keys = [concurrency_key(schedule) for schedule in due]
-    # Their own keys are held with the schedules.
+    # Keys of a schedule's own are locked with the schedules.
     hold_keys(tx, {key for key in keys if not is_own_key(key)})
     admitted: dict[str, list[RunId]] = {}
     for row in tx.dialect.admitted(tx.connection, keys):
@@ -91,7 +91,7 @@ def contexts_of(tx: Tx, due: Sequence[Schedule]) -> list[FireContext]:
 
 
 def _owners(tx: Tx, ids: Sequence[RunId]) -> dict[RunId, str | None]:
-    """The schedules of runs."""
+    """Returns the schedule of each run."""
     if not ids:
         return {}
     statement = select(runs.c.id, runs.c.schedule_id).where(tx.dialect.among(runs.c.id, "ids"))
@@ -107,17 +107,17 @@ def _successes(tx: Tx, ids: set[ScheduleId]) -> dict[str, datetime | None]:
     return {row.id: maybe_moment(row.last_success_at) for row in rows}
 
 
-# @@ R2.40: what each pass of a scheduler claimed, when and for how long. One row for a pass,
-# which its runs name; a row per schedule would cost as much as the run itself.
+# Records what each scheduler pass claimed, when and for how long. There is one row per pass, which
+# its runs refer to; a row per schedule would cost as much as the run itself.
 
-#: Room for passes of several nodes within one microsecond.
+#: Distinct ids for passes of several nodes within one microsecond.
 _SPREAD = 4096
 _OLD = delete(fire_batches).where(fire_batches.c.id < bindparam("before"))
 _OLD_FAILURES = delete(fire_failures).where(fire_failures.c.batch_id < bindparam("before"))
 
 
 def new_batch_id(now: datetime) -> int:
-    """In the order of time, so that retention needs no further index."""
+    """Ids are ordered by time, so that retention needs no other index."""
     return micros(now) * _SPREAD + random.randrange(_SPREAD)  # noqa: S311 spreads, hides nothing
 
 
@@ -152,12 +152,12 @@ def forget_batches(tx: Tx, before: datetime) -> None:
     tx.run(_OLD_FAILURES, given)
 
 
-# @@ Schedules whose rows this version cannot read: they stop alone (R2.10), and whoever watches
-# is told of them as of any other that is broken.
+# A schedule whose row this version cannot decode is disabled alone, and listeners are notified as
+# for any other broken schedule.
 
 
 def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
-    """As `stop_with_error` does; the rest of the row stays as it is."""
+    """Disables the schedules like `stop_with_error`; the other columns stay unchanged."""
     values: list[dict[str, Value]] = [
         {
             "id": schedule_id,
@@ -172,7 +172,7 @@ def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
 
 
 def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
-    """To be shown; one of which nothing can be is in the log."""
+    """Returns the schedules for notification. A row that cannot be decoded at all is only logged."""
     found: list[Schedule] = []
     for row in rows:
         if row.id in errors:
@@ -183,16 +183,17 @@ def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Sch
 
 _NOT = timedelta(0)
 
-#: How often to look again at due schedules that somebody else holds.
+#: How often to look again for due schedules that other transactions have locked.
 HELD_TRIES = 4
 
 _log = logging.getLogger(__name__)
 
 
 class SqlFiring(SqlBase):
-    #: How often in a row everything due was held by somebody else.
+    #: How many passes in a row found all due schedules locked by others.
     _held_back = 0
-    #: When those come due that were taken ahead last: the last few of a crowd belong to it.
+    #: Due times of the schedules that were prefetched last. A small rest of such a batch is
+    #: prefetched too.
     _crowds: frozenset[datetime] = frozenset()
 
     async def fire_due(
@@ -203,9 +204,9 @@ class SqlFiring(SqlBase):
         request: ClaimRequest | None = None,
         prefetch: timedelta = _NOT,
     ) -> FireResult:
-        """Due schedules that somebody else holds are not waited for. When there are no others, they
-        are looked at again after a moment, and at last the answer is that there may be more:
-        whoever holds them is about to fire or to change them, or is gone and will be found out."""
+        """Fires due schedules and skips those that other transactions have locked. If all of them
+        are locked, it looks again after short pauses, and finally reports that there may be more:
+        the other transaction fires or changes them, or its node is gone and will be detected."""
         if self._database.one_writer and not await self._database.read(_anything_due):
             return FireResult()
         if prefetch and self._database.dialect.fast:
@@ -242,17 +243,17 @@ def _pause(times: int) -> float:
 
 
 def _anything_due(tx: Tx) -> bool:
-    """Asked by a reader, so that an idle pass never waits for the writer."""
+    """Runs on a read connection, so that an idle pass never waits for the writer."""
     earliest = tx.dialect.next_due(tx.connection)
     return earliest is not None and earliest <= micros(tx.now())
 
 
 @dataclass(frozen=True, slots=True)
 class _Coming:
-    #: The earliest due time, and whether it has come.
+    #: The earliest due time, and whether it has passed.
     first: datetime | None
     due: bool
-    #: Whether nothing is due, and soon so much that it pays to begin with it now.
+    #: Whether nothing is due now, and enough is due soon to start a prefetch.
     crowd: bool
 
     @staticmethod
@@ -265,7 +266,7 @@ class _Coming:
 
 
 def _simple(firing: FirePlan) -> bool:
-    """Whether its run has a concurrency key that is not the schedule's own."""
+    """Returns whether the plan has one slot and no shared concurrency key."""
     return isinstance(firing, SingleSlotPlan) and firing.before.policy.concurrency_key is None
 
 
@@ -288,7 +289,7 @@ _Order = tuple[int, datetime, datetime, str]
 
 
 def _queue_order(firing: SingleSlotPlan) -> _Order:
-    """`queue_order` of its run."""
+    """Returns the `queue_order` of its run."""
     due = firing.before.next_run_at
     assert due is not None
     return (-2 * firing.before.priority, due, due, firing.run_id)
@@ -312,11 +313,11 @@ class _Pass:
         self._now = tx.now()
         self._until = self._now + prefetch
         self._batch_id = new_batch_id(self._now)
-        #: The runs' snapshots are the texts of their schedules.
+        #: The run snapshots reuse the texts of their schedules.
         self._texts = TargetTexts()
 
     def fire(self) -> FireResult | None:
-        """None: nothing is due, or others hold all of it."""
+        """Returns None if nothing is due or other transactions have locked all of it."""
         rows = self._tx.dialect.due(self._tx.connection, micros(self._until), self._limit)
         if not rows:
             return None
@@ -352,7 +353,7 @@ class _Pass:
             plans.append((before, firing))
             new.extend(rows_of_it)
         moved = [firing.schedule for _, firing in plans]
-        # Nobody stops for a slot that has its row already.
+        # A slot that has its row already stops no other run.
         stop = [
             run_id
             for _, firing in plans
@@ -392,13 +393,13 @@ class _Pass:
         try:
             firing = self._plan(schedule, context, schedule.next_run_at)
         except Exception:
-            return None  # it is set aside when its time has come
+            return None  # skipped when its time has come
         if not isinstance(firing, SingleSlotPlan):
             return None
         return prefetch_plan(firing, self._now)
 
     def _take_ahead(self, prefetch: Sequence[SingleSlotPlan], *, more: bool) -> FireResult:
-        """As many as there are places for; the others are left alone."""
+        """Prefetches as many as there are free permits for."""
         chosen = self._hand_out((), prefetch)
         going = [firing for firing in prefetch if firing.run_id in chosen]
         if not going:
@@ -411,9 +412,9 @@ class _Pass:
     def _in_turn(
         self, asked: Sequence[tuple[Schedule, FireContext, FirePlan]], free: set[RunId]
     ) -> Iterator[tuple[Schedule, FirePlan, tuple[Run, ...]]]:
-        """Schedules that share a concurrency key take places from each other: one that comes after
-        another of its key is planned again, with the places that are gone by then. Which slots it
-        has does not depend on that."""
+        """Schedules that share a concurrency key compete for its capacity: a schedule after another
+        one of the same key is planned again with the remaining capacity. Its slots do not depend on
+        that."""
         gained: dict[str, tuple[RunId, ...]] = {}
         for schedule, context, first in asked:
             key, firing = concurrency_key(schedule), first
@@ -429,7 +430,7 @@ class _Pass:
             yield schedule, firing, new
 
     def _decoded(self, rows: Rows) -> tuple[list[Schedule], dict[ScheduleId, str]]:
-        """A row that this version cannot read stops alone as well: those, and why."""
+        """Returns the decoded schedules, and the errors of rows that this version cannot decode."""
         found: list[Schedule] = []
         unreadable: dict[ScheduleId, str] = {}
         for row in rows:
@@ -447,13 +448,13 @@ class _Pass:
     def _write(
         self, new: list[Run], moved: Sequence[Schedule], stop: Sequence[RunId]
     ) -> tuple[dict[RunId, Run], list[Run]]:
-        """The runs that were claimed at once, and the others."""
+        """Returns the runs that were claimed immediately, and the others."""
         if not stop:
             taken = self._hand_out(new)
             self._insert([taken.get(run.id, run) for run in new])
             move_cursors(self._tx, moved)
         else:
-            # Stopping a run may let a blocked one of this very batch go: look again.
+            # Stopping a run may admit a blocked run of this batch, so the runs are loaded again.
             self._insert(new)
             move_cursors(self._tx, moved)
             self._stop(stop)
@@ -470,7 +471,7 @@ class _Pass:
         new: list[Run],
         moved: Sequence[Schedule],
     ) -> tuple[dict[RunId, Run], list[Run]]:
-        """As `_write`, with nothing to stop; `taken` are those that are claimed at once."""
+        """Like `_write`, with no runs to stop; `taken` are the runs that are claimed immediately."""
         self._insert([taken.get(run.id, run) for run in new])
         move_cursors(self._tx, moved)
         mine = [firing for firing in plain if firing.run_id in taken]
@@ -495,7 +496,7 @@ class _Pass:
         post_inserted(self._tx, new, self._now)
 
     def _stop(self, ids: Sequence[RunId]) -> None:
-        # Their schedules are held, and so are their own keys; those of a flow's steps are not.
+        # The schedules and their own keys are locked; those of a flow's steps are not.
         hold_runs(self._tx, ids)
         before = load_runs(self._tx, ids)
         settling = Settling(self._tx, self._now, before.values())

@@ -1,4 +1,4 @@
-"""Moving house: everything out of the store, and everything into it."""
+"""Export and import of a whole store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is counted: from sums where there are any (`rolling`), and from an index what is newer."""
+"""Counts and lists for the dashboard: read from rollups, and from indexes for newer runs."""
 
 from __future__ import annotations
 
@@ -89,9 +89,9 @@ from chimes.store.sql.rows.corrupt import readable_run, readable_schedule
 from chimes.store.sql.rows.values import STATUSES, maybe_moment, micros, moment_of
 from chimes.store.sql.tables import CLAIMABLE, DUE, HELD, PRESENT, TROUBLED, runs, schedules
 
-# @@ The newest runs of each of many schedules, in one statement (`Counting.newest`).
+# The newest runs of each of many schedules, in one statement (`Counting.newest`).
 
-#: When a run was made, and its id, where `NEWEST` has them.
+#: Creation time and id of a run, by their position in `NEWEST`.
 _AGE = itemgetter(4, 1)
 _ORIGINS = {origin.value: origin for origin in Origin}
 _make_result = fast_constructor(Result)
@@ -108,7 +108,7 @@ def newest_results(
 def newest_ends(
     tx: Tx, ids: Sequence[ScheduleId], each: int
 ) -> dict[ScheduleId, list[tuple[RunId, RunStatus]]]:
-    """How the newest runs of each stand, newest first."""
+    """Returns the statuses of the newest runs of each schedule, newest first."""
     found = _newest(tx, ids, each, None)
     return {
         name: [(RunId(row[1]), STATUSES[row[2]]) for row in rows] for name, rows in found.items()
@@ -118,7 +118,7 @@ def newest_ends(
 def _newest(
     tx: Tx, ids: Sequence[ScheduleId], each: int, owner: tuple[str, str] | None
 ) -> dict[ScheduleId, list[Sequence[Any]]]:
-    """Newest first, by (created_at, id)."""
+    """Returns rows newest first, by (created_at, id)."""
     if not ids:
         return {}
     found: dict[ScheduleId, list[Sequence[Any]]] = {}
@@ -130,8 +130,8 @@ def _newest(
 
 
 def _result(row: Sequence[Any]) -> Result:
-    """By position, as `NEWEST` names the columns. Moments are not looked up (`moment_of`): there
-    are thousands, and hardly two of them are the same."""
+    """Columns are read by position, as in `NEWEST`. Times are not cached (`moment_of`): there are
+    thousands, and few are equal."""
     _, run_id, status, origin, created_at, planned_at, started_at, finished_at = row
     created = EPOCH + timedelta(0, 0, created_at)
     return _make_result(
@@ -145,19 +145,19 @@ def _result(row: Sequence[Any]) -> Result:
     )
 
 
-# @@ Schedules that somebody should look at: each cause is a question of its own to an index, or
-# to the table of schedules, and answers with signs, not with rows.
+# Schedules that need attention: each cause is one query on an index or on the table of schedules,
+# and returns issues instead of whole rows.
 
 _make_sign = fast_constructor(ScheduleIssue)
 _BAD = sorted(status.value for status in FAILED_STATUSES)
 _JUDGED = sorted(status.value for status in CONCLUSIVE_STATUSES)
-#: As many as a page could ever want to look at, of one cause.
+#: The most issues of one cause that a page can use.
 MOST_OF_ITSELF = 1000
 
 
 def failing() -> Iterator[Condition]:
-    """`is_failing`: only where the last run did not succeed, runs have to be looked at, and of
-    those the newest judged ones, one step of an index each."""
+    """SQL form of `is_failing`: only schedules whose last run did not succeed need a look at runs,
+    and of those only the newest conclusive runs, one index step each."""
     yield and_(text(TROUBLED))
     yield schedules.c.last_status != RunStatus.SUCCEEDED.value
     for place in range(FAILING_STREAK):
@@ -175,8 +175,8 @@ def _judged(column: Any) -> Select[Any]:
 
 
 class Statements:
-    """What is asked, made once: making a statement anew takes longer than many a one of them. The
-    values are `_Asked`."""
+    """Statements built once, because building one takes longer than executing most of them. The
+    parameters come from `_Asked`."""
 
     def __init__(self, counting: Counting, *, owned: bool) -> None:
         mine: list[Any] = [text(f"schedules.{PRESENT}")]
@@ -216,8 +216,8 @@ def statements(counting: Counting, *, owned: bool) -> Statements:
 
 
 def _themselves(counting: Counting, mine: Sequence[Any]) -> Select[Any]:
-    """Those that stopped, whose pause is over, or that may be failing: one walk through an index
-    of the few, and of those whose last run did not succeed one through their newest runs."""
+    """Schedules that stopped, whose pause has ended, or that may be failing: one scan of a small
+    index, and for those whose last run did not succeed one scan of their newest runs."""
     columns = schedules.c
     troubled = and_(columns.enabled == 1, columns.last_status != RunStatus.SUCCEEDED.value)
     set_aside = and_(
@@ -244,7 +244,7 @@ def _themselves(counting: Counting, mine: Sequence[Any]) -> Select[Any]:
 
 
 def _seen(*conditions: Any, mine: Sequence[Any]) -> Select[Any]:
-    """Of schedules that are `mine`: asked for each run that is found, because the other way round,
+    """Restricts to schedules that match `mine`, checked for each run found. In the other direction,
     which some planners prefer, all runs of all those schedules would be read."""
     of_mine = select(schedules.c.id).where(schedules.c.id == runs.c.schedule_id, *mine)
     columns = (
@@ -308,7 +308,7 @@ class _Asked:
 
     def late(self) -> list[ScheduleIssue]:
         asked = [self._statements.waiting]
-        # Mostly the sums say that it is not worth while to look at every run of the last hour.
+        # The rollups usually show that no run of the last hour needs a look.
         if self._tx.first(ANY_LATE, self._given) is not None:
             asked.append(self._statements.begun_late)
         seen = [
@@ -328,7 +328,8 @@ class _Asked:
 
 
 def _failing_since(planned: str) -> datetime | None:
-    """`is_failing`, by what `Counting.judged` says; when the newest was planned."""
+    """Evaluates `is_failing` on the text of `Counting.judged`. Returns when the newest run was
+    planned."""
     newest = planned.split(",")
     return moment_of(int(newest[0])) if len(newest) == FAILING_STREAK and all(newest) else None
 
@@ -452,7 +453,7 @@ class SqlInsights(SqlBase):
 
 
 def _tuples(tx: Tx, statement: Statement, given: Mapping[str, object]) -> Sequence[Any]:
-    """Rows to be taken apart by position: thousands of them, and names take longer."""
+    """Rows that are read by position: there are thousands, and access by name is slower."""
     return tx.rows(statement, given)
 
 
@@ -473,7 +474,7 @@ def _counted(conditions: Sequence[Any], *, bad: bool) -> Select[Any]:
     soon = schedules.c.next_run_at <= bindparam("soon")
     due: ColumnElement[int] = func.count(case((and_(schedules.c.enabled == 1, soon), 1)))
     if len(conditions) == 1:
-        # Of all that there are: each number from an index alone, and no row is looked at.
+        # Counts all schedules: each number comes from an index alone, without reading rows.
         due = _number(text(DUE), soon)
     columns: list[Any] = [
         func.count().label("total"),
@@ -485,7 +486,7 @@ def _counted(conditions: Sequence[Any], *, bad: bool) -> Select[Any]:
 
 
 def _number(*conditions: Any) -> ScalarSelect[int]:
-    """By itself, whatever it stands in."""
+    """A subquery that is not correlated with the statement around it."""
     found = select(func.count()).select_from(schedules).where(*conditions)
     return found.correlate(None).scalar_subquery()
 

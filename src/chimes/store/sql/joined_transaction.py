@@ -1,7 +1,8 @@
-"""A run inside somebody else's transaction: it is there, or over, if and when that commits.
+"""Adds or completes a run inside a transaction of the caller: it takes effect when the caller
+commits.
 
-For a new run only portable statements are used, because the connection may come from any driver.
-The end of one needs those of the dialect, and with them its own driver.
+Adding a run uses only portable statements, because the connection may come from any driver.
+Completing one uses the statements of the dialect and needs its driver.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ _ISOLATION = {
     "postgresql": "SELECT current_setting('transaction_isolation')",
     "mariadb": "SELECT @@tx_isolation",
 }
-#: Heard by the nodes when the transaction commits; what they miss they find by polling.
+#: Nodes receive it when the transaction commits; polling covers lost notifications.
 _TELL = "SELECT pg_notify(substr('chimes_' || current_schema(), 1, 63), 'enqueued')"
 
 
 def add_run_in(
     connection: Connection, dialect: Dialect, clock: Clock | None, make: Callable[[datetime], Run]
 ) -> Run:
-    """`add_runs` for one run that no schedule planned. `make` gets the store's time. A run of the
-    same id that is there already, or that another transaction is just about to commit, is the
-    answer. Runs of a concurrency key that is shared wait for the end of the transaction."""
+    """`add_runs` for one run without a schedule. `make` receives the store's time. Returns the
+    existing run if one with the same id exists or is about to be committed by another transaction.
+    Other runs of a shared concurrency key wait for the end of the transaction."""
     tx = Tx(connection, dialect, clock)
     run = make(tx.now())
     key = run.concurrency_key
@@ -73,8 +74,8 @@ def complete_run_in(
     *,
     logged: int = 0,
 ) -> Completion:
-    """`finish` for one verdict, fenced as ever: Conflict if the attempt owns its run no more.
-    `logged`: how many lines of its log are known to be there."""
+    """`finish` for one completion. Raises Conflict if the attempt no longer owns its run. `logged`:
+    how many lines of its log are already stored."""
     tx = Tx(connection, dialect, clock)
     hold_runs(tx, [run_id])
     now = tx.now()
@@ -97,9 +98,9 @@ def complete_run_in(
 
 
 def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: int) -> None:
-    """Some of them may have arrived meanwhile; they are known by their times. A transaction that
-    goes on seeing an older state does not see those, but with a lock it does (MariaDB), or it was
-    told how many there are (`logged`)."""
+    """Appends the lines that are not stored yet. Stored lines are recognised by their times. A
+    transaction with an older snapshot does not see them, except with a lock (MariaDB); `logged`
+    covers that case."""
     if not entries:
         return
     lines = select(run_logs.c.number, run_logs.c.at).where(
@@ -116,9 +117,9 @@ def _append_missing(tx: Tx, run_id: RunId, entries: Sequence[LogEntry], logged: 
 
 
 def _check_isolation(tx: Tx) -> None:
-    """Whether a run may go depends on the others of its key, as they are once the key is held. A
-    transaction that goes on seeing an older state would decide by that, and a run that waits
-    could wait for ever."""
+    """Raises an error for an isolation level with a snapshot: whether a run is admitted depends on
+    the other runs of its key as they are after the key was locked. With an older snapshot a blocked
+    run could wait for ever."""
     statement = _ISOLATION.get(tx.dialect.name)
     if statement is None:
         return

@@ -1,4 +1,4 @@
-"""Pages: the conditions of a query, and walking on from where a page ended."""
+"""Pagination: conditions of queries, and keyset paging from the end of the previous page."""
 
 from __future__ import annotations
 
@@ -84,12 +84,12 @@ def schedule_conditions(query: ScheduleQuery, dialect: Dialect) -> list[Conditio
 def _last_ended(statuses: Collection[RunStatus]) -> Iterator[Condition]:
     yield schedules.c.last_status.in_([each.value for each in statuses])
     if RunStatus.SUCCEEDED not in statuses:
-        # Says nothing new, but in the words of the index over them.
+        # Redundant, but it lets the planner use the partial index.
         yield and_(text(TROUBLED))
 
 
 def _in_target(dialect: Dialect, name: str, value: str) -> Condition:
-    """The text is looked for first: a row whose JSON is damaged must not fail the whole list."""
+    """Compares the text first: a row with corrupt JSON must not fail the whole list."""
     written = encode({name: value})[1:-1]
     holds = dialect.has_entry(schedules.c.target, name, value)
     return case((dialect.contains(schedules.c.target, written), holds), else_=false())
@@ -111,7 +111,7 @@ def run_conditions(query: RunQuery) -> list[Condition]:
         if value is not None:
             found.append(column == value)
     if query.requirement is not None and query.requirement.startswith(_OF_SOURCES):
-        # Says nothing new, but in the words of the index over them.
+        # Redundant, but it lets the planner use the partial index.
         found.append(and_(text(SYNC)))
     if query.statuses:
         found.append(runs.c.status.in_([status.value for status in query.statuses]))
@@ -184,7 +184,7 @@ def inbox_conditions(query: InboxQuery) -> list[Condition]:
 
 
 class _Paging(Protocol):
-    """What all queries say of the page that they want."""
+    """Paging fields that all queries have."""
 
     @property
     def after(self) -> Position | None: ...
@@ -202,8 +202,8 @@ def page_of(
     *,
     descending: bool,
 ) -> Page[T]:
-    """Rows with a sort value and rows without one are walked one after the other, so that each
-    walk can follow an index."""
+    """Rows with and without a sort value are read one after the other, so that each scan follows an
+    index."""
     wanted = None if query.limit is None else query.limit + 1
     found: list[Row[Any]] = []
     for stretch, order in _stretches(column, query.after, descending=descending):

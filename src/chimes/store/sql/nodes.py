@@ -1,4 +1,4 @@
-"""Nodes with their leases, and the rescue of runs whose node is gone."""
+"""Nodes, leases and heartbeats, and the rescue of runs whose node is gone."""
 
 from __future__ import annotations
 
@@ -36,9 +36,8 @@ from chimes.store.sql.rows.values import micros, moment_of
 from chimes.store.sql.runs import ENDED_BEFORE
 from chimes.store.sql.tables import HELD, metadata, node_marks, nodes, runs, schedules, sql_changes
 
-# @@ What was changed through the compatibility views becomes part of the audit (C27). The chain's
-# hashes are not for SQL to compute, so a view's trigger leaves a row, and maintenance picks it
-# up.
+# Changes through the compatibility views become audit entries. SQL does not compute the hashes of
+# the chain, so the trigger of a view inserts a row, and maintenance turns it into an entry.
 
 _AT_ONCE = 100
 _WAITING = select(sql_changes).limit(_AT_ONCE)
@@ -46,7 +45,7 @@ _OWNERS = select(schedules.c.id, schedules.c.owner_type, schedules.c.owner_id)
 
 
 def audit_sql_changes(tx: Tx) -> None:
-    """Oldest first; each exactly once."""
+    """Oldest first; each change exactly once."""
     waiting = tx.rows(tx.held(_WAITING.order_by(sql_changes.c.id), sql_changes.c.id, skip=True))
     if not waiting:
         return
@@ -105,7 +104,7 @@ TO_CANCEL = (
 HELD_BY = select(runs.c.id).where(text(HELD), runs.c.holder == bindparam("node_id"))
 _ALIVE = select(nodes.c.id).where(nodes.c.lease_until > bindparam("now"))
 HOLDERS = select(runs.c.holder).where(text(HELD)).distinct()
-#: Whether there is anything to do for `rescue`, in one question: every node asks it all the time.
+#: Whether `rescue` has anything to do, in one query: every node runs it all the time.
 TROUBLED = select(
     or_(
         select(nodes.c.id).where(nodes.c.lease_until <= bindparam("now")).exists(),
@@ -156,9 +155,9 @@ class SqlNodes(SqlBase):
         clock: datetime,
         report: NodeReport | None = None,
     ) -> HeartbeatResult:
-        """From any thread and event loop. It shares the writer with the other verbs and goes
-        ahead of them: on SQLite a connection of its own would wait for the same lock, and
-        less fairly."""
+        """May be called from any thread and event loop. It shares the writer with the other
+        operations and precedes them: on SQLite a separate connection would wait for the same lock,
+        with less fairness."""
 
         def work(tx: Tx) -> HeartbeatResult:
             now = tx.now()
@@ -192,7 +191,8 @@ class SqlNodes(SqlBase):
         await write_runs(self._database, work)
 
     async def rescue(self, *, limit: int) -> tuple[Run, ...]:
-        # Near enough to see whether it is worth a transaction, which then goes by the exact time.
+        # Precise enough to decide whether a transaction is worthwhile; the transaction uses the
+        # exact time.
         about = micros(await self._database.about_now())
 
         def needed(tx: Tx) -> bool:
@@ -225,14 +225,14 @@ def mark(tx: Tx, node: Node, at: datetime, *, joined: bool) -> None:
 
 
 def lose_all(tx: Tx, node_id: NodeId, now: datetime) -> None:
-    """All that a node holds counts as lost."""
+    """Marks all runs of a node as lost."""
     held = [RunId(row.id) for row in tx.rows(HELD_BY, {"node_id": node_id})]
     hold_runs(tx, held)
     _lose(tx, [run for run in load_runs(tx, held).values() if run.holder == node_id], now)
 
 
 def _forget_empty(tx: Tx, now: datetime) -> None:
-    """Of several that look at once, the one that took a node off leaves its mark."""
+    """Only the transaction that removed a node records its event."""
     for row in tx.rows(_EMPTY.order_by(nodes.c.id), {"now": micros(now)}):
         if tx.run(_REMOVE_ENDED, {"node_id": row.id, "now": micros(now)}):
             mark(tx, node_of(row), moment_of(row.lease_until), joined=False)
@@ -248,7 +248,8 @@ def held_by_any(dialect: Dialect) -> Select[Any]:
 
 
 def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
-    """Held, oldest first. What somebody else is just at work on is left for the next time."""
+    """Loads and locks lost runs, oldest first. Runs that another transaction has locked are left
+    for the next call."""
     gone = _gone(tx, now)
     if not gone:
         return []
@@ -262,7 +263,7 @@ def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
             return []
         statement = select(runs).where(tx.dialect.among(runs.c.id, "ids"))
         found = tx.rows(tx.held(statement, runs.c.id, skip=True), {"ids": tx.dialect.listed(ids)})
-        # A beat that was under way has renewed the lease, or finds now that it has ended.
+        # A concurrent heartbeat has either renewed the lease, or will find that it has ended.
         holders = {row.holder for row in found if row.holder is not None}
         renewed = _renewed(tx, holders, now)
         found = [row for row in found if row.holder in gone - renewed]
@@ -270,8 +271,8 @@ def _lost_runs(tx: Tx, now: datetime, limit: int) -> list[Run]:
 
 
 def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
-    """Those whose lease is alive after all; the others' nodes stay as they are until we are done,
-    so that no beat comes back to life meanwhile."""
+    """Returns the nodes whose lease was renewed. The other nodes stay locked until the end of the
+    transaction, so that no heartbeat renews them meanwhile."""
     if not holders:
         return set()
     statement = select(nodes.c.id, nodes.c.lease_until).where(
@@ -282,7 +283,7 @@ def _renewed(tx: Tx, holders: set[str], now: datetime) -> set[str]:
 
 
 def _gone(tx: Tx, now: datetime) -> set[str]:
-    """Who holds runs although its lease has ended, or although nobody knows it."""
+    """Returns nodes that hold runs although their lease has ended or their row is missing."""
     holders = {row.holder for row in tx.rows(HOLDERS)}
     return holders - {row.id for row in tx.rows(_ALIVE, {"now": micros(now)})}
 
@@ -296,7 +297,7 @@ def _lose(tx: Tx, held: Sequence[Run], now: datetime) -> tuple[Run, ...]:
     return after
 
 
-# @@ Nodes as operators see them, and what the store tells about itself.
+# Node control for operators, and storage statistics.
 
 _NODE = select(nodes).where(nodes.c.id == bindparam("node_id"))
 _ASK = update(nodes).where(nodes.c.id == bindparam("node_id")).values(drain=bindparam("asked"))
@@ -306,9 +307,9 @@ _NEWEST_MARKS = (
     .order_by(node_marks.c.at.desc(), node_marks.c.node.desc(), node_marks.c.joined.desc())
     .limit(bindparam("most"))
 )
-#: In the order of its index, so that it is read and nothing else.
+#: In the order of its index, so that only the index is read.
 _PRUNABLE = select(func.count()).select_from(ENDED_BEFORE.subquery())
-#: Of our own tables: others may share the database. SQLite knows its file.
+#: Only our own tables, because other applications may share the database. SQLite counts the file.
 _SIZES = {
     "sqlite": "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()",
     "postgresql": "SELECT sum(pg_total_relation_size(oid)) FROM pg_class"
@@ -342,7 +343,7 @@ class SqlNodeControl(SqlBase):
             if row is None:
                 raise node_not_found(node_id)
             if node_of(row).lease_until <= now:
-                # Before the node itself, as everybody does who takes runs away.
+                # Before the node itself: runs are locked before nodes.
                 lose_all(tx, node_id, now)
             node = _held(tx, node_id)
             if node.lease_until > now:

@@ -1,4 +1,4 @@
-"""Deliveries in the hands of senders, and what is asked about them."""
+"""Deliveries and inboxes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from chimes.store.sql.rows.notifications import (
 from chimes.store.sql.rows.values import maybe_moment, micros
 from chimes.store.sql.tables import deliveries, inbox
 
-# @@ The inboxes of owners.
+# Inboxes of owners.
 
 _ITEM = select(inbox).where(inbox.c.id == bindparam("item_id"))
 _CHANGE = update(inbox).where(inbox.c.id == bindparam("item_id"))
@@ -96,7 +96,7 @@ class SqlInbox(SqlBase):
 
 
 def add_items(tx: Tx, items: Sequence[InboxItem]) -> None:
-    """Those that are there already stay as they are."""
+    """Inserts items; existing ones stay unchanged."""
     if items:
         rows = sorted(items, key=lambda item: item.id)
         tx.run(tx.dialect.insert_new(inbox), [item_values(row) for row in rows])
@@ -220,7 +220,7 @@ class SqlDeliveries(SqlBase):
 
 
 def _anything_pending(tx: Tx) -> bool:
-    """Asked by a reader, so that an idle sender never waits for the writer."""
+    """Runs on a read connection, so that an idle sender never waits for the writer."""
     earliest = tx.dialect.next_delivery(tx.connection)
     return earliest is not None and earliest <= micros(tx.now())
 
@@ -233,7 +233,7 @@ def _given_up(delivery: Delivery, now: datetime) -> Delivery:
 
 
 def _load(tx: Tx, ids: Collection[DeliveryId]) -> dict[DeliveryId, Delivery]:
-    """To be changed."""
+    """Loads and locks deliveries."""
     statement = select(deliveries).where(tx.dialect.among(deliveries.c.id, "ids"))
     rows = tx.rows(tx.held(statement, deliveries.c.id), {"ids": tx.dialect.listed(ids)})
     return {DeliveryId(row.id): delivery_of(row) for row in rows}

@@ -1,8 +1,8 @@
-"""Runs that were taken ahead of their time: confirming them, and taking them back.
+"""Prefetched runs: confirmation, and undo of a prefetch.
 
-Both sides judge by the database's clock while they hold the run, so for each there is one answer:
-who takes a run back locks it first and looks at the clock then; who confirms it looks first, and
-leaves out what somebody else holds (`model/ahead.py`).
+Both use the database's clock while they hold the lock of the run, so that only one of them can
+succeed: undo locks the run and then reads the clock; confirmation reads the clock first and skips
+locked runs.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from chimes.store.sql.rows.corrupt import readable_run
 from chimes.store.sql.rows.values import maybe_moment, micros, moment_of
 from chimes.store.sql.tables import ACTIVE, runs
 
-#: So many that are to come are counted: no node has more places.
+#: At most so many upcoming runs are counted: no node has more permits.
 MOST = 20_000
 
-#: Of one schedule there are a few at most, and an index has them in order.
+#: A schedule has a few at most, and an index has them in order.
 AHEAD = select(runs).where(
     runs.c.schedule_id == bindparam("schedule_id"),
     runs.c.slot > bindparam("now"),
@@ -74,8 +74,8 @@ class SqlAhead(SqlBase):
 
 
 def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, datetime]:
-    """A schedule that is held, as if nothing of it had been taken ahead, and what time it is
-    since that is certain. Its row is the caller's to write."""
+    """Undoes the prefetch of a locked schedule. Returns the schedule and the time at which that is
+    certain. The caller writes the row of the schedule."""
     if not tx.dialect.fast or not may_have_prefetched_run(schedule, now):
         return schedule, now
     given = {"schedule_id": schedule.id, "now": micros(now)}
@@ -92,8 +92,8 @@ def without_ahead(tx: Tx, schedule: Schedule, now: datetime) -> tuple[Schedule, 
 
 
 def make_way(tx: Tx, keys: Collection[str]) -> bool:
-    """Somebody wants a place now that a run has which only waits for its time. The keys are held.
-    Whether any place is free by this."""
+    """Undoes prefetched runs of these keys in favour of a run that can start now. The keys are
+    locked. Returns whether capacity became free."""
     if not tx.dialect.fast:
         return False
     now = tx.now()

@@ -1,4 +1,4 @@
-"""The audit trail, keys, and remembered requests."""
+"""Audit log, API keys, idempotency records, checkpoints and token buckets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _ANSWER = update(requests).where(_THIS_REQUEST)
 
 
 def _short(scope: str) -> str:
-    """What has no room in its column goes by its digest."""
+    """A scope that is too long for its column is replaced by its digest."""
     return scope if len(scope) <= _SCOPE_ROOM else hashlib.sha256(scope.encode()).hexdigest()
 
 
@@ -127,7 +127,8 @@ class SqlRecords(SqlBase):
                 return request_of(known)
             tx.run(_EXPIRED, {"now": micros(now)})
             row = {"scope": _short(scope), "request_key": key, "expires_at": micros(now + keep)}
-            # Of two first requests the second waits here, and is then tried again as a whole.
+            # Of two concurrent first requests the second waits here, and is then retried as a
+            # whole.
             tx.run(
                 insert(requests), row | request_values(IdempotencyRecord(fingerprint=fingerprint))
             )
@@ -144,7 +145,7 @@ class SqlRecords(SqlBase):
         await self._database.write(lambda tx: tx.run(_FORGET, given))
 
 
-# @@ What targets keep from one run to the next.
+# Checkpoints: state that targets keep between runs.
 
 _THIS = kept_states.c.name == bindparam("this_name")
 _STATE = select(kept_states).where(_THIS)
@@ -179,7 +180,7 @@ class SqlStates(SqlBase):
             before = tx.first(tx.held(_STATE, kept_states.c.name), this)
             if value is not None:
                 values = kept_values(Checkpoint(name=name, value=value, changed_at=tx.now()))
-                # By what was found: a row that came meanwhile is what was there before.
+                # Depends on the row found: a row inserted meanwhile is the previous value.
                 if before is None:
                     _add(tx, values)
                 else:
@@ -194,15 +195,15 @@ class SqlStates(SqlBase):
 
 
 def _add(tx: Tx, values: dict[str, Value]) -> None:
-    """Of two that are the first the second waits here, and is then tried again as a whole."""
+    """Of two concurrent first writes the second waits here, and is then retried as a whole."""
     tx.run(insert(kept_states), values)
 
 
-# @@ Buckets of tokens that all nodes share, by the database's clock: one statement each.
+# Token buckets shared by all nodes, by the database's clock: one statement each.
 
 _FULL = delete(buckets).where(buckets.c.full_at < bindparam("now"))
 _NAME_ROOM = 255
-#: Longer than that nothing is kept, however slowly it fills.
+#: No bucket is stored longer, however slowly it fills.
 _LONGEST = timedelta(days=366)
 
 
@@ -229,5 +230,5 @@ class SqlTokens(SqlBase):
 
 
 def forget_full(tx: Tx) -> None:
-    """They begin full anyway."""
+    """Deletes full buckets: a missing bucket counts as full."""
     tx.run(_FULL, {"now": micros(tx.now())})

@@ -1,11 +1,11 @@
-"""The sums that windows are answered from: ended runs, counted once they have ended for a while.
+"""Rollups: counts of ended runs per quarter of an hour, which time windows are answered from.
 
-Runs are taken in the order of `finished_at` up to a mark that lies `MARGIN` in the past: no
-transaction that ends a run takes so long, so nothing appears behind the mark afterwards. Whoever
-puts ended runs behind it all the same (`load`), or takes them away (retention), says so here, in
-the same transaction. What lies before the mark and has not ended is counted where it lies. The
-row with the mark is locked by all who change sums, and they wait for nobody else while they have
-it.
+Runs are counted in the order of `finished_at` up to a mark that lies `MARGIN` in the past. No
+transaction that ends a run takes that long, so no run appears behind the mark later. Code that
+nevertheless inserts ended runs behind it (`load`) or deletes them (retention) adjusts the rollups
+in the same transaction. Runs before the mark that have not ended are counted in the table of runs.
+Every transaction that changes rollups locks the row of the mark and takes no other contended lock
+while it holds it.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ from chimes.store.sql.tables import (
     store_facts,
 )
 
-#: Longer than a transaction takes (`server_database.UNIT_SECONDS`).
+#: Longer than any transaction takes (`server.UNIT_SECONDS`).
 MARGIN = timedelta(minutes=1)
-#: A clock that was set back by more than this has ended runs behind the mark.
+#: A clock that was set back by more than this may have ended runs behind the mark.
 SET_BACK = MARGIN / 2
 QUARTER = timedelta(minutes=15) // MICROSECOND
 
@@ -76,7 +76,7 @@ _MOVE_MARK = (
     update(store_facts).where(store_facts.c.name == ROLLED_UNTIL).values(value=bindparam("mark"))
 )
 _BEHIND = (text(ENDED), runs.c.finished_at > bindparam("mark"))
-#: The end of the next stretch of so many runs.
+#: The end of the next batch of so many runs.
 STRETCH = (
     select(runs.c.finished_at)
     .where(*_BEHIND, runs.c.finished_at <= bindparam("until"))
@@ -85,8 +85,8 @@ STRETCH = (
     .offset(bindparam("more"))
 )
 
-#: When a run was planned, for conditions that are to follow another index: how many runs a window
-#: holds is something that planners guess badly, and how few are outside the sums they do not know.
+#: Planned time of a run, for conditions that must use another index: planners misjudge how many
+#: runs a window contains, and do not know how few are outside the rollups.
 PLANNED = runs.c.planned_at + literal_column("0")
 HAS_LAG = and_(runs.c.started_at.is_not(None), runs.c.origin == Origin.SCHEDULE.value)
 
@@ -131,7 +131,7 @@ def _begin_anew(tx: Tx) -> int:
 
 
 def note_inserted(tx: Tx, new: Sequence[Run]) -> None:
-    """Ended runs that were inserted, as far as the sums have passed them already."""
+    """Adds ended runs that were inserted behind the mark."""
     ended = [(run.id, run.finished_at) for run in new if run.finished_at is not None]
     if not ended:
         return
@@ -142,7 +142,7 @@ def note_inserted(tx: Tx, new: Sequence[Run]) -> None:
 
 
 def note_forgotten(tx: Tx, ids: Collection[str]) -> None:
-    """To be said before they are deleted."""
+    """Subtracts runs from the rollups; called before they are deleted."""
     mark = _locked_mark(tx)
     passed = and_(tx.dialect.among(runs.c.id, "ids"), runs.c.finished_at <= mark)
     if _fold(tx, passed, {"ids": tx.dialect.listed(ids)}, sign=-1):
@@ -200,8 +200,8 @@ def _add(tx: Tx, table: Table, counts: Mapping[Any, int]) -> None:
         tx.dialect.counting.add(tx.connection, table, rows)
 
 
-# @@ The statements that count a window: the sums in it, what has ended since they were made, and
-# what has not ended (`rolling`), all in one question. Each is made once: the values are
+# Statements that count a window: the rollups in it, the runs that ended after the mark, and the
+# runs that have not ended, all in one query. Each is built once; the parameters come from
 # `given_for`.
 
 Statement = Select[Any] | CompoundSelect[Any]
@@ -211,11 +211,11 @@ STATUS_SUMS = (
     .where(run_tallies.c.owner_type == ALL, run_tallies.c.owner_id == ALL)
     .group_by(run_tallies.c.status)
 )
-#: What a filter may name besides the owner, as columns of runs and of their sums.
+#: Fields of a filter besides the owner, as columns of runs and of their rollups.
 _NAMES = ("namespace", "kind", "origin")
 #: Parameters for the names under which rows of a namespace are stored.
 _NAMESPACES = ("namespace", "namespace_2", "namespace_3")
-#: What has ended since the mark, and what has not ended.
+#: Runs that ended after the mark, and runs that have not ended.
 _NOT_IN_SUMS: tuple[list[Any], ...] = (
     [text(ENDED), runs.c.finished_at > MARK.scalar_subquery()],
     [text(ACTIVE)],
@@ -225,7 +225,7 @@ _NOT_IN_SUMS: tuple[list[Any], ...] = (
 def given_for(
     window: Window, step: timedelta | None = None, filter_: RunFilter = ALL_RUNS
 ) -> dict[str, object]:
-    """For all statements of this module."""
+    """Returns the parameters of all statements of this module."""
     since, until = micros(window.since), micros(window.until)
     length = until - since if step is None else step // MICROSECOND
     given: dict[str, object] = {
@@ -244,13 +244,13 @@ def given_for(
     given |= {name: str(getattr(filter_, name)) for name in _named(filter_)}
     if filter_.namespace is not None:
         stored = stored_namespaces(filter_.namespace)
-        # A namespace with one name has it in all parameters.
+        # A namespace with one name uses it for all parameters.
         given |= dict(zip(_NAMESPACES, stored * len(_NAMESPACES), strict=False))
     return given
 
 
 def tallies(filter_: RunFilter) -> Statement:
-    """Bucket, status, number; one of them can come several times."""
+    """Bucket, status, number; a pair may occur several times."""
     owned, names = filter_.owner is not None, _named(filter_)
     if filter_.schedule_id is not None:
         return _tallies_of_schedule(owned, names)
@@ -281,8 +281,8 @@ def _tally(conditions: Sequence[Any]) -> Select[Any]:
 
 @cache
 def lags(counting: Counting, *, owned: bool, by_quarter: bool) -> Statement:
-    """Bucket, bracket, number; one of them can come several times. `by_quarter`: a bucket is no
-    longer than one, so that there is nothing to sum up."""
+    """Bucket, bracket, number; a pair may occur several times. `by_quarter`: a bucket is no longer
+    than a quarter of an hour, so there is nothing to sum up."""
     columns = run_lags.c
     number = columns.number if by_quarter else _sum(columns.number)
     sums = select(_place(columns.quarter), columns.bracket, number).where(*_sums_of(columns))
@@ -297,7 +297,7 @@ def lags(counting: Counting, *, owned: bool, by_quarter: bool) -> Statement:
 
 @cache
 def node_lags_of(counting: Counting, *, by_quarter: bool) -> Statement:
-    """Bucket, node, bracket, number; as `lags`."""
+    """Bucket, node, bracket, number; like `lags`."""
     columns = node_lags.c
     number = columns.number if by_quarter else _sum(columns.number)
     order = [text("1"), text("2"), text("3")]
@@ -330,8 +330,8 @@ def _any_late() -> Statement:
 
 @cache
 def status_statements() -> tuple[Select[Any], ...]:
-    """How many runs there are by status, of all times; a status can come more than once."""
-    # Not the column itself: its own index has them grouped already, and all of them.
+    """Number of runs by status, of all times; a status may occur more than once."""
+    # Not the column itself: the planner would scan the index of all statuses.
     status = func.coalesce(runs.c.status, "").label("status")
     others = (
         select(status, func.count().label("number")).where(*each).group_by(text("1"))
@@ -341,16 +341,16 @@ def status_statements() -> tuple[Select[Any], ...]:
 
 
 def failures(filter_: RunFilter) -> Statement:
-    """Id, when made, when planned, error, of the newest (`most`) that ended badly."""
+    """Id, created, planned and error of the newest (`most`) failed runs."""
     of_schedule = ("schedule_id",) if filter_.schedule_id is not None else ()
     return _failures(filter_.owner is not None, (*of_schedule, *_named(filter_)))
 
 
 @cache
 def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
-    """Of each status by itself, so that no more are read than are wanted: the index has each in
-    the order of time, and not all of them together. Those of one schedule are few, and its own
-    index has them."""
+    """Queries each status by itself, so that no more rows are read than needed: the index has each
+    status in the order of time, but not all of them together. The runs of one schedule are few and
+    have their own index."""
     error = func.substr(runs.c.error, 1, ERROR_KEY_LENGTH).label("error")
 
     def newest(*these: Condition) -> Select[Any]:
@@ -374,8 +374,8 @@ def _failures(owned: bool, names: tuple[str, ...]) -> Statement:
 
 
 def is_status(status: RunStatus) -> Condition:
-    """Written out: an index of a part of the table is of no use to a plan that is made before the
-    status is known."""
+    """The status is a literal: a plan that is made before the parameter is known cannot use a
+    partial index."""
     return runs.c.status == literal_column(f"'{status.value}'")
 
 
@@ -409,13 +409,13 @@ def _quarters(columns: Any) -> Iterator[Condition]:
 
 
 def _sum(column: ColumnElement[int]) -> ColumnElement[int]:
-    """As a whole number: the sum of such is a decimal to some databases, which costs thousands of
-    rows some milliseconds."""
+    """As an integer: some databases return the sum of integers as a decimal, which costs
+    milliseconds for thousands of rows."""
     return cast(func.sum(column), BigInteger).label("number")
 
 
 def _place(column: ColumnElement[int]) -> ColumnElement[int]:
-    """The number of the bucket: as whole numbers, otherwise they would be divided as decimals."""
+    """Number of the bucket, with integer division."""
     first, length = (bindparam(name, type_=BigInteger) for name in ("first", "length"))
     return cast((column - first) // length, BigInteger).label("place")
 

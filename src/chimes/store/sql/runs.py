@@ -1,4 +1,4 @@
-"""Runs: adding, reading, canceling, forgetting, and their logs."""
+"""Runs: adding, reading, canceling and deleting, and their logs."""
 
 from __future__ import annotations
 
@@ -69,8 +69,7 @@ _LOGS = (
 
 
 def _last(column: str) -> ScalarSelect[Any]:
-    """By its own look at the end of a log: a greatest number of each run would be looked for among
-    all their lines."""
+    """Reads the end of each log by itself: a maximum per run would scan all lines."""
     return (
         select(run_logs.c[column])
         .where(run_logs.c.run_id == runs.c.id)
@@ -102,8 +101,7 @@ class SqlRuns(SqlBase):
     async def add_unless_active(
         self, run: Run, audit: AuditEntry | None = None
     ) -> tuple[Run, bool]:
-        """R4.20 to the letter: look, lock, look again. Mostly the first look is enough, and then
-        nobody waits for anybody."""
+        """Checks, locks, checks again. Usually the first check is enough and needs no lock."""
         standing = await self._database.look(lambda tx: _in_the_way(tx, run))
         if standing is not None:
             return standing, False
@@ -226,7 +224,7 @@ class SqlRuns(SqlBase):
     async def drop_logs(self, run_ids: Sequence[RunId]) -> None:
         def work(tx: Tx) -> None:
             among, listed = tx.dialect.among, tx.dialect.listed
-            # Two statements: as one, MariaDB would look at every line there is.
+            # Two statements: as one, MariaDB would scan all log lines.
             ended = tx.rows(
                 select(runs.c.id).where(among(runs.c.id, "ids"), runs.c.finished_at.is_not(None)),
                 {"ids": listed(run_ids)},
@@ -281,7 +279,7 @@ def _admitted(tx: Tx, keys: Collection[str]) -> Counter[str]:
 
 
 def _in_the_way(tx: Tx, run: Run) -> Run | None:
-    """The run of its id or slot, or the oldest active one of its key."""
+    """Returns the run with the same id or slot, or the oldest active run of its key."""
     assert run.concurrency_key is not None
     taken = Taken(tx, [run]).by(run)
     if taken is not None:
@@ -291,7 +289,8 @@ def _in_the_way(tx: Tx, run: Run) -> Run | None:
 
 
 def _ended_parents(tx: Tx, wanted: Sequence[Run]) -> set[RunId]:
-    """Holds the flows that go on, so that none ends while its new steps are not to be seen."""
+    """Locks the active flows, so that none ends while its new steps are not visible yet. Returns
+    the flows that have ended."""
     parents = load_runs(tx, {run.parent_id for run in wanted if run.parent_id is not None})
     return {run.id for run in parents.values() if run.status.terminal}
 

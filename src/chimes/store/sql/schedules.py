@@ -1,4 +1,4 @@
-"""Schedules: adding, changing, listing."""
+"""Schedules: adding, changing, listing and counting."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from chimes.store.sql.rows.schedule import schedule_values
 from chimes.store.sql.rows.values import maybe_moment, zone_in
 from chimes.store.sql.tables import WAITING, runs, schedules
 
-#: As in `counts_against`.
+#: Same rule as `counts_against`.
 _ACTIVE = case(
     (schedules.c.enabled == 1, schedules.c.next_run_at), else_=schedules.c.pause_until
 ).is_not(None)
@@ -113,7 +113,7 @@ class SqlSchedules(SqlBase):
 
     async def list_schedules(self, query: ScheduleQuery) -> Page[Schedule]:
         column = SCHEDULE_SORTS[query.sort]
-        # Those without a time are another question (`page_of`), about the same state.
+        # Schedules without a sort value need a second query (`page_of`) on the same snapshot.
         asked = self._database.read if column.nullable else self._database.look
         return await asked(
             lambda tx: page_of(
@@ -140,7 +140,7 @@ class SqlSchedules(SqlBase):
             wanted = select(schedules.c.id, schedules.c.trigger).where(
                 *schedule_conditions(query, tx.dialect), schedules.c.next_run_at.is_not(None)
             )
-            # By position: thousands of them, and names take longer.
+            # By position: there are thousands, and access by name is slower.
             rows: Sequence[Sequence[Any]] = tx.rows(wanted)
             return group_by_zone((zone_in(trigger), ScheduleId(name)) for name, trigger in rows)
 
@@ -157,9 +157,9 @@ def _apply(
     *,
     deleted: bool = False,
 ) -> tuple[Schedule, datetime]:
-    """The schedule, whose row is ours, after its change, and since when it is so. `now` was asked
-    for once the row was ours: slots fired while we waited for it lie before the change, not after
-    it (F55)."""
+    """Returns the locked schedule after its change, and the time of the change. `now` was read
+    after the row was locked: slots that fired while this transaction waited for the lock are before
+    the change, not after it."""
     if found is None or (found.deleted_at is not None and not deleted):
         raise NotFound(_("schedule {id} not found", id=edit.schedule_id))
     before, now = without_ahead(tx, found, now)
@@ -178,7 +178,7 @@ def _apply(
 
 
 def _refuse_placeholders(before: Schedule, after: Schedule, damage: Collection[str]) -> None:
-    """A damaged part is replaced or goes with its schedule; a placeholder is never written."""
+    """A corrupt part must be replaced, or its schedule deleted; a placeholder is never stored."""
     kept = [name for name in damage if getattr(after, name, None) == getattr(before, name, None)]
     if kept and after.deleted_at is None:
         raise Conflict(
@@ -206,7 +206,7 @@ def _check_quotas(
 
 
 def _reached(tx: Tx, new: Schedule, quota: Quota) -> bool:
-    """Whether its owner had as many before; counts no further than it has to."""
+    """Returns whether the owner has reached the quota; counts no further than needed."""
     query = ScheduleQuery(owner=new.owner, namespace=quota.namespace)
     conditions = schedule_conditions(query, tx.dialect)
     if quota.active:
@@ -227,7 +227,7 @@ def _shared_keys(waiting: Rows) -> set[str]:
 
 
 def _cancel_waiting(tx: Tx, schedule_ids: Sequence[ScheduleId], now: datetime) -> None:
-    """Their schedules are held; keys that they share with others are taken before their runs."""
+    """Their schedules are locked; shared concurrency keys are locked before the runs."""
     if not schedule_ids:
         return
     given = {"ids": tx.dialect.listed(schedule_ids)}

@@ -1,4 +1,4 @@
-"""The store port over SQL, assembled: verbs by duty, the database behind them by dialect."""
+"""The SQL implementation of the store port, assembled from its parts."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class SqlStore(
         )
 
     async def migrate(self) -> tuple[str | None, str]:
-        """Instead of `open`: from which revision of the schema to which. Safe to repeat, and on a
-        server safe while nodes are at work."""
+        """Use instead of `open`. Returns the old and new schema revision. Safe to repeat, and on a
+        server safe while nodes are running."""
         return await self._database.migrate()
 
     async def epoch(self) -> Epoch:
@@ -81,12 +81,12 @@ class SqlStore(
         return await self._database.write(work)
 
     def counters(self) -> Mapping[str, int]:
-        """What went wrong and was put right so far, by name (F22, F23, F26, F31)."""
+        """Returns counters of database errors that were handled, by name."""
         return self._database.troubles()
 
     @property
     def dialect(self) -> Dialect:
-        """For a transaction of the caller's own (`joining`)."""
+        """For a transaction of the caller (`joined_transaction`)."""
         return self._database.dialect
 
     async def now(self) -> datetime:
@@ -113,7 +113,7 @@ _RAISE_EPOCH = (
 )
 _EPOCH = select(store_facts.c.value).where(store_facts.c.name == "epoch")
 _NUMBER = func.count().label("number")
-#: They are answered from an index alone, at the price of a walk through it.
+#: Answered from an index alone, at the cost of a full index scan.
 ENABLED = select(
     schedules.c.enabled,
     func.count(case((schedules.c.deleted_at.is_(None), 1))).label("number"),
@@ -122,8 +122,8 @@ STATES = select(deliveries.c.state, _NUMBER).group_by(deliveries.c.state)
 
 
 def _begun(tx: Tx, history: str, now: datetime) -> datetime:
-    """When a node first saw this history; the first one writes it down, holding the row of the
-    epoch."""
+    """Returns when a node first saw this history. The first node records it while it holds the row
+    of the epoch."""
     name = f"history {history}"
     row = tx.first(select(store_facts.c.value).where(store_facts.c.name == name))
     if row is not None:
@@ -149,7 +149,7 @@ def _counts(tx: Tx) -> Counts:
 
 
 def _runs_by_status(tx: Tx) -> dict[RunStatus, int]:
-    """From sums: a million ended runs are not counted one by one."""
+    """Reads rollups: a million ended runs are not counted one by one."""
     found: Counter[RunStatus] = Counter()
     for statement in status_statements():
         for row in tx.rows(statement):

@@ -1,9 +1,9 @@
-"""The schema. What is filtered, sorted or written often has a column; the rest is JSON text.
+"""Schema. What is filtered, sorted or written often has a column; the rest is JSON text.
 
-Times are whole microseconds since 1970 in UTC, so that they compare as integers and lose nothing.
-Flags are small integers and JSON is text that `rows` encodes: both read the same on every
-database. Text compares by code point (binary collation). `rows` unpacks by position: a column's
-place here is its place there.
+Times are integer microseconds since 1970 in UTC, so that they compare as integers without loss.
+Flags are small integers and JSON is text that `rows` encodes, so that both are the same on every
+database. Text compares by code point (binary collation). `rows` unpacks by position: the order of
+columns here is the order there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from sqlalchemy import (
 
 
 def _word(length: int) -> String:
-    """Compared by code point on every database: on PostgreSQL that has to be said."""
+    """Compared by code point on every database; PostgreSQL needs an explicit collation."""
     return String(length).with_variant(String(length, collation="C"), "postgresql")
 
 
@@ -46,7 +46,7 @@ FLAG = SmallInteger()
 
 DUE = "enabled = 1 AND deleted_at IS NULL AND next_run_at IS NOT NULL"
 PRESENT = "deleted_at IS NULL"
-#: Perhaps to be looked at: what runs well is in no index of these, and costs nothing.
+#: Schedules that may need attention. Healthy schedules are in no index with this condition.
 TROUBLED = f"{PRESENT} AND (enabled = 0 OR last_status <> 'succeeded')"
 ACTIVE = "status IN ('queued', 'running')"
 CLAIMABLE = "status = 'queued' AND blocked = 0"
@@ -104,8 +104,8 @@ def _partial(name: str, *columns: ColumnElement[Any], where: str) -> Index:
     return Index(name, *columns, sqlite_where=text(where), postgresql_where=text(where))
 
 
-# PostgreSQL writes every index of a row that is changed, so it has fewer of them, and without the
-# id at their end: it sorts the few rows of one moment itself.
+# PostgreSQL writes every index of a row that changes, so it has fewer of them, and without the id
+# at the end: it sorts the few rows with equal times itself.
 _ON_FILES, _ON_POSTGRES = "sqlite", "postgresql"
 
 _partial("schedules_due", schedules.c.next_run_at, schedules.c.id, where=DUE)
@@ -113,7 +113,7 @@ _partial("schedules_created", schedules.c.created_at, schedules.c.id, where=PRES
     dialect=_ON_FILES
 )
 _partial("schedules_created_at", schedules.c.created_at, where=PRESENT).ddl_if(dialect=_ON_POSTGRES)
-# Counts by owner and by `enabled` need nothing but this.
+# Covers counts by owner and by `enabled`.
 Index(
     "schedules_owned",
     *(schedules.c.owner_type, schedules.c.owner_id, schedules.c.deleted_at, schedules.c.enabled),
@@ -163,11 +163,11 @@ runs = Table(
     Column("missed_count", BigInteger, nullable=False),
     Column("missed_until", MOMENT),
     Column("attempts", TEXT, nullable=False),
-    #: What a node must offer to carry it out.
+    #: The capability that a node needs to execute it.
     Column("needs", NEEDS, nullable=False, server_default="http"),
-    #: The pass of a scheduler that made it (`fire_batches`).
+    #: The scheduler pass that created it (`fire_batches`).
     Column("batch_id", BigInteger),
-    #: I2: for ever; runs without a slot are free of it, because NULLs are distinct.
+    #: One run per slot, for ever. Runs without a slot are exempt, because NULLs are distinct.
     UniqueConstraint("schedule_id", "slot", name="runs_one_per_slot").ddl_if(dialect=_ON_FILES),
 )
 
@@ -176,7 +176,7 @@ _partial("runs_claimable", *_QUEUE_ORDER, where=CLAIMABLE)
 _partial("runs_blocked", runs.c.concurrency_key, *_QUEUE_ORDER, where=BLOCKED)
 _partial("runs_held", runs.c.holder, where=HELD)
 _partial("runs_by_parent", runs.c.parent_id, runs.c.created_at, runs.c.id, where=CHILD)
-# R4.16: the tasks of a source in the order of time; no other run pays for it.
+# The tasks of a source in the order of time; partial, so that other runs do not pay for it.
 _partial("runs_by_source", runs.c.needs, runs.c.created_at, runs.c.id, where=SYNC)
 
 for _index in (
@@ -198,8 +198,8 @@ for _index in (
     _partial("runs_active", runs.c.concurrency_key, runs.c.blocked, where=ACTIVE),
     _partial("runs_ended_at", runs.c.finished_at, where=ENDED),
     _partial("runs_unusual", runs.c.status, runs.c.created_at, where=UNUSUAL),
-    # I2. What no schedule has planned is in neither of these: both its claim and its verdict would
-    # write an entry.
+    # One run per slot. Runs without a schedule are in neither index: their claim and their
+    # completion would each write an entry.
     Index(
         "runs_by_slot",
         *(runs.c.schedule_id, runs.c.slot),
@@ -208,7 +208,7 @@ for _index in (
     ),
     _partial("runs_scheduled", runs.c.schedule_id, runs.c.created_at, where=SCHEDULED),
     Index("runs_created_at", runs.c.created_at),
-    # A few pages for the whole table: runs are planned about when they are made.
+    # BRIN needs only a few pages: runs are planned about when they are created.
     Index("runs_planned_at", runs.c.planned_at, postgresql_using="brin"),
 ):
     _index.ddl_if(dialect=_ON_POSTGRES)
@@ -237,11 +237,11 @@ nodes = Table(
     Column("clock_offset", Float(53), nullable=False),
     Column("offers", TEXT, nullable=False, server_default="[]"),
     Column("drain", SmallInteger, nullable=False, server_default="0"),
-    #: What it tells with its heartbeat, as JSON; empty: nothing.
+    #: Report sent with the heartbeat, as JSON; empty: none.
     Column("facts", TEXT, nullable=False, server_default=""),
 )
 
-#: Who came and went; for the pictures of people, nothing is decided by it.
+#: Nodes that joined and left; shown in the dashboard only.
 node_marks = Table(
     "node_marks",
     metadata,
@@ -258,7 +258,7 @@ audit = Table(
     Column("number", BigInteger, primary_key=True, autoincrement=False),
     Column("at", MOMENT, nullable=False),
     Column("actor", TEXT, nullable=False),
-    # The column keeps its first name: another one would need a schema revision.
+    # The column keeps its first name: a new one would need a schema revision.
     Column("door", WORD, nullable=False, key="interface"),
     Column("verb", WORD, nullable=False),
     Column("object_kind", WORD, nullable=False),
@@ -272,8 +272,8 @@ audit = Table(
     Column("hash", WORD, nullable=False),
 )
 
-#: One row: where the audit's chain ends. Whoever appends locks it, last of all its locks, so that
-#: no two entries follow the same one.
+#: One row: the end of the audit chain. It is locked by every append, as the last lock of its
+#: transaction, so that no two entries follow the same one.
 audit_head = Table(
     "audit_head",
     metadata,
@@ -314,26 +314,26 @@ requests = Table(
 )
 Index("requests_expiring", requests.c.expires_at)
 
-#: Rows that exist to be locked: one for each concurrency key that is not a schedule's own, and
-#: one for each owner whose quota is counted.
+#: Rows that exist to be locked: one for each concurrency key that is not a schedule's own, and one
+#: for each owner whose quota is counted.
 concurrency_keys = Table(
     "concurrency_keys",
     metadata,
     Column("key", CONCURRENCY_KEY, primary_key=True),
 )
 
-#: What targets want to find again the next time (`model/kept_state.py`).
+#: Checkpoints: state that targets keep between runs.
 kept_states = Table(
     "kept_states",
     metadata,
-    #: A concurrency key, mostly.
+    #: Usually a concurrency key.
     Column("name", CONCURRENCY_KEY, primary_key=True),
     Column("value", TEXT, nullable=False),
     Column("changed_at", MOMENT, nullable=False),
     Column("run_id", IDENTITY, nullable=False),
 )
 
-#: What is known of the store itself: `epoch`, `min_revision`, since when each `history` is known.
+#: Facts about the store: `epoch`, `min_revision`, and when each `history` was first seen.
 store_facts = Table(
     "store_facts",
     metadata,
@@ -341,7 +341,7 @@ store_facts = Table(
     Column("value", BigInteger, nullable=False),
 )
 
-#: R2.40: one row for each pass of a scheduler that took due schedules; runs name theirs.
+#: One row for each scheduler pass that claimed due schedules; runs refer to it.
 fire_batches = Table(
     "fire_batches",
     metadata,
@@ -353,7 +353,7 @@ fire_batches = Table(
     Column("duration_ms", Float(53), nullable=False),
 )
 
-#: Schedules that a pass took and could not plan.
+#: Schedules that a pass claimed and could not plan.
 fire_failures = Table(
     "fire_failures",
     metadata,
@@ -362,7 +362,7 @@ fire_failures = Table(
     Column("error", TEXT, nullable=False),
 )
 
-#: What was changed through the compatibility views, until it is in the audit.
+#: Changes through the compatibility views that are not in the audit log yet.
 sql_changes = Table(
     "sql_changes",
     metadata,
@@ -374,14 +374,14 @@ sql_changes = Table(
 )
 
 
-# @@ The schema of what is told to people, and of the limits that all nodes share; see `tables`.
+# Notifications and token buckets.
 
 __all__ = ["PENDING", "buckets", "deliveries", "inbox", "metadata"]
 
 PENDING = "state = 'pending'"
 _FINISHED = text("finished_at IS NOT NULL")
 
-#: The outbox: one row for each run and recipient (`model/delivery.py`).
+#: The outbox: one row for each run and recipient.
 deliveries = Table(
     "deliveries",
     metadata,
@@ -405,7 +405,7 @@ deliveries = Table(
     Column("code", WORD, nullable=False),
     Column("receipt", TEXT, nullable=False),
 )
-# What was delivered long ago is not in it: the cost depends on what waits.
+# Finished deliveries are not in it, so the cost depends on the number of pending ones.
 Index(
     "deliveries_pending",
     deliveries.c.available_at,
@@ -428,7 +428,7 @@ Index(
     deliveries.c.created_at,
     deliveries.c.id,
 )
-# Counts by state need nothing but this.
+# Covers counts by state.
 Index("deliveries_by_state", deliveries.c.state, deliveries.c.created_at, deliveries.c.id)
 Index("deliveries_created", deliveries.c.created_at, deliveries.c.id)
 
@@ -455,27 +455,27 @@ Index("inbox_by_owner", inbox.c.owner_type, inbox.c.owner_id, inbox.c.created_at
 Index("inbox_created", inbox.c.created_at, inbox.c.id)
 Index("inbox_by_run", inbox.c.run_id)
 
-#: Buckets of tokens. On PostgreSQL they are not logged: taking one must not wait for a disk, and
-#: none has to survive a crash.
+#: Token buckets. On PostgreSQL the table is unlogged: taking a token must not wait for the disk,
+#: and no bucket has to survive a crash.
 buckets = Table(
     "buckets",
     metadata,
     Column("name", IDENTITY, primary_key=True),
     Column("tokens", Float(53), nullable=False),
-    #: When there were so many.
+    #: When the bucket contained that many tokens.
     Column("at", MOMENT, nullable=False),
-    #: How many the last one who asked got.
+    #: How many tokens the last request got.
     Column("granted", BigInteger, nullable=False),
-    #: From when on it is full for sure, so that it may be forgotten.
+    #: When the bucket is certainly full, so that its row may be deleted.
     Column("full_at", MOMENT, nullable=False),
 )
 
 
-# @@ The schema of the sums that windows are answered from; see `tables` and `rolling`.
+# Rollups, which time windows are answered from; see `rollups`.
 
-#: Whose sums those of all owners are.
+#: The owner of the rollups over all owners.
 ALL = ""
-#: The fact up to when, by `finished_at`, ended runs are in the sums.
+#: The fact that records up to which `finished_at` ended runs are in the rollups.
 ROLLED_UNTIL = "rolled_until"
 
 #: Ended runs by the quarter of an hour for which they were planned, once for their owner and once
@@ -493,10 +493,10 @@ run_tallies = Table(
     Column("number", BigInteger, nullable=False),
     sqlite_with_rowid=False,
 )
-# For those that have become none when runs are forgotten.
+# To delete rows whose count became zero when runs were deleted.
 Index("run_tallies_by_quarter", run_tallies.c.quarter)
 
-#: The same runs, as far as they have a lag, by its bracket.
+#: The same runs, if they have a lag, by its bracket.
 run_lags = Table(
     "run_lags",
     metadata,
@@ -509,7 +509,7 @@ run_lags = Table(
 )
 Index("run_lags_by_quarter", run_lags.c.quarter)
 
-#: Those of all owners, by who began them.
+#: Lags of all owners, by the node that started the run.
 node_lags = Table(
     "node_lags",
     metadata,

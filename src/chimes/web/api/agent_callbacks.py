@@ -66,8 +66,8 @@ async def pipeline_ended(
     run = RunId(run_id)
     if "\0" in run_id:
         raise NotFound()
-    kept = await context.store.get_checkpoint(agent_checkpoint_name(run))
-    expected = decode_agent_checkpoint(kept.value if kept else None).token
+    checkpoint = await context.store.get_checkpoint(agent_checkpoint_name(run))
+    expected = decode_agent_checkpoint(checkpoint.value if checkpoint else None).token
     # Always compared, so that the response time does not reveal whether the run exists.
     right = hmac.compare_digest(token.encode(errors="replace"), expected.encode())
     if not right or not expected:

@@ -120,7 +120,9 @@ async def list_deliveries(
     lang: NegotiatedLanguage,
 ) -> Response:
     """List deliveries, newest first."""
-    found = await context.notifications.list_deliveries(actor, query.to_query(cursor_scope(request)))
+    found = await context.notifications.list_deliveries(
+        actor, query.to_query(cursor_scope(request))
+    )
     items = [delivery_out(each, lang) for each in found.items]
     return set_language(page(request, items, found.next), lang)
 
@@ -276,13 +278,17 @@ async def list_inbox(
 @inbox_router.get("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND)
 async def get_item(item_id: str, context: Context, actor: Caller) -> Response:
     """Get an inbox item."""
-    return JSONResponse(item_out(await context.notifications.get_inbox_item(actor, InboxId(item_id))))
+    return JSONResponse(
+        item_out(await context.notifications.get_inbox_item(actor, InboxId(item_id)))
+    )
 
 
 @inbox_router.patch("/{item_id}", responses=returns(InboxItemOut) | NOT_FOUND | BODY_ERRORS)
 async def change_item(item_id: str, body: InboxItemIn, context: Context, actor: Caller) -> Response:
     """Mark an item as read, star, archive or snooze it."""
-    changed = await context.notifications.change_inbox_item(actor, InboxId(item_id), change_from(body))
+    changed = await context.notifications.change_inbox_item(
+        actor, InboxId(item_id), change_from(body)
+    )
     return JSONResponse(item_out(changed))
 
 
@@ -294,7 +300,9 @@ async def read_all(
     body: EmptyIn | None = None,
 ) -> Response:
     """Mark all items that match the query as read."""
-    return JSONResponse({"marked": await context.notifications.mark_all_read(actor, query.to_query())})
+    return JSONResponse(
+        {"marked": await context.notifications.mark_all_read(actor, query.to_query())}
+    )
 
 
 def change_from(body: InboxItemIn) -> InboxChange:

@@ -1,0 +1,97 @@
+"""The short way through planning says what the long way says; a due time without a slot."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chimes.model.change import replace
+from chimes.model.ids import NodeId, RunId
+from chimes.model.planning import (
+    FireContext,
+    PolicyPlan,
+    SingleSlotPlan,
+    _plan_by_policy,
+    _plan_single_slot,
+    plan,
+)
+from chimes.model.policy import Misfire, Overlap, Policy
+from chimes.model.run import claim
+from chimes.triggers import Cron, Every
+from tests.builders import HOUR, MINUTE, NOW, SECOND, a_schedule
+
+TRIGGERS = st.sampled_from(
+    [
+        Every("1m", anchor=NOW),
+        Every("1m", anchor=NOW, jitter="30s"),
+        Every("1s", anchor=NOW),
+        Every("1m", anchor=NOW, max_runs=3),
+        Every("1m", anchor=NOW, end_at=NOW + MINUTE),
+        Cron("*/5 * * * *"),
+    ]
+)
+POLICIES = st.builds(
+    Policy,
+    misfire=st.sampled_from(Misfire),
+    overlap=st.sampled_from(Overlap),
+    misfire_grace=st.sampled_from([SECOND, MINUTE]),
+    max_concurrent_runs=st.sampled_from([None, 1, 2]),
+)
+
+
+@given(
+    trigger=TRIGGERS,
+    policy=POLICIES,
+    late=st.sampled_from([timedelta(0), SECOND / 2, SECOND, MINUTE, HOUR]),
+    admitted=st.integers(0, 2),
+    fired=st.integers(0, 3),
+    moved=st.booleans(),
+)
+def test_the_short_way_says_what_the_long_way_says(
+    trigger: Every | Cron,
+    policy: Policy,
+    late: timedelta,
+    admitted: int,
+    fired: int,
+    moved: bool,
+) -> None:
+    slot = trigger.next_after(NOW - SECOND)
+    assert slot is not None
+    due = slot + trigger.jitter_for("s", slot) + (MINUTE if moved else timedelta(0))
+    schedule = a_schedule(
+        id="s",
+        trigger=trigger,
+        policy=policy,
+        next_slot=slot,
+        next_run_at=due,
+        fired_count=fired,
+    )
+    context = FireContext(admitted=tuple(RunId(f"r{n}") for n in range(admitted)))
+    now = due + late
+    short = _plan_single_slot(schedule, context, now)
+    if short is not None:
+        said = PolicyPlan(schedule=short.schedule, runs=short.runs, cancel=short.cancel)
+        assert said == _plan_by_policy(schedule, context, now)
+        (run,) = short.runs
+        assert short.run(NodeId("n")) == claim(run, NodeId("n"), now)
+
+
+def test_nearly_every_firing_goes_the_short_way() -> None:
+    schedule = a_schedule(next_slot=NOW, next_run_at=NOW)
+    assert isinstance(plan(schedule, FireContext(), NOW), SingleSlotPlan)
+
+
+def test_a_due_time_without_a_slot_is_planned_and_makes_no_run() -> None:
+    schedule = a_schedule(next_slot=None, next_run_at=NOW + SECOND)
+    firing = plan(schedule, FireContext(), NOW + 10 * SECOND)
+    assert firing.runs == ()
+    assert firing.schedule == replace(schedule, next_slot=NOW + MINUTE, next_run_at=NOW + MINUTE)
+
+
+def test_it_is_planned_from_the_moment_it_was_resumed() -> None:
+    """However late that is noticed: the slots since then are due."""
+    schedule = a_schedule(next_slot=None, next_run_at=NOW + SECOND)
+    firing = plan(schedule, FireContext(), NOW + HOUR)
+    assert firing.schedule.next_slot == NOW + MINUTE

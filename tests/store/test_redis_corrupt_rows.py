@@ -1,0 +1,218 @@
+"""A broken record among good ones: the others are listed, fired, claimed and carried on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from chimes.errors import Conflict
+from chimes.model.ids import NodeId, RunId
+from chimes.model.listing import RunQuery, ScheduleQuery
+from chimes.model.planning import plan
+from chimes.model.run import Reason, Run, RunStatus
+from chimes.model.schedule import delete_schedule
+from chimes.model.sync import task_id
+from chimes.model.target import SyncTarget
+from chimes.store.redis import RedisStore
+from chimes.testing import SettableClock
+from tests.builders import (
+    LEASE,
+    NOW,
+    a_node,
+    a_run,
+    a_schedule,
+    a_task,
+    a_verdict,
+    an_entry,
+    claim_request,
+    due_schedule,
+    log_lines,
+)
+from tests.servers.redis_places import empty_place
+from tests.store.redis_rig import opened, plain_client
+
+
+@pytest.fixture
+def url() -> str:
+    return empty_place().partition("?")[0]
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[redis.Redis]:
+    with plain_client(url) as client:
+        yield client
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[RedisStore]:
+    async with opened(url, SettableClock()) as store:
+        await store.join(a_node("node-1"), LEASE)
+        yield store
+
+
+def damage(client: redis.Redis, key: str, part: str) -> None:
+    if part in ("body", "rest"):
+        client.hset(f"chimes:{key}", part, "junk")
+    else:
+        plain = json.loads(str(client.hget(f"chimes:{key}", "body")))
+        client.hset(f"chimes:{key}", "body", json.dumps(plain | {part: "junk"}))
+
+
+async def the_run(store: RedisStore, run_id: RunId) -> Run:
+    run = await store.get_run(run_id)
+    assert run is not None
+    return run
+
+
+@pytest.mark.parametrize("part", ["body", "rest", "target", "policy", "origin", "unheard_of"])
+async def test_a_damaged_run_ends_and_the_others_are_claimed(
+    store: RedisStore, client: redis.Redis, part: str
+) -> None:
+    good, bad, waiting = a_run(), a_run(), a_run()
+    bad = replace(bad, concurrency_key="shared")
+    waiting = replace(waiting, concurrency_key="shared")
+    await store.add_runs([good, bad, waiting])
+    damage(client, f"run:{bad.id}", part)
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [good.id]
+    ended = await the_run(store, bad.id)
+    assert (ended.status, ended.reason) == (RunStatus.FAILED, Reason.UNREADABLE)
+    assert "of this run cannot be read" in ended.error
+    # It holds nobody back, even where its key cannot be read any more.
+    assert [run.id for run in await store.claim(claim_request(free=10))] == [waiting.id]
+    assert len((await store.list_runs(RunQuery())).items) == 3
+
+
+@pytest.mark.parametrize("part", ["body", "trigger", "target", "policy", "labels"])
+async def test_a_damaged_schedule_is_listed_and_can_be_deleted(
+    store: RedisStore, client: redis.Redis, part: str
+) -> None:
+    good, bad = a_schedule(), a_schedule(name="bad one")
+    await store.add_schedule(good)
+    await store.add_schedule(bad)
+    damage(client, f"schedule:{bad.id}", part)
+    listed = {each.id: each for each in (await store.list_schedules(ScheduleQuery())).items}
+    assert listed[good.id] == good
+    assert f"{part}" in listed[bad.id].last_error
+    assert "of this schedule cannot be read" in listed[bad.id].last_error
+    with pytest.raises(Conflict, match=f"replace the .*{part}|{part}"):
+        await store.change_schedule(bad.id, lambda now_is, at: replace(now_is, priority=3))
+    gone = await store.change_schedule(bad.id, lambda now_is, at: delete_schedule(now_is, at, "me"))
+    assert gone.deleted_at is not None
+    assert [each.id for each in (await store.list_schedules(ScheduleQuery())).items] == [good.id]
+
+
+async def test_a_damaged_schedule_can_be_mended(store: RedisStore, client: redis.Redis) -> None:
+    schedule = await store.add_schedule(a_schedule())
+    damage(client, f"schedule:{schedule.id}", "policy")
+    mended = await store.change_schedule(
+        schedule.id,
+        lambda now_is, at: replace(now_is, policy=replace(schedule.policy, max_retries=7)),
+    )
+    assert await store.get_schedule(schedule.id) == mended
+    assert mended.policy.max_retries == 7
+
+
+async def test_a_damaged_schedule_is_set_aside_when_due(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    good, bad = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
+    damage(client, f"schedule:{bad.id}", "trigger")
+    fired = await store.fire_due(plan, limit=10)
+    assert [run.schedule_id for run in fired.others] == [good.id]
+    assert [schedule.id for schedule in fired.broken] == [bad.id]
+    assert (await store.counts()).due == 0
+
+
+async def test_a_damaged_run_of_a_dead_node_is_rescued(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    await store.add_runs([good := a_run(), bad := a_run()])
+    assert len(await store.claim(claim_request(free=10))) == 2
+    damage(client, f"run:{bad.id}", "target")
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    assert [run.id for run in await store.claim(claim_request("node-2", free=10))] == [good.id]
+    assert (await the_run(store, bad.id)).status is RunStatus.FAILED
+
+
+async def test_records_that_somebody_took_away_stop_nobody(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    """By hand, behind our back: indexes still name what is gone."""
+    key = {"concurrency_key": "shared"}
+    gone, good = a_run(priority=9), a_run()
+    held, first, blocked, next_one = a_run(priority=8), a_run(**key), a_run(**key), a_run(**key)
+    await store.add_runs([gone, held, first, blocked, next_one, good])
+    due, lost = await store.add_schedule(due_schedule()), await store.add_schedule(due_schedule())
+    assert [run.id for run in await store.claim(claim_request(free=2))] == [gone.id, held.id]
+    await store.release([(gone.id, 1)])
+    for run in (gone, held, blocked):
+        client.delete(f"chimes:run:{run.id}")
+    client.delete(f"chimes:schedule:{lost.id}")
+    client.hdel(f"chimes:run:{good.id}", "rest")
+    assert {run.id for run in await store.claim(claim_request(free=10))} == {first.id, good.id}
+    assert [run.schedule_id for run in (await store.fire_due(plan, limit=10)).others] == [due.id]
+    await store.finish([a_verdict(await the_run(store, first.id), NOW)])
+    await store.leave(NodeId("node-1"))
+    await store.join(a_node("node-2"), LEASE)
+    again = {run.id for run in await store.claim(claim_request("node-2", free=10))}
+    assert {next_one.id, good.id} <= again
+    assert not {gone.id, held.id, blocked.id} & again
+    assert await store.rescue(limit=10) == ()
+    assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
+    await store.list_runs(RunQuery(limit=None))
+    await store.list_schedules(ScheduleQuery(limit=None))
+
+
+QUEUE, INDEX = "sync_tasks_priority_queue", "sync_tasks_index:source#crm:collection#people"
+
+
+@pytest.mark.parametrize("spoiled", [QUEUE, INDEX, "sync_tasks#{}", "sync_tasks#{}:logs"])
+async def test_keys_that_others_use_can_stop_nothing(
+    store: RedisStore, client: redis.Redis, spoiled: str
+) -> None:
+    """The EventNative keys are a view: whatever other programs write there, no verb
+    of ours fails, and none is done by half."""
+    target = SyncTarget(source="crm", collection="people")
+    task = a_task(target)
+    key = spoiled.format(task_id(task))
+    offered = claim_request(capabilities=frozenset({target.requirement}))
+
+    def spoil() -> None:
+        client.delete(key)
+        client.set(key, "mine")
+
+    spoil()
+    added, created = await store.add_unless_active(task, an_entry())
+    assert (added.id, created) == (task.id, True)
+    spoil()
+    (held,) = await store.claim(offered)
+    spoil()
+    await store.release([(held.id, held.fence)])
+    spoil()
+    (held,) = await store.claim(offered)
+    spoil()
+    assert await store.append_logs(held.id, held.fence, log_lines("one", "two"))
+    spoil()
+    (ended,) = (await store.finish([a_verdict(held, NOW)])).accepted
+    assert ended.status is RunStatus.SUCCEEDED
+    assert await the_run(store, task.id) == ended
+    assert [line.message for line in await store.read_logs(task.id)] == ["one", "two"]
+    spoil()
+    assert await store.prune_runs(before=NOW + LEASE, limit=10) == 1
+    assert (await store.list_runs(RunQuery())).items == ()
+
+
+async def test_a_view_that_somebody_spoiled_is_made_again(
+    store: RedisStore, client: redis.Redis
+) -> None:
+    task = a_task(SyncTarget(source="crm", collection="people"))
+    for key in (QUEUE, INDEX, f"sync_tasks#{task_id(task)}"):
+        client.set(key, "mine")
+    await store.add_unless_active(task)
+    assert client.zrange(QUEUE, 0, -1) == client.zrange(INDEX, 0, -1) == [task_id(task)]
+    assert client.hget(f"sync_tasks#{task_id(task)}", "status") == "SCHEDULED"

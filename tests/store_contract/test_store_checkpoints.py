@@ -1,0 +1,181 @@
+"""What targets keep from one run to the next: cursors of syncs, mostly."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+
+from chimes.model.checkpoint import MAX_CHECKPOINT_LENGTH, Checkpoint
+from chimes.model.ids import RunId
+from chimes.model.listing import AuditQuery
+from chimes.model.run import Run
+from chimes.store.port import Store
+from chimes.testing import SettableClock
+from tests.builders import (
+    HOUR,
+    LEASE,
+    NOW,
+    ODD_JSON,
+    OFFERS,
+    SYNC,
+    a_task,
+    a_verdict,
+    an_entry,
+    claim_request,
+)
+from tests.store_contract.scenes import contents, joined
+from tests.store_contract.stores import Home
+
+
+async def running_task(store: Store, node_id: str = "node-1") -> Run:
+    await joined(store, node_id)
+    await store.add_unless_active(a_task())
+    (run,) = await store.claim(claim_request(node_id, capabilities=OFFERS))
+    return run
+
+
+async def test_nothing_is_kept_at_first(store: Store) -> None:
+    assert await store.get_checkpoint(SYNC.key) is None
+
+
+async def test_a_run_keeps_state_for_the_next(store: Store, clock: SettableClock) -> None:
+    run = await running_task(store)
+    for cursor in ("1", "2"):
+        now = clock.advance(0.000001)
+        assert await store.save_checkpoint(run.id, run.fence, SYNC.key, cursor)
+        kept = Checkpoint(name=SYNC.key, value=cursor, changed_at=now, run_id=run.id)
+        assert await store.get_checkpoint(SYNC.key) == kept
+    assert [item for item in await contents(store) if isinstance(item, Checkpoint)] == [kept]
+
+
+async def test_the_state_of_another_name_is_another(store: Store) -> None:
+    run = await running_task(store)
+    names = ["sync:a#b", "sync:A#b", "sync:a#b ", "sync:a#ü", "x" * 206]
+    for name in names:
+        await store.save_checkpoint(run.id, run.fence, name, json.dumps(name))
+    kept = [await store.get_checkpoint(name) for name in names]
+    assert [each.value for each in kept if each] == [json.dumps(name) for name in names]
+    assert await store.get_checkpoint("sync:a#") is None
+
+
+@pytest.mark.parametrize("ascii_only", [True, False])
+async def test_any_json_comes_back_as_it_was(store: Store, ascii_only: bool) -> None:
+    run = await running_task(store)
+    value = json.dumps(ODD_JSON, ensure_ascii=ascii_only)
+    await store.save_checkpoint(run.id, run.fence, SYNC.key, value)
+    kept = await store.get_checkpoint(SYNC.key)
+    assert kept is not None
+    assert kept.value == value
+
+
+async def test_there_is_room_for_the_longest(store: Store) -> None:
+    run = await running_task(store)
+    value = json.dumps("\U0001f514" * (MAX_CHECKPOINT_LENGTH - 2), ensure_ascii=False)
+    assert len(value) == MAX_CHECKPOINT_LENGTH
+    assert await store.save_checkpoint(run.id, run.fence, SYNC.key, value)
+    kept = await store.get_checkpoint(SYNC.key)
+    assert kept is not None
+    assert kept.value == value
+
+
+# a run that has lost its node must not set back what the one that took over has kept.
+async def test_who_has_lost_the_run_keeps_nothing(store: Store, clock: SettableClock) -> None:
+    first = await running_task(store)
+    clock.advance(LEASE)
+    await store.rescue(limit=10)
+    second = await running_task(store, "node-2")
+    assert (second.id, second.fence) == (first.id, first.fence + 1)
+    assert await store.save_checkpoint(second.id, second.fence, SYNC.key, "new")
+    rows = await contents(store)
+    assert not await store.save_checkpoint(first.id, first.fence, SYNC.key, "old")
+    assert not await store.save_checkpoint(second.id, second.fence + 1, SYNC.key, "future")
+    assert not await store.save_checkpoint(RunId("nobody"), 1, SYNC.key, "x")
+    assert await contents(store) == rows
+
+
+async def test_only_a_run_that_is_under_way_keeps_state(store: Store, clock: SettableClock) -> None:
+    waiting, _ = await store.add_unless_active(a_task())
+    assert not await store.save_checkpoint(waiting.id, waiting.fence, SYNC.key, "early")
+    run = await running_task(store)
+    await store.finish([a_verdict(run, clock.now())])
+    assert not await store.save_checkpoint(run.id, run.fence, SYNC.key, "late")
+    assert await store.get_checkpoint(SYNC.key) is None
+
+
+async def test_state_outlives_the_runs_that_kept_it(store: Store, clock: SettableClock) -> None:
+    run = await running_task(store)
+    await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
+    kept = await store.get_checkpoint(SYNC.key)
+    await store.finish([a_verdict(run, clock.now())])
+    assert await store.prune_runs(before=clock.now() + HOUR, limit=10) == 1
+    assert await store.get_checkpoint(SYNC.key) == kept
+
+
+async def test_state_outlives_a_restart(durable_home: Home, clock: SettableClock) -> None:
+    store = await durable_home.open()
+    run = await running_task(store)
+    await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
+    await store.set_checkpoint("by hand", "[]")
+    await store.set_checkpoint("forgotten", "{}")
+    await store.set_checkpoint("forgotten", None)
+    clock.advance(1)
+    store = await durable_home.reopen()
+    assert await store.get_checkpoint(SYNC.key) == Checkpoint(
+        name=SYNC.key, value="7", changed_at=NOW, run_id=run.id
+    )
+    by_hand = Checkpoint(name="by hand", value="[]", changed_at=NOW)
+    assert await store.get_checkpoint("by hand") == by_hand
+    assert await store.get_checkpoint("forgotten") is None
+
+
+# --- by hand ----------------------------------------------------------------------------------
+async def test_state_is_set_and_forgotten_by_hand(store: Store, clock: SettableClock) -> None:
+    run = await running_task(store)
+    await store.save_checkpoint(run.id, run.fence, SYNC.key, "7")
+    kept = await store.get_checkpoint(SYNC.key)
+    now = clock.advance(1)
+    assert await store.set_checkpoint(SYNC.key, "3", an_entry(verb="set")) == kept
+    by_hand = Checkpoint(name=SYNC.key, value="3", changed_at=now)
+    assert await store.get_checkpoint(SYNC.key) == by_hand
+    assert await store.set_checkpoint(SYNC.key, None, an_entry(verb="forget")) == by_hand
+    assert await store.get_checkpoint(SYNC.key) is None
+    assert await store.set_checkpoint(SYNC.key, None, an_entry(verb="again")) is None
+    assert await store.set_checkpoint(SYNC.key, "1") is None
+    verbs = [entry.verb for entry in await store.list_audit(AuditQuery())]
+    assert verbs == ["again", "forget", "set"]
+
+
+async def test_the_run_goes_on_from_what_was_set_by_hand(
+    store: Store, clock: SettableClock
+) -> None:
+    run = await running_task(store)
+    await store.set_checkpoint(SYNC.key, "3")
+    assert await store.save_checkpoint(run.id, run.fence, SYNC.key, "4")
+    kept = await store.get_checkpoint(SYNC.key)
+    assert kept is not None
+    assert (kept.value, kept.run_id) == ("4", run.id)
+
+
+async def _set_at_once(stores: list[Store]) -> None:
+    """Each finds what another has left, so that one order explains all answers."""
+    values = [str(number) for number in range(12)]
+    before = await asyncio.gather(
+        *(
+            stores[number % len(stores)].set_checkpoint(SYNC.key, value)
+            for number, value in enumerate(values)
+        )
+    )
+    last = await stores[0].get_checkpoint(SYNC.key)
+    seen = Counter(None if each is None else each.value for each in (*before, last))
+    assert seen == Counter([None, *values])
+
+
+async def test_changes_by_hand_follow_each_other(store: Store) -> None:
+    await _set_at_once([store])
+
+
+async def test_changes_by_hand_of_two_processes_follow_each_other(shared_home: Home) -> None:
+    await _set_at_once([await shared_home.open(), await shared_home.open()])
