@@ -132,9 +132,9 @@ def served_trial() -> Iterator[Served]:
         port=0,
         not_ready=lambda: "",
     )
-    before = site.ALL_PAGES
+    before = site.PAGE_ROUTERS
     loader.searchpath.append(str(TEMPLATES))
-    site.ALL_PAGES = (*before, trial.router)
+    site.PAGE_ROUTERS = (*before, trial.router)
     app = build_app(context, compat=[dashboard_router(context)])
     config = uvicorn.Config(
         app, port=0, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=1
@@ -148,5 +148,5 @@ def served_trial() -> Iterator[Served]:
     finally:
         server.should_exit = True
         thread.join(10)
-        site.ALL_PAGES = before
+        site.PAGE_ROUTERS = before
         loader.searchpath.remove(str(TEMPLATES))

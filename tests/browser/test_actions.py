@@ -1,4 +1,4 @@
-"""What forms, questions, toasts and lists do, with scripts and without (UX A.0)."""
+"""What forms, questions, toasts and lists do, with scripts and without."""
 
 from __future__ import annotations
 
@@ -131,7 +131,6 @@ def test_more_rows_come_below_or_on_the_next_page(
 def test_the_palette_finds_schedules_and_what_the_page_can_do(
     trial: Served, visitor: Callable[..., Visitor]
 ) -> None:
-    # D.1 row 15
     page = visitor(trial).open("/ui/trial")
     page.keyboard.press("Control+k")
     page.keyboard.type("trial")

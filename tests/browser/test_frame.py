@@ -1,4 +1,4 @@
-"""The frame in a real browser: what holds for every page (UX A.0, D.1)."""
+"""The frame in a real browser: what holds for every page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ PAGES = ("/ui/", "/ui/schedules", "/ui/schedules/new", "/ui/runs", "/ui/inbox", 
 def test_every_page_is_accessible_and_fits(
     shared_site: Site, visitor: Callable[..., Visitor], language: str, theme: str, width: int
 ) -> None:
-    # D.1 rows 1, 16, 17, 18
     somebody = visitor(shared_site, language=language, theme=theme, width=width)
     for path in PAGES:
         page = somebody.open(path)
@@ -75,7 +74,6 @@ def test_the_browsers_own_zone_is_noticed(
 
 
 def test_keys_lead_everywhere(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
-    # D.1 row 15
     page = visitor(shared_site).open("/ui/")
     for key, path in (("s", "schedules"), ("r", "runs"), ("i", "inbox"), ("y", "system")):
         page.keyboard.press("g")
@@ -106,7 +104,6 @@ def test_shortcuts_can_be_switched_off(shared_site: Site, visitor: Callable[...,
 
 
 def test_an_error_says_the_next_step(shared_site: Site, visitor: Callable[..., Visitor]) -> None:
-    # D.1 row 19
     somebody = visitor(shared_site, language="th")
     somebody.watch.allow("404")
     page = somebody.open("/ui/nowhere")

@@ -1,5 +1,5 @@
 """Lists in a real browser: words that are completed, filters with a name, rows that stay true while
-somebody works with them (UX A.0, A.2)."""
+somebody works with them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"q=status%3Apaused"))
     expect(page.locator("tr[data-row]")).to_have_count(1)
-    page.get_by_text("Save this filter").press("Enter")
+    page.get_by_text("Save filter").press("Enter")
     page.get_by_label("Name", exact=True).fill("Stopped ones")
     page.get_by_label("Name", exact=True).press("Enter")
-    expect(page.locator(".toast")).to_contain_text("The filter is saved as Stopped ones.")
-    page.get_by_label("More for the filter Stopped ones").click()
+    expect(page.locator(".toast")).to_contain_text("Filter Stopped ones saved.")
+    page.get_by_label("More actions for the filter Stopped ones").click()
     expect(page.get_by_label("New name")).to_be_visible()
     accessible(page)
     page.goto("/ui/")
@@ -55,9 +55,7 @@ def test_a_filter_is_completed_saved_and_found_again_by_keyboard(
     expect(page).to_have_url(re.compile(r"/ui/schedules$"))
 
 
-def test_rows_stay_true_and_nothing_moves_under_the_hand(
-    site: Site, visitor: Callable[..., Visitor]
-) -> None:
+def test_rows_are_refreshed_in_place(site: Site, visitor: Callable[..., Visitor]) -> None:
     ids = [
         site.post("/schedules", {"name": name, "trigger": DAILY, "target": HOOK})["id"]
         for name in ("one", "two")
@@ -66,7 +64,7 @@ def test_rows_stay_true_and_nothing_moves_under_the_hand(
     expect(page.locator("live-dot")).to_have_attribute("data-state", "live")
     rows = page.locator("tr[data-row]")
     page.get_by_label("Select one").check()
-    page.get_by_label("More for one").click()
+    page.get_by_label("More actions for one").click()
     site.post(f"/schedules/{ids[0]}/pause", {"reason": "a move"})
     expect(rows.first).to_contain_text("a move")
     expect(page.get_by_role("button", name="Resume one")).to_be_visible()

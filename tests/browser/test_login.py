@@ -26,7 +26,6 @@ _LINES = """each => {
 def test_somebody_signs_in_with_a_password_and_out_again(
     serve: Callable[..., Site], visitor: Callable[..., Visitor], scripts: bool
 ) -> None:
-    # S51, issue 7.5
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
     site.post(
         "/users",
@@ -63,7 +62,7 @@ def test_a_key_opens_the_dashboard(
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
     page = visitor(site).open("/ui/runs")
     page.get_by_label("API key").fill(TOKEN)
-    page.get_by_role("button", name="Sign in with a key").click()
+    page.get_by_role("button", name="Sign in with an API key").click()
     page.wait_for_url("**/ui/runs")
     expect(page.locator("#live")).to_have_attribute("data-state", "live")
     # However long browsers call themselves, who is signed in is told and can be sent away.
@@ -75,10 +74,9 @@ def test_a_key_opens_the_dashboard(
     fits(page)
 
 
-def test_a_sign_in_that_ends_is_told_and_loses_nothing(
+def test_input_is_kept_when_the_session_ends(
     serve: Callable[..., Site], visitor: Callable[..., Visitor]
 ) -> None:
-    # S11
     site = serve(CHIMES_ADMIN_TOKEN=TOKEN)
     admin = {"Authorization": f"Bearer {TOKEN}"}
     site.post("/users", {"name": "anna", "password": PASSWORD, "role": "member"}, **admin)
@@ -97,14 +95,14 @@ def test_a_sign_in_that_ends_is_told_and_loses_nothing(
     expect(dot).to_have_attribute("data-state", "live")
     answer = site.node.call("PATCH", "/api/v1/users/anna", {"password": PASSWORD}, admin)
     assert answer.status < 300, answer.text
-    # As at the next beat.
+    # As at the next heartbeat.
     dot.evaluate("dot => { dot.stop(); dot.start(); }")
     expect(dot).to_have_attribute("data-state", "signed_out")
     toast = page.locator(".toast", has_text="You are signed out")
     expect(toast.get_by_role("link", name="Sign in")).to_be_visible()
     expect(page.locator("#live-words")).to_have_text("You are signed out")
     page.get_by_label("Name", exact=True).fill("kept")
-    kept = page.locator(".toast", has_text="what you typed is kept here")
+    kept = page.locator(".toast", has_text="your input is kept")
     expect(kept).to_be_visible()
     expect(toast).to_have_count(0)
     accessible(page)
@@ -115,10 +113,10 @@ def test_a_sign_in_that_ends_is_told_and_loses_nothing(
     expect(page.locator("#ended")).to_be_visible()
     accessible(page)
     sign_in(page)
-    expect(page.get_by_role("heading", name="You are signed in again")).to_be_visible()
+    expect(page.get_by_role("heading", name="Signed in again")).to_be_visible()
     accessible(page)
     fits(page)
-    page.get_by_role("button", name="Send what I had typed").click()
+    page.get_by_role("button", name="Send my input").click()
     expect(page.get_by_label("Name", exact=True)).to_have_value("kept to the last")
     expect(dot).to_have_attribute("data-state", "live")
 

@@ -29,7 +29,6 @@ def test_the_rest_of_the_page_is_for_everybody(
     theme: str,
     width: int,
 ) -> None:
-    # UX A.3
     schedule = a_schedule(
         trigger=Cron("0 * * * *", timezone="America/New_York"),
         policy=Policy(delivery=(Recipient(channel=Channel.INBOX), HOOK)),
@@ -42,7 +41,7 @@ def test_the_rest_of_the_page_is_for_everybody(
         page = somebody.open(f"{own}/{path}")
         expect(page.locator("main")).to_contain_text(shown)
         for_everybody(page, language)
-    # A.0: what one does most is in reach wherever one is on the page.
+    # What one does most is in reach wherever one is on the page.
     page.evaluate("() => scrollTo(0, document.body.scrollHeight)")
     if width == PHONE:
         expect(page.locator(f"form[action='{own}/run'] button:visible")).to_be_in_viewport()

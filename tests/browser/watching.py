@@ -1,5 +1,4 @@
-"""What a page must never do: ask anybody else, break its own policy, leave an error behind
-(UX D.1 row 18, S47)."""
+"""Watches a page for external requests, policy violations and script errors."""
 
 from __future__ import annotations
 
@@ -96,13 +95,13 @@ def _axe() -> str:
 
 
 def accessible(shown: Page | Locator) -> None:
-    """Nothing serious for axe (UX D.1 row 16): on the page, or in what has come up on a page that
+    """Nothing serious for axe: on the page, or in what has come up on a page that
     was looked at before."""
     _ask_axe(shown, {"type": "tag", "values": list(_RULES)})
 
 
 def for_everybody(page: Page, language: str) -> None:
-    """What holds for each page in each look (UX D.1 rows 1, 16, 17). The first two looks have both
+    """What holds for each page in each look. The first two looks have both
     themes and both widths; what a third language could break are words, and how they stand out."""
     if language == "zh":
         _ask_axe(page, {"type": "rule", "values": list(_WORDED)})
@@ -137,7 +136,7 @@ def _ask_axe(shown: Page | Locator, rules: dict[str, object]) -> None:
 
 
 def fits(page: Page) -> None:
-    """No sideways scroll of the page (UX D.1 row 17)."""
+    """No sideways scroll of the page."""
     wide, room = page.evaluate(
         "() => [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     )
@@ -145,7 +144,7 @@ def fits(page: Page) -> None:
 
 
 def zoned(page: Page) -> None:
-    """No `<time>` without the zone it is in (UX D.1 row 1)."""
+    """No `<time>` without the zone it is in."""
     bare = page.evaluate(
         """() => [...document.querySelectorAll("time")]
             .filter((each) => !each.dateTime || !/(UTC|[+-]\\d{2}|[A-Z]{2,5})\\b/.test(
@@ -156,7 +155,7 @@ def zoned(page: Page) -> None:
 
 
 def fits_longer(page: Page) -> None:
-    """Nor with words that are half as long again: other languages need more room (UX A.0)."""
+    """Nor with words that are half as long again: other languages need more room."""
     page.evaluate(
         """() => {
             const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
