@@ -116,7 +116,7 @@ def test_doctor_checks_store_and_server(cli: Cli, server: Server) -> None:
     found = checks(cli, "--data-dir", data, CHIMES_URL=server.url)
     assert "is running at" in found["server"]["detail"]
     assert "schema" in found["store"]["detail"]
-    assert "as the server's" in found["clock"]["detail"]
+    assert "in step with the server" in found["clock"]["detail"]
     assert {each["state"] for each in found.values()} == {"ok"}
 
 
