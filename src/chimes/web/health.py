@@ -78,7 +78,7 @@ def _translated(request: Request, reason: str) -> str:
 
 
 class _StoreCounts(NamedTuple):
-    """What the store said when it was asked last."""
+    """Counts as the store last reported them."""
 
     counts: Counts
     #: Those whose lease is alive.

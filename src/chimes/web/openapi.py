@@ -203,9 +203,9 @@ def _operation(method: str, path: str, operation: Document, document: Document) 
     yield "<table><tr><th>Status</th><th></th><th>Body</th></tr>"
     for status, answer in sorted(operation["responses"].items()):
         content = answer.get("content", {})
-        shown = ", ".join(_type(kind.get("schema", {})) for kind in content.values())
+        types = ", ".join(_type(kind.get("schema", {})) for kind in content.values())
         yield f"<tr><td>{escape(status)}</td><td>{escape(answer.get('description', ''))}</td>"
-        yield f"<td>{shown}</td></tr>"
+        yield f"<td>{types}</td></tr>"
     yield "</table></details>"
 
 
@@ -266,5 +266,5 @@ def _example(schema: Document, document: Document) -> str:
     if examples := named.get("examples"):
         return json.dumps(examples[0])
     required = {name: named["properties"][name] for name in named.get("required", ())}
-    shown = {name: (kind.get("examples") or ["…"])[0] for name, kind in required.items()}
-    return json.dumps(shown, ensure_ascii=False)
+    example = {name: (kind.get("examples") or ["…"])[0] for name, kind in required.items()}
+    return json.dumps(example, ensure_ascii=False)

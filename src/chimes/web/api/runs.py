@@ -100,13 +100,15 @@ async def get_logs(
     if query.follow or accepts_stream(request):
         after = last_event_id(request, query.after)
         return await stream_log(request, context, actor, RunId(run_id), after, lang)
-    found = await context.runs.list_logs(actor, RunId(run_id), after=query.after, limit=query.limit + 1)
-    shown = found[: query.limit]
+    found = await context.runs.list_logs(
+        actor, RunId(run_id), after=query.after, limit=query.limit + 1
+    )
+    entries = found[: query.limit]
     more = len(found) > query.limit
     response = JSONResponse(
         {
-            "items": [log_out(entry, lang) for entry in shown],
-            "next_after": shown[-1].number if more else None,
+            "items": [log_out(entry, lang) for entry in entries],
+            "next_after": entries[-1].number if more else None,
         }
     )
     return set_language(response, lang)

@@ -81,8 +81,8 @@ def not_modified_or(request: Request, response: Response) -> Response:
     tag = response.headers["ETag"]
     known = [each.strip() for each in request.headers.get("if-none-match", "").split(",")]
     if tag in known or "*" in known or f"W/{tag}" in known:
-        kept = {name: response.headers[name] for name in ("ETag", "Content-Language", "Vary")}
-        return Response(status_code=304, headers=kept)
+        headers = {name: response.headers[name] for name in ("ETag", "Content-Language", "Vary")}
+        return Response(status_code=304, headers=headers)
     return response
 
 

@@ -240,9 +240,9 @@ def _patched_target(job: Mapping[str, object], before: Target) -> Target:
     if isinstance(before, HttpTarget):
         http = job.get("http")
         return before if http is None else _target(_object(http, "http", _HTTP), before)
-    shown = [target_out(before, literal=literal) for literal in (True, False)]
+    current = [target_out(before, literal=literal) for literal in (True, False)]
     for name in ("http", before.kind):
-        if job.get(name) is not None and all(job[name] != each[name] for each in shown):
+        if job.get(name) is not None and all(job[name] != each[name] for each in current):
             raise InvalidInput(
                 _(
                     "the target of this job is a {kind}; change it through /api/v1",
@@ -303,11 +303,11 @@ def _patched_trigger(
 ) -> Trigger:
     """Without a kind the patch changes single fields. A trigger sent back as it was read changes
     nothing, even if Ksana could not have created it (cron)."""
-    shown = _schedule_out(schedule.trigger, original_texts)
-    if all(shown.get(name, "") == value for name, value in patch.items()):
+    current = _schedule_out(schedule.trigger, original_texts)
+    if all(current.get(name, "") == value for name, value in patch.items()):
         return schedule.trigger
     if "kind" not in patch:
-        patch = {**shown, **patch}
+        patch = {**current, **patch}
     return _trigger(patch, original_texts, now, schedule.trigger)
 
 

@@ -152,22 +152,22 @@ def prompt_schedule(
 
 def edited_by(schedule: Schedule, given: Body) -> Schedule:
     """The schedule after PATCH /schedules/{id}; omitted and null fields stay as they are."""
-    shown = item_from(schedule)
+    current = item_from(schedule)
     for name in ("owner_type", "owner_id", "schedule_type"):
-        if given.get(name) not in (None, shown[name]):
+        if given.get(name) not in (None, current[name]):
             raise InvalidInput(_("{name} cannot be changed", name=name), field=name)
     task = _task(given, schedule)
     after = schedule
-    if task != shown["task"]:
+    if task != current["task"]:
         if not task.strip():
             raise InvalidInput(_("task is required"), field="task")
         after = replace(after, target=_prompt(schedule, task), name=name_of(task))
     trigger = _patched_trigger(given, schedule)
-    if _delivery_differs(given, shown):
-        channel = _channel(given, str(shown["delivery_channel"]))
+    if _delivery_differs(given, current):
+        channel = _channel(given, str(current["delivery_channel"]))
         target = _id_text(given, "delivery_target")
-        if given.get("delivery_target") is None and channel == shown["delivery_channel"]:
-            target = str(shown["delivery_target"] or "")
+        if given.get("delivery_target") is None and channel == current["delivery_channel"]:
+            target = str(current["delivery_target"] or "")
         others = [
             each
             for each in schedule.policy.delivery
@@ -179,7 +179,7 @@ def edited_by(schedule: Schedule, given: Body) -> Schedule:
         )
     # A `one_time` that is over is shown as disabled; sending that back changes nothing.
     enabled = schedule.enabled
-    if given.get("enabled") not in (None, shown["enabled"]) or trigger != schedule.trigger:
+    if given.get("enabled") not in (None, current["enabled"]) or trigger != schedule.trigger:
         enabled = _flag(given, "enabled", schedule.enabled)
     return replace(after, trigger=trigger, enabled=enabled)
 
@@ -259,8 +259,8 @@ def _recipient(channel: str, target: str, owner: Owner) -> Recipient:
     return Recipient(channel=Channel.TELEGRAM, to=target)
 
 
-def _delivery_differs(given: Body, shown: Item) -> bool:
-    return any(given.get(name) not in (None, shown[name]) for name in _DELIVERY)
+def _delivery_differs(given: Body, current: Item) -> bool:
+    return any(given.get(name) not in (None, current[name]) for name in _DELIVERY)
 
 
 def _with_target(schedule: Schedule, target: str) -> Schedule:
@@ -337,13 +337,13 @@ def _object(data: object, known: frozenset[str]) -> Body:
     for name in data:
         if name not in known:
             near = get_close_matches(str(name), known, n=1)
-            shown = str(name)[:64]
+            current = str(name)[:64]
             unknown = (
-                _("unknown field: {name}; did you mean {near}?", name=shown, near=near[0])
+                _("unknown field: {name}; did you mean {near}?", name=current, near=near[0])
                 if near
-                else _("unknown field: {name}", name=shown)
+                else _("unknown field: {name}", name=current)
             )
-            raise InvalidInput(unknown, field=shown)
+            raise InvalidInput(unknown, field=current)
     return data
 
 
