@@ -289,7 +289,8 @@ def hold_places(tx: Tx, keys: Iterable[Place], *, skip: bool = False) -> frozens
 
 
 def hold_runs(tx: Tx, ids: Collection[RunId]) -> None:
-    """Locks what must be locked before these runs may end. Schedule and key of a run never change."""
+    """Locks what must be locked before these runs may end. Schedule and key of a run never
+    change."""
     if tx.dialect.locks_rows and ids:
         hold_places(tx, places_of(tx, ids))
 

@@ -42,7 +42,7 @@ from chimes.store.sql.rows.corrupt import readable_run
 from chimes.store.sql.rows.notifications import delivery_values
 from chimes.store.sql.rows.run import attempt_text, result_text
 from chimes.store.sql.rows.schedule import summary_values
-from chimes.store.sql.rows.values import Value, clean, moment_of
+from chimes.store.sql.rows.values import Value, clean, moment_of, stored_text
 from chimes.store.sql.tables import ACTIVE, BLOCKED, deliveries, runs
 
 # Outbox: deliveries are inserted in the transaction that ends the runs.
@@ -425,6 +425,6 @@ def _values(completion: Completion) -> tuple[Value, ...]:
         completion.status.value if again is None else "queued",
         None if again is None else again // MICROSECOND,
         result_text(completion.result),
-        clean(completion.error),
+        stored_text(completion.error),
         clean(completion.reason),
     )

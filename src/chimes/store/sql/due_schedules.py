@@ -53,6 +53,7 @@ from chimes.store.sql.rows.values import (
     maybe_micros,
     maybe_moment,
     micros,
+    stored_text,
 )
 from chimes.store.sql.tables import fire_batches, fire_failures, runs, schedules
 
@@ -164,7 +165,7 @@ def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
             "next_slot": None,
             "next_run_at": None,
             "last_status": RunStatus.FAILED.value,
-            "last_error": error,
+            "last_error": stored_text(error),
         }
         for schedule_id, error in errors.items()
     ]
@@ -172,7 +173,8 @@ def stop_unreadable(tx: Tx, errors: Mapping[ScheduleId, str]) -> None:
 
 
 def as_far_as_readable(rows: Rows, errors: Mapping[ScheduleId, str]) -> list[Schedule]:
-    """Returns the schedules for notification. A row that cannot be decoded at all is only logged."""
+    """Returns the schedules for notification. A row that cannot be decoded at all is only
+    logged."""
     found: list[Schedule] = []
     for row in rows:
         if row.id in errors:
@@ -471,7 +473,8 @@ class _Pass:
         new: list[Run],
         moved: Sequence[Schedule],
     ) -> tuple[dict[RunId, Run], list[Run]]:
-        """Like `_write`, with no runs to stop; `taken` are the runs that are claimed immediately."""
+        """Like `_write`, with no runs to stop; `taken` are the runs that are claimed
+        immediately."""
         self._insert([taken.get(run.id, run) for run in new])
         move_cursors(self._tx, moved)
         mine = [firing for firing in plain if firing.run_id in taken]

@@ -21,6 +21,7 @@ from sqlalchemy import (
     text,
 )
 
+from chimes.i18n import from_stored
 from chimes.model.access import Owner
 from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId, ScheduleId
@@ -439,7 +440,7 @@ class SqlInsights(SqlBase):
 
         def work(tx: Tx) -> ErrorGroups:
             found = [
-                Failure(run_id, moment_of(created_at), moment_of(planned_at), error)
+                Failure(run_id, moment_of(created_at), moment_of(planned_at), from_stored(error))
                 for run_id, created_at, planned_at, error in _tuples(tx, statement, given)
             ]
             return group_errors(found, limit)

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Row
 
 from chimes.errors import InvalidInput, message_of
-from chimes.i18n import _
+from chimes.i18n import _, from_stored
 from chimes.model.access import SYSTEM_OWNER
 from chimes.model.ids import DeliveryId, InboxId, RunId, ScheduleId
 from chimes.model.notification import Delivery, DeliveryState, InboxItem
@@ -26,6 +26,7 @@ from chimes.store.sql.rows.values import (
     micros,
     moment_of,
     owner_of,
+    stored_text,
 )
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ def progress_values(delivery: Delivery) -> dict[str, Value]:
         "progress": delivery.progress,
         "available_at": micros(delivery.available_at),
         "finished_at": maybe_micros(delivery.finished_at),
-        "error": clean(delivery.error),
+        "error": stored_text(delivery.error),
         "code": clean(delivery.code)[:_CODE_ROOM],
         "receipt": clean(delivery.receipt),
     }
@@ -68,7 +69,7 @@ def progress_values(delivery: Delivery) -> dict[str, Value]:
 def delivery_of(row: Row[Any]) -> Delivery:
     """One that cannot be read has placeholders, and the code `unreadable_row`: it must not hide
     the others (R2.10)."""
-    error, code = row.error, row.code
+    error, code = from_stored(row.error), row.code
     try:
         recipient = recipient_from_plain(json.loads(row.recipient))
         notify_on, state = NotifyOn(row.occasion), DeliveryState(row.state)
@@ -77,7 +78,7 @@ def delivery_of(row: Row[Any]) -> Delivery:
         _log.warning("delivery %s cannot be read: %s", row.id, damage)
         recipient, notify_on = Recipient(channel=Channel.INBOX), NotifyOn.ALWAYS
         state, owner = _state(row.state), SYSTEM_OWNER
-        error = str(_("this delivery cannot be read: {error}", error=message_of(damage)))
+        error = _("this delivery cannot be read: {error}", error=message_of(damage))
         code = Reason.UNREADABLE
     return Delivery(
         id=DeliveryId(row.id),

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
+from chimes.i18n import from_stored
 from chimes.model.change import fast_constructor
 from chimes.model.ids import RunId
 from chimes.model.run import Attempt, LogEntry, Origin, Run
@@ -29,6 +30,7 @@ from chimes.store.sql.rows.values import (
     owner_of,
     policy_of,
     policy_text,
+    stored_text,
     target_of,
 )
 
@@ -88,7 +90,7 @@ def state_values(run: Run) -> dict[str, Value]:
         "started_at": maybe_micros(run.started_at),
         "finished_at": maybe_micros(run.finished_at),
         "result": result_text(run.result),
-        "error": clean(run.error),
+        "error": stored_text(run.error),
         "reason": clean(run.reason),
         "attempts": _attempts_text(run.attempts),
     }
@@ -171,7 +173,7 @@ def run_of(row: Sequence[Any]) -> Run:
         maybe_moment(started_at),
         maybe_moment(finished_at),
         None if result is None else decode_object(result),
-        error,
+        from_stored(error),
         reason,
         missed_count,
         maybe_moment(missed_until),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from chimes.i18n import from_stored
 from chimes.model.change import fast_constructor
 from chimes.model.ids import ScheduleId
 from chimes.model.schedule import Dependency, LastRunSummary, Schedule
@@ -15,7 +16,6 @@ from chimes.store.sql.rows.values import (
     STATUSES,
     TargetTexts,
     Value,
-    clean,
     decode_object,
     encode,
     encode_object,
@@ -26,6 +26,7 @@ from chimes.store.sql.rows.values import (
     owner_of,
     policy_of,
     policy_text,
+    stored_text,
     target_of,
     trigger_of,
 )
@@ -47,7 +48,7 @@ def schedule_values(schedule: Schedule) -> dict[str, Value]:
         "priority": schedule.priority,
         "labels": encode_object(schedule.labels),
         "enabled": int(schedule.enabled),
-        "pause_note": clean(schedule.pause_note),
+        "pause_note": stored_text(schedule.pause_note),
         "pause_until": maybe_micros(schedule.pause_until),
         "depends_on": _dependency_text(schedule.depends_on),
         "door_data": encode_object(schedule.compat_data),
@@ -71,7 +72,7 @@ def cursor_values(schedule: Schedule) -> dict[str, Value]:
         "last_enqueued_at": maybe_micros(schedule.last_enqueued_at),
         "last_run_at": maybe_micros(schedule.last_run_at),
         "last_status": None if status is None else status.value,
-        "last_error": clean(schedule.last_error),
+        "last_error": stored_text(schedule.last_error),
         "last_success_at": maybe_micros(schedule.last_success_at),
         "fired_count": schedule.fired_count,
         "purged_until": maybe_micros(schedule.purged_until),
@@ -125,7 +126,7 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         priority,
         {} if labels == "{}" else labels_from_plain(decode_object(labels)),
         enabled == 1,
-        pause_note,
+        from_stored(pause_note),
         maybe_moment(pause_until),
         None if depends_on is None else dependency_of(depends_on),
         {} if compat_data == "{}" else decode_object(compat_data),
@@ -135,7 +136,7 @@ def schedule_of(row: Sequence[Any]) -> Schedule:
         maybe_moment(last_enqueued_at),
         maybe_moment(last_run_at),
         None if last_status is None else STATUSES[last_status],
-        last_error,
+        from_stored(last_error),
         maybe_moment(last_success_at),
         fired_count,
         maybe_moment(purged_until),
@@ -158,7 +159,7 @@ def summary_of(row: Sequence[Any]) -> LastRunSummary:
     return LastRunSummary(
         last_run_at=maybe_moment(last_run_at),
         last_status=None if last_status is None else STATUSES[last_status],
-        last_error=last_error,
+        last_error=from_stored(last_error),
         last_success_at=maybe_moment(last_success_at),
     )
 
@@ -169,7 +170,7 @@ def summary_values(schedule_id: ScheduleId, summary: LastRunSummary) -> dict[str
         "id": schedule_id,
         "last_run_at": maybe_micros(summary.last_run_at),
         "last_status": None if status is None else status.value,
-        "last_error": clean(summary.last_error),
+        "last_error": stored_text(summary.last_error),
         "last_success_at": maybe_micros(summary.last_success_at),
     }
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from chimes.errors import ChimesError
+from chimes.i18n import to_stored
 from chimes.model.access import Owner, OwnerType
 from chimes.model.change import fast_constructor
 from chimes.model.policy import Policy
@@ -70,6 +71,11 @@ def clean(text: str) -> str:
         # Nor can this one, on PostgreSQL.
         text = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
     return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
+def stored_text(text: str) -> str:
+    """A text about a run or schedule: a message is stored with its code and parameters."""
+    return clean(to_stored(text))
 
 
 def micros(moment: datetime) -> int:
