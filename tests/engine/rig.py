@@ -31,7 +31,7 @@ FAR = timedelta(days=365)
 E = TypeVar("E")
 
 
-async def until(condition: Callable[[], object], *, within: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, within: float = 60.0) -> None:
     """Waits until the condition holds."""
     async with asyncio.timeout(within):
         while True:
@@ -41,7 +41,7 @@ async def until(condition: Callable[[], object], *, within: float = 10.0) -> Non
 
 
 async def eventually(
-    question: Callable[[], Awaitable[E]], good: Callable[[E], object], *, within: float = 10.0
+    question: Callable[[], Awaitable[E]], good: Callable[[E], object], *, within: float = 60.0
 ) -> E:
     async with asyncio.timeout(within):
         while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ import pytest
 
 from chimes.engine import Engine
 from chimes.engine.events import Event, RunRescued
+from chimes.errors import StoreUnavailable
 from chimes.model.listing import RunQuery, ScheduleQuery
 from chimes.model.policy import OnLost, Policy
 from chimes.model.run import Run, RunStatus
@@ -62,13 +64,19 @@ class Scene:
         return self.node
 
     async def take_over(self) -> None:
-        self.engine = Engine(
-            self.store,
-            {"http": Effects(str(self.effects_file))},
-            settings=SETTINGS,
-            listeners=[self.events.append],
-        )
-        await self.engine.start()
+        async with asyncio.timeout(60):
+            while True:
+                engine = Engine(
+                    self.store,
+                    {"http": Effects(str(self.effects_file))},
+                    settings=SETTINGS,
+                    listeners=[self.events.append],
+                )
+                # A suspended process may hold the lock of the file.
+                with contextlib.suppress(StoreUnavailable):
+                    await engine.start()
+                    self.engine = engine
+                    return
 
     def effects(self) -> Counter[tuple[str, int]]:
         if not self.effects_file.exists():

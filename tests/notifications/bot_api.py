@@ -53,7 +53,7 @@ class BotApi:
     def files(self) -> list[tuple[str, str, bytes]]:
         return [sent.file for sent in self.shown if sent.file is not None]
 
-    async def wait_for(self, count: int, within: float = 15.0) -> None:
+    async def wait_for(self, count: int, within: float = 60.0) -> None:
         """Until so many requests have come."""
         async with asyncio.timeout(within):
             while len(self.requests) < count:

@@ -76,7 +76,7 @@ def test_from_a_chat_to_the_same_chat(
     any_store: str, start: Start, model: ModelServer, bot: BotServer
 ) -> None:
     node = start(any_store, **agentic(model, bot))
-    bot.say("/schedule อีก 1 วินาที สรุปข่าววันนี้", CHAT)
+    bot.say("/schedule อีก 5 วินาที สรุปข่าววันนี้", CHAT)
     bot.wait(lambda: any("ฝนตก" in text for text in bot.texts(CHAT)), "the result in the chat")
     schedule = id_in(bot.texts(CHAT))
     (run,) = wait_until(lambda: ended(node, schedule), "the end of the run")

@@ -167,7 +167,7 @@ def test_an_overdue_once_is_missed_after_a_restart(
 ) -> None:
     # R3.7
     node = start(store)
-    run_at = soon(2)
+    run_at = soon(6)
     job = node.call(
         "POST",
         "/jobs",
